@@ -1,0 +1,50 @@
+"""Every error akunu raises for a cause outside its own code.
+
+    AkunuError
+      ModelFormatError                a file is not what it claims to be
+        UnsupportedQuantizationError  a tensor type akunu cannot keep or expand
+        UnsupportedArchitectureError  a model family akunu has no class for
+      ConfigError                     an option or argument out of its range
+      ContextOverflowError            the prompt leaves no room in the context
+      EngineStateError                the engine is closed, busy or forked
+      RollbackError                   a cache cannot drop what it should
+      ContractError                   a drafter or target broke its protocol
+
+Messages say what to do. Errors of libraries below are turned into these at a room's edge.
+"""
+
+
+class AkunuError(Exception):
+    """Base of all errors a user of akunu may want to catch."""
+
+
+class ModelFormatError(AkunuError):
+    """A model file is malformed, truncated or not a model."""
+
+
+class UnsupportedQuantizationError(ModelFormatError):
+    """A tensor has a type that cannot be loaded."""
+
+
+class UnsupportedArchitectureError(ModelFormatError):
+    """The model family is not known."""
+
+
+class ConfigError(AkunuError, ValueError):
+    """An option or an argument is out of its range."""
+
+
+class ContextOverflowError(AkunuError):
+    """The prompt does not fit into the context."""
+
+
+class EngineStateError(AkunuError, RuntimeError):
+    """The engine cannot serve this call: closed, busy in another thread, or forked."""
+
+
+class RollbackError(AkunuError):
+    """A cache could not be rolled back to the accepted tokens."""
+
+
+class ContractError(AkunuError):
+    """A drafter or target did something its protocol forbids."""

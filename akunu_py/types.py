@@ -1,0 +1,389 @@
+"""The values and protocols that pass between rooms: frozen, validated, free of arrays."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, Self, runtime_checkable
+
+from akunu_py.errors import ConfigError, ContractError
+
+VerificationKind = Literal["bonus", "recovered"]
+FinishReason = Literal["stop", "length", "cancelled"]
+Message = Mapping[str, str]
+"""One chat message: {"role": "system" | "user" | "assistant", "content": text}."""
+
+_CHAIN_PARENTS = tuple(tuple(range(-1, n - 1)) for n in range(65))
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Tokens a drafter proposes, as a tree; a chain is the tree with parents -1, 0, 1, ...
+
+    `parents[i]` is the index of the node that token i follows, -1 for the last committed token;
+    parents come before their children. `confidence`, where a drafter has one, is its estimate per
+    token that the target agrees, given that it agreed with the parent.
+
+    Raises ContractError for parents out of order, siblings with equal tokens, or lengths that
+    differ.
+    """
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    source: str = ""
+    match_length: int = 0
+    confidence: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        size = len(self.tokens)
+        if len(self.parents) != size:
+            raise ContractError(f"a draft of {size} tokens has {len(self.parents)} parents")
+        if self.confidence and len(self.confidence) != size:
+            raise ContractError(f"a draft of {size} tokens has {len(self.confidence)} confidences")
+        if size < len(_CHAIN_PARENTS) and self.parents == _CHAIN_PARENTS[size]:
+            return
+        seen: set[tuple[int, int]] = set()
+        for node, (token, parent) in enumerate(zip(self.tokens, self.parents, strict=True)):
+            if not -1 <= parent < node:
+                raise ContractError(f"node {node} of a draft has the parent {parent}")
+            if (parent, token) in seen:
+                raise ContractError(f"node {node} of a draft repeats its sibling's token {token}")
+            seen.add((parent, token))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether every token follows the one before it."""
+        return all(parent == node - 1 for node, parent in enumerate(self.parents))
+
+    @classmethod
+    def chain(
+        cls,
+        tokens: Iterable[int],
+        source: str = "",
+        match_length: int = 0,
+        confidence: tuple[float, ...] = (),
+    ) -> Self:
+        """Make the draft in which each token follows the one before it."""
+        tokens = tuple(tokens)
+        size = len(tokens)
+        known = size < len(_CHAIN_PARENTS)
+        parents = _CHAIN_PARENTS[size] if known else tuple(range(-1, size - 1))
+        return cls(tokens, parents, source, match_length, confidence)
+
+    @classmethod
+    def empty(cls, source: str = "") -> Self:
+        """Make the draft without tokens: the target then takes a plain step."""
+        return cls((), (), source)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What the target accepted of a draft, and its own next token.
+
+    `accepted` is the path of accepted nodes, from the root. `kind` is "bonus" when the path ended
+    at a leaf of the draft (a plain step counts as such: nothing was rejected) and "recovered" when
+    the target chose something else than every child drafted there.
+    """
+
+    accepted: tuple[int, ...]
+    next_token: int
+    kind: VerificationKind
+
+    def output(self, draft: Draft) -> tuple[int, ...]:
+        """Return the tokens this step commits, at least one."""
+        return (*(draft.tokens[node] for node in self.accepted), self.next_token)
+
+
+@dataclass(frozen=True, slots=True)
+class StepStats:
+    """One step: what was drafted, what was accepted, and where the time went (seconds).
+
+    MLX is lazy: `target_s` spans the forward pass up to the transfer of the chosen ids.
+    """
+
+    source: str
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    num_output_tokens: int
+    kind: VerificationKind
+    propose_s: float
+    target_s: float
+    commit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeStats:
+    """Counts over the steps of one reply, or of several added up; see docs/benchmarks.md.
+
+    `tested` counts drafted tokens the target compared: accepted ones and, for each step that ended
+    in a recovered token, the one it rejected. `accepted_per_position[i]` counts steps in which
+    draft token i was accepted, `drafted_per_position[i]` those in which there was one.
+    """
+
+    steps: int = 0
+    steps_with_draft: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    tested: int = 0
+    output_tokens: int = 0
+    drafted_per_position: tuple[int, ...] = ()
+    accepted_per_position: tuple[int, ...] = ()
+    propose_s: float = 0.0
+    target_s: float = 0.0
+    commit_s: float = 0.0
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Accepted / drafted, also called acceptance rate; None when nothing was drafted."""
+        return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def alpha(self) -> float | None:
+        """Accepted / tested (Leviathan et al. 2023, section 3.1); None when nothing was tested."""
+        return self.accepted / self.tested if self.tested else None
+
+    @property
+    def tokens_per_pass(self) -> float | None:
+        """Output tokens / all target passes of decoding; None before the first."""
+        return self.output_tokens / self.steps if self.steps else None
+
+    @property
+    def fire_rate(self) -> float | None:
+        """Passes with a draft / all passes; None before the first."""
+        return self.steps_with_draft / self.steps if self.steps else None
+
+    def __add__(self, other: "DecodeStats") -> "DecodeStats":
+        def longest(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+            size = max(len(a), len(b))
+            padded = (x + (0,) * (size - len(x)) for x in (a, b))
+            return tuple(x + y for x, y in zip(*padded, strict=True))
+
+        return DecodeStats(
+            steps=self.steps + other.steps,
+            steps_with_draft=self.steps_with_draft + other.steps_with_draft,
+            drafted=self.drafted + other.drafted,
+            accepted=self.accepted + other.accepted,
+            tested=self.tested + other.tested,
+            output_tokens=self.output_tokens + other.output_tokens,
+            drafted_per_position=longest(self.drafted_per_position, other.drafted_per_position),
+            accepted_per_position=longest(self.accepted_per_position, other.accepted_per_position),
+            propose_s=self.propose_s + other.propose_s,
+            target_s=self.target_s + other.target_s,
+            commit_s=self.commit_s + other.commit_s,
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return counts and rates as JSON-ready values."""
+        return {
+            "steps": self.steps,
+            "steps_with_draft": self.steps_with_draft,
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "tested": self.tested,
+            "output_tokens": self.output_tokens,
+            "drafted_per_position": list(self.drafted_per_position),
+            "accepted_per_position": list(self.accepted_per_position),
+            "hit_rate": self.hit_rate,
+            "alpha": self.alpha,
+            "tokens_per_pass": self.tokens_per_pass,
+            "fire_rate": self.fire_rate,
+            "propose_s": self.propose_s,
+            "target_s": self.target_s,
+            "commit_s": self.commit_s,
+        }
+
+
+def _check_number(name: str, value: float, low: float, high: float, hint: str) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not low <= value <= high:
+        raise ConfigError(f"{name} is {value!r}; {hint}")
+
+
+def _check_count(name: str, value: int, low: int, hint: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise ConfigError(f"{name} is {value!r}; {hint}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationConfig:
+    """How a reply is sampled, drafted and ended.
+
+    Attributes:
+        max_tokens: most tokens to generate; None: until the context is full.
+        temperature: 0 takes the most likely token, above it tokens are drawn.
+        top_k: keep the k most likely tokens; 0 keeps all.
+        top_p: keep the smallest set with this probability mass; 1 keeps all.
+        min_p: keep tokens at least this share as likely as the likeliest; 0 keeps all.
+        repetition_penalty: divides positive and multiplies negative logits of the tokens among
+            the last `penalty_window`; 1 is none (Keskar et al. 2019, arXiv:1909.05858, 4.1).
+        presence_penalty: subtracted once from tokens in the window.
+        frequency_penalty: subtracted for each occurrence in the window.
+        penalty_window: how many last tokens, prompt included, the penalties look at.
+        logit_bias: token id -> added to its logit.
+        seed: of the noise, 0 to 2**64 - 1; None draws one, reported in the result.
+        stop: texts that end the reply; they are not part of it.
+        drafter: a drafter's name (see `akunu_py.drafting`), or "none".
+        num_draft_tokens: most tokens drafted for one pass.
+
+    Raises ConfigError naming the field and its range.
+
+    """
+
+    max_tokens: int | None = None
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    penalty_window: int = 20
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    drafter: str = "ngram"
+    num_draft_tokens: int = 4
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None:
+            _check_count("max_tokens", self.max_tokens, 1, "give 1 or more, or None for no limit")
+        _check_number("temperature", self.temperature, 0, 100, "give a number from 0 to 100")
+        _check_count("top_k", self.top_k, 0, "give a whole number, 0 for all tokens")
+        _check_number("top_p", self.top_p, 0, 1, "give a number above 0, at most 1")
+        if self.top_p == 0:
+            raise ConfigError("top_p is 0; give a number above 0, at most 1 (1 keeps all tokens)")
+        _check_number("min_p", self.min_p, 0, 1, "give a number from 0 to 1")
+        _check_number(
+            "repetition_penalty", self.repetition_penalty, 1e-3, 1e3,
+            "give a positive number such as 1.1 (1 is none)",
+        )  # fmt: skip
+        for name in ("presence_penalty", "frequency_penalty"):
+            _check_number(name, getattr(self, name), -1e3, 1e3, "give a number (0 is none)")
+        _check_count("penalty_window", self.penalty_window, 1, "give 1 or more")
+        for token, bias in self.logit_bias.items():
+            _check_count("a token id in logit_bias", token, 0, "give ids of the vocabulary")
+            _check_number(f"the bias of token {token}", bias, -1e9, 1e9, "give a finite number")
+        if self.seed is not None:
+            _check_count("seed", self.seed, 0, "give a whole number from 0 to 2**64 - 1")
+            if self.seed >= 2**64:
+                raise ConfigError(f"seed is {self.seed}; give a number below 2**64")
+        if isinstance(self.stop, str) or not all(isinstance(s, str) and s for s in self.stop):
+            raise ConfigError(f"stop is {self.stop!r}; give a tuple of texts, none of them empty")
+        _check_count(
+            "num_draft_tokens", self.num_draft_tokens, 0, "give 0 (no drafts) or more"
+        )
+        if self.num_draft_tokens > 64:
+            raise ConfigError(f"num_draft_tokens is {self.num_draft_tokens}; give at most 64")
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationResult:
+    """A finished reply.
+
+    `token_ids` are the generated ids, an end-of-generation id included where one was generated;
+    `text` holds neither it nor a stop text. `decode_s` and `prefill_s` are seconds; `seed` is the
+    one used, so that the reply can be made again.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    seed: int
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    prefill_s: float
+    decode_s: float
+    peak_memory_bytes: int
+    stats: DecodeStats
+
+    @property
+    def decode_tokens_per_s(self) -> float | None:
+        """Generated tokens a second of decoding; None where no time passed."""
+        return len(self.token_ids) / self.decode_s if self.decode_s > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent:
+    """What one step added to a reply; the last event carries the result and no step."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    step: StepStats | None = None
+    result: GenerationResult | None = None
+
+
+@runtime_checkable
+class Drafter(Protocol):
+    """Guesses the next tokens of one reply. Made anew for each reply."""
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Take in committed tokens, in order: first the prompt, then each step's output."""
+
+    def propose(self, limit: int) -> Draft:
+        """Guess at most `limit` tokens to follow what was observed; an empty draft is fine."""
+
+
+class Target(Protocol):
+    """The model that decides, over a cache that holds every committed token but the last."""
+
+    def max_draft_tokens(self) -> int:
+        """Return how many draft tokens the next pass can take and still roll back; 0 is fine."""
+
+    def choose(self, last: int, draft: Draft) -> Sequence[int]:
+        """Return the target's own next token after `last` and after each node of the draft.
+
+        Entry 0 follows `last`, entry i + 1 follows node i: len(draft) + 1 ids. Entries that the
+        walk of `verify_match` cannot reach may hold -1.
+        """
+
+    def commit(self, accepted: Sequence[int]) -> None:
+        """Keep `last` and the accepted nodes of the last `choose` in the cache, drop the others.
+
+        Raises RollbackError where the cache cannot.
+        """
+
+
+class Detokenizer(Protocol):
+    """Token ids to text, step by step; never emits half a character."""
+
+    def feed(self, token_ids: Iterable[int]) -> str:
+        """Return the text these tokens complete."""
+
+    def finish(self) -> str:
+        """Return what is left; an incomplete character becomes U+FFFD."""
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Return the number of ids."""
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Return the ids that end a reply."""
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Return whether `encode_chat` can be used."""
+
+    def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
+        """Return the ids of a text, begin-of-text included where the model wants it.
+
+        Control tokens written out in the text are taken as such only with `parse_special`.
+        """
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """Return the ids of a conversation, up to where the reply begins.
+
+        Raises ConfigError for a missing template, ModelFormatError for one that fails.
+        """
+
+    def decode(self, token_ids: Iterable[int]) -> str:
+        """Return the text of ids, control tokens left out."""
+
+    def detokenizer(self) -> Detokenizer:
+        """Return a fresh incremental detokenizer."""

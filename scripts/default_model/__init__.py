@@ -1,0 +1,1 @@
+"""How the default model is made: corpus, tokenizer, network and export."""
