@@ -105,6 +105,7 @@ class StepStats:
 
     source: str
     num_draft_tokens: int
+    num_tested_tokens: int
     num_accepted_tokens: int
     num_output_tokens: int
     kind: VerificationKind
@@ -271,9 +272,7 @@ class GenerationConfig:
                 raise ConfigError(f"seed is {self.seed}; give a number below 2**64")
         if isinstance(self.stop, str) or not all(isinstance(s, str) and s for s in self.stop):
             raise ConfigError(f"stop is {self.stop!r}; give a tuple of texts, none of them empty")
-        _check_count(
-            "num_draft_tokens", self.num_draft_tokens, 0, "give 0 (no drafts) or more"
-        )
+        _check_count("num_draft_tokens", self.num_draft_tokens, 0, "give 0 (no drafts) or more")
         if self.num_draft_tokens > 64:
             raise ConfigError(f"num_draft_tokens is {self.num_draft_tokens}; give at most 64")
 

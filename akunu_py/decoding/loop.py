@@ -1,0 +1,82 @@
+"""The decode loop: propose, verify, commit, observe; then again.
+
+The loop knows token ids and protocols alone. The invariant that makes the first token, a plain step
+and a step with a draft one case: between steps the target's cache holds every committed token
+except the last.
+"""
+
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from akunu_py.decoding.stopping import cut_at_end
+from akunu_py.decoding.verify import verify_match
+from akunu_py.errors import ContractError
+from akunu_py.types import Draft, Drafter, FinishReason, StepStats, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The tokens one step added, and why the reply ended with it, if it did."""
+
+    token_ids: tuple[int, ...]
+    stats: StepStats
+    finish_reason: FinishReason | None
+
+
+def decode(
+    target: Target,
+    drafter: Drafter,
+    last: int,
+    *,
+    num_draft_tokens: int,
+    max_tokens: int,
+    end_ids: Collection[int] = (),
+) -> Iterator[Step]:
+    """Yield steps until an end-of-generation id or `max_tokens`.
+
+    The target holds the prompt without its last token, `last`; the drafter has observed the whole
+    prompt. Closing the iterator between steps cancels: what was yielded is what is committed.
+
+    Raises ContractError when the drafter drafts more than it may, and what `target` raises.
+    """
+    remaining = max_tokens
+    while remaining > 0:
+        # The pass adds its own token to the accepted ones, so one less than remains is of use.
+        limit = min(num_draft_tokens, target.max_draft_tokens(), remaining - 1)
+        started = time.perf_counter()
+        draft = drafter.propose(limit) if limit > 0 else Draft.empty()
+        if len(draft) > limit:
+            raise ContractError(
+                f"the drafter {draft.source!r} proposed {len(draft)} tokens where {limit} were "
+                "allowed; propose(limit) must respect its limit"
+            )
+        proposed = time.perf_counter()
+        choices = target.choose(last, draft)
+        verification = verify_match(draft, choices)
+        chosen = time.perf_counter()
+        target.commit(verification.accepted)
+        committed = time.perf_counter()
+        output, ended = cut_at_end(verification.output(draft), end_ids)
+        drafter.observe(output)
+        remaining -= len(output)
+        last = output[-1]
+        # Tokens accepted beyond an end-of-generation id are not part of the reply: there the
+        # target's own choices stop being tests of the draft.
+        accepted = min(len(verification.accepted), len(output))
+        rejected = verification.kind == "recovered" and len(output) > accepted
+        stats = StepStats(
+            source=draft.source,
+            num_draft_tokens=len(draft),
+            num_tested_tokens=accepted + rejected,
+            num_accepted_tokens=accepted,
+            num_output_tokens=len(output),
+            kind=verification.kind,
+            propose_s=proposed - started,
+            target_s=chosen - proposed,
+            commit_s=committed - chosen,
+        )
+        if ended:
+            yield Step(output, stats, "stop")
+            return
+        yield Step(output, stats, None if remaining else "length")

@@ -1,0 +1,238 @@
+"""The default predictor: hashed bigram to 4-gram tables over the text of one reply.
+
+Each table maps a context of 1, 2 or 3 tokens, hashed by FNV-1a, to the tokens seen after it and how
+often. A draft follows the most frequent continuation of the longest known context, token by token.
+
+Ties: among the continuations with the highest count, the one seen last.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.errors import ConfigError
+from akunu_py.types import Draft
+
+FNV_OFFSET = 14695981039346656037
+FNV_PRIME = 1099511628211
+_MASK = 2**64 - 1
+
+# Below this many tokens numpy's fixed cost is above that of the loop.
+_MIN_BATCH = 48
+
+
+def fnv1a(tokens: Iterable[int]) -> int:
+    """Return the 64-bit FNV-1a hash of token ids, each id xor-ed in whole.
+
+    For ids below 256 this is FNV-1a over bytes (Fowler, Noll, Vo; draft-eastlake-fnv).
+    """
+    key = FNV_OFFSET
+    for token in tokens:
+        key = ((key ^ token) * FNV_PRIME) & _MASK
+    return key
+
+
+class Continuations:
+    """What followed one context.
+
+    `counts` is kept in the order in which its tokens were last seen, so that recency needs no
+    positions; `best` is the token with the highest count, among equals the one seen last.
+    """
+
+    __slots__ = ("best", "best_count", "counts", "total")
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+        self.best = -1
+        self.best_count = 0
+        self.total = 0
+
+    def add(self, token: int, times: int = 1) -> None:
+        """Count a sighting; later sightings are later calls."""
+        count = self.counts.pop(token, 0) + times
+        self.counts[token] = count
+        self.total += times
+        if count >= self.best_count:
+            self.best, self.best_count = token, count
+
+    def subtract(self, token: int) -> None:
+        """Take one sighting back, the oldest of this token."""
+        count = self.counts[token] - 1
+        self.total -= 1
+        if count:
+            self.counts[token] = count
+        else:
+            del self.counts[token]
+        if token == self.best:
+            self.best, self.best_count = -1, 0
+            # The order of last sighting decides among equals, so the latest is looked at first.
+            for candidate, times in reversed(self.counts.items()):
+                if times > self.best_count:
+                    self.best, self.best_count = candidate, times
+
+
+class NgramDrafter:
+    """n-gram tables whose counts gather over the whole reply (`--drafter ngram`).
+
+    The history is a window of the last `history` tokens. The counts are not pruned when a token
+    leaves it: since a context has at most `max_order - 1` tokens, the window bounds the history's
+    memory and not the predictions. `WindowedNgramDrafter` prunes.
+
+    Raises ConfigError for an order below 2, a window that cannot hold one n-gram, or a negative
+    number of draft tokens.
+    """
+
+    name = "ngram"
+
+    def __init__(
+        self, *, max_order: int = 4, num_draft_tokens: int = 4, history: int = 512
+    ) -> None:
+        if max_order < 2:
+            raise ConfigError(f"max_order is {max_order}; give 2 (bigrams) or more")
+        if history < max_order:
+            raise ConfigError(f"history is {history}; give at least max_order, {max_order}")
+        if num_draft_tokens < 0:
+            raise ConfigError(f"num_draft_tokens is {num_draft_tokens}; give 0 or more")
+        self.max_order = max_order
+        self.num_draft_tokens = num_draft_tokens
+        self.history: deque[int] = deque(maxlen=history)
+        # tables[k - 1]: contexts of k tokens.
+        self.tables: list[dict[int, Continuations]] = [{} for _ in range(max_order - 1)]
+        # The last tokens, at most max_order - 1 of them, and the keys of the contexts they form.
+        self._context: tuple[int, ...] = ()
+        self._keys: tuple[int, ...] = ()
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Count committed tokens at every order that has enough context."""
+        if len(tokens) >= _MIN_BATCH:
+            self.update_batch(tokens)
+            return
+        for token in tokens:
+            self._count(token)
+            self._forget(token)
+
+    def _count(self, token: int) -> None:
+        """Count one token after the present contexts, and make it their last."""
+        for table, key in zip(self.tables, self._keys, strict=False):
+            entry = table.get(key)
+            if entry is None:
+                entry = table[key] = Continuations()
+            entry.add(token)
+        self._context = (*self._context, token)[1 - self.max_order :]
+        self._keys = _suffix_keys(self._context)
+
+    def _forget(self, token: int) -> None:
+        """Move the window on by one token."""
+        self.history.append(token)
+
+    def update_batch(self, tokens: Sequence[int] | NDArray[np.integer]) -> None:
+        """Count many tokens at once, as `observe` one by one would; vectorised over the prompt."""
+        array = np.asarray(tokens, dtype=np.uint64)
+        if array.size == 0:
+            return
+        before = np.array(self._context, dtype=np.uint64)
+        for length, table in enumerate(self.tables, start=1):
+            _count_all(table, np.concatenate((before[-length:], array)), length)
+        tail = [int(token) for token in array[1 - self.max_order :]]
+        self._context = (*self._context, *tail)[1 - self.max_order :]
+        self._keys = _suffix_keys(self._context)
+        self.history.extend(int(token) for token in array[-(self.history.maxlen or 0) :])
+
+    def propose(self, limit: int) -> Draft:
+        """Draft up to min(limit, num_draft_tokens) tokens.
+
+        The longest context that is known decides each token; the draft ends where none is.
+        `match_length` is the length of the context that gave the first token, `confidence` the
+        share of its sightings that each token was.
+        """
+        limit = min(limit, self.num_draft_tokens)
+        context = self._context
+        tokens: list[int] = []
+        confidence: list[float] = []
+        match_length = 0
+        while len(tokens) < limit:
+            for length in range(len(context), 0, -1):
+                # The keys of the committed context are at hand; those of drafted ones are not.
+                key = fnv1a(context[-length:]) if tokens else self._keys[length - 1]
+                entry = self.tables[length - 1].get(key)
+                if entry is not None:
+                    break
+            else:
+                break
+            token = entry.best
+            match_length = match_length or length
+            tokens.append(token)
+            confidence.append(entry.best_count / entry.total)
+            context = (*context, token)[1 - self.max_order :]
+        return Draft.chain(tokens, self.name, match_length, tuple(confidence))
+
+
+class WindowedNgramDrafter(NgramDrafter):
+    """n-gram tables of the last `history` tokens alone (`--drafter ngram-window`).
+
+    A count is subtracted when the first token of its n-gram leaves the window: recent text counts
+    for more, at the price of what could be copied from further back.
+    """
+
+    name = "ngram-window"
+
+    def _forget(self, token: int) -> None:
+        if len(self.history) == self.history.maxlen:
+            oldest = tuple(islice(self.history, self.max_order))
+            key = FNV_OFFSET
+            for length, table in enumerate(self.tables, start=1):
+                key = ((key ^ oldest[length - 1]) * FNV_PRIME) & _MASK
+                entry = table[key]
+                entry.subtract(oldest[length])
+                if not entry.total:
+                    del table[key]
+        self.history.append(token)
+
+    def update_batch(self, tokens: Sequence[int] | NDArray[np.integer]) -> None:
+        """Count many tokens at once: the tables are those of the window's tokens, built anew."""
+        limit = self.history.maxlen or 0
+        kept = [*self.history, *(int(token) for token in tokens)][-limit:]
+        self.tables = [{} for _ in self.tables]
+        self.history.clear()
+        self._context = self._keys = ()
+        super().update_batch(kept)
+
+
+def _suffix_keys(context: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the keys of the last 1, 2, ... tokens of a context."""
+    return tuple(fnv1a(context[-length:]) for length in range(1, len(context) + 1))
+
+
+def _count_all(table: dict[int, Continuations], tokens: NDArray[np.uint64], length: int) -> None:
+    """Add every n-gram of `length` context tokens in `tokens` to a table."""
+    size = tokens.size - length
+    if size <= 0:
+        return
+    keys = np.full(size, FNV_OFFSET, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for offset in range(length):
+            keys = (keys ^ tokens[offset : offset + size]) * np.uint64(FNV_PRIME)
+    followers = tokens[length:]
+    # Stable sort by (key, follower): within a group positions ascend, so its end is the last one.
+    order = np.lexsort((followers, keys))
+    keys, followers = keys[order], followers[order]
+    new_group = np.empty(size, dtype=bool)
+    new_group[0] = True
+    new_group[1:] = (keys[1:] != keys[:-1]) | (followers[1:] != followers[:-1])
+    starts = np.flatnonzero(new_group)
+    ends = np.append(starts[1:], size)
+    # Sightings are replayed in the order of their last positions, which is what recency means.
+    replay = np.argsort(order[ends - 1])
+    for key, token, times in zip(
+        keys[starts][replay].tolist(),
+        followers[starts][replay].tolist(),
+        (ends - starts)[replay].tolist(),
+        strict=True,
+    ):
+        entry = table.get(key)
+        if entry is None:
+            entry = table[key] = Continuations()
+        entry.add(token, times)

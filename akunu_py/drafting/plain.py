@@ -1,0 +1,18 @@
+"""The drafter that never drafts: plain decoding."""
+
+from collections.abc import Sequence
+
+from akunu_py.types import Draft
+
+
+class PlainDrafter:
+    """Proposes nothing (`--drafter none`)."""
+
+    name = "none"
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Need nothing of what was committed."""
+
+    def propose(self, limit: int) -> Draft:  # noqa: ARG002 - the protocol's signature
+        """Return the empty draft."""
+        return Draft.empty(self.name)

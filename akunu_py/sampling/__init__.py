@@ -1,0 +1,1 @@
+"""Logits to token ids: transforms, keyed noise, and the sampler that composes them."""

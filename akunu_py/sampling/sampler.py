@@ -1,0 +1,50 @@
+"""The sampler: logits [n, vocab] of consecutive rows to n token ids, each row on its own."""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from akunu_py.sampling.noise import Purpose, gumbel_row, noise_key, token_strides
+from akunu_py.sampling.transforms import TransformChain
+
+
+class Sampler:
+    """Chooses the token at a position as a function of logits, history, seed and position alone.
+
+    Every row is computed as [1, vocab], whatever the number of rows in the pass: the kernels, and
+    so the last bits, are the same in a plain step and in a verifying pass.
+    """
+
+    def __init__(self, chain: TransformChain, seed: int, vocabulary_size: int) -> None:
+        self.chain = chain
+        self.seed = seed
+        self._strides = token_strides(0 if chain.greedy else vocabulary_size)
+        # One fused kernel instead of some twenty; shapes are the same in every call.
+        self._draw = mx.compile(self._draw_row)
+
+    def choose(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> mx.array:
+        """Return the id chosen for a row, uint32 [1], not yet evaluated.
+
+        `logits` is [1, vocab]; `position` is that of the token chosen, counted from the beginning
+        of the prompt; `recent` are the tokens before it, of which the chain's window is used.
+        """
+        window = recent[-self.chain.window :] if self.chain.needs_history else ()
+        if self.chain.needs_history:
+            # The number of recent tokens varies, so these rows are not compiled.
+            row = self.chain.log_probabilities(logits, window)
+            return (
+                row.argmax(axis=-1) if self.chain.greedy else self._noisy(row, self._key(position))
+            )
+        if self.chain.greedy:
+            return self.chain.log_probabilities(logits).argmax(axis=-1)
+        return self._draw(logits, self._key(position))
+
+    def _key(self, position: int) -> mx.array:
+        return mx.array(noise_key(self.seed, position, Purpose.TARGET), dtype=mx.uint32)
+
+    def _draw_row(self, logits: mx.array, key: mx.array) -> mx.array:
+        return self._noisy(self.chain.log_probabilities(logits), key)
+
+    def _noisy(self, row: mx.array, key: mx.array) -> mx.array:
+        # argmax takes the lowest id among equals.
+        return (row + gumbel_row(key, self._strides)[None]).argmax(axis=-1)

@@ -1,0 +1,206 @@
+"""Transforms of one row of logits: penalties, filters, temperature.
+
+Definitions and default order are mlx-lm 0.32's (`mlx_lm.sample_utils`): bias and penalties on the
+logits, then on the untempered log-probabilities top-p, min-p, top-k, and temperature last. They
+are equal to mlx-lm's filter by filter, but for ties at the edge of top-k, which go to the lowest id
+here and to any there.
+
+A row is [1, vocab]. Filters are called one row at a time, so that the number of rows in a pass
+cannot choose another kernel and with it another last bit.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from akunu_py.errors import ConfigError
+from akunu_py.types import GenerationConfig
+
+RowTransform = Callable[[mx.array], mx.array]
+"""Log-probabilities [1, vocab] to log-probabilities; a dropped token has -inf."""
+
+HistoryTransform = Callable[[Sequence[int], mx.array], mx.array]
+"""The last tokens before the row, oldest first, and logits [1, vocab], to logits."""
+
+
+def top_p(mass: float) -> RowTransform:
+    """Keep the smallest set of likeliest tokens with at least this share of the mass.
+
+    Holtzman et al. 2020 (arXiv:1904.09751, section 3.1). Tokens as likely as the last one of the
+    set are kept with it.
+    """
+
+    def transform(row: mx.array) -> mx.array:
+        ascending = mx.sort(row, axis=-1)
+        probabilities = mx.exp(ascending.astype(mx.float32))
+        above = mx.cumsum(probabilities, axis=-1, reverse=True, inclusive=False)
+        total = above[..., :1] + probabilities[..., :1]
+        dropped = (above >= mass * total).sum(axis=-1, keepdims=True)
+        threshold = mx.take_along_axis(ascending, dropped, axis=-1)
+        return mx.where(row < threshold, -math.inf, row)
+
+    return transform
+
+
+def min_p(share: float) -> RowTransform:
+    """Keep tokens at least `share` times as likely as the likeliest (arXiv:2407.01082)."""
+
+    def transform(row: mx.array) -> mx.array:
+        threshold = mx.max(row, axis=-1, keepdims=True) + math.log(share)
+        return mx.where(row < threshold, -math.inf, row)
+
+    return transform
+
+
+def top_k(count: int) -> RowTransform:
+    """Keep the `count` likeliest tokens (Fan et al. 2018); at the edge, the lowest ids."""
+
+    def transform(row: mx.array) -> mx.array:
+        size = row.shape[-1]
+        if count >= size:
+            return row
+        edge = mx.sort(row, axis=-1)[..., size - count : size - count + 1]
+        above = row > edge
+        at_edge = row == edge
+        room = count - above.sum(axis=-1, keepdims=True)
+        kept = above | (at_edge & (mx.cumsum(at_edge.astype(mx.int32), axis=-1) <= room))
+        return mx.where(kept, row, -math.inf)
+
+    return transform
+
+
+def temperature(value: float) -> RowTransform:
+    """Divide by a temperature above 0."""
+
+    def transform(row: mx.array) -> mx.array:
+        return row * (1.0 / value)
+
+    return transform
+
+
+def logit_bias(biases: Mapping[int, float]) -> HistoryTransform:
+    """Add to the logits of given tokens."""
+    ids = mx.array(list(biases.keys()))
+    values = mx.array(list(biases.values()), dtype=mx.float32)
+
+    def transform(_: Sequence[int], row: mx.array) -> mx.array:
+        return row.at[:, ids].add(values)
+
+    return transform
+
+
+def repetition_penalty(penalty: float) -> HistoryTransform:
+    """Divide positive and multiply negative logits of recent tokens (arXiv:1909.05858, 4.1)."""
+
+    def transform(recent: Sequence[int], row: mx.array) -> mx.array:
+        if not recent:
+            return row
+        ids = mx.array(list(dict.fromkeys(recent)))
+        chosen = row[:, ids]
+        return _assign(row, ids, mx.where(chosen < 0, chosen * penalty, chosen / penalty))
+
+    return transform
+
+
+def presence_penalty(penalty: float) -> HistoryTransform:
+    """Subtract once from the logits of recent tokens."""
+
+    def transform(recent: Sequence[int], row: mx.array) -> mx.array:
+        if not recent:
+            return row
+        ids = mx.array(list(dict.fromkeys(recent)))
+        return _assign(row, ids, row[:, ids] - penalty)
+
+    return transform
+
+
+def frequency_penalty(penalty: float) -> HistoryTransform:
+    """Subtract from the logits of recent tokens, once for each occurrence."""
+
+    def transform(recent: Sequence[int], row: mx.array) -> mx.array:
+        if not recent:
+            return row
+        return row.at[:, mx.array(list(recent))].subtract(penalty)
+
+    return transform
+
+
+def _assign(row: mx.array, ids: mx.array, values: mx.array) -> mx.array:
+    # Indexed assignment rebinds the name to a new array; the caller's row is left as it is.
+    row = mx.array(row)
+    row[:, ids] = values
+    return row
+
+
+@dataclass(frozen=True, slots=True)
+class TransformChain:
+    """What happens to a row of logits before a token is chosen.
+
+    `history` runs on the logits with the `window` tokens before the row; `filters` run on the
+    log-probabilities, in order. Compose any order: `TransformChain(filters=(temperature(0.8),
+    top_k(40), top_p(0.9)))` is llama.cpp's and Hugging Face's way round. `greedy` takes the
+    likeliest token instead of drawing one.
+    """
+
+    history: tuple[HistoryTransform, ...] = ()
+    filters: tuple[RowTransform, ...] = ()
+    window: int = 20
+    greedy: bool = False
+
+    @classmethod
+    def from_config(cls, config: GenerationConfig, vocabulary_size: int) -> "TransformChain":
+        """Build mlx-lm's order from a config.
+
+        Raises ConfigError for a bias of a token outside the vocabulary.
+        """
+        history: list[HistoryTransform] = []
+        if config.logit_bias:
+            for token in config.logit_bias:
+                if token >= vocabulary_size:
+                    raise ConfigError(
+                        f"logit_bias names token {token}; the vocabulary ends at "
+                        f"{vocabulary_size - 1}"
+                    )
+            history.append(logit_bias(config.logit_bias))
+        if config.repetition_penalty != 1.0:
+            history.append(repetition_penalty(config.repetition_penalty))
+        if config.presence_penalty:
+            history.append(presence_penalty(config.presence_penalty))
+        if config.frequency_penalty:
+            history.append(frequency_penalty(config.frequency_penalty))
+        filters: list[RowTransform] = []
+        if config.temperature > 0:
+            # Greedy needs none of them: every filter keeps the likeliest token.
+            if config.top_p < 1:
+                filters.append(top_p(config.top_p))
+            if config.min_p > 0:
+                filters.append(min_p(config.min_p))
+            if 0 < config.top_k < vocabulary_size:
+                filters.append(top_k(config.top_k))
+            filters.append(temperature(config.temperature))
+        return cls(
+            tuple(history), tuple(filters), config.penalty_window, greedy=config.temperature == 0
+        )
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether the tokens before a row change what happens to it."""
+        return bool(self.history)
+
+    def log_probabilities(self, row: mx.array, recent: Sequence[int] = ()) -> mx.array:
+        """Return the row [1, vocab] after penalties, normalisation and filters.
+
+        Unless greedy the work is done in float32, whatever the model computes in: the grid of
+        bfloat16 would merge neighbouring probabilities. Greedy keeps the model's type, whose
+        argmax of log-probabilities is mlx-lm's choice (it is not always that of the logits).
+        """
+        if not self.greedy:
+            row = row.astype(mx.float32)
+        for adjust in self.history:
+            row = adjust(recent, row)
+        row = row - mx.logsumexp(row, axis=-1, keepdims=True)
+        for keep in self.filters:
+            row = keep(row)
+        return row

@@ -1,0 +1,125 @@
+"""Toy targets and scripted drafters, for everyone who writes a drafter or changes the loop.
+
+target = ToyTarget([1, 2, 3], vocabulary_size=5, seed=7)
+steps = list(decode(target, ScriptedDrafter([[0, 1], [4]]), 3, num_draft_tokens=4, max_tokens=9))
+assert [t for step in steps for t in step.token_ids] == target.plain([1, 2, 3], 9)
+
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+
+from akunu_py.errors import RollbackError
+from akunu_py.types import Draft
+
+NextToken = Callable[[tuple[int, ...]], int]
+
+
+def hashed_choice(vocabulary_size: int, seed: int) -> NextToken:
+    """Return a rule that picks the next token by a hash of the whole context."""
+
+    def choose(context: tuple[int, ...]) -> int:
+        digest = hashlib.blake2b(repr((seed, context)).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") % vocabulary_size
+
+    return choose
+
+
+class ToyTarget:
+    """A target whose next token is a function of the context, over a cache of plain token ids.
+
+    `cache` holds what a KV cache would: every row fed and not rolled back. A row fed after a row
+    that should have been dropped sees the wrong context, so a loop that keeps too much or too
+    little changes the output.
+    """
+
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        *,
+        vocabulary_size: int = 5,
+        seed: int = 0,
+        rule: NextToken | None = None,
+        max_draft_tokens: int = 64,
+    ) -> None:
+        self.rule = rule or hashed_choice(vocabulary_size, seed)
+        self.cache: list[int] = list(prompt[:-1])
+        self._limit = max_draft_tokens
+        self._pending: tuple[int, Draft] | None = None
+
+    def max_draft_tokens(self) -> int:
+        """Return the limit given."""
+        return self._limit
+
+    def choose(self, last: int, draft: Draft) -> list[int]:
+        """Return the rule's token after `last` and after each node."""
+        self._pending = (last, draft)
+        paths: list[tuple[int, ...]] = []
+        for token, parent in zip(draft.tokens, draft.parents, strict=True):
+            paths.append((*(paths[parent] if parent >= 0 else ()), token))
+        root = (*self.cache, last)
+        return [self.rule(root), *(self.rule(root + path) for path in paths)]
+
+    def commit(self, accepted: Sequence[int]) -> None:
+        """Keep `last` and the accepted tokens."""
+        if self._pending is None:
+            raise RollbackError("commit without a choose before it")
+        last, draft = self._pending
+        self._pending = None
+        self.cache += [last, *(draft.tokens[node] for node in accepted)]
+
+    def plain(self, prompt: Sequence[int], count: int) -> list[int]:
+        """Return what decoding without drafts gives."""
+        context = list(prompt)
+        for _ in range(count):
+            context.append(self.rule(tuple(context)))
+        return context[len(prompt) :]
+
+
+class ScriptedDrafter:
+    """Proposes given drafts one after another, then none; records what it observed.
+
+    A draft is a `Draft` or a sequence of tokens (a chain). It is cut to the limit.
+    """
+
+    def __init__(self, drafts: Iterable[Draft | Sequence[int]] = ()) -> None:
+        self._drafts = iter(drafts)
+        self.observed: list[int] = []
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Record committed tokens."""
+        self.observed += tokens
+
+    def propose(self, limit: int) -> Draft:
+        """Return the next draft of the script."""
+        draft = next(self._drafts, None)
+        if draft is None:
+            return Draft.empty("scripted")
+        if not isinstance(draft, Draft):
+            return Draft.chain(draft[:limit], "scripted")
+        # Parents come before children, so a prefix of a tree is a tree.
+        return Draft(draft.tokens[:limit], draft.parents[:limit], "scripted")
+
+
+class OracleDrafter:
+    """Drafts with a rule: right, half right or always wrong, as a test likes.
+
+    `rule` is given every token observed and those already drafted.
+    """
+
+    def __init__(self, rule: NextToken, length: int) -> None:
+        self.rule = rule
+        self.length = length
+        self.observed: list[int] = []
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Record committed tokens."""
+        self.observed += tokens
+
+    def propose(self, limit: int) -> Draft:
+        """Return the rule's next tokens."""
+        context = list(self.observed)
+        count = max(0, min(limit, self.length))
+        for _ in range(count):
+            context.append(self.rule(tuple(context)))
+        return Draft.chain(context[len(context) - count :], "oracle")
