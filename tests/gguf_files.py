@@ -1,0 +1,160 @@
+"""Writes small, valid GGUF files of the llama family for tests: random weights, real structure."""
+
+from pathlib import Path
+from typing import Literal
+
+import gguf
+import numpy as np
+
+_TYPES = {
+    name: gguf.GGMLQuantizationType[name] for name in ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
+}
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+CONTROL_TOKENS = ("<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
+_WORDS = ("the", "and", "token", "draft", "model", "ing", "hello", "world", "def", "return")
+
+
+def byte_alphabet() -> list[str]:
+    """The character that GPT-2's byte-level BPE writes for each byte, by byte."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return [
+        chr(byte) if byte in printable else chr(256 + others.index(byte)) for byte in range(256)
+    ]
+
+
+def bpe_vocabulary() -> tuple[list[str], list[int], list[str]]:
+    """Tokens, token types and merges: all bytes, a few words with and without a space before."""
+    tokens = byte_alphabet()
+    merges: list[str] = []
+    for word in [*_WORDS, *("Ġ" + word for word in _WORDS)]:
+        made = word[0]
+        for letter in word[1:]:
+            if made + letter not in tokens:
+                tokens.append(made + letter)
+                merges.append(f"{made} {letter}")
+            made += letter
+    types = [int(gguf.TokenType.NORMAL)] * len(tokens)
+    tokens += CONTROL_TOKENS
+    types += [int(gguf.TokenType.CONTROL)] * len(CONTROL_TOKENS)
+    return tokens, types, merges
+
+
+def spm_vocabulary() -> tuple[list[str], list[int], list[float]]:
+    """Tokens, token types and scores: control, all bytes, characters, then words by rank."""
+    tokens = ["<unk>", *CONTROL_TOKENS, *(f"<0x{byte:02X}>" for byte in range(256))]
+    types = [int(gguf.TokenType.UNKNOWN)]
+    types += [int(gguf.TokenType.CONTROL)] * len(CONTROL_TOKENS)
+    types += [int(gguf.TokenType.BYTE)] * 256
+    pieces: list[str] = []
+    for word in [*_WORDS, *("▁" + word for word in _WORDS)]:
+        for end in range(2, len(word) + 1):
+            if word[:end] not in pieces:
+                pieces.append(word[:end])
+    letters = ["▁", *(chr(code) for code in range(0x21, 0x7F))]
+    scores = [0.0] * len(tokens) + [-float(rank + 1) for rank in range(len(pieces) + len(letters))]
+    tokens += pieces + letters
+    types += [int(gguf.TokenType.NORMAL)] * (len(pieces) + len(letters))
+    return tokens, types, scores
+
+
+def add_vocabulary(
+    writer: gguf.GGUFWriter, vocabulary: Literal["bpe", "spm"], *, chat_template: str | None
+) -> int:
+    """Write the tokenizer's metadata; return the number of tokens."""
+    if vocabulary == "bpe":
+        tokens, types, merges = bpe_vocabulary()
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("llama-bpe")
+        writer.add_token_merges(merges)
+    else:
+        tokens, types, scores = spm_vocabulary()
+        writer.add_tokenizer_model("llama")
+        writer.add_token_scores(scores)
+        writer.add_unk_token_id(0)
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    writer.add_bos_token_id(tokens.index("<s>"))
+    writer.add_eos_token_id(tokens.index("</s>"))
+    writer.add_add_bos_token(True)  # noqa: FBT003 - the writer's own signature
+    if chat_template is not None:
+        writer.add_chat_template(chat_template)
+    return len(tokens)
+
+
+def write_tiny_llama(
+    path: Path,
+    *,
+    quantization: str = "F32",
+    width: int = 64,
+    layers: int = 2,
+    heads: int = 4,
+    kv_heads: int = 2,
+    feed_forward: int = 96,
+    vocabulary: Literal["bpe", "spm"] = "bpe",
+    context: int = 256,
+    tied: bool = True,
+    seed: int = 0,
+    rope_base: float = 10000.0,
+    rope_frequencies: bool = False,
+    chat_template: str | None = CHAT_TEMPLATE,
+) -> Path:
+    """Write a llama model with random weights from `seed` and return its path.
+
+    `quantization` is the type of the matrices (F32, F16, BF16, Q8_0, Q4_0, Q4_1); norms are F32,
+    as converters write them. Width and feed_forward must be multiples of 32 for the quantized.
+    """
+    writer = gguf.GGUFWriter(str(path), "llama")
+    rows = add_vocabulary(writer, vocabulary, chat_template=chat_template)
+    head_dim = width // heads
+    writer.add_name("tiny llama for tests")
+    writer.add_block_count(layers)
+    writer.add_context_length(context)
+    writer.add_embedding_length(width)
+    writer.add_feed_forward_length(feed_forward)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(rope_base)
+    writer.add_rope_dimension_count(head_dim)
+    writer.add_vocab_size(rows)
+
+    random = np.random.default_rng(seed)
+    kind = _TYPES[quantization]
+
+    def matrix(name: str, out: int, into: int, scale: float) -> None:
+        weights = random.normal(0, scale, (out, into)).astype(np.float32)
+        data = gguf.quantize(weights, kind)
+        writer.add_tensor(name, data, raw_dtype=kind)
+
+    def norm(name: str) -> None:
+        writer.add_tensor(name, random.normal(1, 0.1, width).astype(np.float32))
+
+    matrix("token_embd.weight", rows, width, 1.0)
+    norm("output_norm.weight")
+    if not tied:
+        matrix("output.weight", rows, width, width**-0.5)
+    if rope_frequencies:
+        divisors = np.linspace(1, 8, head_dim // 2, dtype=np.float32)
+        writer.add_tensor("rope_freqs.weight", divisors)
+    for layer in range(layers):
+        block = f"blk.{layer}."
+        norm(block + "attn_norm.weight")
+        norm(block + "ffn_norm.weight")
+        scale = width**-0.5
+        matrix(block + "attn_q.weight", width, width, scale)
+        matrix(block + "attn_k.weight", kv_heads * head_dim, width, scale)
+        matrix(block + "attn_v.weight", kv_heads * head_dim, width, scale)
+        matrix(block + "attn_output.weight", width, width, scale)
+        matrix(block + "ffn_gate.weight", feed_forward, width, scale)
+        matrix(block + "ffn_up.weight", feed_forward, width, scale)
+        matrix(block + "ffn_down.weight", width, feed_forward, feed_forward**-0.5)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
