@@ -1,6 +1,24 @@
 """Statistics of decoding: steps in, counts and rates out."""
 
+import dataclasses
+
 from akunu_py.types import DecodeStats, StepStats
+
+
+def cut_step(step: StepStats, num_output_tokens: int) -> StepStats:
+    """Return the statistics of a step of which the reply keeps the first tokens only.
+
+    What lay beyond was accepted but is not part of the reply; no rejection is left to count then.
+    """
+    if num_output_tokens >= step.num_output_tokens:
+        return step
+    accepted = min(step.num_accepted_tokens, num_output_tokens)
+    return dataclasses.replace(
+        step,
+        num_tested_tokens=accepted,
+        num_accepted_tokens=accepted,
+        num_output_tokens=num_output_tokens,
+    )
 
 
 class StatsRecorder:

@@ -1,16 +1,22 @@
 """A model and its caches as the decode loop's Target."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+import io
+import logging
+from collections.abc import Callable, Iterator, Sequence
 
 import mlx.core as mx
 import numpy as np
 from mlx import nn
+from mlx_lm.generate import wired_limit
 from numpy.typing import NDArray
 
 from akunu_py.errors import ContractError
 from akunu_py.models.cache import UNLIMITED, drop_rows, make_caches, rollback_room
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.types import Draft
+
+_log = logging.getLogger(__name__)
 
 PREFILL_CHUNK = 512
 """Rows of one prompt pass: large enough for full speed, small enough for progress and Ctrl-C."""
@@ -205,6 +211,22 @@ class Session:
     def _forward(self, rows: mx.array) -> mx.array:
         logits: mx.array = self._model(rows[None], cache=self._caches)
         return logits
+
+    @contextlib.contextmanager
+    def measured(self) -> Iterator[None]:
+        """Frame one reply: peak memory counts from here, and on Metal the model stays wired."""
+        mx.reset_peak_memory()
+        with contextlib.ExitStack() as stack:
+            notices = io.StringIO()
+            with contextlib.redirect_stdout(notices):
+                stack.enter_context(wired_limit(self._model, [self._stream]))
+            if notices.getvalue():
+                _log.warning("%s", notices.getvalue().strip())
+            yield
+
+    def peak_memory_bytes(self) -> int:
+        """Return the most memory MLX held since `measured` was entered."""
+        return int(mx.get_peak_memory())
 
     def logits(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
         """Return the logits after each token of a text, float32 [n, vocab]; caches of its own."""

@@ -1,0 +1,231 @@
+"""One reply as a stream of events: prompt ids in, text and statistics out."""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from akunu_py.decoding.loop import Step, decode
+from akunu_py.decoding.stats import StatsRecorder, cut_step
+from akunu_py.decoding.stopping import StopTexts
+from akunu_py.drafting.registry import make_drafter
+from akunu_py.errors import EngineStateError
+from akunu_py.models.session import Progress, Session
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
+from akunu_py.types import (
+    Detokenizer,
+    FinishReason,
+    GenerationConfig,
+    GenerationResult,
+    StreamEvent,
+    Tokenizer,
+)
+
+
+class _CancelledDuringPrefillError(Exception):
+    """Leaves the prefill through its progress callback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one reply is made from; `prompt` is checked and shorter than the context."""
+
+    prompt: tuple[int, ...]
+    config: GenerationConfig
+    progress: Progress | None = None
+
+
+class ReplyStream(Iterator[StreamEvent]):
+    """Iterate for events, one a decoding step; the last one carries the result.
+
+    `cancel` may be called from any thread: the reply ends after the step under way, with the
+    finish reason "cancelled". `close` ends it without a result. Both leave the engine ready for
+    the next call, and so does dropping the stream.
+    """
+
+    def __init__(
+        self, session: Session, tokenizer: Tokenizer, request: Request, admit: Callable[[], None]
+    ) -> None:
+        self.thread = threading.current_thread()
+        self.executing = False
+        self._admit = admit
+        self._cancelled = threading.Event()
+        self._ended_by = ""
+        self._events: Generator[StreamEvent, None, None] | None = _events(
+            session, tokenizer, request, self._cancelled
+        )
+        self.result: GenerationResult | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether no further event will come."""
+        return self._events is None
+
+    def __next__(self) -> StreamEvent:
+        if self._events is None:
+            if self._ended_by:
+                raise EngineStateError(self._ended_by)
+            raise StopIteration
+        self._admit()
+        if self.executing:
+            raise EngineStateError("this reply is being read in another thread already")
+        self.executing = True
+        self.thread = threading.current_thread()
+        try:
+            event = next(self._events)
+        except BaseException:
+            # Exhausted, interrupted or failed: the generator is over in each case.
+            self._events = None
+            raise
+        finally:
+            self.executing = False
+        if event.result is not None:
+            self.result = event.result
+            self._events = None
+        return event
+
+    def __iter__(self) -> Self:
+        return self
+
+    def cancel(self) -> None:
+        """Ask the reply to end after the step under way; safe from any thread."""
+        self._cancelled.set()
+
+    def close(self, reason: str = "") -> None:
+        """End the reply now; later reads raise EngineStateError with the reason, if one is given."""
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+            self._ended_by = reason
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _events(
+    session: Session, tokenizer: Tokenizer, request: Request, cancelled: threading.Event
+) -> Generator[StreamEvent, None, None]:
+    """Prefill and decode; yield an event a step, and the result with the last one."""
+    prompt, config = request.prompt, request.config
+    seed = secrets.randbits(64) if config.seed is None else config.seed
+    chain = TransformChain.from_config(config, session.vocabulary_size)
+    sampler = Sampler(chain, seed, session.vocabulary_size)
+    drafter = make_drafter(config.drafter, num_draft_tokens=config.num_draft_tokens)
+    room = session.context - len(prompt)
+    max_tokens = room if config.max_tokens is None else min(config.max_tokens, room)
+
+    def progress(done: int, total: int) -> None:
+        if request.progress:
+            request.progress(done, total)
+        if cancelled.is_set():
+            raise _CancelledDuringPrefillError
+
+    text = _ReplyText(tokenizer.detokenizer(), config.stop, tokenizer.end_ids)
+    recorder = StatsRecorder()
+    token_ids: list[int] = []
+    finish_reason: FinishReason | None = None
+    num_cached = 0
+    started = prefilled = time.perf_counter()
+    with session.measured():
+        try:
+            num_cached = session.begin(prompt, sampler, max_tokens, progress)
+        except _CancelledDuringPrefillError:
+            finish_reason = "cancelled"
+        else:
+            drafter.observe(prompt)
+        prefilled = time.perf_counter()
+
+        def result(reason: FinishReason) -> GenerationResult:
+            return GenerationResult(
+                text=text.shown,
+                token_ids=tuple(token_ids),
+                finish_reason=reason,
+                seed=seed,
+                num_prompt_tokens=len(prompt),
+                num_cached_tokens=num_cached,
+                prefill_s=prefilled - started,
+                decode_s=time.perf_counter() - prefilled,
+                peak_memory_bytes=session.peak_memory_bytes(),
+                stats=recorder.stats,
+            )
+
+        if finish_reason is not None:
+            yield StreamEvent("", (), None, result(finish_reason))
+            return
+        steps = decode(
+            session,
+            drafter,
+            prompt[-1],
+            num_draft_tokens=config.num_draft_tokens,
+            max_tokens=max_tokens,
+            end_ids=tokenizer.end_ids,
+        )
+        for raw in steps:
+            step, piece = text.take(raw)
+            recorder.add(step.stats)
+            token_ids += step.token_ids
+            finish_reason = step.finish_reason
+            if finish_reason is None and cancelled.is_set():
+                finish_reason = "cancelled"
+            if finish_reason is None:
+                yield StreamEvent(piece, step.token_ids, step.stats)
+                continue
+            piece += text.finish()
+            yield StreamEvent(piece, step.token_ids, step.stats, result(finish_reason))
+            return
+
+
+class _ReplyText:
+    """The text of a reply as it grows: detokenized, and cut before a stop text."""
+
+    def __init__(
+        self, detokenizer: Detokenizer, stops: tuple[str, ...], end_ids: frozenset[int]
+    ) -> None:
+        self._detokenizer = detokenizer
+        self._stops = StopTexts(stops)
+        self._end_ids = end_ids
+        self._pieces: list[str] = []
+        self._stopped = False
+
+    @property
+    def shown(self) -> str:
+        """All text shown so far."""
+        return "".join(self._pieces)
+
+    def take(self, step: Step) -> tuple[Step, str]:
+        """Add a step's tokens; return the step, cut where a stop text ended it, and its text."""
+        shown: list[str] = []
+        for count, token in enumerate(step.token_ids, start=1):
+            if token in self._end_ids:
+                break
+            piece, self._stopped = self._stops.feed(self._detokenizer.feed((token,)))
+            shown.append(piece)
+            if self._stopped:
+                stats = cut_step(step.stats, count)
+                step = Step(step.token_ids[:count], stats, "stop")
+                break
+        text = "".join(shown)
+        self._pieces.append(text)
+        return step, text
+
+    def finish(self) -> str:
+        """Return the text that was held back when the reply ended."""
+        if self._stopped:
+            return ""
+        piece, stopped = self._stops.feed(self._detokenizer.finish())
+        if not stopped:
+            piece += self._stops.finish()
+        self._pieces.append(piece)
+        return piece

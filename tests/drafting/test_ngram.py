@@ -1,0 +1,172 @@
+"""The seed predictor: keys, tables, ties, windows, and the equality of its two intake paths."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from akunu_py.drafting import NgramDrafter, WindowedNgramDrafter
+from akunu_py.drafting.ngram import fnv1a
+from akunu_py.errors import ConfigError
+
+TOKENS = st.lists(st.integers(0, 5), max_size=120)
+WIDE_TOKENS = st.lists(st.integers(0, 2**31 - 1), max_size=60)
+
+
+def tables_of(drafter):
+    """Everything that predictions depend on, order of last sighting included."""
+    return [
+        {
+            key: (list(entry.counts.items()), entry.best, entry.best_count, entry.total)
+            for key, entry in table.items()
+        }
+        for table in drafter.tables
+    ]
+
+
+def tables_by_definition(tokens, max_order=4):
+    """Count n-grams the slow and obvious way."""
+    tables = []
+    for length in range(1, max_order):
+        table = {}
+        for end in range(length, len(tokens)):
+            context, follower = tuple(tokens[end - length : end]), tokens[end]
+            table.setdefault(fnv1a(context), []).append(follower)
+        expected = {}
+        for key, followers in table.items():
+            counts = Counter(followers)
+            last = {token: index for index, token in enumerate(followers)}
+            ordered = sorted(counts, key=last.__getitem__)
+            best = max(counts, key=lambda token: (counts[token], last[token]))
+            expected[key] = (
+                [(token, counts[token]) for token in ordered], best, counts[best], len(followers),
+            )
+        tables.append(expected)
+    return tables
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("", 0xCBF29CE484222325), ("a", 0xAF63DC4C8601EC8C), ("foobar", 0x85944171F73967E8)],
+)
+def test_keys_are_the_published_fnv1a_for_bytes(text, value):
+    assert fnv1a(text.encode()) == value
+
+
+def test_an_id_is_hashed_whole_not_by_bytes():
+    expected = ((14695981039346656037 ^ 70000) * 1099511628211) % 2**64
+    assert fnv1a([70000]) == expected
+    assert fnv1a([70000]) != fnv1a((70000).to_bytes(4, "little"))
+
+
+@given(TOKENS)
+def test_tables_count_every_ngram(tokens):
+    drafter = NgramDrafter()
+    for token in tokens:
+        drafter.observe([token])
+    assert tables_of(drafter) == tables_by_definition(tokens)
+
+
+@given(st.one_of(TOKENS, WIDE_TOKENS), st.lists(st.integers(0, 120), max_size=4))
+@pytest.mark.parametrize("kind", [NgramDrafter, WindowedNgramDrafter])
+def test_update_batch_gives_the_tables_of_one_by_one(kind, tokens, cuts):
+    one_by_one, batched = kind(history=30), kind(history=30)
+    for token in tokens:
+        one_by_one.observe([token])
+    start = 0
+    for end in [*sorted(cut for cut in cuts if cut < len(tokens)), len(tokens)]:
+        batched.update_batch(np.array(tokens[start:end], dtype=np.int64))
+        start = end
+    assert tables_of(batched) == tables_of(one_by_one)
+    assert list(batched.history) == list(one_by_one.history) == tokens[-30:]
+    assert batched.propose(4) == one_by_one.propose(4)
+
+
+def test_a_long_prompt_takes_the_vectorised_path_and_equals_it():
+    tokens = [(index * index) % 17 for index in range(1000)]
+    whole, one_by_one = NgramDrafter(), NgramDrafter()
+    whole.observe(tokens)
+    for token in tokens:
+        one_by_one.observe((token,))
+    assert tables_of(whole) == tables_of(one_by_one)
+
+
+@given(TOKENS, st.integers(4, 40))
+def test_the_windowed_tables_are_those_of_the_window_alone(tokens, history):
+    drafter = WindowedNgramDrafter(history=history)
+    for token in tokens:
+        drafter.observe([token])
+    assert tables_of(drafter) == tables_by_definition(tokens[-history:])
+
+
+def test_where_the_two_drafters_differ():
+    # 7 -> 8 is seen three times, then leaves a window of 8; 7 -> 9 is seen once, in it.
+    tokens = [7, 8, 7, 8, 7, 8, 1, 2, 3, 4, 5, 7, 9, 1, 7]
+    gathering, windowed = NgramDrafter(history=8), WindowedNgramDrafter(history=8)
+    for drafter in (gathering, windowed):
+        drafter.observe(tokens)
+    assert gathering.propose(1).tokens == (8,)
+    assert windowed.propose(1).tokens == (9,)
+
+
+def test_the_longest_context_decides():
+    drafter = NgramDrafter()
+    # After 2 alone, 9 is most frequent; after 1 2, 3 is.
+    drafter.observe([2, 9, 2, 9, 2, 9, 1, 2, 3, 5, 1, 2])
+    draft = drafter.propose(4)
+    assert draft.tokens[:2] == (3, 5)
+    assert draft.match_length == 2
+    assert draft.is_chain
+    assert draft.source == "ngram"
+
+
+def test_the_draft_chains_on_its_own_tokens_and_ends_where_nothing_is_known():
+    drafter = NgramDrafter()
+    drafter.observe([1, 2, 3, 4, 5, 6, 1])
+    assert drafter.propose(4).tokens == (2, 3, 4, 5)
+    ending = NgramDrafter()
+    ending.observe([1, 2, 3])
+    assert ending.propose(4).tokens == ()
+    ending.observe([2])
+    assert ending.propose(4).tokens == (3, 2, 3, 2)
+
+
+def test_ties_go_to_the_continuation_seen_last():
+    drafter = NgramDrafter(max_order=2)
+    drafter.observe([1, 5, 1, 6, 1])
+    assert drafter.propose(1).tokens == (6,)
+    drafter.observe([5, 1])  # 5 has now two sightings
+    assert drafter.propose(1).tokens == (5,)
+    drafter.observe([6, 1])  # two each again, 6 seen last
+    assert drafter.propose(1).tokens == (6,)
+
+
+def test_confidence_is_the_share_of_sightings():
+    drafter = NgramDrafter(max_order=2)
+    drafter.observe([1, 5, 1, 5, 1, 6, 1])
+    assert drafter.propose(1).confidence == (2 / 3,)
+
+
+@given(TOKENS, st.integers(-1, 9), st.integers(0, 6))
+def test_never_more_than_asked_for(tokens, limit, count):
+    drafter = NgramDrafter(num_draft_tokens=count)
+    drafter.observe(tokens)
+    assert len(drafter.propose(limit)) <= max(0, min(limit, count))
+
+
+def test_proposing_changes_nothing():
+    drafter = NgramDrafter()
+    drafter.observe([1, 2, 3, 1, 2])
+    before = tables_of(drafter)
+    assert drafter.propose(4) == drafter.propose(4)
+    assert tables_of(drafter) == before
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_order": 1}, {"history": 3}, {"num_draft_tokens": -1}]
+)
+def test_options_out_of_range_are_named(options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        NgramDrafter(**options)

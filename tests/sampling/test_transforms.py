@@ -1,0 +1,183 @@
+"""Penalties and filters against mlx-lm's own, one by one and as chains."""
+
+import itertools
+import math
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mlx_lm import sample_utils
+
+from akunu_py.errors import ConfigError
+from akunu_py.sampling import transforms
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
+from akunu_py.types import GenerationConfig
+
+SIZE = 300
+
+
+def logits_of(seed, size=SIZE):
+    return mx.array(np.random.default_rng(seed).normal(0, 3, (1, size)).astype(np.float32))
+
+
+def normalised(seed):
+    row = logits_of(seed)
+    return row - mx.logsumexp(row, keepdims=True)
+
+
+def same(ours, theirs):
+    np.testing.assert_array_equal(np.array(ours), np.array(theirs))
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("value", [0.05, 0.3, 0.5, 0.9, 0.95, 0.999])
+def test_top_p_and_min_p_are_mlx_lms(seed, value):
+    row = normalised(seed)
+    same(transforms.top_p(value)(row), sample_utils.apply_top_p(row, value))
+    same(transforms.min_p(value)(row), sample_utils.apply_min_p(row, value))
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("count", [1, 2, 40, SIZE - 1])
+def test_top_k_is_mlx_lms(seed, count):
+    row = normalised(seed)
+    same(transforms.top_k(count)(row), sample_utils.apply_top_k(row, count))
+
+
+def test_top_k_gives_ties_at_the_edge_to_the_lowest_ids():
+    row = mx.array([[1.0, 3.0, 2.0, 2.0, 2.0, 0.0]])
+    kept = np.isfinite(np.array(transforms.top_k(3)(row)))[0]
+    assert kept.tolist() == [False, True, True, True, False, False]
+
+
+RECENT = [5, 7, 5, 299, 0, 7, 7]
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (transforms.repetition_penalty(1.3), sample_utils.make_repetition_penalty(1.3)),
+        (transforms.repetition_penalty(0.8), sample_utils.make_repetition_penalty(0.8)),
+        (transforms.presence_penalty(0.7), sample_utils.make_presence_penalty(0.7)),
+        (transforms.frequency_penalty(0.3), sample_utils.make_frequency_penalty(0.3)),
+        (
+            transforms.logit_bias({3: 1.5, 8: -100.0}),
+            sample_utils.make_logits_processors(logit_bias={3: 1.5, 8: -100.0})[0],
+        ),
+    ],
+    ids=["repetition", "repetition below 1", "presence", "frequency", "bias"],
+)
+def test_penalties_are_mlx_lms(seed, ours, theirs):
+    row = logits_of(seed)
+    before = np.array(row)
+    result = np.array(ours(RECENT, row))
+    same(row, before)  # the caller's row is left alone
+    same(result, theirs(mx.array(RECENT), mx.array(before)))
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.integers(0, 2**16),
+    st.floats(0.1, 3.0),
+    st.floats(0.05, 1.0),
+    st.floats(0.0, 0.9),
+    st.integers(0, SIZE - 1),
+    st.lists(st.integers(0, SIZE - 1), max_size=40),
+)
+def test_the_chain_is_mlx_lms(seed, temperature, top_p, min_p, top_k, history):
+    config = GenerationConfig(
+        temperature=temperature, top_p=top_p, min_p=min_p, top_k=top_k,
+        repetition_penalty=1.2, presence_penalty=0.4, frequency_penalty=0.1, logit_bias={9: 2.0},
+    )  # fmt: skip
+    chain = TransformChain.from_config(config, SIZE)
+    ours = chain.log_probabilities(logits_of(seed), history[-20:])
+
+    row = logits_of(seed)
+    processors = sample_utils.make_logits_processors({9: 2.0}, 1.2, 20, 0.4, 20, 0.1, 20)
+    for process in processors:
+        row = process(mx.array(history, dtype=mx.int32), row)
+    row = row - mx.logsumexp(row, keepdims=True)
+    if 0 < top_p < 1:
+        row = sample_utils.apply_top_p(row, top_p)
+    if min_p > 0:
+        row = sample_utils.apply_min_p(row, min_p)
+    if top_k > 0:
+        row = sample_utils.apply_top_k(row, top_k)
+    same(ours, row * (1.0 / temperature))
+
+
+def test_any_other_order_can_be_composed():
+    row = logits_of(3)
+    chain = TransformChain(
+        filters=(transforms.temperature(2.0), transforms.top_k(5), transforms.top_p(0.6))
+    )
+    found = np.array(chain.log_probabilities(row))[0]
+    expected = np.array(row)[0] - np.logaddexp.reduce(np.array(row)[0])
+    expected = expected / 2
+    kept = np.argsort(-expected)[:5]
+    masses = np.exp(expected[kept])
+    keep = kept[: int((np.cumsum(masses) - masses < 0.6 * masses.sum()).sum())]
+    assert sorted(np.flatnonzero(np.isfinite(found))) == sorted(keep)
+
+
+def test_greedy_skips_filters_and_keeps_the_models_type():
+    chain = TransformChain.from_config(GenerationConfig(top_k=3, top_p=0.1, min_p=0.5), SIZE)
+    assert chain.greedy
+    assert chain.filters == ()
+    row = logits_of(1).astype(mx.bfloat16)
+    assert chain.log_probabilities(row).dtype == mx.bfloat16
+
+
+def test_a_bias_outside_the_vocabulary_is_named():
+    with pytest.raises(ConfigError, match="token 300"):
+        TransformChain.from_config(GenerationConfig(logit_bias={300: 1.0}), SIZE)
+
+
+def test_neutral_options_add_no_transform():
+    chain = TransformChain.from_config(GenerationConfig(temperature=1.0), SIZE)
+    assert len(chain.filters) == 1
+    assert not chain.needs_history
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.7}, {"temperature": 1.3, "top_k": 20}])
+@pytest.mark.parametrize("penalty", [1.0, 1.3])
+def test_a_row_is_chosen_alike_in_any_pass(options, penalty):
+    config = GenerationConfig(repetition_penalty=penalty, **options)
+    sampler = Sampler(TransformChain.from_config(config, SIZE), 42, SIZE)
+    rows = mx.concatenate([logits_of(seed) for seed in range(8)])[None]
+    recent = list(range(30))
+    alone = [sampler.choose(rows[:, i], 100 + i, recent).item() for i in range(8)]
+    together = mx.concatenate([sampler.choose(rows[:, i], 100 + i, recent) for i in range(8)])
+    assert together.tolist() == alone
+    assert options == {} or len(set(alone)) > 1
+
+
+def test_draws_follow_the_chains_law():
+    """Frequencies of the sampler itself, filters on, against the chain's distribution."""
+    config = GenerationConfig(temperature=0.9, top_p=0.9, top_k=12)
+    chain = TransformChain.from_config(config, 20)
+    sampler = Sampler(chain, 7, 20)
+    row = logits_of(2, 20)
+    law = np.exp(np.array(chain.log_probabilities(row))[0].astype(np.float64))
+    law /= law.sum()
+    count = 20_000
+    drawn = [sampler.choose(row, position) for position in range(count)]
+    tokens = np.array(mx.concatenate(drawn))
+    observed = np.bincount(tokens, minlength=20)
+    possible = law > 0
+    assert observed[~possible].sum() == 0
+    statistic = ((observed - law * count)[possible] ** 2 / (law * count)[possible]).sum()
+    freedom = int(possible.sum()) - 1
+    assert statistic < freedom + 5 * math.sqrt(2 * freedom)
+
+
+def test_filters_never_drop_everything():
+    row = mx.array([[0.0, 0.0, 0.0, 0.0]])
+    for p, m, k in itertools.product([0.01, 1.0], [0.0, 1.0], [0, 1]):
+        config = GenerationConfig(temperature=1.0, top_p=p, min_p=m, top_k=k)
+        kept = np.isfinite(np.array(TransformChain.from_config(config, 4).log_probabilities(row)))
+        assert kept.any()
