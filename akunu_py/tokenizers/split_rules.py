@@ -1,0 +1,261 @@
+"""How each `tokenizer.ggml.pre` splits a text before BPE merges within the pieces.
+
+Each expression in turn splits the pieces left by the one before: what it matches becomes a piece,
+and so does what lies between matches.
+
+Source: the names, expressions and flags are facts of llama.cpp's `llama-vocab.cpp` (MIT), which
+took them from the models' own `tokenizer.json`. Where llama.cpp adapts an expression to its
+engine ("tekken", "gpt-4o", "minimax-m2"), the models' own is used here, as Hugging Face's
+`tokenizers` runs it.
+"""
+
+from dataclasses import dataclass
+
+from akunu_py.errors import ModelFormatError
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRule:
+    """How one kind of byte-level BPE splits a text.
+
+    Attributes:
+        patterns: regular expressions in Oniguruma's syntax, applied one after another.
+        ignore_merges: whether a piece that is a token is taken whole, whatever the merges say.
+        add_bos: whether texts begin with a begin token unless the file says otherwise.
+
+    """
+
+    patterns: tuple[str, ...]
+    ignore_merges: bool = False
+    add_bos: bool = False
+
+
+def _either(alternatives: tuple[str, ...]) -> str:
+    return "|".join(alternatives)
+
+
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
+_CONTRACTION = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+_WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_OTHER = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_DIGIT = r"\p{N}"
+_THREE_DIGITS = r"\p{N}{1,3}"
+
+
+def _llama(digits: str) -> str:
+    """Return Llama 3's expression with `digits` for runs of digits; Qwen 2 takes them singly."""
+    return _either((_CONTRACTION, _WORD, digits, _OTHER, _SPACES))
+
+
+_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
+_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+
+
+def _cased(digits: str, ending: str) -> str:
+    """Return o200k's expression, which also splits before a capital; `ending` of a word."""
+    start = r"[^\r\n\p{L}\p{N}]?"
+    words = f"{start}{_UPPER}*{_LOWER}+{ending}|{start}{_UPPER}+{_LOWER}*{ending}"
+    return _either((words, digits, r" ?[^\s\p{L}\p{N}]+[\r\n/]*", _SPACES))
+
+
+_DEEPSEEK = (
+    "[!\"#$%&'" + r"()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"
+    "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+    "| ?[\\p{P}\\p{S}]+"
+)
+_DEEPSEEK_V3 = (
+    _THREE_DIGITS,
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    _DEEPSEEK + "[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+)
+_CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+# The letters with case of Unicode 9, without a few that later versions added: listed, since an
+# engine's own class follows its Unicode version.
+_CASED_LETTERS = (
+    "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-"
+    "\u02af\u0370-\u0373\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1"
+    "\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f\u0531-\u0556\u10a0-\u10c5\u13a0-\u13f5\u13f8-"
+    "\u13fd\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b\u1d6b-\u1d77\u1d79-\u1d9a\u1e00-\u1f15"
+    "\u1f18-\u1f1d\u1f20-\u1f45\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d"
+    "\u1f80-\u1fb4\u1fb6-\u1fbc\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc\u1fd0-\u1fd3\u1fd6-\u1fdb"
+    "\u1fe0-\u1fec\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107\u210a-\u2113\u2115\u2119-\u211d"
+    "\u2124\u2126\u2128\u212a-\u212d\u212f-\u2134\u2139\u213c-\u213f\u2145-\u2149\u214e\u2183"
+    "\u2184\u2c00-\u2c7b\u2c7e-\u2ce4\u2ceb-\u2cee\u2cf2\u2cf3\ua640-\ua66d\ua680-\ua69b"
+    "\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e\uab70-\uabbf\ufb00-\ufb06\ufb13-\ufb17\uff21-"
+    "\uff3a\uff41-\uff5a\U00010400-\U0001044f\U000104b0-\U000104d3\U000104d8-\U000104fb"
+    "\U00010c80-\U00010cb2\U00010cc0-\U00010cf2\U000118a0-\U000118df\U0001e900-\U0001e943"
+)
+_BLOOM = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
+_YOUTU = (
+    "[\uac00-\ud7a3\u3131-\u318e]+"
+    "|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]+"
+    "|[\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+)
+_BAILING = _either(
+    (
+        r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])",
+        _WORD,
+        _DIGIT,
+        _OTHER,
+        r"\s*[\r\n]|\s+(?!\S)|\s+",
+    )
+)
+_JAIS2_SPACES = _either(
+    (*(rf"\s{{{2**power}}}(?!\S)" for power in range(9, 1, -1)), r"\s{1,2}(?!\S)|\s{1}")
+)
+_CHAMELEON = (
+    "<sentinel:[0-9]+>",
+    "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
+    r"([\t\n]|    |  )",
+    _DIGIT,
+    r"[\p{P}!-/:-@\[-`{-~]",
+    _GPT2,
+)
+_EXAONE_MOE = _either(
+    (
+        _CONTRACTION,
+        r"[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+",
+        _DIGIT,
+        r" ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
+    )
+)
+_QWEN35 = _either(
+    (
+        _CONTRACTION,
+        r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+",
+        _DIGIT,
+        r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*",
+        _SPACES,
+    )
+)
+_SEED_CODER = _either((_CONTRACTION, _WORD, r"\p{N}{1}", r" ?[^\s\p{L}\p{N}\r\n]+", _SPACES))
+
+_PLAIN = SplitRule((_GPT2,))
+_SINGLE_DIGITS = SplitRule((_DIGIT, _GPT2))
+_LLAMA3 = SplitRule((_llama(_THREE_DIGITS),), ignore_merges=True, add_bos=True)
+_LLAMA3_MERGING = SplitRule((_llama(_THREE_DIGITS),))
+_QWEN2 = SplitRule((_llama(_DIGIT),))
+_O200K = SplitRule((_cased(_THREE_DIGITS, _CONTRACTION + "?"),))
+
+_FAMILIES: tuple[tuple[SplitRule, tuple[str, ...]], ...] = (
+    (
+        SplitRule(
+            (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
+        ),
+        ("default",),
+    ),
+    (
+        _PLAIN,
+        (
+            "gpt-2", "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "gigachat",
+            "a.x-4.0", "mellum", "modern-bert", "mpt", "olmo", "jais", "trillion",
+            "granite-docling", "exaone4",
+        ),
+    ),
+    (
+        _SINGLE_DIGITS,
+        (
+            "starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b",
+            "mellum2",
+        ),
+    ),
+    (
+        _LLAMA3,
+        (
+            "llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0",
+            "lfm2", "jina-v5-nano",
+        ),
+    ),
+    (_LLAMA3_MERGING, ("dbrx", "smaug-bpe", "chatglm-bpe")),
+    (SplitRule(_LLAMA3.patterns, ignore_merges=True), ("glm4", "glm5")),
+    (
+        _QWEN2,
+        (
+            "qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "stablelm2", "hunyuan",
+            "grok-2", "solar-open",
+        ),
+    ),
+    (SplitRule((_QWEN35,)), ("qwen35",)),
+    (_O200K, ("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2")),
+    (SplitRule(_O200K.patterns, ignore_merges=True), ("granite-embed-multi-97m",)),
+    (SplitRule((_cased(_DIGIT, ""),), ignore_merges=True, add_bos=True), ("tekken",)),
+    (
+        SplitRule((r"\d{1,3}(?=(?:\d{3})*\b)", *_O200K.patterns)),
+        ("tiny_aya", "cohere2moe"),
+    ),
+    (
+        SplitRule((_YOUTU, _cased(_DIGIT, _CONTRACTION + "?")), ignore_merges=True),
+        ("youtu",),
+    ),
+    (
+        SplitRule(
+            (
+                "[\r\n]",
+                f"\\s?[{_CASED_LETTERS}]+",
+                "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+                r"\s+$",
+                _CJK,
+                r"\p{N}+",
+            )
+        ),
+        ("deepseek-llm",),
+    ),
+    (
+        SplitRule(("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, _DIGIT)),
+        ("deepseek-coder",),
+    ),
+    (SplitRule(_DEEPSEEK_V3), ("deepseek-v3", "hunyuan-dense", "hy_v4", "joyai-llm")),
+    (
+        SplitRule((*_DEEPSEEK_V3[:2], _DEEPSEEK + "|[\r\n]|\\s+(?!\\S)|\\s+", _DIGIT)),
+        ("spark2_5",),
+    ),
+    (
+        SplitRule((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
+        ("falcon",),
+    ),
+    (SplitRule((_BLOOM,)), ("bloom", "gpt3-finnish", "poro-chat")),
+    (SplitRule((_BLOOM, _DIGIT)), ("viking",)),
+    (SplitRule((_BAILING,)), ("bailingmoe", "bailingmoe2", "llada-moe")),
+    (SplitRule((_SEED_CODER,)), ("seed-coder",)),
+    (SplitRule((_EXAONE_MOE,)), ("exaone-moe",)),
+    (
+        SplitRule(
+            (
+                _either((_CONTRACTION, _WORD, _THREE_DIGITS, _OTHER, r"\s*[\r\n]+", _JAIS2_SPACES)
+                ),
+            )
+        ),
+        ("jais-2",),
+    ),
+    (
+        SplitRule((_THREE_DIGITS, _llama(r"\p{N}+")), ignore_merges=True),
+        ("minicpm5",),
+    ),
+    (SplitRule((_either((_WORD, _DIGIT, _OTHER, _SPACES)),)), ("ufakzeka",)),
+    (SplitRule((r"[^\n]+|[\n]+", _llama(_DIGIT))), ("laguna",)),
+    (SplitRule((r"\p{N}+", r"(?=(\d{3})+(?!\d))")), ("superbpe",)),
+    (SplitRule(_CHAMELEON, add_bos=True), ("chameleon",)),
+)  # fmt: skip
+_RULES = {name: rule for rule, names in _FAMILIES for name in names}
+
+
+def split_rule(name: str | None) -> SplitRule:
+    """Return the rule of a `tokenizer.ggml.pre`; without the key llama.cpp's default.
+
+    Raises ModelFormatError for a name without a rule: a wrong split gives a model text it has
+    never seen, which shows only as bad replies.
+    """
+    if name is None:
+        name = "default"
+    if name not in _RULES:
+        raise ModelFormatError(
+            f"tokenizer.ggml.pre is {name!r}, and akunu cannot split text in this way; use "
+            "another model, or a newer akunu"
+        )
+    return _RULES[name]
+
+
+def split_rule_names() -> tuple[str, ...]:
+    """Return the names that `split_rule` knows."""
+    return tuple(sorted(_RULES))
