@@ -96,7 +96,7 @@ class ReplyStream(Iterator[StreamEvent]):
         self._cancelled.set()
 
     def close(self, reason: str = "") -> None:
-        """End the reply now; later reads raise EngineStateError with the reason, if one is given."""
+        """End the reply now; with a reason, later reads raise EngineStateError with it."""
         if self._events is not None:
             self._events.close()
             self._events = None

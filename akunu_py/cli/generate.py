@@ -1,0 +1,148 @@
+"""`akunu generate`: one reply to a prompt."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from akunu_py.cli.options import generation_options, load_engine, model_options
+from akunu_py.cli.terminal import prompt_progress, show
+
+if TYPE_CHECKING:
+    from akunu_py.engine import Engine
+    from akunu_py.types import GenerationConfig, GenerationResult
+
+_MAX_PROMPT_BYTES = 64 * 2**20
+
+
+@click.command()
+@click.argument("sources", nargs=-1, metavar="[MODEL] [-]")
+@click.option("-p", "--prompt", help="The prompt.")
+@click.option(
+    "-f", "--file", "path", type=click.Path(path_type=Path, allow_dash=True),
+    help="Read the prompt from a file.",
+)  # fmt: skip
+@click.option("--system", help="A system message for the chat template.")
+@click.option("--raw", is_flag=True, help="Continue the prompt as it is, without a chat template.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of text.")
+@generation_options
+@model_options
+def generate(  # noqa: PLR0917 - click passes by name
+    sources: tuple[str, ...],
+    prompt: str | None,
+    path: Path | None,
+    system: str | None,
+    raw: bool,
+    as_json: bool,
+    config: "GenerationConfig",
+    **loading: Any,
+) -> None:
+    """Answer one prompt and print the reply.
+
+    The prompt comes from --prompt, from --file, or from standard input (-); what is piped in is
+    appended to a --prompt.
+
+    \b
+    Examples:
+      akunu generate -p "Who are you?"
+      akunu generate model.gguf --raw -p "def fibonacci(n):" --max-tokens 64
+      git diff | akunu generate model.gguf -p "Write a commit message for this:"
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    model, from_stdin = _split(sources)
+    if raw and system is not None:
+        raise click.UsageError("--system needs the chat template; leave out --raw or --system")
+    text = _prompt_text(prompt, path, from_stdin=from_stdin)
+    with load_engine(model, **loading) as engine:
+        result = _reply(engine, text, system, config, raw=raw, echo=not as_json)
+    if as_json:
+        click.echo(json.dumps(_record(result)))
+
+
+def _split(sources: tuple[str, ...]) -> tuple[str | None, bool]:
+    models = [source for source in sources if source != "-"]
+    if len(models) > 1:
+        raise click.UsageError(
+            f"more than one MODEL: {', '.join(models)}; give the prompt with --prompt"
+        )
+    return (models[0] if models else None), "-" in sources
+
+
+def _prompt_text(prompt: str | None, path: Path | None, *, from_stdin: bool) -> str:
+    """Put the prompt together from its sources."""
+    if prompt is not None and path is not None:
+        raise click.UsageError("give either --prompt or --file")
+    parts = [] if prompt is None else [prompt]
+    if path is not None and str(path) == "-":
+        from_stdin = True
+    elif path is not None:
+        parts.append(_read_file(path))
+    # A terminal is read only when it is asked for, what is piped in always.
+    if sys.stdin is not None and (from_stdin or not sys.stdin.isatty()):
+        piped = sys.stdin.buffer.read(_MAX_PROMPT_BYTES + 1)
+        parts.append(_decoded(piped, "standard input"))
+    text = "\n\n".join(part for part in parts if part)
+    if not text:
+        raise click.UsageError("there is no prompt; give --prompt, --file or pipe one in")
+    return text
+
+
+def _read_file(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return _decoded(stream.read(_MAX_PROMPT_BYTES + 1), str(path))
+    except OSError as error:
+        raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _decoded(data: bytes, name: str) -> str:
+    if len(data) > _MAX_PROMPT_BYTES:
+        raise click.UsageError(f"{name} is larger than {_MAX_PROMPT_BYTES // 2**20} MB")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{name} is not UTF-8 text (byte {error.start})") from None
+
+
+def _reply(
+    engine: "Engine",
+    text: str,
+    system: str | None,
+    config: "GenerationConfig",
+    *,
+    raw: bool,
+    echo: bool,
+) -> "GenerationResult":
+    with prompt_progress() as progress:
+        if raw:
+            stream = engine.stream(text, config, progress=progress)
+        else:
+            messages = [] if system is None else [{"role": "system", "content": system}]
+            messages.append({"role": "user", "content": text})
+            stream = engine.stream_chat(messages, config, progress=progress)
+        for event in stream:
+            if echo:
+                show(event.text)
+    if echo:
+        show("\n")
+    assert stream.result is not None  # noqa: S101 - the last event carries the result
+    return stream.result
+
+
+def _record(result: "GenerationResult") -> dict[str, object]:
+    return {
+        "text": result.text,
+        "token_ids": list(result.token_ids),
+        "finish_reason": result.finish_reason,
+        "prompt_tokens": result.num_prompt_tokens,
+        "seed": result.seed,
+        "stats": {
+            **result.stats.to_dict(),
+            "cached_tokens": result.num_cached_tokens,
+            "prefill_s": result.prefill_s,
+            "decode_s": result.decode_s,
+            "decode_tokens_per_s": result.decode_tokens_per_s,
+            "peak_memory_bytes": result.peak_memory_bytes,
+        },
+    }

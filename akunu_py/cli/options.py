@@ -1,0 +1,116 @@
+"""Options that several commands take, and what they come to."""
+
+import functools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from akunu_py.engine import Engine
+    from akunu_py.types import GenerationConfig
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_MODEL_OPTIONS = (
+    click.option(
+        "--weights",
+        type=click.Choice(["auto", "quantized", "dense"]),
+        default="auto",
+        show_default=True,
+        help="Keep quantized weights, expand them, or choose: float32 on the CPU backend when "
+        "they fit, quantized elsewhere.",
+    ),
+    click.option("--context", type=int, metavar="N", help="Bound the context to N tokens."),
+    click.option("--kv-bits", type=int, metavar="4|8", help="Quantize the KV cache."),
+)
+
+_GENERATION_OPTIONS = (
+    click.option("--max-tokens", type=int, metavar="N", help="Generate at most N tokens."),
+    click.option(
+        "--temperature", "--temp", type=float, default=0.0, show_default=True,
+        help="0 takes the likeliest token; above 0 tokens are drawn.",
+    ),
+    click.option("--top-k", type=int, default=0, help="Draw from the K likeliest tokens."),
+    click.option("--top-p", type=float, default=1.0, help="Draw from this share of the mass."),
+    click.option(
+        "--min-p", type=float, default=0.0, help="Drop tokens below this share of the top one."
+    ),
+    click.option("--repetition-penalty", type=float, default=1.0, help="1 is none."),
+    click.option("--presence-penalty", type=float, default=0.0, help="0 is none."),
+    click.option("--frequency-penalty", type=float, default=0.0, help="0 is none."),
+    click.option(
+        "--logit-bias", multiple=True, metavar="ID=BIAS", help="Add to a token's logit; repeatable."
+    ),
+    click.option("--seed", type=int, help="Seed of the noise; drawn and reported when left out."),
+    click.option("--stop", multiple=True, metavar="TEXT", help="End before TEXT; repeatable."),
+    click.option(
+        "--drafter", default="ngram", show_default=True,
+        help="none, ngram, ngram-window, or a plug-in's name.",
+    ),
+    click.option(
+        "--num-draft-tokens", type=int, default=4, show_default=True, metavar="N",
+        help="Draft at most N tokens a pass.",
+    ),
+)  # fmt: skip
+
+
+def model_options(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Add --weights, --context and --kv-bits."""
+    return _stack(_MODEL_OPTIONS, function)
+
+
+def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
+    """Add the sampling and drafting options; the command gets one `config` in their place."""
+    names = (
+        "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
+        "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop", "drafter",
+        "num_draft_tokens",
+    )  # fmt: skip
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **options: Any) -> _R:
+        chosen = {name: options.pop(name) for name in names}
+        options["config"] = _config(chosen)
+        return function(*args, **options)
+
+    return _stack(_GENERATION_OPTIONS, wrapped)
+
+
+def _stack(options: Iterable[Callable[..., Any]], function: Callable[_P, _R]) -> Callable[_P, _R]:
+    for option in reversed(list(options)):
+        function = option(function)
+    return function
+
+
+def _config(chosen: dict[str, Any]) -> "GenerationConfig":
+    """Check everything that can be checked before a model is loaded."""
+    from akunu_py.drafting import make_drafter  # noqa: PLC0415 - numpy would slow --help down
+    from akunu_py.types import GenerationConfig  # noqa: PLC0415
+
+    chosen["logit_bias"] = dict(_parse_bias(entry) for entry in chosen["logit_bias"])
+    config = GenerationConfig(**chosen)
+    make_drafter(config.drafter, num_draft_tokens=config.num_draft_tokens)
+    return config
+
+
+def _parse_bias(entry: str) -> tuple[int, float]:
+    token, _, bias = entry.partition("=")
+    try:
+        return int(token), float(bias)
+    except ValueError:
+        raise click.UsageError(
+            f"--logit-bias is {entry!r}; give a token id and a number, as in 42=-1.5"
+        ) from None
+
+
+def load_engine(
+    model: str | None, *, weights: str, context: int | None, kv_bits: int | None
+) -> "Engine":
+    """Load the model a command was given."""
+    from akunu_py.engine import Engine  # noqa: PLC0415 - mlx-lm takes over a second
+
+    path = None if model is None else Path(model)
+    return Engine.load(path, weights=weights, context=context, kv_bits=kv_bits)  # type: ignore[arg-type]

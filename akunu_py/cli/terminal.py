@@ -1,0 +1,102 @@
+"""What goes to a terminal: harmless text, progress of a prompt, the statistics line."""
+
+import contextlib
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from akunu_py.types import GenerationResult
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_BAR_FROM_TOKENS = 1024
+
+
+def printable(text: str) -> str:
+    """Replace control characters, escape codes among them, where a terminal would obey them.
+
+    Newlines and tabs stay. Text that goes to a file or a pipe stays as the model gave it.
+    """
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text) if sys.stdout.isatty() else text
+
+
+def show(text: str) -> None:
+    """Print a piece of a reply at once."""
+    sys.stdout.write(printable(text))
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def prompt_progress() -> Iterator[Callable[[int, int], None]]:
+    """Give a callback for the prefill that draws a bar on stderr for long prompts."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    bar = Progress(
+        TextColumn("reading the prompt"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} tokens"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task("prefill")
+    started = False
+
+    def progress(done: int, total: int) -> None:
+        nonlocal started
+        if not started and total - done >= _BAR_FROM_TOKENS:
+            bar.start()
+            started = True
+        if started:
+            bar.update(task, completed=done, total=total)
+            if done >= total:
+                bar.stop()
+
+    try:
+        yield progress
+    finally:
+        bar.stop()
+
+
+@contextlib.contextmanager
+def cancel_on_interrupt(cancel: Callable[[], None]) -> Iterator[None]:
+    """Make the first Ctrl-C end a reply after the step under way; a second one is an interrupt.
+
+    Ending between steps keeps the caches whole, so the next message prefills its own tokens alone.
+    """
+
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        cancel()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def statistics_line(result: "GenerationResult") -> str:
+    """Return tokens, speed, tokens a pass and hit rate of a reply in one line."""
+    parts = [f"{len(result.token_ids)} tokens"]
+    if result.decode_tokens_per_s is not None:
+        parts.append(f"{result.decode_tokens_per_s:.1f} tokens/s")
+    if result.stats.tokens_per_pass is not None:
+        parts.append(f"{result.stats.tokens_per_pass:.2f} tokens a pass")
+    hit_rate = result.stats.hit_rate
+    parts.append("nothing drafted" if hit_rate is None else f"hit rate {hit_rate:.0%}")
+    if result.finish_reason != "stop":
+        ends = {"length": "ended by the token limit", "cancelled": "interrupted"}
+        parts.append(ends[result.finish_reason])
+    return " · ".join(parts)

@@ -1,0 +1,40 @@
+"""Fixtures of all rooms: where test data lies, and small models to run."""
+
+import os
+from pathlib import Path
+
+import pytest
+from gguf_files import write_tiny_llama
+from hypothesis import settings
+
+# Failing examples must not depend on the day; and model passes take what they take.
+settings.register_profile("akunu", deadline=None, derandomize=True, max_examples=60)
+settings.load_profile("akunu")
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"
+
+
+def pytest_configure(config):
+    if os.environ.get("LD_PRELOAD"):
+        pytest.exit("unset LD_PRELOAD: identity holds with the BLAS of MLX's own wheel", 2)
+
+
+@pytest.fixture(scope="session")
+def shared_models():
+    """Small models with llama.cpp's recorded results; not part of the project."""
+    folder = SHARED / "models"
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is absent: recorded reference results are not shipped")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def default_model():
+    return ROOT / "models" / "akunu-tiny.gguf"
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(tmp_path_factory):
+    """A random llama with byte-level BPE and a chat template, float32, context 256."""
+    return write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf", seed=3)
