@@ -80,7 +80,7 @@ def add_vocabulary(
     writer.add_token_types(types)
     writer.add_bos_token_id(tokens.index("<s>"))
     writer.add_eos_token_id(tokens.index("</s>"))
-    writer.add_add_bos_token(True)  # noqa: FBT003 - the writer's own signature
+    writer.add_add_bos_token(True)
     if chat_template is not None:
         writer.add_chat_template(chat_template)
     return len(tokens)

@@ -29,7 +29,7 @@ _LLAMA_BLOCK = {
 _NAMES = {"llama": (_LLAMA, _LLAMA_BLOCK)}
 
 # Old converters also stored the frequencies that follow from the rope base.
-_IGNORED = re.compile(r"blk\.\d+\.attn_rot_embd")
+_IGNORED = re.compile(r"blk\.\d+\.attn_rot_embd(\.weight)?")
 _BLOCK_NAME = re.compile(r"blk\.(0|[1-9]\d{0,4})\.(\w+)\.(weight|bias)")
 _PLAIN_NAME = re.compile(r"(\w+)\.(weight|bias)")
 

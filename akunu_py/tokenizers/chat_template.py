@@ -138,9 +138,9 @@ class SpecialTextGuard:
     """Hides the text of control tokens in messages while a template is rendered and split.
 
     Only occurrences are replaced, each by one character of a private plane, so that templates
-    that look at a message or trim it see the rest as it is. A message that begins or ends with a
-    part of a control token loses that part too: with the template's text next to it, it could
-    become whole.
+    that look at a message or trim it see the rest as it is. Where a message begins or ends with a
+    part of a control token, or is one, that part is replaced too: with the template's text next
+    to it, it could become whole.
     """
 
     _FIRST, _LAST = 0xF0000, 0x10FFFD  # the private planes, without meaning in any text
@@ -172,7 +172,11 @@ class SpecialTextGuard:
             for text in self._texts:
                 if text in replaced:
                     replaced = replaced.replace(text, character(text))
-            replaced = self._hide_end(self._hide_start(replaced, character), character)
+            body = replaced.strip()
+            if body and any(body in text for text in self._texts):
+                replaced = replaced.replace(body, character(body), 1)
+            else:
+                replaced = self._hide_end(self._hide_start(replaced, character), character)
             hidden.append({"role": message["role"], "content": replaced})
         return HiddenMessages(hidden, {private: text for text, private in characters.items()})
 

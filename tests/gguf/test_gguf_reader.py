@@ -1,0 +1,190 @@
+"""The reader: sound files read exactly, unsound ones refused with a place and an advice."""
+
+import gc
+import os
+import struct
+import time
+
+import gguf
+import numpy as np
+import pytest
+from gguf_files import write_tiny_llama
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from malformed_files import ARRAY, MALFORMED, STRING, array, build, pair, scalar, small, tensor
+
+from akunu_py.errors import ConfigError, ModelFormatError, UnsupportedQuantizationError
+from akunu_py.gguf import BLOCK_TYPES, GGUFFile
+
+
+def read(path, raw):
+    path.write_bytes(raw)
+    return GGUFFile.open(path)
+
+
+def test_block_table_equals_the_gguf_package():
+    for kind, (elements, size) in gguf.GGML_QUANT_SIZES.items():
+        block = BLOCK_TYPES[int(kind)]
+        assert (block.name, block.block_elements, block.block_bytes) == (kind.name, elements, size)
+
+
+def test_reads_every_kind_of_value(tmp_path):
+    with read(tmp_path / "m.gguf", small()) as file:
+        values = dict(file.metadata)
+        assert list(values.pop("a.numbers")) == [1.0, 2.0]
+        assert values.pop("a.none").shape == (0,)
+        assert values == {
+            "general.architecture": "llama", "a.u8": 200, "a.i16": -3, "a.f32": 0.5,
+            "a.bool": True, "a.i64": -(2**62), "a.texts": ["one", "", "zwölf"],
+        }  # fmt: skip
+        assert values["a.bool"] is True
+        first, second = file.tensors.values()
+        assert (first.shape_ggml, first.shape, first.rows, first.cols) == ((4, 2), (2, 4), 2, 4)
+        assert (second.type.name, second.nbytes, second.row_bytes) == ("Q8_0", 102, 34)
+        assert bytes(file.tensor_bytes("first").ravel()) == bytes(range(32))
+        assert file.tensor_bytes("second").shape == (3, 34)
+        assert not file.tensor_bytes("second").flags.writeable
+
+
+def test_version_2_reads_the_same(tmp_path):
+    raw = bytearray(small())
+    raw[4] = 2
+    with read(tmp_path / "m.gguf", bytes(raw)) as file:
+        assert file.version == 2
+        assert len(file.metadata) == 9
+
+
+def test_alignment_of_the_file_is_followed(tmp_path):
+    raw = build(
+        [pair("general.alignment", 4, scalar(4, 1))],
+        [tensor("t", (2,), 1, 0)],
+        b"abcd",
+        alignment=1,
+    )
+    with read(tmp_path / "m.gguf", raw) as file:
+        assert bytes(file.tensor_bytes("t").ravel()) == b"abcd"
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_files_are_refused(tmp_path, name):
+    raw, words = MALFORMED[name]
+    path = tmp_path / "bad.gguf"
+    start = time.perf_counter()
+    with pytest.raises(ModelFormatError, match=words) as info:
+        read(path, raw)
+    assert time.perf_counter() - start < 1
+    message = str(info.value)
+    assert str(path) in message
+    assert "at byte" in message
+    assert ";" in message  # what to do
+
+
+def test_unknown_type_is_its_own_error(tmp_path):
+    raw, _ = MALFORMED["unknown type 9999"]
+    with pytest.raises(UnsupportedQuantizationError, match="'t'"):
+        read(tmp_path / "bad.gguf", raw)
+
+
+def test_truncation_at_every_byte(tmp_path):
+    raw = small()
+    path = tmp_path / "cut.gguf"
+    for size in range(1, len(raw)):
+        with pytest.raises(ModelFormatError):
+            read(path, raw[:size])
+    read(path, raw).close()
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.data())
+def test_mutations_are_read_or_refused(tmp_path_factory, data):
+    raw = bytearray(small())
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(4, len(raw) - 1))
+        if data.draw(st.booleans()):
+            raw[place] = data.draw(st.integers(0, 255))
+        else:
+            number = data.draw(
+                st.sampled_from([0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1, 2**64 - 32])
+            )
+            raw[place : place + 8] = struct.pack("<Q", number)[: len(raw) - place]
+    path = tmp_path_factory.getbasetemp() / "mutated.gguf"
+    try:
+        with read(path, bytes(raw)) as file:
+            for name, info in file.tensors.items():
+                assert file.tensor_bytes(name).nbytes == info.nbytes
+    except ModelFormatError:
+        pass
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "fifo", "loop", "forbidden"])
+def test_paths_that_cannot_be_read(tmp_path, kind):
+    path = tmp_path / "m.gguf"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path)
+    elif kind == "forbidden":
+        path.write_bytes(small())
+        path.chmod(0)
+        if os.access(path, os.R_OK):
+            pytest.skip("this user may read everything")
+    with pytest.raises(ConfigError, match="path"):
+        GGUFFile.open(path)
+
+
+def test_nul_in_a_path_is_a_config_error():
+    with pytest.raises(ConfigError, match="path"):
+        GGUFFile.open("a\0b.gguf")
+
+
+def test_empty_file(tmp_path):
+    with pytest.raises(ModelFormatError, match="empty"):
+        read(tmp_path / "m.gguf", b"")
+
+
+def test_close_is_harmless_with_views_alive(tmp_path):
+    file = read(tmp_path / "m.gguf", small())
+    view = file.tensor_bytes("first")
+    file.close()
+    file.close()
+    assert view[0, 1] == 1
+    del view
+    gc.collect()
+    with pytest.raises(ConfigError, match="closed"):
+        file.tensor_bytes("first")
+
+
+def test_unknown_tensor_name(tmp_path):
+    with read(tmp_path / "m.gguf", small()) as file, pytest.raises(ModelFormatError, match="third"):
+        file.tensor_bytes("third")
+
+
+def test_large_string_arrays_are_fast(tmp_path):
+    texts = [f"token{i}" for i in range(150_000)]
+    path = tmp_path / "m.gguf"
+    path.write_bytes(build([pair("t", ARRAY, array(STRING, texts))]))
+    start = time.perf_counter()
+    with GGUFFile.open(path) as file:
+        assert file.metadata["t"] == texts
+    assert time.perf_counter() - start < 2  # about 0.1 s; generous for a loaded machine
+
+
+def test_agrees_with_the_gguf_package(tmp_path):
+    path = write_tiny_llama(tmp_path / "m.gguf", quantization="Q4_1", vocabulary="spm")
+    theirs = gguf.GGUFReader(path)
+    with GGUFFile.open(path) as file:
+        assert list(file.tensors) == [tensor.name for tensor in theirs.tensors]
+        for tensor_ in theirs.tensors:
+            info = file.tensors[tensor_.name]
+            assert info.shape_ggml == tuple(tensor_.shape)
+            assert info.offset == tensor_.data_offset
+            assert np.array_equal(
+                file.tensor_bytes(info.name).ravel(), tensor_.data.view(np.uint8).ravel()
+            )
+        for name, field in theirs.fields.items():
+            if not name.startswith("GGUF."):
+                ours = file.metadata[name]
+                expected = field.contents()
+                assert (ours.tolist() if isinstance(ours, np.ndarray) else ours) == expected

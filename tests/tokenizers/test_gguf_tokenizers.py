@@ -1,0 +1,398 @@
+"""Tokenizers against llama.cpp's vectors, special tokens, and damaged vocabularies."""
+
+import json
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from gguf_files import add_vocabulary, bpe_vocabulary, spm_vocabulary
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.gguf import GGUFFile
+from akunu_py.tokenizers import GGUFTokenizer, from_gguf
+from akunu_py.tokenizers.split_rules import split_rule, split_rule_names
+from akunu_py.types import Detokenizer, Tokenizer
+
+VOCABS = Path(__file__).resolve().parents[3] / "shared" / "vocabs"
+GOLDEN = {
+    "llama-spm": (True, {"</s>"}),
+    "phi-3": (True, {"</s>", "<|endoftext|>", "<|end|>"}),
+    "llama-bpe": (True, {"<|end_of_text|>", "<|eot_id|>"}),
+    "qwen2": (False, {"<|endoftext|>", "<|im_end|>"}),
+    "deepseek-coder": (True, {"<｜end▁of▁sentence｜>"}),
+    "gpt-2": (False, {"<|endoftext|>"}),
+    "starcoder": (False, {"<|endoftext|>", "<fim_pad>"}),
+}
+
+_loaded = {}
+
+
+def real(name):
+    path = VOCABS / f"ggml-vocab-{name}.gguf"
+    if not path.exists():
+        pytest.skip(f"the vocabulary {path.name} is not on this machine")
+    if name not in _loaded:
+        with GGUFFile.open(path) as file:
+            _loaded[name] = (from_gguf(file.metadata), file.metadata)
+    return _loaded[name]
+
+
+def tiny_metadata(vocabulary, **changes):
+    """Metadata of the tiny test model, without a file; None takes a key out."""
+    tokens, types, rest = bpe_vocabulary() if vocabulary == "bpe" else spm_vocabulary()
+    metadata = {
+        "tokenizer.ggml.model": "gpt2" if vocabulary == "bpe" else "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": np.array(types, np.int32),
+        "tokenizer.ggml.bos_token_id": tokens.index("<s>"),
+        "tokenizer.ggml.eos_token_id": tokens.index("</s>"),
+        "tokenizer.ggml.add_bos_token": True,
+    }
+    if vocabulary == "bpe":
+        metadata |= {"tokenizer.ggml.pre": "llama-bpe", "tokenizer.ggml.merges": rest}
+    else:
+        metadata |= {
+            "tokenizer.ggml.scores": np.array(rest, np.float32),
+            "tokenizer.ggml.unknown_token_id": 0,
+        }
+    for key, value in changes.items():
+        name = key.replace("__", ".") if "__" in key else f"tokenizer.ggml.{key}"
+        if value is None:
+            del metadata[name]
+        else:
+            metadata[name] = value
+    return metadata
+
+
+def tiny(vocabulary, **changes):
+    return from_gguf(tiny_metadata(vocabulary, **changes))
+
+
+BPE, SPM = tiny("bpe"), tiny("spm")
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_llama_cpp_s_vectors(name):
+    tokenizer, metadata = real(name)
+    base = VOCABS / f"ggml-vocab-{name}.gguf"
+    texts = base.with_suffix(".gguf.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
+    lines = base.with_suffix(".gguf.out").read_text().split("\n")
+    assert len(texts) == len(lines) == 47
+    adds_bos, ends = GOLDEN[name]
+    for text, line in zip(texts, lines, strict=True):
+        ids = tokenizer.encode(text)
+        expected = [int(number) for number in line.split()]
+        if adds_bos:
+            expected.insert(0, metadata["tokenizer.ggml.bos_token_id"])
+        assert ids == expected, text
+        assert tokenizer.decode(ids) == text
+    tokens = metadata["tokenizer.ggml.tokens"]
+    assert tokenizer.vocabulary_size == len(tokens)
+    assert {tokens[id_] for id_ in tokenizer.end_ids} == ends
+
+
+def test_an_unknown_model_is_named():
+    path = VOCABS / "ggml-vocab-gemma-4.gguf"
+    if not path.exists():
+        pytest.skip("the vocabulary of gemma-4 is not on this machine")
+    with GGUFFile.open(path) as file, pytest.raises(ModelFormatError, match="'gemma4'"):
+        from_gguf(file.metadata)
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(max_size=60))
+@example("  two  spaces\n\n\tand\r\n lines ")
+@example("\0 nul, ▁ and \ud7ff\ue000\U0010ffff")
+def test_every_text_comes_back(text):
+    assert BPE.decode(BPE.encode(text)) == text
+    # SentencePiece writes a space as ▁, so it cannot tell one from the other.
+    assert SPM.decode(SPM.encode(text)) == text.replace("▁", " ")
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(st.characters(max_codepoint=0x3FFFF, exclude_characters="▁"), max_size=40))
+@example(" a  b ö 你好 🦙 <|im_end|> </s>")
+def test_every_text_comes_back_from_real_vocabularies(text):
+    # Starcoder has no tokens for the bytes of planes 4 and above.
+    for name in GOLDEN:
+        tokenizer, _ = real(name)
+        assert tokenizer.decode(tokenizer.encode(text)) == text, name
+
+
+def test_implements_the_protocols():
+    tokenizer: Tokenizer = BPE
+    detokenizer: Detokenizer = tokenizer.detokenizer()
+    assert detokenizer.finish() == ""
+    assert isinstance(tokenizer, GGUFTokenizer)
+
+
+@pytest.mark.parametrize("vocabulary", ["bpe", "spm"])
+class TestSpecialTokens:
+    def test_text_of_control_tokens_is_text(self, vocabulary):
+        metadata = tiny_metadata(vocabulary)
+        tokenizer = from_gguf(metadata)
+        types = metadata["tokenizer.ggml.token_type"]
+        for text in ("<s>", "</s><|end|>", "a<|user|>b", "<s><s>"):
+            ids = tokenizer.encode(text)
+            assert tokenizer.decode(ids) == text
+            assert [id_ for id_ in ids[1:] if types[id_] == gguf.TokenType.CONTROL] == []
+
+    def test_parse_special(self, vocabulary):
+        tokenizer = tiny(vocabulary)
+        tokens = tiny_metadata(vocabulary)["tokenizer.ggml.tokens"]
+        ids = tokenizer.encode("<|user|>hello<|end|><|assistant|>", parse_special=True)
+        words = [tokens[id_] for id_ in ids]
+        assert words[:2] == ["<s>", "<|user|>"]
+        assert words[-2:] == ["<|end|>", "<|assistant|>"]
+        assert tokenizer.decode(ids).strip() == "hello"
+
+    def test_begin_token(self, vocabulary):
+        bos = tiny_metadata(vocabulary)["tokenizer.ggml.bos_token_id"]
+        assert tiny(vocabulary).encode("") == [bos]
+        assert tiny(vocabulary).encode("<s>", parse_special=True) == [bos]
+        without = tiny(vocabulary, add_bos_token=False)
+        assert without.encode("") == []
+        assert bos not in without.encode("hello")
+        # Without the key: SentencePiece begins with it, and so does Llama 3's kind of BPE.
+        assert tiny(vocabulary, add_bos_token=None).encode("") == [bos]
+
+    def test_end_token_is_never_added(self, vocabulary):
+        eos = tiny_metadata(vocabulary)["tokenizer.ggml.eos_token_id"]
+        assert eos not in tiny(vocabulary, add_eos_token=True).encode("hello")
+
+    def test_user_defined_tokens_are_always_found(self, vocabulary):
+        metadata = tiny_metadata(vocabulary)
+        metadata["tokenizer.ggml.token_type"][-1] = gguf.TokenType.USER_DEFINED
+        metadata["tokenizer.ggml.tokens"][-1] = "<think ö>"
+        last = len(metadata["tokenizer.ggml.tokens"]) - 1
+        tokenizer = from_gguf(metadata)
+        ids = tokenizer.encode("a<think ö>b")
+        assert last in ids
+        assert "<think ö>" in tokenizer.decode(ids)
+
+    def test_end_ids(self, vocabulary):
+        metadata = tiny_metadata(vocabulary)
+        tokens = metadata["tokenizer.ggml.tokens"]
+        ends = {tokens[id_] for id_ in from_gguf(metadata).end_ids}
+        assert ends == {"</s>", "<|end|>"}
+        metadata["tokenizer.ggml.eot_token_id"] = tokens.index("<|user|>")
+        assert tokens.index("<|user|>") in from_gguf(metadata).end_ids
+
+    def test_text_that_looks_like_an_end_is_none(self, vocabulary):
+        metadata = tiny_metadata(vocabulary)
+        ids = [metadata["tokenizer.ggml.tokens"].index("<|end|>")]
+        metadata["tokenizer.ggml.token_type"][ids] = gguf.TokenType.NORMAL
+        assert not from_gguf(metadata).end_ids & set(ids)
+        metadata["tokenizer.ggml.token_type"][ids] = gguf.TokenType.USER_DEFINED
+        tokenizer = from_gguf(metadata)
+        assert tokenizer.end_ids >= set(ids)
+        assert tokenizer.decode(ids) == ""
+
+    def test_harmony_ends_its_analysis_by_end(self, vocabulary):
+        metadata = tiny_metadata(vocabulary)
+        tokens = metadata["tokenizer.ggml.tokens"]
+        end = tokens.index("<|end|>")
+        tokens[tokens.index("<|system|>")] = "<|return|>"
+        assert end in from_gguf(metadata).end_ids
+        tokens[tokens.index("<|user|>")] = "<|call|>"
+        assert end not in from_gguf(metadata).end_ids
+        assert tokens.index("<|return|>") in from_gguf(metadata).end_ids
+
+    def test_half_a_surrogate_pair(self, vocabulary):
+        with pytest.raises(ConfigError, match="surrogate"):
+            tiny(vocabulary).encode("a\ud800b")
+
+    def test_ids_outside_the_vocabulary(self, vocabulary):
+        tokenizer = tiny(vocabulary)
+        for id_ in (-1, tokenizer.vocabulary_size):
+            with pytest.raises(ConfigError, match="vocabulary"):
+                tokenizer.decode([0, id_])
+
+
+def test_the_longest_special_token_goes_first():
+    """As llama.cpp looks for them: "bcd" is found before the "ab" further left."""
+    metadata = tiny_metadata("bpe")
+    metadata["tokenizer.ggml.tokens"] += ["ab", "bcd"]
+    types = metadata["tokenizer.ggml.token_type"]
+    metadata["tokenizer.ggml.token_type"] = np.append(types, [4, 4])
+    size = len(metadata["tokenizer.ggml.tokens"])
+    ids = from_gguf(metadata).encode("abcd")
+    assert ids[-1] == size - 1
+    assert size - 2 not in ids
+
+
+def test_merges_never_make_a_control_token():
+    metadata = tiny_metadata("bpe")
+    tokens, types = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
+    hello = tokens.index("hello")
+    assert hello in from_gguf(metadata).encode("hello")
+    types[hello] = gguf.TokenType.CONTROL
+    tokenizer = from_gguf(metadata)
+    ids = tokenizer.encode("hello")
+    assert hello not in ids
+    assert tokenizer.decode(ids) == "hello"
+
+
+def test_llama_3_takes_a_whole_token_whatever_the_merges_say():
+    metadata = tiny_metadata("bpe")
+    metadata["tokenizer.ggml.tokens"].append("zqz")
+    metadata["tokenizer.ggml.token_type"] = np.append(metadata["tokenizer.ggml.token_type"], 1)
+    last = len(metadata["tokenizer.ggml.tokens"]) - 1
+    assert from_gguf(metadata).encode("zqz")[1:] == [last]
+    metadata["tokenizer.ggml.pre"] = "qwen2"
+    assert last not in from_gguf(metadata).encode("zqz")
+
+
+def test_spm_puts_a_space_in_front_and_takes_it_away():
+    metadata = tiny_metadata("spm")
+    tokens = metadata["tokenizer.ggml.tokens"]
+    ids = SPM.encode("hello")
+    assert [tokens[id_] for id_ in ids] == ["<s>", "▁hello"]
+    assert SPM.decode(ids) == "hello"
+    plain = tiny("spm", add_space_prefix=False)
+    assert [tokens[id_] for id_ in plain.encode("hello")] == ["<s>", "hello"]
+    assert plain.decode([tokens.index("▁hello")]) == " hello"
+
+
+def test_spm_with_doubled_and_empty_tokens():
+    """Real files pad their vocabulary; the last of equal tokens counts."""
+    metadata = tiny_metadata("spm")
+    metadata["tokenizer.ggml.tokens"] += ["▁hello", "", "", "[PAD]", "[PAD]"]
+    types = metadata["tokenizer.ggml.token_type"]
+    metadata["tokenizer.ggml.token_type"] = np.append(types, [1, 1, 1, 2, 5])
+    scores = metadata["tokenizer.ggml.scores"]
+    metadata["tokenizer.ggml.scores"] = np.append(scores, np.float32([-1, 0, 0, 0, 0]))
+    tokenizer = from_gguf(metadata)
+    assert tokenizer.decode(tokenizer.encode("hello world")) == "hello world"
+    assert tokenizer.encode("hello")[1:] == [len(types)]
+
+
+def test_spm_without_bytes_knows_what_it_knows():
+    metadata = tiny_metadata("spm")
+    kinds = metadata["tokenizer.ggml.token_type"]
+    kinds[kinds == gguf.TokenType.BYTE] = gguf.TokenType.UNUSED
+    tokenizer = from_gguf(metadata)
+    assert tokenizer.decode(tokenizer.encode("hello")) == "hello"
+    assert 0 in tokenizer.encode("ö")
+
+
+DAMAGED = [
+    ("bpe", {"model": None}, "None"),
+    ("bpe", {"model": 5}, "not a text"),
+    ("bpe", {"model": "bert"}, "'bert'"),
+    ("bpe", {"pre": "klingon"}, "'klingon'"),
+    ("bpe", {"pre": "kimi-k2"}, "'kimi-k2'"),
+    ("bpe", {"tokens": None}, "tokens"),
+    ("bpe", {"tokens": []}, "tokens"),
+    ("bpe", {"tokens": np.arange(5)}, "tokens"),
+    ("bpe", {"token_type": np.ones(5, np.int32)}, "token_type"),
+    ("bpe", {"token_type": "x"}, "token_type"),
+    ("bpe", {"merges": None}, "merges"),
+    ("bpe", {"merges": ["hello"]}, "merges.0."),
+    ("bpe", {"merges": ["h e", " e"]}, "merges.1."),
+    ("bpe", {"merges": ["h e", "h "]}, "merges.1."),
+    ("bpe", {"merges": ["h e l"]}, "merges.0."),
+    ("bpe", {"merges": ["z qqq"]}, "no token"),
+    ("bpe", {"merges": ["z z"]}, "no token"),
+    ("bpe", {"bos_token_id": 10**6}, "bos_token_id"),
+    ("bpe", {"bos_token_id": True}, "bos_token_id"),
+    ("bpe", {"eos_token_id": "2"}, "eos_token_id"),
+    ("bpe", {"padding_token_id": 2**32 - 1}, "padding_token_id"),
+    ("bpe", {"add_bos_token": 1}, "add_bos_token"),
+    ("bpe", {"bos_token_id": None}, "bos_token_id is missing"),
+    ("spm", {"bos_token_id": None}, "bos_token_id is missing"),
+    ("spm", {"scores": None}, "scores"),
+    ("spm", {"scores": np.zeros(5, np.float32)}, "scores"),
+    ("spm", {"scores": np.zeros(432, np.uint8)}, "scores"),
+    ("spm", {"token_type": None}, "token_type"),
+    ("spm", {"tokenizer__chat_template": 5}, "chat_template"),
+    ("spm", {"tokenizer__chat_template": "{% if"}, "chat template"),
+    ("spm", {"tokenizer__chat_template": " " * 2**19}, "chat template"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("vocabulary", "changes", "words"), DAMAGED)
+def test_damaged_vocabularies(vocabulary, changes, words):
+    with pytest.raises(ModelFormatError, match=words):
+        tiny(vocabulary, **changes)
+
+
+def test_damaged_entries():
+    for text in ("<0x-1>", "<0xGG>", "<0x0>", "byte"):
+        metadata = tiny_metadata("spm")
+        metadata["tokenizer.ggml.tokens"][metadata["tokenizer.ggml.tokens"].index("<0x00>")] = text
+        with pytest.raises(ModelFormatError, match="byte token"):
+            from_gguf(metadata)
+    metadata = tiny_metadata("spm")
+    metadata["tokenizer.ggml.tokens"][metadata["tokenizer.ggml.tokens"].index("<0x00>")] = "<0x01>"
+    with pytest.raises(ModelFormatError, match="255 of 256"):
+        from_gguf(metadata)
+    metadata = tiny_metadata("spm")
+    metadata["tokenizer.ggml.scores"][7] = np.nan
+    with pytest.raises(ModelFormatError, match="finite"):
+        from_gguf(metadata)
+    metadata = tiny_metadata("bpe")
+    metadata["tokenizer.ggml.token_type"][3] = 9
+    with pytest.raises(ModelFormatError, match="type 9"):
+        from_gguf(metadata)
+
+
+def test_a_missing_begin_token_matters_only_where_it_is_asked_for():
+    tokenizer = tiny("bpe", bos_token_id=None, add_bos_token=None)
+    assert tokenizer.encode("") == []
+
+
+def test_the_writer_of_files_and_these_tests_agree(tmp_path):
+    for vocabulary in ("bpe", "spm"):
+        writer = gguf.GGUFWriter(str(tmp_path / vocabulary), "llama")
+        add_vocabulary(writer, vocabulary, chat_template=None)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.close()
+        with GGUFFile.open(tmp_path / vocabulary) as file:
+            tokenizer = from_gguf(file.metadata)
+        assert tokenizer.encode("hello world") == tiny(vocabulary).encode("hello world")
+        assert not tokenizer.has_chat_template
+
+
+# Where llama.cpp adapts a model's own expression to its engine, the model's own is used.
+ADAPTED = {
+    "tekken", "gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2", "granite-embed-multi-97m",
+}  # fmt: skip
+# Not byte-level BPE, split by code rather than expressions, or of embedding models.
+WITHOUT_RULE = {
+    "gemma4", "granite-embed-multi-311m", "sarvam-moe", "whitespace", "kimi-k2", "afmoe",
+    "jina-v1-en", "jina-v2-code", "roberta-bpe",
+}  # fmt: skip
+
+
+def test_split_rules_are_llama_cpp_s():
+    path = VOCABS / "pre_tokenizers.json"
+    if not path.exists():
+        pytest.skip("the list of llama.cpp's split rules is not on this machine")
+    theirs = json.loads(path.read_text())
+    assert set(split_rule_names()) == theirs.keys() - WITHOUT_RULE
+    for name in split_rule_names():
+        rule, expected = split_rule(name), theirs[name]
+        assert rule.ignore_merges == expected.get("ignore_merges", False), name
+        assert rule.add_bos == expected.get("add_bos", False), name
+        if name not in ADAPTED:
+            assert list(rule.patterns) == expected["regex"], name
+
+
+@pytest.mark.parametrize("name", split_rule_names())
+def test_every_split_rule_runs(name):
+    tokenizer = tiny("bpe", pre=name)
+    for text in (
+        "It's 12345, ok?\n\n  Größe 你好 <sentinel:3> IMGIMGABZ\t🦙 ",
+        "a" * 3000,
+        " " * 3000,
+    ):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_without_a_name_the_default_rule():
+    assert split_rule(None) == split_rule("default")
