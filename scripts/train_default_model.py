@@ -4,6 +4,7 @@
     pip install '.[train]'
     python scripts/train_default_model.py tiny  --hours 2 --work-dir ~/akunu-train
     python scripts/train_default_model.py draft --hours 0.3 --work-dir ~/akunu-train
+    python scripts/evaluate_default_model.py --work-dir ~/akunu-train
 
 The tokenizer and the token ids are made once for each working folder; both models share them. An
 interrupted run goes on from its last checkpoint when the same command is given again.
@@ -17,13 +18,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
 
-from default_model.corpus import load_corpus, render, training_documents  # noqa: E402
-from default_model.chat_examples import conversations  # noqa: E402
-from default_model.network import Shape  # noqa: E402
-from default_model.training import Run, train  # noqa: E402
-from default_model.vocabulary import VOCABULARY_SIZE, load_or_train  # noqa: E402
+from default_model.chat_examples import conversations
+from default_model.corpus import load_corpus, render, training_documents
+from default_model.export import write_gguf
+from default_model.network import Shape
+from default_model.training import Run, train
+from default_model.vocabulary import VOCABULARY_SIZE, load_or_train
 
 SHAPES = {
     "tiny": Shape(VOCABULARY_SIZE, width=256, layers=5, heads=4, kv_heads=2, feed_forward=640),
@@ -56,14 +59,19 @@ def prepare(work: Path, rounds: int, seed: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("model", choices=sorted(SHAPES))
-    parser.add_argument("--hours", type=float, required=True, help="training time, all runs together")
+    parser.add_argument(
+        "--hours", type=float, required=True, help="training time, all runs together"
+    )
     parser.add_argument("--work-dir", type=Path, required=True, help="tokenizer, ids, checkpoints")
     parser.add_argument("--rounds", type=int, default=3, help="conversations a function")
     parser.add_argument("--threads", type=int, default=0, help="0: PyTorch's own choice")
     parser.add_argument("--batch-scale", type=int, default=1, help="larger batches on a GPU")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, help="default: models/akunu-tiny[-draft].gguf")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -82,7 +90,16 @@ def main() -> None:
         seed=options.seed,
     )
     model = train(run)
-    print(f"{sum(p.numel() for p in model.parameters())} parameters")
+    count = sum(parameter.numel() for parameter in model.parameters())
+    name = "akunu-tiny" if options.model == "tiny" else "akunu-tiny-draft"
+    path = options.output or ROOT / "models" / f"{name}.gguf"
+    about = (
+        f"{count / 1e6:.1f} million parameters, trained from scratch on the Python standard "
+        "library (PSF-2.0): a demonstration, not an assistant"
+    )
+    tokenizer = load_or_train(options.work_dir / "tokenizer.json", ())
+    write_gguf(model, tokenizer, path, name, about)
+    print(f"{path}: {count} parameters, {path.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

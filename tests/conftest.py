@@ -37,4 +37,4 @@ def default_model():
 @pytest.fixture(scope="session")
 def tiny_gguf(tmp_path_factory):
     """A random llama with byte-level BPE and a chat template, float32, context 256."""
-    return write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf", seed=3)
+    return write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf", tied=False, seed=3)

@@ -56,7 +56,7 @@ class Conversation:
         self._messages = list(self._opening)
         self._stats = DecodeStats()
         self._replies = 0
-        self._interactive = sys.stdin is not None and sys.stdin.isatty()
+        self._interactive = sys.stdin.isatty()
 
     def run(self) -> None:
         """Read and answer until the end of input or /exit."""
@@ -93,14 +93,14 @@ class Conversation:
 
     def _read(self) -> str | None:
         """Return one message; one that begins with three quotes goes on to the next three."""
-        line = _input("> " if self._interactive else "")
+        line = input("> " if self._interactive else "")
         if not line.lstrip().startswith(_BLOCK):
             return line
         text = line.lstrip().removeprefix(_BLOCK)
         lines: list[str] = []
         while not text.rstrip().endswith(_BLOCK):
             lines.append(text)
-            text = _input("... " if self._interactive else "")
+            text = input("... " if self._interactive else "")
         lines.append(text.rstrip().removesuffix(_BLOCK))
         return "\n".join(lines).strip("\n")
 
@@ -163,12 +163,6 @@ class Conversation:
             self._stats += result.stats
             self._replies += 1
             _note(statistics_line(result))
-
-
-def _input(prompt: str) -> str:
-    if sys.stdin is None:
-        raise EOFError
-    return input(prompt)
 
 
 def _note(text: str) -> None:

@@ -79,7 +79,7 @@ def _prompt_text(prompt: str | None, path: Path | None, *, from_stdin: bool) -> 
     elif path is not None:
         parts.append(_read_file(path))
     # A terminal is read only when it is asked for, what is piped in always.
-    if sys.stdin is not None and (from_stdin or not sys.stdin.isatty()):
+    if from_stdin or not sys.stdin.isatty():
         piped = sys.stdin.buffer.read(_MAX_PROMPT_BYTES + 1)
         parts.append(_decoded(piped, "standard input"))
     text = "\n\n".join(part for part in parts if part)

@@ -1,8 +1,11 @@
 """`akunu`: the command group. Commands are imported when they are called."""
 
 import importlib
+import io
 import logging
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -61,8 +64,13 @@ def cli(verbose: bool) -> None:
 
 def main() -> None:
     """Run the command line; the entry point of the `akunu` script."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # Started with a closed stream (`akunu ... >&-`): nothing to read, or nobody reads.
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     # Text of a model may hold any character, whatever the terminal's encoding.
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     cli(prog_name="akunu")

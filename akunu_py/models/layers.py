@@ -4,7 +4,7 @@ import mlx.core as mx
 from mlx import nn
 
 
-class FrequencyRope(nn.Module):
+class FrequencyRope(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
     """Rotary embedding with given frequencies, as Llama 3's GGUF files hold them.
 
     `wavelengths`, float32 [dims / 2], is what positions are divided by: base ** (2 i / dims) times

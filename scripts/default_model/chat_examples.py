@@ -167,10 +167,7 @@ def conversations(
             return
         ask, answer = turn
         if not turns:
-            if rng.random() < 0.3:
-                ask = f"{fence(code)}\n{ask}"
-            else:
-                ask = f"{ask}\n{fence(code)}"
+            ask = f"{fence(code)}\n{ask}" if rng.random() < 0.3 else f"{ask}\n{fence(code)}"
         elif rng.random() < 0.3:
             ask = f"Now {ask[0].lower()}{ask[1:]}"
         turns.append((ask, answer))

@@ -74,9 +74,7 @@ def load_corpus(root: Path | None = None) -> Corpus:
     # The same helper stands in several files: what was trained on is not held out.
     seen = {function.code for function in train_functions}
     fresh = [function for function in held_out_functions if function.code not in seen]
-    return Corpus(
-        tuple(train_files), tuple(held_out_files), tuple(train_functions), tuple(fresh)
-    )
+    return Corpus(tuple(train_files), tuple(held_out_files), tuple(train_functions), tuple(fresh))
 
 
 def render(conversation: Conversation) -> str:

@@ -128,9 +128,7 @@ def rename(code: str, names: list[str], rng: random.Random) -> Edit | None:
             return None
     row = code.split("\n")[function.lineno - 1]
     start = row.index("def ", function.col_offset) + 4
-    spans.setdefault(function.name, []).append(
-        (function.lineno, start, start + len(function.name))
-    )
+    spans.setdefault(function.name, []).append((function.lineno, start, start + len(function.name)))
     candidates = sorted(name for name in owned if name not in {"self", "cls", "_"})
     if not candidates:
         return None
@@ -139,8 +137,12 @@ def rename(code: str, names: list[str], rng: random.Random) -> Edit | None:
         return None
     edited = replace_spans(code, [(*span, new) for span in spans[old]])
     instruction = rng.choice(
-        (f"Rename `{old}` to `{new}`.", f"Rename {old} to {new}.", f"Change the name `{old}` to `{new}`.",
-         f"Rename `{old}` to `{new}` in this function.")
+        (
+            f"Rename `{old}` to `{new}`.",
+            f"Rename {old} to {new}.",
+            f"Change the name `{old}` to `{new}`.",
+            f"Rename `{old}` to `{new}` in this function.",
+        )
     )
     return Edit("rename", instruction, edited)
 
@@ -150,7 +152,9 @@ def remove_docstring(code: str, _names: list[str], rng: random.Random) -> Edit |
     edited = without_docstring(code)
     if edited is None:
         return None
-    instruction = rng.choice(("Remove the docstring.", "Delete the docstring.", "Drop the docstring."))
+    instruction = rng.choice(
+        ("Remove the docstring.", "Delete the docstring.", "Drop the docstring.")
+    )
     return Edit("remove_docstring", instruction, edited)
 
 
@@ -253,7 +257,9 @@ def change_constant(code: str, names: list[str], rng: random.Random) -> Edit | N
     if old[0] not in "'\"0123456789" or new == old:
         return None
     edited = replace_spans(code, [(*span, new) for span in found[old]])
-    instruction = rng.choice((f"Change {old} to {new}.", f"Replace {old} by {new}.", f"Use {new} instead of {old}."))
+    instruction = rng.choice(
+        (f"Change {old} to {new}.", f"Replace {old} by {new}.", f"Use {new} instead of {old}.")
+    )
     return Edit("change_constant", instruction, edited)
 
 
@@ -273,14 +279,21 @@ def add_parameter(code: str, _names: list[str], rng: random.Random) -> Edit | No
     text = f", {name}={default}" if taken else f"{name}={default}"
     edited = replace_spans(code, [(end[0], end[1] - 1, end[1] - 1, text)])
     instruction = rng.choice(
-        (f"Add a parameter `{name}` with the default {default}.", f"Add the parameter `{name}={default}` at the end.")
+        (
+            f"Add a parameter `{name}` with the default {default}.",
+            f"Add the parameter `{name}={default}` at the end.",
+        )
     )
     return Edit("add_parameter", instruction, edited)
 
 
 def repeat(code: str, _names: list[str], rng: random.Random) -> Edit | None:
     """Say it again, unchanged."""
-    return Edit("repeat", rng.choice(("Repeat this code.", "Show the code again.", "Print it again, unchanged.")), code)
+    return Edit(
+        "repeat",
+        rng.choice(("Repeat this code.", "Show the code again.", "Print it again, unchanged.")),
+        code,
+    )
 
 
 EDITS: tuple[EditMaker, ...] = (

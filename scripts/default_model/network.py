@@ -130,7 +130,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(parameters, {"lr": lr, "momentum": momentum, "decay": decay})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self) -> None:  # type: ignore[override]
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from default_model.network import Decoder, Muon, Shape
 from numpy.typing import NDArray
 from torch import Tensor
+
+from default_model.network import Decoder, Muon, Shape
 
 TOKENS_PER_STEP = 4096
 # Early on, one row in this many repeats a random segment. Copying is learned from such rows within a

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from default_model.corpus import SPECIAL_TOKENS
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from default_model.corpus import SPECIAL_TOKENS
 
 # The split of "qwen2" (llama.cpp's name for it): digits stand alone, and runs of spaces before a
 # word keep the last space for the word, so that indentation is a token of its own.

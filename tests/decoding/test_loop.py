@@ -51,7 +51,7 @@ def chains_and_trees(draw, vocabulary=4):
     if draw(st.booleans()):
         return draw(st.lists(st.integers(0, vocabulary - 1), min_size=size, max_size=size))
     tokens, parents = [], []
-    for node in range(size):
+    for _ in range(size):
         parent = draw(st.integers(-1, len(tokens) - 1))
         token = draw(st.integers(0, vocabulary - 1))
         if (parent, token) not in set(zip(parents, tokens, strict=True)):
@@ -113,7 +113,11 @@ def test_steps_and_statistics_of_a_known_case():
     stats = recorder.stats
     assert (stats.steps, stats.steps_with_draft, stats.output_tokens) == (5, 4, 11)
     # The last draft was cut to three tokens: one less than remained.
-    assert (stats.drafted, stats.accepted, stats.tested) == (2 + 2 + 1 + 3, 2 + 1 + 3, 2 + 2 + 1 + 3)
+    assert (stats.drafted, stats.accepted, stats.tested) == (
+        2 + 2 + 1 + 3,
+        2 + 1 + 3,
+        2 + 2 + 1 + 3,
+    )
     assert stats.drafted_per_position == (4, 3, 1)
     assert stats.accepted_per_position == (3, 2, 1)
     assert stats.hit_rate == 6 / 8
@@ -183,7 +187,9 @@ def test_exact_law_by_enumeration():
                 probability *= weight[context] if token == 0 else 1 - weight[context]
             # Beyond the horizon the choices do not matter.
             target = ToyTarget([9], rule=lambda c, t=table: t.get(c[1:], 0))
-            steps = decode(target, ScriptedDrafter(drafts), 9, num_draft_tokens=4, max_tokens=horizon)
+            steps = decode(
+                target, ScriptedDrafter(drafts), 9, num_draft_tokens=4, max_tokens=horizon
+            )
             tokens = tuple(token for step in steps for token in step.token_ids)
             outcome[tokens] = outcome.get(tokens, Fraction(0)) + probability
         return outcome

@@ -19,7 +19,9 @@ def trees(draw, max_size=7, vocabulary=3):
             parents.append(min(parent, len(tokens) - 2))
     seen, kept = set(), []
     for token, parent in zip(tokens, parents, strict=True):
-        kept.append((token, parent)) if (parent, token) not in seen else kept.append((token + vocabulary * len(kept) + vocabulary, parent))
+        kept.append((token, parent)) if (parent, token) not in seen else kept.append(
+            (token + vocabulary * len(kept) + vocabulary, parent)
+        )
         seen.add((parent, token))
     return Draft(tuple(t for t, _ in kept), tuple(p for _, p in kept))
 
@@ -53,7 +55,9 @@ def test_a_tree_is_walked_along_the_choices():
 
 @given(trees(), st.data())
 def test_the_output_is_the_targets_own_path(draft, data):
-    choices = data.draw(st.lists(st.integers(0, 3), min_size=len(draft) + 1, max_size=len(draft) + 1))
+    choices = data.draw(
+        st.lists(st.integers(0, 3), min_size=len(draft) + 1, max_size=len(draft) + 1)
+    )
     verification = verify_match(draft, choices)
     node = -1
     for accepted in verification.accepted:

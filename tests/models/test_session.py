@@ -246,7 +246,9 @@ def test_kv_bits_are_refused_where_they_cannot_work(model):
         make_caches(model, 3)
     with pytest.raises(ConfigError, match="too narrow"):
         make_caches(model, 8)  # heads of 16
-    sliding = tiny(head_dim=32, layer_types=["sliding_attention", "full_attention"], sliding_window=8)
+    sliding = tiny(
+        head_dim=32, layer_types=["sliding_attention", "full_attention"], sliding_window=8
+    )
     with pytest.raises(ConfigError, match="RotatingKVCache"):
         make_caches(sliding, 8)
 

@@ -1,0 +1,308 @@
+"""The commands as a user meets them: text, JSON, pipes, wrong input, no traceback."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from akunu_py import Engine, __version__
+from akunu_py.cli.main import cli
+from akunu_py.cli.terminal import printable
+
+AKUNU = [sys.executable, "-c", "from akunu_py.cli.main import main; main()"]
+
+
+def run(*arguments, stdin=None):
+    result = CliRunner().invoke(cli, [str(a) for a in arguments], input=stdin)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    return result
+
+
+def process(*arguments, **options):
+    options = {"stdin": subprocess.DEVNULL, "timeout": 120, **options}
+    return subprocess.run(
+        [*AKUNU, *map(str, arguments)], capture_output=True, check=False, **options
+    )
+
+
+def test_version_and_help():
+    assert run("--version").output.strip() == f"akunu, version {__version__}"
+    for command in ((), ("chat",), ("generate",), ("bench",)):
+        result = run(*command, "--help")
+        assert result.exit_code == 0
+        assert "Usage: " in result.output
+
+
+@pytest.mark.parametrize("arguments", ["['--version']", "['--help']", "['generate', '--help']"])
+def test_help_imports_nothing_heavy(arguments):
+    """The reason why these answer at once; the time itself is in docs/benchmarks.md."""
+    code = f"""
+import sys
+from akunu_py.cli.main import cli
+try:
+    cli({arguments})
+except SystemExit:
+    pass
+heavy = {{'mlx', 'mlx_lm', 'numpy', 'transformers', 'rich', 'jinja2', 'sentencepiece'}}
+print(sorted(heavy & set(sys.modules)))
+"""
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    )
+    assert output.stdout.endswith("[]\n")
+    assert output.stderr == ""
+
+
+def test_json_is_one_line_with_the_promised_fields(tiny_gguf):
+    result = process("generate", tiny_gguf, "-p", "hello world", "--max-tokens", 8, "--json")
+    assert result.returncode == 0
+    assert result.stderr == b""  # nothing that a dependency prints reaches the user
+    (line,) = result.stdout.decode().splitlines()
+    record = json.loads(line)
+    assert set(record) == {"text", "token_ids", "finish_reason", "prompt_tokens", "seed", "stats"}
+    assert 1 <= len(record["token_ids"]) <= 8
+    assert record["stats"]["tokens_per_pass"] >= 1
+
+
+def test_text_is_what_the_engine_gives(tiny_gguf):
+    with Engine.load(tiny_gguf) as engine:
+        raw = engine.generate("hello world", max_tokens=12).text
+        chat = engine.chat(
+            [{"role": "system", "content": "the"}, {"role": "user", "content": "hello world"}],
+            max_tokens=12,
+        ).text
+    options = ("--max-tokens", "12")
+    assert run("generate", tiny_gguf, "--raw", "-p", "hello world", *options).output == raw + "\n"
+    templated = run("generate", tiny_gguf, "-p", "hello world", "--system", "the", *options)
+    assert templated.output == chat + "\n"
+
+
+def test_every_source_of_a_prompt(tiny_gguf, tmp_path):
+    def ids(*arguments, stdin=None):
+        result = run(
+            "generate", tiny_gguf, *arguments, "--raw", "--json", "--max-tokens", "4", stdin=stdin
+        )
+        assert result.exit_code == 0, result.output
+        record = json.loads(result.output)
+        return record["prompt_tokens"], record["token_ids"]
+
+    path = tmp_path / "prompt.txt"
+    path.write_text("hello\n\nworld")
+    expected = ids("-p", "hello\n\nworld")
+    assert ids("--file", path) == expected
+    assert ids("--file", "-", stdin="hello\n\nworld") == expected
+    assert ids("-", stdin="hello\n\nworld") == expected
+    assert ids(stdin="hello\n\nworld") == expected
+    assert ids("-p", "hello", stdin="world") == expected
+
+
+def test_sampling_options_reach_the_engine(tiny_gguf):
+    options = {
+        "temperature": 0.9, "top_k": 40, "top_p": 0.95, "min_p": 0.01, "repetition_penalty": 1.1,
+        "presence_penalty": 0.2, "frequency_penalty": 0.1, "seed": 77, "max_tokens": 20,
+        "num_draft_tokens": 3, "drafter": "ngram-window",
+    }  # fmt: skip
+    with Engine.load(tiny_gguf) as engine:
+        expected = engine.generate("hello", stop=("zzz", "qq"), logit_bias={65: 1.5}, **options)
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    record = json.loads(
+        run(
+            "generate", tiny_gguf, "--raw", "-p", "hello", "--json", "--stop", "zzz", "--stop", "qq",
+            "--logit-bias", "65=1.5", *flags,
+        ).output
+    )  # fmt: skip
+    assert record["token_ids"] == list(expected.token_ids)
+    assert record["seed"] == 77
+    assert record["stats"]["drafted"] == expected.stats.drafted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-p", "x", "--temperature", "nan"], "temperature is nan"),
+        (["-p", "x", "--temperature", "hot"], "not a valid float"),
+        (["-p", "x", "--num-draft-tokens", "-1"], "num_draft_tokens is -1"),
+        (["-p", "x", "--max-tokens", "0"], "max_tokens is 0"),
+        (["-p", "x", "--top-p", "2"], "top_p is 2"),
+        (["-p", "x", "--seed", "-3"], "seed is -3"),
+        (["-p", "x", "--drafter", "magic"], "no drafter 'magic'"),
+        (["-p", "x", "--logit-bias", "5"], "as in 42=-1.5"),
+        (["-p", "x", "--logit-bias", "99999=1"], "token ids are whole numbers"),
+        (["-p", "x", "--stop", ""], "none of them empty"),
+        (["-p", "x", "--kv-bits", "5"], "give 4 or 8"),
+        (["-p", "x", "--context", "100000"], "this model allows 2 to 256"),
+        (["-p", "x", "--file", "y"], "either --prompt or --file"),
+        (["-p", "x", "--raw", "--system", "s"], "--system needs the chat template"),
+        (["-p", ""], "there is no prompt"),
+        ([], "there is no prompt"),
+        (["--file", "/nowhere/at/all"], "cannot be read"),
+        (["-p", "x", "--no-such-option"], "No such option"),
+        (["other.gguf", "-p", "x"], "more than one MODEL"),
+    ],
+)
+def test_wrong_options_are_explained(tiny_gguf, arguments, words):
+    result = run("generate", tiny_gguf, *arguments)
+    assert result.exit_code == 2
+    assert words in result.output
+    assert "Traceback" not in result.output
+
+
+def test_an_unknown_command_is_explained():
+    result = run("chatt")
+    assert result.exit_code == 2
+    assert "No such command" in result.output
+
+
+def test_a_prompt_that_is_too_long(tiny_gguf):
+    result = run("generate", tiny_gguf, "-p", "hello world " * 400)
+    assert result.exit_code == 1
+    assert "context holds 256" in result.output
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model\n" * 99, b"GGUF\x03\0\0\0"])
+def test_files_that_are_no_model(tmp_path, content):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content)
+    result = process("generate", path, "-p", "x")
+    assert result.returncode == 1
+    assert b"Error: " in result.stderr
+    assert b"Traceback" not in result.stderr
+
+
+def test_missing_files_and_directories(tmp_path):
+    assert b"there is no" in process("chat", tmp_path / "missing.gguf").stderr
+    assert b"no config.json" in process("chat", tmp_path).stderr
+    bad = tmp_path / "latin.txt"
+    bad.write_bytes(b"caf\xe9")
+    result = process("generate", "--file", bad)
+    assert result.returncode == 2
+    assert b"not UTF-8" in result.stderr
+
+
+def test_a_closed_pipe_is_quiet(tiny_gguf):
+    command = [*AKUNU, "generate", str(tiny_gguf), "--raw", "-p", "hello", "--max-tokens", "200"]
+    producer = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    producer.stdout.read(1)
+    producer.stdout.close()
+    errors = producer.stderr.read()
+    producer.wait(60)
+    producer.stderr.close()
+    assert errors == b""
+
+
+def test_closed_standard_streams(tiny_gguf):
+    line = " ".join(AKUNU[:2]) + f" '{AKUNU[2]}'"
+    for closing in ("<&-", ">&-", "2>&-"):
+        result = subprocess.run(
+            ["/bin/sh", "-c", f"{line} generate '{tiny_gguf}' -p hello --max-tokens 4 {closing}"],
+            capture_output=True, check=False, timeout=120,
+        )  # fmt: skip
+        assert b"Traceback" not in result.stderr
+
+
+def test_an_interrupt_ends_a_generation_without_a_traceback(tiny_gguf):
+    producer = subprocess.Popen(
+        [*AKUNU, "generate", str(tiny_gguf), "--raw", "-p", "hello", "--max-tokens", "240",
+         "--logit-bias", "331=-1000000", "--drafter", "none"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    time.sleep(0.7)  # while it loads, mostly
+    producer.send_signal(signal.SIGINT)
+    _, errors = producer.communicate(timeout=60)
+    assert b"Traceback" not in errors
+    assert producer.returncode != 0
+
+
+def test_chat_without_a_terminal(tiny_gguf):
+    lines = 'hello world\n/stats\n/nonsense\n"""two\nlines"""\n/reset\n/help\n\nthe model\n/exit\n'
+    result = process("chat", tiny_gguf, "--max-tokens", 6, input=lines.encode(), stdin=None)
+    assert result.returncode == 0
+    notes = result.stderr.decode()
+    assert notes.count("tokens/s") == 3
+    assert "1 replies" in notes
+    assert "there is no command /nonsense" in notes
+    assert "the conversation is forgotten" in notes
+    assert "/exit" in result.stdout.decode()
+    assert "Traceback" not in notes
+
+
+def test_chat_ends_with_its_input(tiny_gguf):
+    assert process("chat", tiny_gguf).returncode == 0
+    assert process("chat", tiny_gguf, input=b'"""never closed', stdin=None).returncode == 0
+
+
+def test_chat_survives_a_full_context(tiny_gguf):
+    lines = ("hello world the model " * 200) + "\nhello\n"
+    result = process("chat", tiny_gguf, "--max-tokens", 3, input=lines.encode(), stdin=None)
+    assert result.returncode == 0
+    assert "/reset begins anew" in result.stderr.decode()
+    assert result.stderr.decode().count("tokens/s") == 1
+
+
+def test_chat_needs_a_template(shared_models):
+    result = run("chat", shared_models / "aidreams260K-f32.gguf")
+    assert result.exit_code == 1
+    assert "no chat template" in result.output
+
+
+def test_verbose_says_what_was_decided(tiny_gguf):
+    result = process("-v", "generate", tiny_gguf, "-p", "hello", "--max-tokens", 1)
+    assert b"weights" in result.stderr
+    assert process("generate", tiny_gguf, "-p", "hello", "--max-tokens", 1).stderr == b""
+
+
+def test_control_characters_never_reach_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert printable("a\x1b[31mb\tc\nd\x07\x9b") == "a�[31mb\tc\nd��"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False, raising=False)
+    assert printable("\x1b[31m") == "\x1b[31m"
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="no pseudo-terminals here")
+def test_chat_on_a_terminal_stops_at_ctrl_c_and_goes_on(tiny_gguf):
+    """A real terminal: the reply is interrupted, the chat answers the next message."""
+    leader, follower = os.openpty()
+    child = subprocess.Popen(
+        [*AKUNU, "chat", str(tiny_gguf), "--drafter", "none", "--logit-bias", "331=-1000000"],
+        stdin=follower, stdout=follower, stderr=follower, start_new_session=True,
+        preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
+    )  # fmt: skip
+    os.close(follower)
+    seen = b""
+
+    def read_until(words, seconds=60):
+        nonlocal seen
+        import select
+
+        end = time.monotonic() + seconds
+        while words not in seen and time.monotonic() < end:
+            if select.select([leader], [], [], 0.2)[0]:
+                seen += os.read(leader, 65536)
+        assert words in seen, seen[-500:]
+        seen = seen[seen.index(words) + len(words) :]
+
+    try:
+        read_until(b"> ")
+        os.write(leader, b"hello world\n")
+        read_until(b"\n")
+        time.sleep(0.05)
+        os.write(leader, b"\x03")
+        read_until(b"tokens/s")
+        read_until(b"> ")
+        os.write(leader, b"/stats\n")
+        read_until(b"1 replies")
+        read_until(b"> ")
+        os.write(leader, b"\x03")
+        read_until(b"leaves")
+        os.write(leader, b"/exit\n")
+        assert child.wait(30) == 0
+    finally:
+        child.kill()
+        os.close(leader)

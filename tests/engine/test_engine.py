@@ -1,0 +1,355 @@
+"""The engine's API: results, streams, prefix reuse, wrong use, threads, forks, interruptions."""
+
+import gc
+import multiprocessing
+import threading
+
+import numpy as np
+import pytest
+
+import akunu_py
+from akunu_py import (
+    ConfigError,
+    ContextOverflowError,
+    Engine,
+    EngineStateError,
+    GenerationConfig,
+)
+
+
+@pytest.fixture(scope="module")
+def shared_engine(tiny_gguf):
+    with Engine.load(tiny_gguf) as engine:
+        yield engine
+
+
+@pytest.fixture
+def engine(shared_engine):
+    shared_engine.reset()
+    return shared_engine
+
+
+PROMPT = "def hello(world):\n    return world"
+
+
+def test_a_result_is_complete(engine):
+    result = engine.generate(PROMPT, max_tokens=24, temperature=0.8, seed=5)
+    assert len(result.token_ids) == 24 or result.finish_reason == "stop"
+    assert result.text == engine.tokenizer.decode(result.token_ids)
+    assert result.seed == 5
+    assert result.num_prompt_tokens == len(engine.tokenizer.encode(PROMPT, parse_special=True))
+    assert result.num_cached_tokens == 0
+    assert result.prefill_s > 0
+    assert result.decode_s > 0
+    assert result.peak_memory_bytes > 1e5
+    assert result.stats.output_tokens == len(result.token_ids)
+    assert result.decode_tokens_per_s == pytest.approx(len(result.token_ids) / result.decode_s)
+
+
+def test_text_and_ids_are_the_same_prompt(engine):
+    ids = engine.tokenizer.encode(PROMPT, parse_special=True)
+    expected = engine.generate(PROMPT, max_tokens=16).token_ids
+    for prompt in (ids, tuple(ids), np.array(ids)):
+        assert engine.generate(prompt, max_tokens=16).token_ids == expected
+
+
+def test_a_stream_is_the_result_in_pieces(engine):
+    expected = engine.generate(PROMPT, max_tokens=30)
+    events = list(engine.stream(PROMPT, max_tokens=30))
+    assert "".join(event.text for event in events) == expected.text
+    assert tuple(t for event in events for t in event.token_ids) == expected.token_ids
+    assert [event.result is not None for event in events] == [False] * (len(events) - 1) + [True]
+    assert events[-1].result.token_ids == expected.token_ids
+    assert len(events) == expected.stats.steps or len(events) == events[-1].result.stats.steps
+
+
+def test_a_seed_is_drawn_reported_and_enough_to_repeat_the_reply(engine):
+    first = engine.generate(PROMPT, max_tokens=20, temperature=1.3)
+    second = engine.generate(PROMPT, max_tokens=20, temperature=1.3)
+    assert first.seed != second.seed
+    assert first.token_ids != second.token_ids
+    again = engine.generate(PROMPT, max_tokens=20, temperature=1.3, seed=first.seed)
+    assert again.token_ids == first.token_ids
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.3])
+@pytest.mark.parametrize("penalty", [1.0, 1.3])
+def test_drafting_changes_nothing(engine, temperature, penalty):
+    options = {
+        "max_tokens": 60, "temperature": temperature, "seed": 11, "repetition_penalty": penalty,
+    }  # fmt: skip
+    plain = engine.generate(PROMPT, drafter="none", **options)
+    for drafter in ("ngram", "ngram-window"):
+        for count in (1, 4, 9):
+            drafted = engine.generate(PROMPT, drafter=drafter, num_draft_tokens=count, **options)
+            assert drafted.token_ids == plain.token_ids
+            assert drafted.text == plain.text
+
+
+def test_options_override_a_config(engine):
+    config = GenerationConfig(max_tokens=3)
+    assert len(engine.generate(PROMPT, config).token_ids) <= 3
+    assert len(engine.generate(PROMPT, config, max_tokens=2).token_ids) <= 2
+
+
+def test_stop_texts_end_the_reply_across_tokens(engine):
+    whole = engine.generate(PROMPT, max_tokens=60)
+    middle = len(whole.text) // 2
+    stop = whole.text[middle : middle + 3]
+    result = engine.generate(PROMPT, max_tokens=60, stop=(stop,))
+    assert result.finish_reason == "stop"
+    assert result.text == whole.text[: whole.text.index(stop)]
+    assert result.token_ids == whole.token_ids[: len(result.token_ids)]
+    assert stop in engine.tokenizer.decode(result.token_ids)
+    assert result.stats.output_tokens == len(result.token_ids)
+
+
+def test_the_context_ends_a_reply(engine):
+    ids = engine.tokenizer.encode(PROMPT, parse_special=True)
+    filled = (ids * 100)[: engine.context - 5]
+    never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
+    result = engine.generate(filled, logit_bias=never)
+    assert len(result.token_ids) == 5
+    assert result.finish_reason == "length"
+
+
+def test_chat_uses_the_template_and_generate_does_not(engine):
+    messages = [{"role": "user", "content": "hello world"}]
+    ids = engine.tokenizer.encode_chat(messages)
+    chatted = engine.chat(messages, max_tokens=10)
+    assert chatted.num_prompt_tokens == len(ids)
+    assert chatted.token_ids == engine.generate(ids, max_tokens=10).token_ids
+    assert engine.generate("hello world", max_tokens=10).num_prompt_tokens < len(ids)
+
+
+def test_a_conversation_prefills_its_tail_alone(engine):
+    messages = [{"role": "user", "content": "hello the world " * 5}]
+    first = engine.chat(messages, max_tokens=10)
+    assert first.num_cached_tokens == 0
+    messages += [
+        {"role": "assistant", "content": first.text},
+        {"role": "user", "content": "and the draft"},
+    ]
+    second = engine.chat(messages, max_tokens=10)
+    assert second.num_cached_tokens >= first.num_prompt_tokens - 1
+    engine.reset()
+    assert engine.chat(messages, max_tokens=10).token_ids == second.token_ids
+
+
+def test_progress_reaches_the_end(engine):
+    seen = []
+    engine.generate(PROMPT, max_tokens=2, progress=lambda done, total: seen.append((done, total)))
+    assert seen[0][0] == 0
+    assert seen[-1][0] == seen[-1][1] == len(engine.tokenizer.encode(PROMPT))
+
+
+def test_logits_are_rows_of_the_prompt(engine):
+    ids = engine.tokenizer.encode(PROMPT)
+    rows = engine.logits(ids)
+    assert rows.shape == (len(ids), engine.vocabulary_size)
+    assert rows.dtype == np.float32
+    assert int(rows[-1].argmax()) == engine.generate(ids, max_tokens=1).token_ids[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"temperature": -1}, "temperature is -1"),
+        ({"temperature": float("inf")}, "temperature is inf"),
+        ({"top_p": 0}, "top_p is 0"),
+        ({"top_p": 1.5}, "top_p is 1.5"),
+        ({"top_k": -1}, "top_k is -1"),
+        ({"min_p": 2}, "min_p is 2"),
+        ({"repetition_penalty": 0}, "repetition_penalty is 0"),
+        ({"presence_penalty": float("nan")}, "presence_penalty is nan"),
+        ({"penalty_window": 0}, "penalty_window is 0"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"max_tokens": True}, "max_tokens is True"),
+        ({"num_draft_tokens": -1}, "num_draft_tokens is -1"),
+        ({"num_draft_tokens": 65}, "at most 64"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**64}, "below 2"),
+        ({"stop": "text"}, "stop is 'text'"),
+        ({"stop": ("",)}, "none of them empty"),
+        ({"logit_bias": {10**6: 1.0}}, "logit_bias holds 1000000"),
+        ({"logit_bias": {1: float("nan")}}, "bias of token 1"),
+        ({"drafter": "ngrams"}, "did you mean 'ngram'"),
+        ({"temprature": 1.0}, "did you mean temperature"),
+    ],
+)
+def test_options_out_of_range_are_named(engine, options, words):
+    with pytest.raises(ConfigError) as caught:
+        engine.generate(PROMPT, **{"max_tokens": 1, **options})
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("prompt", ["", [], [-1], [10**9], [1.5], [True], ["a"]])
+def test_prompts_that_are_none(engine, prompt):
+    with pytest.raises(ConfigError):
+        engine.generate(prompt)
+    with pytest.raises(ConfigError):
+        list(engine.stream(prompt))
+
+
+def test_a_prompt_longer_than_the_context(engine):
+    with pytest.raises(ContextOverflowError, match="context holds 256"):
+        engine.generate("the world " * 500)
+    with pytest.raises(ContextOverflowError):
+        engine.logits([1] * 257)
+    assert engine.generate(PROMPT, max_tokens=2).token_ids
+
+
+@pytest.mark.parametrize("context", [1, 0, -5, 257])
+def test_a_context_out_of_range(tiny_gguf, context):
+    with pytest.raises(ConfigError, match="this model allows 2 to 256"):
+        Engine.load(tiny_gguf, context=context)
+
+
+def test_a_smaller_context_bounds_everything(tiny_gguf):
+    with Engine.load(tiny_gguf, context=40) as engine:
+        assert engine.context == 40
+        result = engine.generate(PROMPT)
+        assert result.num_prompt_tokens + len(result.token_ids) <= 40
+
+
+@pytest.mark.parametrize("value", ["fp16", "", None])
+def test_unknown_weights(tiny_gguf, value):
+    with pytest.raises(ConfigError, match="choose from auto, quantized, dense"):
+        Engine.load(tiny_gguf, weights=value)
+
+
+def test_closing(tiny_gguf):
+    engine = Engine.load(tiny_gguf)
+    stream = engine.stream(PROMPT, max_tokens=50)
+    next(stream)
+    engine.close()
+    engine.close()
+    for call in (
+        lambda: engine.generate(PROMPT),
+        lambda: engine.chat([{"role": "user", "content": "x"}]),
+        lambda: engine.logits([1]),
+        engine.reset,
+        lambda: engine.tokenizer,
+        engine.__enter__,
+    ):
+        with pytest.raises(EngineStateError, match="closed; load it again"):
+            call()
+    with pytest.raises(EngineStateError, match="closed"):
+        next(stream)
+
+
+def test_a_later_call_ends_an_unfinished_stream(engine):
+    expected = engine.generate(PROMPT, max_tokens=40).token_ids
+    abandoned = engine.stream(PROMPT, max_tokens=40)
+    next(abandoned)
+    assert engine.generate(PROMPT, max_tokens=40).token_ids == expected
+    with pytest.raises(EngineStateError, match="ended by a later call"):
+        next(abandoned)
+
+
+def test_a_dropped_stream_is_in_nobodys_way(engine):
+    stream = engine.stream(PROMPT, max_tokens=40)
+    next(stream)
+    del stream
+    gc.collect()
+    found = []
+    thread = threading.Thread(target=lambda: found.append(engine.generate(PROMPT, max_tokens=4)))
+    thread.start()
+    thread.join(60)
+    assert found
+
+
+def test_cancelling_ends_the_reply_with_a_result(engine):
+    stream = engine.stream(PROMPT, max_tokens=100)
+    events = [next(stream)]
+    stream.cancel()
+    events += list(stream)
+    assert events[-1].result.finish_reason == "cancelled"
+    assert len(events) == 2
+    again = engine.stream(PROMPT, max_tokens=100)
+    again.cancel()
+    (only,) = list(again)
+    assert only.result.finish_reason == "cancelled"
+    assert only.result.token_ids == ()
+
+
+def test_two_threads_get_a_clear_error_or_their_reply(engine):
+    expected = engine.generate(PROMPT, max_tokens=40).token_ids
+    barrier = threading.Barrier(4)
+    outcomes = []
+
+    def call():
+        barrier.wait()
+        try:
+            outcomes.append(engine.generate(PROMPT, max_tokens=40).token_ids)
+        except EngineStateError as error:
+            outcomes.append(str(error))
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert len(outcomes) == 4
+    assert expected in outcomes
+    for outcome in outcomes:
+        assert outcome == expected or "another thread" in outcome
+    assert engine.generate(PROMPT, max_tokens=40).token_ids == expected
+
+
+def test_a_stream_may_move_between_threads(engine):
+    expected = engine.generate(PROMPT, max_tokens=20)
+    engine.reset()
+    stream = engine.stream(PROMPT, max_tokens=20)
+    tokens = list(next(stream).token_ids)
+    while not stream.finished:
+        event = []
+        thread = threading.Thread(target=lambda kept=event: kept.append(next(stream, None)))
+        thread.start()
+        thread.join(60)
+        if event[0] is not None:
+            tokens += event[0].token_ids
+    assert tuple(tokens) == expected.token_ids
+
+
+def test_an_exception_in_the_progress_callback_reaches_the_caller(engine):
+    expected = engine.generate(PROMPT, max_tokens=8).token_ids
+
+    class OwnError(Exception):
+        pass
+
+    def fail(done, total):
+        raise OwnError
+
+    engine.reset()
+    with pytest.raises(OwnError):
+        engine.generate(PROMPT, max_tokens=8, progress=fail)
+    assert engine.generate(PROMPT, max_tokens=8).token_ids == expected
+
+
+def _use_after_fork(engine, answers):
+    try:
+        engine.generate(PROMPT, max_tokens=1)
+    except EngineStateError as error:
+        answers.put(str(error))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python warns of forks beside threads
+def test_a_fork_gets_a_clear_error(engine):
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    child = context.Process(target=_use_after_fork, args=(engine, answers))
+    child.start()
+    message = answers.get(timeout=60)
+    child.join(60)
+    assert "before a fork" in message
+    assert engine.generate(PROMPT, max_tokens=1)
+
+
+def test_exported_names():
+    assert sorted(akunu_py.__all__) == akunu_py.__all__
+    for name in akunu_py.__all__:
+        assert getattr(akunu_py, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'engin'"):
+        _ = akunu_py.engin
