@@ -41,7 +41,10 @@ def tables_by_definition(tokens, max_order=4):
             ordered = sorted(counts, key=last.__getitem__)
             best = max(counts, key=lambda token: (counts[token], last[token]))
             expected[key] = (
-                [(token, counts[token]) for token in ordered], best, counts[best], len(followers),
+                [(token, counts[token]) for token in ordered],
+                best,
+                counts[best],
+                len(followers),
             )
         tables.append(expected)
     return tables
@@ -164,9 +167,7 @@ def test_proposing_changes_nothing():
     assert tables_of(drafter) == before
 
 
-@pytest.mark.parametrize(
-    "options", [{"max_order": 1}, {"history": 3}, {"num_draft_tokens": -1}]
-)
+@pytest.mark.parametrize("options", [{"max_order": 1}, {"history": 3}, {"num_draft_tokens": -1}])
 def test_options_out_of_range_are_named(options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         NgramDrafter(**options)
