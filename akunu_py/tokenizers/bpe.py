@@ -70,8 +70,8 @@ class BPECodec:
         steps.append(ByteLevel(add_prefix_space=False, use_regex=False))
         self._tokenizer.pre_tokenizer = Sequence(steps)
 
-    def encode(self, text: str, *, after_special: bool) -> list[int]:  # noqa: ARG002 - SPMCodec's
-        """Return the ids of a text; where it stands makes no difference."""
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 

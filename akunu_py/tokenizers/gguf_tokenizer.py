@@ -17,7 +17,7 @@ class _Codec(Protocol):
     token_bytes: list[bytes]
     strip_space: bool
 
-    def encode(self, text: str, *, after_special: bool) -> list[int]: ...
+    def encode(self, text: str) -> list[int]: ...
 
 
 class GGUFTokenizer:
@@ -122,11 +122,9 @@ class GGUFTokenizer:
 
     def _encode_fragments(self, fragments: Iterable[str | int]) -> list[int]:
         ids: list[int] = []
-        after_special = True
         for fragment in fragments:
             if isinstance(fragment, int):
                 ids.append(fragment)
-                after_special = True
                 continue
             try:
                 fragment.encode()
@@ -135,8 +133,7 @@ class GGUFTokenizer:
                     "the text holds half of a surrogate pair, which is not a character; decode "
                     "it properly first"
                 ) from None
-            ids += self._codec.encode(fragment, after_special=after_special)
-            after_special = False
+            ids += self._codec.encode(fragment)
         if self._add_bos and self._bos_id is not None and ids[:1] != [self._bos_id]:
             ids.insert(0, self._bos_id)
         return ids

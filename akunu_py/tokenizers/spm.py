@@ -79,13 +79,13 @@ class SPMCodec:
                 f"SentencePiece refuses the vocabulary ({error}); convert the model again"
             ) from error
 
-    def encode(self, text: str, *, after_special: bool) -> list[int]:
-        """Return the ids of a text.
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text that begins the whole or follows a special token.
 
-        `after_special`: whether it begins the whole or follows a special token; there the space
-        goes in front of it, as llama.cpp does.
+        There a space goes in front, as llama.cpp does; other texts do not occur, since only
+        special tokens divide one.
         """
-        if after_special and self.strip_space:
+        if self.strip_space:
             text = " " + text
         ids: list[int] = self._processor.EncodeAsIds(text)
         return ids

@@ -110,6 +110,7 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
         build([pair("x", ARRAY, array(STRING, ["a", "b" * 30], 3))]),
         "past the end",
     ),
+    "last text is a byte short": (build([pair("x", ARRAY, array(STRING, ["ab"]))])[:-1], "past"),
     "length of a text that wraps": (
         build([pair("x", ARRAY, struct.pack("<IQ", STRING, 1) + string("a", 2**64 - 8))]),
         "past the end",

@@ -89,6 +89,10 @@ HOSTILE = {
     "{% endif %}{% endfor %}{% endfor %}",
     "loops in a macro": "{% macro f() %}{% for i in range(99999) %}{% for j in range(99999) %}"
     "{% endfor %}{% endfor %}{% endmacro %}{{ f() }}",
+    "loops without a call": "{% set r = range(99999) | list %}{% for i in r %}{% for j in r %}"
+    "{% endfor %}{% endfor %}",
+    "calls without a loop": "{% macro f(l) %}{% if l %}{% if f(l[1:]) or f(l[1:]) %}{% endif %}"
+    "{% endif %}{% endmacro %}{{ f([1] * 60) }}",
     "filters": "{% for i in range(99999) %}{% set x = range(99999) | map('string') | list %}"
     "{% endfor %}",
     "macros that call twice": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}"
@@ -171,6 +175,11 @@ def test_hostile_templates_fail_soon(name, monkeypatch):
     assert time.perf_counter() - start < 5  # the limit, one operation, and a loaded machine
 
 
+def test_deep_lists_are_refused_before_they_are_written():
+    with pytest.raises(ModelFormatError, match="more than 64 deep"):
+        render(HOSTILE["deep list"])
+
+
 def test_reasons_reach_the_user():
     with pytest.raises(ModelFormatError, match="roles must alternate"):
         render("{{ raise_exception('roles must alternate') }}")
@@ -251,6 +260,16 @@ class TestEncodeChat:
         assert "<|end|>" not in words
         assert text == "<|end|>"
         assert "<|end|>" not in chat_words(vocabulary, "  |\n", template)[0]
+
+    @pytest.mark.parametrize(
+        ("before", "content", "after"),
+        [("", "a<|e", "nd|>"), ("<|e", "nd|>b", ""), ("<|e", "nd|>", "")],
+    )
+    def test_ends_do_not_become_whole_either(self, vocabulary, before, content, after):
+        template = f"{before}{{{{ messages[0].content }}}}{after}"
+        words, text = chat_words(vocabulary, content, template)
+        assert "<|end|>" not in words
+        assert text == before + content + after
 
     def test_messages_do_not_become_whole_beside_one_another(self, vocabulary):
         template = "{% for m in messages %}{{ m.content }}{% endfor %}"
