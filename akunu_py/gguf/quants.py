@@ -24,7 +24,7 @@ from akunu_py.gguf.reader import TensorInfo
 GROUP_SIZE = 32
 """Weights that share a scale and a bias, in each of the supported types."""
 
-_CHUNK_BYTES = 4 << 20  # about a core's cache, and it bounds temporary memory
+_CHUNK_BYTES = 1 << 20  # stays in a core's cache, and bounds temporary memory
 
 SUPPORTED_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
 
@@ -65,10 +65,13 @@ def _pair_nibbles(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     GGML keeps elements 0-15 of a block in the low nibbles and 16-31 in the high ones; MLX keeps
     neighbours together.
     """
-    paired = np.empty_like(codes)
-    low, high = codes & 0x0F, codes >> 4
-    paired[..., :8] = low[..., 0::2] | (low[..., 1::2] << 4)
-    paired[..., 8:] = high[..., 0::2] | (high[..., 1::2] << 4)
+    # Two bytes a step: (a, b) as one 16-bit word with clean high halves; word | word >> 4 then has
+    # a | b << 4 in its low byte, which the cast keeps.
+    words = np.ascontiguousarray(codes).view("<u2")
+    paired = np.empty(codes.shape, np.uint8)
+    for half, nibbles in ((slice(None, 8), words), (slice(8, None), words >> 4)):
+        clean = nibbles & 0x0F0F
+        paired[..., half] = (clean | clean >> 4).astype(np.uint8)
     return paired
 
 
