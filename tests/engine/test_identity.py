@@ -1,0 +1,91 @@
+"""Output identity on the model that ships, over the prompts that ship, and mlx-lm's greedy tokens."""
+
+import mlx.core as mx
+import pytest
+from identity import assert_same_tokens
+from mlx_lm.generate import generate_step
+
+from akunu_py import Engine, GenerationConfig
+from akunu_py.bench.workloads import load_prompts
+
+PENALTIES = {"repetition_penalty": 1.15, "presence_penalty": 0.2, "frequency_penalty": 0.1}
+PROMPTS = load_prompts()
+
+
+@pytest.fixture(scope="module")
+def engine(default_model):
+    with Engine.load(default_model) as engine:
+        yield engine
+
+
+def ids_of(engine, prompt):
+    if prompt.kind == "chat":
+        return engine.tokenizer.encode_chat(prompt.messages)
+    return engine.tokenizer.encode(prompt.text, parse_special=True)
+
+
+def check(engine, prompt, temperature, penalties, drafters, max_tokens):
+    config = GenerationConfig(
+        max_tokens=max_tokens, temperature=temperature, seed=2026, **penalties
+    )
+    ids = ids_of(engine, prompt)
+    engine.reset()
+    plain = engine.generate(ids, config, drafter="none")
+    for drafter in drafters:
+        engine.reset()
+        drafted = engine.generate(ids, config, drafter=drafter)
+        assert_same_tokens(
+            drafted.token_ids, plain.token_ids, logits=engine.logits, prompt=ids, config=config,
+            seed=2026, about=f"{prompt.id}, {drafter}, {temperature}",
+        )  # fmt: skip
+        assert drafted.text == plain.text or drafted.token_ids != plain.token_ids
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.3])
+@pytest.mark.parametrize("penalties", [{}, PENALTIES], ids=["plain", "penalties"])
+def test_a_few_prompts_of_each_category(engine, temperature, penalties):
+    for category in sorted({prompt.category for prompt in PROMPTS}):
+        chosen = next(prompt for prompt in PROMPTS if prompt.category == category)
+        check(engine, chosen, temperature, penalties, ["ngram", "ngram-window"], 48)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.id)
+def test_every_prompt(engine, prompt):
+    for temperature in (0.0, 0.7, 1.3):
+        for penalties in ({}, PENALTIES):
+            check(engine, prompt, temperature, penalties, ["ngram", "ngram-window"], 64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.id)
+def test_greedy_is_mlx_lms_on_every_prompt(engine, prompt):
+    ids = ids_of(engine, prompt)
+    model = engine._loaded.model
+    expected = [token for token, _ in generate_step(mx.array(ids), model, max_tokens=64)]
+    engine.reset()
+    found = list(engine.generate(ids, max_tokens=64).token_ids)
+    # generate_step knows no end of generation; akunu stops there.
+    assert_same_tokens(
+        found, expected[: len(found)], logits=engine.logits, prompt=ids,
+        config=GenerationConfig(), seed=0, about=prompt.id,
+    )  # fmt: skip
+    assert len(found) == 64 or found[-1] in engine.tokenizer.end_ids
+
+
+def test_the_shipped_model_drafts_on_an_edit(engine):
+    """What the project is for, on the smallest scale: copying is accepted, the text is the same."""
+    code = (
+        "def read_all(paths, encoding):\n"
+        "    contents = []\n"
+        "    for path in paths:\n"
+        "        with open(path, encoding=encoding) as stream:\n"
+        "            contents.append(stream.read())\n"
+        "    return contents"
+    )
+    message = {"role": "user", "content": f"Repeat this code.\n```python\n{code}\n```"}
+    plain = engine.chat([message], max_tokens=120, drafter="none")
+    drafted = engine.chat([message], max_tokens=120)
+    assert drafted.text == plain.text
+    assert drafted.stats.tokens_per_pass > 1.3
+    assert drafted.stats.hit_rate > 0.3
