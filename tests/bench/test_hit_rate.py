@@ -85,6 +85,13 @@ def test_a_difference_is_reported_with_its_place_and_margin():
     assert engine.scored == [[*map(ord, "|three|"), 7, 8]]
 
 
+def test_a_difference_in_the_very_first_token_is_one_too():
+    script = {"one": (reply([1, 2], 1.0), reply([3, 2], 1.0, steps=2, output_tokens=2))}
+    report = run_hit_rate(FakeEngine(script, logits=(0.0, 1.0)), [ONE])
+    assert [outcome.first_difference for outcome in report.differences] == [0]
+    assert report.total.num_identical == 0
+
+
 def test_no_margin_where_noise_decides():
     engine = FakeEngine(SCRIPT)
     (outcome,) = run_hit_rate(engine, [THREE], temperature=0.5).differences
