@@ -97,5 +97,10 @@ def hash_row(key: mx.array, strides: mx.array) -> mx.array:
 
 def gumbel_row(key: mx.array, strides: mx.array) -> mx.array:
     """Return the noise -log E of every token, float32 [vocab]."""
-    uniform = (hash_row(key, strides).astype(mx.float32) + 0.5) * 2.0**-32
+    return gumbel_of_bits(hash_row(key, strides))
+
+
+def gumbel_of_bits(bits: mx.array) -> mx.array:
+    """Return -log E for hash bits, uint32 of any shape, finite for all of them."""
+    uniform = (bits.astype(mx.float32) + 0.5) * 2.0**-32
     return -mx.log(-mx.log1p(-mx.minimum(uniform, _BELOW_ONE)))

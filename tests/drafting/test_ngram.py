@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from akunu_py.drafting import NgramDrafter, WindowedNgramDrafter
@@ -64,6 +64,7 @@ def test_an_id_is_hashed_whole_not_by_bytes():
     assert fnv1a([70000]) != fnv1a((70000).to_bytes(4, "little"))
 
 
+@settings(max_examples=300)
 @given(TOKENS)
 def test_tables_count_every_ngram(tokens):
     drafter = NgramDrafter()
@@ -96,6 +97,7 @@ def test_a_long_prompt_takes_the_vectorised_path_and_equals_it():
     assert tables_of(whole) == tables_of(one_by_one)
 
 
+@settings(max_examples=300)
 @given(TOKENS, st.integers(4, 40))
 def test_the_windowed_tables_are_those_of_the_window_alone(tokens, history):
     drafter = WindowedNgramDrafter(history=history)
@@ -144,6 +146,14 @@ def test_ties_go_to_the_continuation_seen_last():
     assert drafter.propose(1).tokens == (5,)
     drafter.observe([6, 1])  # two each again, 6 seen last
     assert drafter.propose(1).tokens == (6,)
+
+
+def test_a_tie_made_by_leaving_the_window_goes_to_the_one_seen_last():
+    drafter = WindowedNgramDrafter(max_order=2, history=7)
+    drafter.observe([1, 5, 1, 5, 1, 6, 1, 7])
+    assert drafter.propose(1).tokens == ()  # nothing followed 7
+    drafter.observe([1])  # the first 1 -> 5 has left: one sighting each of 5, 6 and 7
+    assert drafter.propose(1).tokens == (7,)
 
 
 def test_confidence_is_the_share_of_sightings():

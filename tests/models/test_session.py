@@ -1,4 +1,11 @@
-"""The session as a Target: identity with plain decoding, rollback, prefix reuse, interruption."""
+"""The session as a Target: identity with plain decoding, rollback, prefix reuse, interruption.
+
+Mutants of the session, made by hand, that these tests kill (each was tried): one row too many kept
+after a rejection; one too few; every row of a pass drawn at the first row's position; penalties blind
+to the drafted path; the step in flight kept after a draft was accepted; caches reused after an
+interrupt inside a pass; rows kept that a recurrent cache cannot drop; a rotating cache trusted beyond
+its window; penalties over more than their window.
+"""
 
 import random
 
