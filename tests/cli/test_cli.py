@@ -16,6 +16,9 @@ from akunu_py.cli.terminal import printable
 
 AKUNU = [sys.executable, "-c", "from akunu_py.cli.main import main; main()"]
 
+# The end-of-generation ids of the tiny vocabulary are never chosen, and nothing is drafted.
+ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6", "--drafter", "none"]
+
 
 def run(*arguments, stdin=None):
     result = CliRunner().invoke(cli, [str(a) for a in arguments], input=stdin)
@@ -210,7 +213,7 @@ def test_closed_standard_streams(tiny_gguf):
 def test_an_interrupt_while_it_loads_or_generates_leaves_no_traceback(tiny_gguf):
     producer = subprocess.Popen(
         [*AKUNU, "-v", "generate", str(tiny_gguf), "--raw", "-p", "hello", "--max-tokens", "240",
-         "--logit-bias", "331=-1000000", "--drafter", "none"],
+         *ENDLESS],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     producer.stderr.readline()  # what --verbose says while the model is being loaded
@@ -265,12 +268,17 @@ def test_control_characters_never_reach_a_terminal(monkeypatch):
     assert printable("\x1b[31m") == "\x1b[31m"
 
 
+def test_the_endless_options_name_every_end_id(tiny_gguf):
+    with Engine.load(tiny_gguf) as engine:
+        assert engine.tokenizer.end_ids == {331, 335}
+
+
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="no pseudo-terminals here")
 def test_chat_on_a_terminal_stops_at_ctrl_c_and_goes_on(tiny_gguf):
     """A real terminal: the reply is interrupted, the chat answers the next message."""
     leader, follower = os.openpty()
     child = subprocess.Popen(
-        [*AKUNU, "chat", str(tiny_gguf), "--drafter", "none", "--logit-bias", "331=-1000000"],
+        [*AKUNU, "chat", str(tiny_gguf), *ENDLESS],
         stdin=follower, stdout=follower, stderr=follower, start_new_session=True,
         preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
     )  # fmt: skip
