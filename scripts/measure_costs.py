@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Measure akunu's own costs: the drafter a token, and the loop against mlx-lm's generate_step.
+"""Measure costs: the loop against mlx-lm's generate_step, a pass by its rows, the drafter a token.
 
     python scripts/measure_costs.py [MODEL.gguf] [--tokens 200] [--pairs 20]
 
 The loop: both sides get the same token ids and the same model, run in turn (which goes first
 alternates), and give token ids; neither detokenizes. Speeds are tokens a second from after the
 prefill to the last token. The figure is the ratio of the two in each pair; median, and the
-quartiles. The drafter: microseconds a token or draft over the text the model wrote.
+quartiles. A pass: its time over m rows relative to one row, at the end of the same prompt. The
+drafter: microseconds a token or draft over source text.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from mlx_lm.sample_utils import make_sampler
 
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import NgramDrafter, PlainDrafter, WindowedNgramDrafter
+from akunu_py.models.cache import drop_rows
 from akunu_py.models.load import load_model
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
@@ -86,6 +88,29 @@ def compare_loops(path: Path | None, tokens: int, pairs: int) -> None:
         )
 
 
+def pass_costs(path: Path | None, repeats: int = 60) -> None:
+    loaded = load_model(path)
+    ids = loaded.tokenizer.encode(PROMPT)
+    session = Session(loaded.model, context=loaded.description.context)
+    chain = TransformChain.from_config(GenerationConfig(), session.vocabulary_size)
+    sampler = Sampler(chain, 0, session.vocabulary_size)
+    session.begin(ids, sampler, 1000)
+    times: dict[int, list[float]] = {rows: [] for rows in range(1, 10)}
+    for _ in range(repeats):
+        for rows, taken in times.items():
+            started = time.perf_counter()
+            # Internal, so that a pass over one row is timed alone, without the step in flight.
+            session._choose_rows(tuple(ids[:rows]))
+            taken.append(time.perf_counter() - started)
+            drop_rows(session._caches, rows)
+    one = statistics.median(times[1])
+    print(f"\nOne row: {one * 1e3:.2f} ms")
+    print("| rows of a pass | " + " | ".join(map(str, times)) + " |")
+    print("|---" * (len(times) + 1) + "|")
+    cells = (f"{statistics.median(taken) / one:.2f}" for taken in times.values())
+    print("| time, relative to one row | " + " | ".join(cells) + " |")
+
+
 def drafter_costs(path: Path | None) -> None:
     loaded = load_model(path)
     text = Path(__file__).read_text(encoding="utf-8") * 3
@@ -124,6 +149,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=20)
     options = parser.parse_args()
     compare_loops(options.model, options.tokens, options.pairs)
+    pass_costs(options.model)
     drafter_costs(options.model)
 
 
