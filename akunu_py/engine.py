@@ -1,11 +1,12 @@
 """The engine: text in, text out, over one loaded model."""
 
+import contextlib
 import dataclasses
 import difflib
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
@@ -13,11 +14,14 @@ from typing import Self, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from akunu_py.drafting.registry import make_drafter
 from akunu_py.errors import ConfigError, ContextOverflowError, EngineStateError
 from akunu_py.models.load import LoadedModel, ModelDescription, Weights, load_model
 from akunu_py.models.session import Progress, Session
 from akunu_py.reply import ReplyStream, Request
 from akunu_py.types import GenerationConfig, GenerationResult, Message, Tokenizer
+
+_LOCK_TIMEOUT_S = 1.0
 
 Prompt = str | Sequence[int]
 """Text, or token ids that are used as they are."""
@@ -54,8 +58,9 @@ class Engine:
         self, loaded: LoadedModel, *, context: int | None = None, kv_bits: int | None = None
     ) -> None:
         limit = loaded.description.context
-        if context is not None and not 2 <= context <= limit:
-            raise ConfigError(f"context is {context}; this model allows 2 to {limit} tokens")
+        whole = isinstance(context, int) and not isinstance(context, bool)
+        if context is not None and not (whole and 2 <= context <= limit):
+            raise ConfigError(f"context is {context!r}; this model allows 2 to {limit} tokens")
         self._loaded: LoadedModel | None = loaded
         self._session: Session | None = Session(
             loaded.model, context=context or limit, kv_bits=kv_bits
@@ -124,7 +129,7 @@ class Engine:
             ids = self.tokenizer.encode(prompt, parse_special=True)
         else:
             ids = self._checked_ids(prompt)
-        return self._start(ids, config, progress, options)
+        return self._start(ids, config, progress, options, continues=True)
 
     def chat(
         self,
@@ -151,7 +156,8 @@ class Engine:
     ) -> ReplyStream:
         """Answer a conversation as `chat` does, event by event."""
         self._check_usable()
-        return self._start(self.tokenizer.encode_chat(messages), config, progress, options)
+        ids = self.tokenizer.encode_chat(messages)
+        return self._start(ids, config, progress, options, continues=False)
 
     def logits(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
         """Return the model's logits after each token, float32 [n, vocab].
@@ -163,7 +169,7 @@ class Engine:
             raise ContextOverflowError(
                 f"{len(ids)} tokens do not fit into the context of {self.context}"
             )
-        with self._lock:
+        with self._exclusive():
             self._end_reply("this reply was ended by a later call on the same engine")
             return self._open_session.logits(ids)
 
@@ -181,16 +187,17 @@ class Engine:
 
     def reset(self) -> None:
         """Forget the conversation: the next call prefills its whole prompt."""
-        with self._lock:
+        with self._exclusive():
             self._end_reply("this reply was ended by a reset of the engine")
             self._open_session.reset()
 
     def close(self) -> None:
         """Give the memory back. A second call does nothing."""
-        with self._lock:
-            if self._loaded is None:
-                return
+        if self._loaded is None:
+            return
+        with self._exclusive():
             self._end_reply("the engine was closed")
+            self._open_session.close()
             self._loaded = None
             self._session = None
 
@@ -212,26 +219,42 @@ class Engine:
         config: GenerationConfig | None,
         progress: Progress | None,
         options: GenerationOptions,
+        *,
+        continues: bool,
     ) -> ReplyStream:
         """Check what can be checked before the first event, and make the stream."""
         settled = _with_options(config or GenerationConfig(), options)
+        if not prompt:
+            raise ConfigError("the prompt has no tokens: its text, or what the chat template makes")
         if len(prompt) >= self.context:
             raise ContextOverflowError(
                 f"the prompt has {len(prompt)} tokens and the context holds {self.context}, the "
                 "reply included; shorten the prompt or load the model with a larger context"
             )
+        drafter = make_drafter(settled.drafter, num_draft_tokens=settled.num_draft_tokens)
         for token in settled.logit_bias:
             self._check_id(token, "logit_bias")
-        with self._lock:
+        with self._exclusive():
             self._end_reply("this reply was ended by a later call on the same engine")
             reply = ReplyStream(
                 self._open_session,
                 self.tokenizer,
-                Request(tuple(prompt), settled, progress),
+                Request(tuple(prompt), settled, drafter, progress, continues=continues),
                 self._check_usable,
             )
             self._reply = weakref.ref(reply)
         return reply
+
+    @contextlib.contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Hold the engine for a call; refuse, rather than queue, where another call takes long."""
+        self._check_usable()
+        if not self._lock.acquire(timeout=_LOCK_TIMEOUT_S):
+            raise EngineStateError("the engine is busy in another thread; load one for each thread")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _end_reply(self, reason: str) -> None:
         """End a stream left unfinished; refuse where another thread is at it."""
@@ -242,8 +265,8 @@ class Engine:
         mine = reply.thread is threading.current_thread() or not reply.thread.is_alive()
         if reply.executing or not mine:
             raise EngineStateError(
-                "the engine is making a reply in another thread; wait for it, cancel it, or load "
-                "one engine for each thread"
+                "the engine is making a reply, in another thread or around this callback; wait "
+                "for it, cancel it, or load one engine for each thread"
             )
         reply.close(reason)
         self._reply = None
@@ -264,7 +287,12 @@ class Engine:
         return self._session
 
     def _checked_ids(self, token_ids: Sequence[int]) -> list[int]:
-        ids = list(token_ids)
+        try:
+            ids = list(token_ids)
+        except TypeError:
+            raise ConfigError(
+                f"the prompt is a {type(token_ids).__name__}; give text or token ids"
+            ) from None
         if not ids:
             raise ConfigError("the prompt is empty; give at least one token id")
         for token in ids:

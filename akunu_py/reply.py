@@ -11,13 +11,13 @@ from typing import Self
 from akunu_py.decoding.loop import Step, decode
 from akunu_py.decoding.stats import StatsRecorder, cut_step
 from akunu_py.decoding.stopping import StopTexts
-from akunu_py.drafting.registry import make_drafter
 from akunu_py.errors import EngineStateError
 from akunu_py.models.session import Progress, Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import (
     Detokenizer,
+    Drafter,
     FinishReason,
     GenerationConfig,
     GenerationResult,
@@ -32,11 +32,13 @@ class _CancelledDuringPrefillError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one reply is made from; `prompt` is checked and shorter than the context."""
+    """What one reply is made from; `prompt` is checked, not empty, shorter than the context."""
 
     prompt: tuple[int, ...]
     config: GenerationConfig
+    drafter: Drafter
     progress: Progress | None = None
+    continues: bool = False  # whether the text goes on from the prompt's, a space included
 
 
 class ReplyStream(Iterator[StreamEvent]):
@@ -97,6 +99,8 @@ class ReplyStream(Iterator[StreamEvent]):
 
     def close(self, reason: str = "") -> None:
         """End the reply now; with a reason, later reads raise EngineStateError with it."""
+        if self.executing:
+            raise EngineStateError("a step of this reply is under way; use cancel() instead")
         if self._events is not None:
             self._events.close()
             self._events = None
@@ -122,7 +126,7 @@ def _events(
     seed = secrets.randbits(64) if config.seed is None else config.seed
     chain = TransformChain.from_config(config, session.vocabulary_size)
     sampler = Sampler(chain, seed, session.vocabulary_size)
-    drafter = make_drafter(config.drafter, num_draft_tokens=config.num_draft_tokens)
+    drafter = request.drafter
     room = session.context - len(prompt)
     max_tokens = room if config.max_tokens is None else min(config.max_tokens, room)
 
@@ -132,7 +136,8 @@ def _events(
         if cancelled.is_set():
             raise _CancelledDuringPrefillError
 
-    text = _ReplyText(tokenizer.detokenizer(), config.stop, tokenizer.end_ids)
+    detokenizer = tokenizer.detokenizer(continues=request.continues)
+    text = _ReplyText(detokenizer, config.stop, tokenizer.end_ids)
     recorder = StatsRecorder()
     token_ids: list[int] = []
     finish_reason: FinishReason | None = None

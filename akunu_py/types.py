@@ -251,6 +251,11 @@ class GenerationConfig:
         if self.max_tokens is not None:
             _check_count("max_tokens", self.max_tokens, 1, "give 1 or more, or None for no limit")
         _check_number("temperature", self.temperature, 0, 100, "give a number from 0 to 100")
+        if 0 < self.temperature < 1e-3:
+            raise ConfigError(
+                f"temperature is {self.temperature!r}; give 0 for the likeliest token, or 0.001 "
+                "and more"
+            )
         _check_count("top_k", self.top_k, 0, "give a whole number, 0 for all tokens")
         _check_number("top_p", self.top_p, 0, 1, "give a number above 0, at most 1")
         if self.top_p == 0:
@@ -263,6 +268,8 @@ class GenerationConfig:
         for name in ("presence_penalty", "frequency_penalty"):
             _check_number(name, getattr(self, name), -1e3, 1e3, "give a number (0 is none)")
         _check_count("penalty_window", self.penalty_window, 1, "give 1 or more")
+        if not isinstance(self.logit_bias, Mapping):
+            raise ConfigError(f"logit_bias is {self.logit_bias!r}; give a dict of id and bias")
         for token, bias in self.logit_bias.items():
             _check_count("a token id in logit_bias", token, 0, "give ids of the vocabulary")
             _check_number(f"the bias of token {token}", bias, -1e9, 1e9, "give a finite number")
@@ -270,8 +277,12 @@ class GenerationConfig:
             _check_count("seed", self.seed, 0, "give a whole number from 0 to 2**64 - 1")
             if self.seed >= 2**64:
                 raise ConfigError(f"seed is {self.seed}; give a number below 2**64")
-        if isinstance(self.stop, str) or not all(isinstance(s, str) and s for s in self.stop):
+        if not isinstance(self.stop, tuple | list) or not all(
+            isinstance(s, str) and s for s in self.stop
+        ):
             raise ConfigError(f"stop is {self.stop!r}; give a tuple of texts, none of them empty")
+        if not isinstance(self.drafter, str):
+            raise ConfigError(f"drafter is {self.drafter!r}; give a drafter's name, or 'none'")
         _check_count("num_draft_tokens", self.num_draft_tokens, 0, "give 0 (no drafts) or more")
         if self.num_draft_tokens > 64:
             raise ConfigError(f"num_draft_tokens is {self.num_draft_tokens}; give at most 64")
@@ -305,7 +316,7 @@ class GenerationResult:
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """What one step added to a reply; the last event carries the result and no step."""
+    """What one step added to a reply; the last event also carries the result."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -384,5 +395,9 @@ class Tokenizer(Protocol):
     def decode(self, token_ids: Iterable[int]) -> str:
         """Return the text of ids, control tokens left out."""
 
-    def detokenizer(self) -> Detokenizer:
-        """Return a fresh incremental detokenizer."""
+    def detokenizer(self, *, continues: bool = False) -> Detokenizer:
+        """Return a fresh incremental detokenizer.
+
+        Some vocabularies put a space before every text; it is left out, unless the text
+        `continues` another, where it stands between two words.
+        """

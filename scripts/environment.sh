@@ -17,23 +17,27 @@ find_python() {
 # ensure_environment run|test: the product alone, or with what its tests need.
 ensure_environment() {
     venv="$root/.venv"
-    stamp="$venv/.akunu-$1"
     wanted=$(cksum <"$root/pyproject.toml")
-    if [ -x "$venv/bin/akunu" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
+    # Through the interpreter: its link dangles where the Python it was made with is gone.
+    if [ -x "$venv/bin/python" ] && [ -x "$venv/bin/akunu" ] && [ -f "$venv/.akunu-$1" ] &&
+        [ "$(cat "$venv/.akunu-$1")" = "$wanted" ]; then
         return
     fi
     echo "akunu: setting up $venv (once; a minute or two)" >&2
     python=$(find_python)
-    [ -x "$venv/bin/python" ] || "$python" -m venv "$venv" || {
+    # An attempt that failed half-way leaves an interpreter without pip.
+    "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$venv" || {
         echo "akunu: $python cannot make virtual environments; on Debian and Ubuntu:" >&2
         echo "  apt install python3-venv" >&2
         return 1
     }
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root"
     if [ "$1" = test ]; then
-        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-            --group "$root/pyproject.toml:dev"
+        # Older versions of pip do not know dependency groups.
+        "$venv/bin/python" -m pip --disable-pip-version-check --quiet install --upgrade "pip>=25.1"
+        "$venv/bin/python" -m pip --disable-pip-version-check --quiet install --editable "$root" --group "$root/pyproject.toml:dev"
+        printf '%s' "$wanted" >"$venv/.akunu-test"
+    else
+        "$venv/bin/python" -m pip --disable-pip-version-check --quiet install --editable "$root"
     fi
-    printf '%s' "$wanted" >"$stamp"
+    printf '%s' "$wanted" >"$venv/.akunu-run"
 }

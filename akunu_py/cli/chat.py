@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.cli.options import generation_options, load_engine, model_options
-from akunu_py.cli.terminal import cancel_on_interrupt, prompt_progress, show, statistics_line
+from akunu_py.cli.terminal import (
+    cancel_on_interrupt,
+    printable,
+    prompt_progress,
+    show,
+    statistics_line,
+)
 from akunu_py.errors import AkunuError, ContextOverflowError
 from akunu_py.types import DecodeStats
 
@@ -57,6 +63,8 @@ class Conversation:
         self._stats = DecodeStats()
         self._replies = 0
         self._interactive = sys.stdin.isatty()
+        # Python writes the prompt to standard output, where a file wants the replies alone.
+        self._prompts = self._interactive and sys.stdout.isatty()
 
     def run(self) -> None:
         """Read and answer until the end of input or /exit."""
@@ -93,14 +101,14 @@ class Conversation:
 
     def _read(self) -> str | None:
         """Return one message; one that begins with three quotes goes on to the next three."""
-        line = input("> " if self._interactive else "")
+        line = input("> " if self._prompts else "")
         if not line.lstrip().startswith(_BLOCK):
             return line
         text = line.lstrip().removeprefix(_BLOCK)
         lines: list[str] = []
         while not text.rstrip().endswith(_BLOCK):
             lines.append(text)
-            text = input("... " if self._interactive else "")
+            text = input("... " if self._prompts else "")
         lines.append(text.rstrip().removesuffix(_BLOCK))
         return "\n".join(lines).strip("\n")
 
@@ -157,7 +165,9 @@ class Conversation:
         finally:
             if stream is not None:
                 stream.close()
-        self._messages = [*messages, {"role": "assistant", "content": "".join(pieces)}]
+        if text := "".join(pieces):
+            # A turn stopped before it said anything is as if it had not been.
+            self._messages = [*messages, {"role": "assistant", "content": text}]
         result = None if stream is None else stream.result
         if result is not None:
             self._stats += result.stats
@@ -167,4 +177,4 @@ class Conversation:
 
 def _note(text: str) -> None:
     """Print what is not part of a reply; on stderr, so that a pipe gets the replies alone."""
-    click.secho(text, dim=True, err=True)
+    click.secho(printable(text, sys.stderr), dim=True, err=True)

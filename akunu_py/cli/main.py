@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from akunu_py import __version__
+from akunu_py.cli.terminal import printable
 from akunu_py.errors import AkunuError, ConfigError
 
 _COMMANDS = {
@@ -40,9 +41,9 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except ConfigError as error:
-            raise click.UsageError(str(error)) from error
+            raise click.UsageError(printable(str(error), sys.stderr)) from error
         except AkunuError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(printable(str(error), sys.stderr)) from error
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

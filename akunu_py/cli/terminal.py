@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from akunu_py.types import GenerationResult
@@ -16,12 +16,14 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BAR_FROM_TOKENS = 1024
 
 
-def printable(text: str) -> str:
+def printable(text: str, stream: TextIO | None = None) -> str:
     """Replace control characters, escape codes among them, where a terminal would obey them.
 
     Newlines and tabs stay. Text that goes to a file or a pipe stays as the model gave it.
+    `stream` is where it goes, standard output by default.
     """
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text) if sys.stdout.isatty() else text
+    terminal = (stream or sys.stdout).isatty()
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text) if terminal else text
 
 
 def show(text: str) -> None:

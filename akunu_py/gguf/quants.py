@@ -174,8 +174,10 @@ def dequantize(info: TensorInfo, raw: NDArray[np.uint8]) -> NDArray[np.float32]:
     codes = packed.reshape(info.rows, -1, matrix.group_size).astype(np.float32)
     scales = matrix.scales.astype(np.float32)[..., None]
     biases = matrix.biases.astype(np.float32)[..., None]
-    weights: NDArray[np.float32] = (codes * scales + biases).reshape(info.rows, info.cols)
-    return weights
+    # In place: with a large embedding each further copy would be gigabytes.
+    codes *= scales
+    codes += biases
+    return codes.reshape(info.rows, info.cols)
 
 
 if sys.byteorder != "little":  # pragma: no cover - neither Macs nor CI

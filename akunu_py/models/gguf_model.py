@@ -68,6 +68,7 @@ def build_gguf_model(file: GGUFFile, config: LlamaConfig, *, dense: bool) -> nn.
         )
     model.load_weights(weights, strict=True)
     model.eval()
+    mx.clear_cache()
     _log.info("%d tensors as %s, %d of them quantized", len(weights), kind, len(bits))
     return model
 

@@ -79,17 +79,22 @@ def load_model(path: str | Path | None, *, weights: Weights = "auto") -> LoadedM
     """
     if weights not in get_args(Weights):
         raise ConfigError(f"weights is {weights!r}; choose from {', '.join(get_args(Weights))}")
-    place = default_model_path() if path is None else Path(path).expanduser()
     try:
+        place = default_model_path() if path is None else Path(path).expanduser()
         if place.is_dir():
             return _load_folder(place, weights)
         if place.is_file():
             return _load_gguf(place, weights)
         exists = place.exists()
     except PermissionError as error:
-        raise ConfigError(f"{place} cannot be read: {error.strerror}") from None
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except OSError as error:
-        raise ConfigError(f"{place} cannot be opened: {error.strerror or error}") from None
+        raise ConfigError(f"{path} cannot be opened: {error.strerror or error}") from None
+    except (RuntimeError, MemoryError) as error:
+        # MLX's own errors, of an allocation that fails above all, and an unknown "~user".
+        raise ConfigError(
+            f"{path} cannot be loaded: {error}; if memory is short, use a smaller model"
+        ) from error
     if exists:
         raise ConfigError(f"{place} is neither a file nor a folder; give a GGUF file or a folder")
     raise ConfigError(
@@ -125,7 +130,7 @@ def _load_folder(folder: Path, weights: Weights) -> LoadedModel:
     quantized = "quantization" in config or "quantization_config" in config
     # Codes of 4 bits are the usual case: two weights a byte, if the file is quantized.
     dense = _wants_dense(weights, file_bytes * 2 if quantized else file_bytes // 2)
-    model = load_folder_model(folder, config, dense=dense)
+    model, whole_config = load_folder_model(folder, config, dense=dense)
     description = ModelDescription(
         path=folder,
         name=folder.resolve().name,
@@ -135,7 +140,7 @@ def _load_folder(folder: Path, weights: Weights) -> LoadedModel:
         context=folder_context(config),
         file_bytes=file_bytes,
     )
-    return LoadedModel(model, FolderTokenizer(folder), description)
+    return LoadedModel(model, FolderTokenizer(folder, whole_config), description)
 
 
 def _wants_dense(weights: Weights, parameters: int) -> bool:

@@ -17,6 +17,8 @@ from mlx_lm.utils import load_model as mlx_load_model
 from mlx_lm.utils import load_tokenizer as mlx_load_tokenizer
 
 from akunu_py.errors import ConfigError, ModelFormatError, UnsupportedArchitectureError
+from akunu_py.tokenizers.chat_template import SpecialTextGuard, check_messages
+from akunu_py.tokenizers.gguf_tokenizer import partition
 from akunu_py.types import Detokenizer, Message
 
 _log = logging.getLogger(__name__)
@@ -64,8 +66,12 @@ def folder_context(config: dict[str, Any]) -> int:
     return DEFAULT_CONTEXT
 
 
-def load_folder_model(folder: Path, config: dict[str, Any], *, dense: bool) -> nn.Module:
+def load_folder_model(
+    folder: Path, config: dict[str, Any], *, dense: bool
+) -> tuple[nn.Module, dict[str, Any]]:
     """Load the model of a folder; with `dense`, expand what is quantized.
+
+    Returns it with its whole config, generation_config.json included.
 
     Raises UnsupportedArchitectureError for an unknown model_type, ModelFormatError for weights
     that are missing or do not fit.
@@ -73,7 +79,7 @@ def load_folder_model(folder: Path, config: dict[str, Any], *, dense: bool) -> n
     _check_weight_files(folder)
     with quiet():
         try:
-            model, _ = mlx_load_model(folder)
+            model, whole_config = mlx_load_model(folder)
         except (ValueError, KeyError, TypeError, OSError, RuntimeError) as error:
             message = str(error)
             if "not supported" in message and config["model_type"] in message:
@@ -91,7 +97,8 @@ def load_folder_model(folder: Path, config: dict[str, Any], *, dense: bool) -> n
             # The CPU backend is many times slower in 16 bits than in 32.
             loaded.set_dtype(mx.float32)
         mx.eval(loaded.parameters())
-    return loaded
+        mx.clear_cache()
+    return loaded, whole_config
 
 
 def _check_weight_files(folder: Path) -> None:
@@ -134,14 +141,20 @@ def quiet() -> Iterator[None]:
 class FolderTokenizer:
     """An mlx-lm tokenizer as `akunu_py.types.Tokenizer`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         with quiet():
             try:
-                self._wrapper: TokenizerWrapper = mlx_load_tokenizer(folder)
+                # Left open, transformers would ask on the terminal to run the folder's code.
+                self._wrapper: TokenizerWrapper = mlx_load_tokenizer(
+                    folder, {"trust_remote_code": False}, eos_token_ids=config.get("eos_token_id")
+                )
             except (ValueError, KeyError, TypeError, OSError, RuntimeError) as error:
                 raise ModelFormatError(
                     f"the tokenizer in {folder} cannot be loaded: {error}; download it again"
                 ) from error
+        texts = sorted(map(str, self._wrapper.all_special_tokens), key=len, reverse=True)
+        self._special = [(text, self._wrapper.convert_tokens_to_ids(text)) for text in texts]
+        self._guard = SpecialTextGuard(texts)
 
     @property
     def vocabulary_size(self) -> int:
@@ -163,23 +176,41 @@ class FolderTokenizer:
         return list(self._wrapper.encode(text, split_special_tokens=not parse_special))
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """Return the ids of a conversation, laid out by the folder's template."""
+        """Return the ids of a conversation, laid out by the folder's template.
+
+        Control tokens written out in a message are text, never control tokens.
+        """
         if not self.has_chat_template:
             raise ConfigError("this model has no chat template; use generate with a raw prompt")
+        check_messages(messages)
+        hidden = self._guard.hide(messages, str(self._wrapper.chat_template))
         try:
-            text = self._wrapper.apply_chat_template(
-                [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
+            text: str = self._wrapper.apply_chat_template(
+                [dict(message) for message in hidden.messages],
+                tokenize=False,
+                add_generation_prompt=True,
             )
         except Exception as error:  # a template may raise anything
             raise ModelFormatError(f"the chat template fails: {error}") from error
-        return list(self._wrapper.encode(text, add_special_tokens=False))
+        if hidden.reveal(text) == text:
+            return list(self._wrapper.encode(text, add_special_tokens=False))
+        # Only here in pieces: some tokenizers put a space before each piece they are given.
+        ids: list[int] = []
+        for part in partition(text, self._special):
+            if isinstance(part, int):
+                ids.append(part)
+            else:
+                ids += self._wrapper.encode(
+                    hidden.reveal(part), add_special_tokens=False, split_special_tokens=True
+                )
+        return ids
 
     def decode(self, token_ids: Iterable[int]) -> str:
         """Return the text of ids, control tokens left out."""
         return str(self._wrapper.decode(list(token_ids), skip_special_tokens=True))
 
-    def detokenizer(self) -> Detokenizer:
-        """Return a fresh incremental detokenizer."""
+    def detokenizer(self, *, continues: bool = False) -> Detokenizer:  # noqa: ARG002
+        """Return a fresh incremental detokenizer; mlx-lm's decide about a space by themselves."""
         return _FolderDetokenizer(self._wrapper)
 
 

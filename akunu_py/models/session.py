@@ -44,6 +44,9 @@ class Session:
         self._stream = mx.new_thread_local_stream(mx.default_device())
         self._caches = make_caches(model, kv_bits)
         probe = model(mx.zeros((1, 1), dtype=mx.int32), cache=make_caches(model, kv_bits))
+        # Evaluated here, so that nothing of the model stays lazy on the loading thread's stream: a
+        # later call may come from another thread.
+        mx.eval(probe)
         self.vocabulary_size = int(probe.shape[-1])
         # Tokens whose rows the caches hold, in order.
         self._fed: list[int] = []
@@ -55,6 +58,7 @@ class Session:
         # Draft tokens whose rows were fed by the last `choose` and await `commit`.
         self._pending: tuple[int, ...] = ()
         self._steps = 0
+        self._warned = False
 
     def begin(
         self,
@@ -117,6 +121,12 @@ class Session:
         self._pending = ()
         self._settled = True
 
+    def close(self) -> None:
+        """Drop the model and give MLX's pool of freed buffers back to the system."""
+        self._caches = []
+        self._model = None
+        mx.clear_cache()
+
     def max_draft_tokens(self) -> int:
         """Return what the caches can roll back and the context still holds."""
         room = min(map(rollback_room, self._caches), default=0)
@@ -134,6 +144,13 @@ class Session:
             raise ContractError(
                 f"the drafter {draft.source!r} drafted a tree; this target takes chains"
             )
+        for token in (last, *draft.tokens):
+            # The embedding would read beyond its memory.
+            if not 0 <= token < self.vocabulary_size:
+                raise ContractError(
+                    f"the drafter {draft.source!r} drafted the token {token}; ids go from 0 to "
+                    f"{self.vocabulary_size - 1}"
+                )
         if self._pending:
             raise ContractError("choose was called twice without commit")
         self._settled = False
@@ -220,9 +237,14 @@ class Session:
             notices = io.StringIO()
             with contextlib.redirect_stdout(notices):
                 stack.enter_context(wired_limit(self._model, [self._stream]))
-            if notices.getvalue():
+            if notices.getvalue() and not self._warned:
+                self._warned = True
                 _log.warning("%s", notices.getvalue().strip())
-            yield
+            try:
+                yield
+            finally:
+                # A pass may still be under way; MLX does not like its thread to end then.
+                mx.synchronize(self._stream)
 
     def peak_memory_bytes(self) -> int:
         """Return the most memory MLX held since `measured` was entered."""

@@ -19,6 +19,8 @@ class Sampler:
         self.chain = chain
         self.seed = seed
         self._strides = token_strides(0 if chain.greedy else vocabulary_size)
+        # A lazy array belongs to the stream of this thread; the reply may be read in another.
+        mx.eval(self._strides)
         # One fused kernel instead of some twenty; shapes are the same in every call.
         self._draw = mx.compile(self._draw_row)
 

@@ -99,7 +99,7 @@ class GGUFTokenizer:
         user-defined ones always are. Raises ConfigError for a text that is not Unicode.
         """
         special = self._special if parse_special else self._user_defined
-        return self._encode_fragments(_partition(text, special))
+        return self._encode_fragments(partition(text, special))
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Return the ids of a conversation, up to where the reply begins.
@@ -115,7 +115,7 @@ class GGUFTokenizer:
             )
         check_messages(messages)
         hidden = self._guard.hide(messages, self._template.source)
-        fragments = _partition(self._template.render(hidden.messages), self._special)
+        fragments = partition(self._template.render(hidden.messages), self._special)
         return self._encode_fragments(
             hidden.reveal(part) if isinstance(part, str) else part for part in fragments
         )
@@ -146,12 +146,13 @@ class GGUFTokenizer:
         detokenizer = self.detokenizer()
         return detokenizer.feed(token_ids) + detokenizer.finish()
 
-    def detokenizer(self) -> ByteDetokenizer:
-        """Return a fresh incremental detokenizer."""
-        return ByteDetokenizer(self._codec.token_bytes, strip_space=self._codec.strip_space)
+    def detokenizer(self, *, continues: bool = False) -> ByteDetokenizer:
+        """Return a fresh incremental detokenizer; see the protocol for `continues`."""
+        strip_space = self._codec.strip_space and not continues
+        return ByteDetokenizer(self._codec.token_bytes, strip_space=strip_space)
 
 
-def _partition(text: str, special: Sequence[tuple[str, int]]) -> list[str | int]:
+def partition(text: str, special: Sequence[tuple[str, int]]) -> list[str | int]:
     """Split a text at special tokens: texts between them, and their ids.
 
     The longest token is looked for first in the whole text, then the next in what is left, as
