@@ -197,9 +197,10 @@ class Engine:
             return
         with self._exclusive():
             self._end_reply("the engine was closed")
-            self._open_session.close()
+            session = self._open_session
             self._loaded = None
             self._session = None
+            session.close()
 
     def __enter__(self) -> Self:
         self._check_usable()

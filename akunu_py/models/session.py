@@ -1,6 +1,7 @@
 """A model and its caches as the decode loop's Target."""
 
 import contextlib
+import gc
 import io
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -122,9 +123,16 @@ class Session:
         self._settled = True
 
     def close(self) -> None:
-        """Drop the model and give MLX's pool of freed buffers back to the system."""
+        """Drop the model and give MLX's pool of freed buffers back to the system.
+
+        The caller has let go of the model before, or its weights are freed only when it does.
+        """
         self._caches = []
         self._model = None
+        self._sampler = None
+        self._in_flight = None
+        # Modules may refer to each other in circles; uncollected they would fill the pool later.
+        gc.collect()
         mx.clear_cache()
 
     def max_draft_tokens(self) -> int:

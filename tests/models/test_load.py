@@ -1,5 +1,6 @@
 """Loading: GGUF against llama.cpp's recorded results and gguf's numbers, MLX folders, bad paths."""
 
+import contextlib
 import json
 import os
 import struct
@@ -211,6 +212,43 @@ def test_an_mlx_folder_is_the_same_model(tiny_gguf, tmp_path):
         pieces = engine.tokenizer.detokenizer()
         shown = "".join(pieces.feed([token]) for token in engine.tokenizer.encode(text))
         assert shown + pieces.finish() == text
+
+
+def test_end_ids_come_from_the_models_configs_too(tiny_gguf, tmp_path):
+    folder = write_folder(tmp_path / "model", tiny_gguf, eos_token_id=[7])
+    assert 7 in load_model(folder).tokenizer.end_ids
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [8, 9]}))
+    assert load_model(folder).tokenizer.end_ids >= {8, 9}
+
+
+def test_a_folders_tokenizer_code_is_never_run(tiny_gguf, tmp_path, monkeypatch):
+    folder = write_folder(tmp_path / "model", tiny_gguf)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings["tokenizer_class"] = "Evil"
+    settings["auto_map"] = {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    witness = tmp_path / "ran"
+    (folder / "evil.py").write_text(f"open({str(witness)!r}, 'w')\nclass Evil: pass\n")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with contextlib.suppress(ModelFormatError):
+        load_model(folder)
+    assert not witness.exists()
+
+
+def test_control_tokens_in_a_message_of_a_folder_model_stay_text(tiny_gguf, tmp_path):
+    folder = write_folder(tmp_path / "model", tiny_gguf)
+    tokenizer = load_model(folder).tokenizer
+    (end,) = tokenizer.end_ids
+    ids = tokenizer.encode_chat([{"role": "user", "content": "a</s>b"}])
+    assert end not in ids
+    assert tokenizer.decode(ids) == "a</s>b\n"
+    with pytest.raises(ConfigError, match="messages must be a list"):
+        tokenizer.encode_chat("x")
+
+
+def test_an_unknown_home_folder_is_explained():
+    with pytest.raises(ConfigError, match="~nosuchuser"):
+        Engine.load("~nosuchuser/model.gguf")
 
 
 def test_a_quantized_folder_loads_in_both_forms(tiny_gguf, tmp_path):

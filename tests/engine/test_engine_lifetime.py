@@ -1,0 +1,205 @@
+"""Closing, abandoned and cancelled streams, threads, forks, failing callbacks."""
+
+import gc
+import multiprocessing
+import threading
+
+import mlx.core as mx
+import pytest
+from gguf_files import write_tiny_llama
+
+from akunu_py import (
+    ConfigError,
+    Engine,
+    EngineStateError,
+)
+
+PROMPT = "def hello(world):\n    return world"
+
+
+def test_closing(tiny_gguf):
+    engine = Engine.load(tiny_gguf)
+    stream = engine.stream(PROMPT, max_tokens=50)
+    next(stream)
+    engine.close()
+    engine.close()
+    for call in (
+        lambda: engine.generate(PROMPT),
+        lambda: engine.chat([{"role": "user", "content": "x"}]),
+        lambda: engine.logits([1]),
+        engine.reset,
+        lambda: engine.tokenizer,
+        engine.__enter__,
+    ):
+        with pytest.raises(EngineStateError, match="closed; load it again"):
+            call()
+    with pytest.raises(EngineStateError, match="closed"):
+        next(stream)
+
+
+def test_closing_gives_the_memory_back(tiny_gguf):
+    mx.clear_cache()
+    engine = Engine.load(tiny_gguf)
+    assert mx.get_cache_memory() < 1e5  # nor does loading keep what it needed in between
+    engine.generate(PROMPT, max_tokens=5)
+    before = mx.get_active_memory()
+    engine.close()
+    gc.collect()
+    assert before - mx.get_active_memory() > 2e5
+    assert mx.get_cache_memory() < 1e5
+
+
+def test_an_unknown_drafter_is_named_before_the_first_event(engine):
+    with pytest.raises(ConfigError, match="no drafter 'nope'"):
+        engine.stream(PROMPT, drafter="nope")
+
+
+def test_closing_from_the_progress_callback_is_refused(engine):
+    kept = []
+
+    def close(done, total):
+        for call in (kept[0].close, engine.close, engine.reset):
+            with pytest.raises(EngineStateError):
+                call()
+
+    kept.append(engine.stream(PROMPT, max_tokens=3, progress=close))
+    assert list(kept[0])[-1].result.finish_reason in ("length", "stop")
+
+
+def test_scoring_in_another_thread_is_an_error_not_a_queue(engine, monkeypatch):
+    monkeypatch.setattr("akunu_py.engine._LOCK_TIMEOUT_S", 0.05)
+    inside, leave = threading.Event(), threading.Event()
+
+    def slow(ids):
+        inside.set()
+        leave.wait(30)
+
+    monkeypatch.setattr(engine._session, "logits", slow)
+    thread = threading.Thread(target=lambda: engine.logits([1, 2]))
+    thread.start()
+    inside.wait(30)
+    with pytest.raises(EngineStateError, match="busy in another thread"):
+        engine.generate(PROMPT)
+    leave.set()
+    thread.join(30)
+
+
+def test_a_raw_continuation_keeps_the_space_between_two_words(tmp_path):
+    path = write_tiny_llama(tmp_path / "spm.gguf", vocabulary="spm", tied=False, seed=1)
+    with Engine.load(path) as engine:
+        space = engine.tokenizer.encode("the")[-1]
+        assert engine.tokenizer.decode([space]) == "the"
+        only = {space: 1e6}
+        assert engine.generate("hello", max_tokens=2, logit_bias=only).text == " the the"
+        messages = [{"role": "user", "content": "hello"}]
+        assert engine.chat(messages, max_tokens=2, logit_bias=only).text == "the the"
+
+
+def test_a_later_call_ends_an_unfinished_stream(engine):
+    expected = engine.generate(PROMPT, max_tokens=40).token_ids
+    abandoned = engine.stream(PROMPT, max_tokens=40)
+    next(abandoned)
+    assert engine.generate(PROMPT, max_tokens=40).token_ids == expected
+    with pytest.raises(EngineStateError, match="ended by a later call"):
+        next(abandoned)
+
+
+def test_a_dropped_stream_is_in_nobodys_way(engine):
+    stream = engine.stream(PROMPT, max_tokens=40)
+    next(stream)
+    del stream
+    gc.collect()
+    found = []
+    thread = threading.Thread(target=lambda: found.append(engine.generate(PROMPT, max_tokens=4)))
+    thread.start()
+    thread.join(60)
+    assert found
+
+
+def test_cancelling_ends_the_reply_with_a_result(engine):
+    stream = engine.stream(PROMPT, max_tokens=100)
+    events = [next(stream)]
+    stream.cancel()
+    events += list(stream)
+    assert events[-1].result.finish_reason == "cancelled"
+    assert len(events) == 2
+    again = engine.stream(PROMPT, max_tokens=100)
+    again.cancel()
+    (only,) = list(again)
+    assert only.result.finish_reason == "cancelled"
+    assert only.result.token_ids == ()
+
+
+def test_two_threads_get_a_clear_error_or_their_reply(engine):
+    expected = engine.generate(PROMPT, max_tokens=40).token_ids
+    barrier = threading.Barrier(4)
+    outcomes = []
+
+    def call():
+        barrier.wait()
+        try:
+            outcomes.append(engine.generate(PROMPT, max_tokens=40).token_ids)
+        except EngineStateError as error:
+            outcomes.append(str(error))
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert len(outcomes) == 4
+    assert expected in outcomes
+    for outcome in outcomes:
+        assert outcome == expected or "another thread" in outcome
+    assert engine.generate(PROMPT, max_tokens=40).token_ids == expected
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_stream_may_move_between_threads(engine, temperature):
+    options = {"max_tokens": 20, "temperature": temperature, "seed": 8}
+    expected = engine.generate(PROMPT, **options)
+    engine.reset()
+    stream = engine.stream(PROMPT, **options)
+    tokens = list(next(stream).token_ids)
+    while not stream.finished:
+        event = []
+        thread = threading.Thread(target=lambda kept=event: kept.append(next(stream, None)))
+        thread.start()
+        thread.join(60)
+        if event[0] is not None:
+            tokens += event[0].token_ids
+    assert tuple(tokens) == expected.token_ids
+
+
+def test_an_exception_in_the_progress_callback_reaches_the_caller(engine):
+    expected = engine.generate(PROMPT, max_tokens=8).token_ids
+
+    class OwnError(Exception):
+        pass
+
+    def fail(done, total):
+        raise OwnError
+
+    engine.reset()
+    with pytest.raises(OwnError):
+        engine.generate(PROMPT, max_tokens=8, progress=fail)
+    assert engine.generate(PROMPT, max_tokens=8).token_ids == expected
+
+
+def _use_after_fork(engine, answers):
+    try:
+        engine.generate(PROMPT, max_tokens=1)
+    except EngineStateError as error:
+        answers.put(str(error))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python warns of forks beside threads
+def test_a_fork_gets_a_clear_error(engine):
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    child = context.Process(target=_use_after_fork, args=(engine, answers))
+    child.start()
+    message = answers.get(timeout=60)
+    child.join(60)
+    assert "before a fork" in message
+    assert engine.generate(PROMPT, max_tokens=1)

@@ -1,0 +1,69 @@
+"""A random llama in the sizes of a unit test, and ways to decode with it."""
+
+import random
+
+import mlx.core as mx
+from mlx.utils import tree_map
+from mlx_lm.models import llama
+
+from akunu_py.decoding.loop import decode
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
+from akunu_py.testing import OracleDrafter
+
+VOCABULARY = 97
+ADVERSARIES = ("right", "half", "wrong", "random")
+
+
+def tiny(seed=3, **options):
+    """A random llama whose greedy text does not collapse into one token."""
+    arguments = {
+        "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
+        "vocab_size": VOCABULARY, "tie_word_embeddings": True, **options,
+    }  # fmt: skip
+    mx.random.seed(seed)
+    model = llama.Model(llama.ModelArgs(**arguments))
+    model.update(tree_map(lambda array: array * 3, model.parameters()))
+    mx.eval(model.parameters())
+    return model
+
+
+def generate(session, prompt, config, drafter, *, max_tokens=60, num_draft_tokens=8, seed=7):
+    chain = TransformChain.from_config(config, session.vocabulary_size)
+    sampler = Sampler(chain, seed, session.vocabulary_size)
+    session.begin(prompt, sampler, max_tokens)
+    drafter.observe(prompt)
+    steps = decode(
+        session, drafter, prompt[-1], num_draft_tokens=num_draft_tokens, max_tokens=max_tokens
+    )
+    return [token for step in steps for token in step.token_ids]
+
+
+def prompt_of(size, seed=0):
+    rng = random.Random(seed)
+    # Repeats itself, so that the n-gram drafters have something to draft.
+    phrase = [rng.randrange(VOCABULARY) for _ in range(max(1, size // 3))]
+    return (phrase * 4)[:size]
+
+
+def adversary(kind, truth, seed):
+    """Right, half right, always wrong or random drafts of changing length."""
+    rng = random.Random(seed)
+
+    def rule(context):
+        right = truth[len(context)] if len(context) < len(truth) else 0
+        wrong = (right + 1) % VOCABULARY
+        return {
+            "right": right,
+            "half": right if rng.random() < 0.6 else wrong,
+            "wrong": wrong,
+            "random": rng.randrange(VOCABULARY),
+        }[kind]
+
+    class Changing(OracleDrafter):
+        def propose(self, limit):
+            self.length = rng.randrange(9)
+            return super().propose(limit)
+
+    return Changing(rule, 4)
