@@ -30,16 +30,13 @@ class Sampler:
         `logits` is [1, vocab]; `position` is that of the token chosen, counted from the beginning
         of the prompt; `recent` are the tokens before it, of which the chain's window is used.
         """
-        window = recent[-self.chain.window :] if self.chain.needs_history else ()
-        if self.chain.needs_history:
-            # The number of recent tokens varies, so these rows are not compiled.
-            row = self.chain.log_probabilities(logits, window)
-            return (
-                row.argmax(axis=-1) if self.chain.greedy else self._noisy(row, self._key(position))
-            )
-        if self.chain.greedy:
-            return self.chain.log_probabilities(logits).argmax(axis=-1)
-        return self._draw(logits, self._key(position))
+        chain = self.chain
+        if not chain.greedy and not chain.needs_history:
+            return self._draw(logits, self._key(position))
+        # Not compiled: the number of recent tokens varies, and greedy is too little to gain by it.
+        window = recent[-chain.window :] if chain.needs_history else ()
+        row = chain.log_probabilities(logits, window)
+        return row.argmax(axis=-1) if chain.greedy else self._noisy(row, self._key(position))
 
     def _key(self, position: int) -> mx.array:
         return mx.array(noise_key(self.seed, position, Purpose.TARGET), dtype=mx.uint32)

@@ -13,24 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from identity import assert_same_tokens
 from mlx_lm.generate import generate_step
-from tiny_models import ADVERSARIES, VOCABULARY, adversary, generate, prompt_of, tiny
+from tiny_models import ADVERSARIES, VOCABULARY, adversary, generate, prompt_of
 
 from akunu_py.drafting import NgramDrafter, PlainDrafter, WindowedNgramDrafter
 from akunu_py.models.session import PREFILL_CHUNK, Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import Draft, GenerationConfig
-
-
-@pytest.fixture(scope="module")
-def model():
-    return tiny()
-
-
-@pytest.fixture(scope="module")
-def session(model):
-    return Session(model, context=600)
-
 
 CONFIGS = {
     "greedy": GenerationConfig(),

@@ -27,16 +27,6 @@ from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import Draft, GenerationConfig
 
 
-@pytest.fixture(scope="module")
-def model():
-    return tiny()
-
-
-@pytest.fixture(scope="module")
-def session(model):
-    return Session(model, context=600)
-
-
 @pytest.mark.parametrize("bits", [4, 8])
 def test_quantized_caches_roll_back_too(model, bits):
     wide = tiny(hidden_size=128, head_dim=32)
