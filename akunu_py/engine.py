@@ -2,21 +2,32 @@
 
 import contextlib
 import dataclasses
-import difflib
 import os
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypedDict, Unpack
+from typing import Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from akunu_py.decoding.budget import BudgetState
 from akunu_py.drafting.registry import make_drafter
 from akunu_py.errors import ConfigError, ContextOverflowError, EngineStateError
-from akunu_py.models.load import LoadedModel, ModelDescription, Weights, load_model
+from akunu_py.generation_options import GenerationOptions, with_options
+from akunu_py.models.budget_memory import BudgetMemory
+from akunu_py.models.load import (
+    ComputeType,
+    LoadedModel,
+    LoadOptions,
+    ModelDescription,
+    Weights,
+    load_model,
+)
+from akunu_py.models.padded import PADDED_ROWS, PaddedModel
+from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.session import Progress, Session
 from akunu_py.reply import ReplyStream, Request
 from akunu_py.types import GenerationConfig, GenerationResult, Message, Tokenizer
@@ -25,25 +36,6 @@ _LOCK_TIMEOUT_S = 1.0
 
 Prompt = str | Sequence[int]
 """Text, or token ids that are used as they are."""
-
-
-class GenerationOptions(TypedDict, total=False):
-    """The fields of `GenerationConfig`, as keyword arguments."""
-
-    max_tokens: int | None
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    penalty_window: int
-    logit_bias: dict[int, float]
-    seed: int | None
-    stop: tuple[str, ...]
-    drafter: str
-    num_draft_tokens: int
 
 
 class Engine:
@@ -55,16 +47,26 @@ class Engine:
     """
 
     def __init__(
-        self, loaded: LoadedModel, *, context: int | None = None, kv_bits: int | None = None
+        self,
+        loaded: LoadedModel,
+        *,
+        context: int | None = None,
+        kv_bits: int | None = None,
+        reproducible: bool = False,
     ) -> None:
         limit = loaded.description.context
+        if reproducible:
+            # The rows of a padding lie beyond the last token; they, too, need positions.
+            limit -= PADDED_ROWS
         whole = isinstance(context, int) and not isinstance(context, bool)
         if context is not None and not (whole and 2 <= context <= limit):
             raise ConfigError(f"context is {context!r}; this model allows 2 to {limit} tokens")
         self._loaded: LoadedModel | None = loaded
-        self._session: Session | None = Session(
-            loaded.model, context=context or limit, kv_bits=kv_bits
-        )
+        self._padded_rows = PADDED_ROWS if reproducible else None
+        model = PaddedModel(loaded.model) if reproducible else loaded.model
+        self._session: Session | None = Session(model, context=context or limit, kv_bits=kv_bits)
+        self._kv_bits = kv_bits
+        self._memory: BudgetMemory | None = None
         self.description: ModelDescription = loaded.description
         self.context: int = self._session.context
         # Weak, so that a stream dropped by its reader is over and not in the way.
@@ -78,19 +80,34 @@ class Engine:
         path: str | Path | None = None,
         *,
         weights: Weights = "auto",
+        compute_type: ComputeType = "auto",
+        exact_weights: bool = False,
+        q6k: Literal["planes", "8bit"] = "planes",
+        pre_tokenizer: str | None = None,
         context: int | None = None,
         kv_bits: int | None = None,
+        reproducible: bool = False,
     ) -> Self:
         """Load a GGUF file or an MLX model folder; without a path, the default model.
 
-        `weights` is "quantized" (as in the file), "dense", or "auto": quantized, but float32 dense
-        on the CPU backend when they fit, where quantized matrix products are very slow. `context`
-        bounds the context, in tokens; `kv_bits`, 4 or 8, quantizes the KV cache.
+        `context` bounds the context, in tokens; `kv_bits`, 4 or 8, quantizes the KV cache;
+        `reproducible` gives every pass the same number of rows, so that drafting cannot change a
+        token on any device, at a price that `akunu tune` measures. The other options are those of
+        `akunu_py.models.load.LoadOptions`: whether weights stay quantized, what is computed in, the
+        forms of GGUF types that MLX has not, and how texts are split.
 
         Raises ConfigError for a path that is no model or an option out of range, ModelFormatError
         for a file that is not what it claims to be.
         """
-        return cls(load_model(path, weights=weights), context=context, kv_bits=kv_bits)
+        options = LoadOptions(
+            weights=weights,
+            compute_type=compute_type,
+            exact_weights=exact_weights,
+            q6k=q6k,
+            pre_tokenizer=pre_tokenizer,
+        )
+        loaded = load_model(path, options, context=context)
+        return cls(loaded, context=context, kv_bits=kv_bits, reproducible=reproducible)
 
     def generate(
         self,
@@ -173,12 +190,40 @@ class Engine:
             self._end_reply("this reply was ended by a later call on the same engine")
             return self._open_session.logits(ids)
 
+    def tune(
+        self, prompt: Prompt, *, repeats: int = 7, progress: Progress | None = None
+    ) -> PassTimes:
+        """Measure what passes cost after a prompt of that length, and remember it for budgets.
+
+        Takes about a hundred plain steps for each of `repeats`. The conversation is forgotten.
+        `progress` is called with rounds done and in all. Raises as `generate` does.
+        """
+        self._check_usable()
+        ids = self._checked_ids(
+            self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        )
+        if len(ids) + 2 * max(ROWS) > self.context:
+            raise ContextOverflowError(
+                f"{len(ids)} tokens and a pass of {max(ROWS)} do not fit into the context of "
+                f"{self.context}; measure with fewer"
+            )
+        with self._exclusive():
+            self._end_reply("this reply was ended by a measurement on the same engine")
+            times = measure_passes(self._open_session, ids, repeats=repeats, progress=progress)
+            self._budget_memory().learn(times)
+        return times
+
     @property
     def tokenizer(self) -> Tokenizer:
         """Return the model's tokenizer."""
         self._check_usable()
         assert self._loaded is not None  # noqa: S101 - _check_usable looked
         return self._loaded.tokenizer
+
+    @property
+    def reproducible(self) -> bool:
+        """Return whether every pass has one number of rows."""
+        return self._padded_rows is not None
 
     @property
     def vocabulary_size(self) -> int:
@@ -198,6 +243,8 @@ class Engine:
         with self._exclusive():
             self._end_reply("the engine was closed")
             session = self._open_session
+            if self._memory is not None:
+                self._memory.save(new_samples=1)
             self._loaded = None
             self._session = None
             session.close()
@@ -224,7 +271,7 @@ class Engine:
         continues: bool,
     ) -> ReplyStream:
         """Check what can be checked before the first event, and make the stream."""
-        settled = _with_options(config or GenerationConfig(), options)
+        settled = with_options(config or GenerationConfig(), options)
         if not prompt:
             raise ConfigError("the prompt has no tokens: its text, or what the chat template makes")
         if len(prompt) >= self.context:
@@ -232,6 +279,9 @@ class Engine:
                 f"the prompt has {len(prompt)} tokens and the context holds {self.context}, the "
                 "reply included; shorten the prompt or load the model with a larger context"
             )
+        if self._padded_rows is not None:
+            most = min(settled.num_draft_tokens, self._padded_rows - 1)
+            settled = dataclasses.replace(settled, num_draft_tokens=most)
         drafter = make_drafter(settled.drafter, num_draft_tokens=settled.num_draft_tokens)
         for token in settled.logit_bias:
             self._check_id(token, "logit_bias")
@@ -240,11 +290,37 @@ class Engine:
             reply = ReplyStream(
                 self._open_session,
                 self.tokenizer,
-                Request(tuple(prompt), settled, drafter, progress, continues=continues),
+                Request(
+                    tuple(prompt),
+                    settled,
+                    drafter,
+                    progress,
+                    continues=continues,
+                    budgets=self._budgets(settled),
+                ),
                 self._check_usable,
             )
             self._reply = weakref.ref(reply)
         return reply
+
+    def _budgets(self, config: GenerationConfig) -> BudgetState | None:
+        """Return what budgets have learned so far, written down now and then; None without one."""
+        if config.draft_budget == "always" or config.drafter == "none":
+            return None
+        memory = self._budget_memory()
+        memory.save()
+        return memory.state
+
+    def _budget_memory(self) -> BudgetMemory:
+        if self._memory is None:
+            assert self._loaded is not None  # noqa: S101 - the callers looked
+            self._memory = BudgetMemory(
+                self.description,
+                self._loaded.model,
+                kv_bits=self._kv_bits,
+                padded_rows=self._padded_rows,
+            )
+        return self._memory
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -315,13 +391,3 @@ def _exhaust(stream: ReplyStream) -> GenerationResult:
             pass
     assert stream.result is not None  # noqa: S101 - the last event carries the result
     return stream.result
-
-
-def _with_options(config: GenerationConfig, options: GenerationOptions) -> GenerationConfig:
-    names = [field.name for field in dataclasses.fields(GenerationConfig)]
-    for name in options:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}"
-            raise ConfigError(f"there is no option {name}{hint}")
-    return dataclasses.replace(config, **options)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
 from akunu_py.decoding.loop import Step, decode
 from akunu_py.decoding.stats import StatsRecorder, cut_step
 from akunu_py.decoding.stopping import StopTexts
@@ -39,6 +40,7 @@ class Request:
     drafter: Drafter
     progress: Progress | None = None
     continues: bool = False  # whether the text goes on from the prompt's, a space included
+    budgets: BudgetState | None = None  # what decides how much is drafted; None: nothing does
 
 
 class ReplyStream(Iterator[StreamEvent]):
@@ -169,6 +171,14 @@ def _events(
         if finish_reason is not None:
             yield StreamEvent("", (), None, result(finish_reason))
             return
+        budget = None
+        if request.budgets is not None:
+            budget = Budget(
+                request.budgets,
+                context=len(prompt),
+                pipelined=not chain.needs_history,
+                tell=drafter.use_curve if isinstance(drafter, CurveUser) else None,
+            )
         steps = decode(
             session,
             drafter,
@@ -176,6 +186,7 @@ def _events(
             num_draft_tokens=config.num_draft_tokens,
             max_tokens=max_tokens,
             end_ids=tokenizer.end_ids,
+            budget=budget,
         )
         for raw in steps:
             step, piece = text.take(raw)

@@ -3,12 +3,15 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, Self, runtime_checkable
+from typing import Literal, Protocol, Self, get_args, runtime_checkable
 
+from akunu_py.decode_stats import DecodeStats as DecodeStats  # noqa: PLC0414 - offered here too
+from akunu_py.decode_stats import StepStats as StepStats  # noqa: PLC0414
+from akunu_py.decode_stats import VerificationKind as VerificationKind  # noqa: PLC0414
 from akunu_py.errors import ConfigError, ContractError
 
-VerificationKind = Literal["bonus", "recovered"]
 FinishReason = Literal["stop", "length", "cancelled"]
+DraftBudget = Literal["auto", "always"]
 Message = Mapping[str, str]
 """One chat message: {"role": "system" | "user" | "assistant", "content": text}."""
 
@@ -77,6 +80,19 @@ class Draft:
         """Make the draft without tokens: the target then takes a plain step."""
         return cls((), (), source)
 
+    def first(self, size: int) -> "Draft":
+        """Return the draft of the first `size` tokens, itself where it has no more."""
+        if size >= len(self.tokens):
+            return self
+        # Parents come before their children, so what is left of a tree is a tree.
+        return Draft(
+            self.tokens[:size],
+            self.parents[:size],
+            self.source,
+            self.match_length,
+            self.confidence[:size],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Verification:
@@ -94,106 +110,6 @@ class Verification:
     def output(self, draft: Draft) -> tuple[int, ...]:
         """Return the tokens this step commits, at least one."""
         return (*(draft.tokens[node] for node in self.accepted), self.next_token)
-
-
-@dataclass(frozen=True, slots=True)
-class StepStats:
-    """One step: what was drafted, what was accepted, and where the time went (seconds).
-
-    MLX is lazy: `target_s` spans the forward pass up to the transfer of the chosen ids.
-    """
-
-    source: str
-    num_draft_tokens: int
-    num_tested_tokens: int
-    num_accepted_tokens: int
-    num_output_tokens: int
-    kind: VerificationKind
-    propose_s: float
-    target_s: float
-    commit_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeStats:
-    """Counts over the steps of one reply, or of several added up; see docs/benchmarks.md.
-
-    `tested` counts drafted tokens the target compared: accepted ones and, for each step that ended
-    in a recovered token, the one it rejected. `accepted_per_position[i]` counts steps in which
-    draft token i was accepted, `drafted_per_position[i]` those in which there was one.
-    """
-
-    steps: int = 0
-    steps_with_draft: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    tested: int = 0
-    output_tokens: int = 0
-    drafted_per_position: tuple[int, ...] = ()
-    accepted_per_position: tuple[int, ...] = ()
-    propose_s: float = 0.0
-    target_s: float = 0.0
-    commit_s: float = 0.0
-
-    @property
-    def hit_rate(self) -> float | None:
-        """Accepted / drafted, also called acceptance rate; None when nothing was drafted."""
-        return self.accepted / self.drafted if self.drafted else None
-
-    @property
-    def alpha(self) -> float | None:
-        """Accepted / tested (Leviathan et al. 2023, section 3.1); None when nothing was tested."""
-        return self.accepted / self.tested if self.tested else None
-
-    @property
-    def tokens_per_pass(self) -> float | None:
-        """Output tokens / all target passes of decoding; None before the first."""
-        return self.output_tokens / self.steps if self.steps else None
-
-    @property
-    def fire_rate(self) -> float | None:
-        """Passes with a draft / all passes; None before the first."""
-        return self.steps_with_draft / self.steps if self.steps else None
-
-    def __add__(self, other: "DecodeStats") -> "DecodeStats":
-        def longest(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-            size = max(len(a), len(b))
-            padded = (x + (0,) * (size - len(x)) for x in (a, b))
-            return tuple(x + y for x, y in zip(*padded, strict=True))
-
-        return DecodeStats(
-            steps=self.steps + other.steps,
-            steps_with_draft=self.steps_with_draft + other.steps_with_draft,
-            drafted=self.drafted + other.drafted,
-            accepted=self.accepted + other.accepted,
-            tested=self.tested + other.tested,
-            output_tokens=self.output_tokens + other.output_tokens,
-            drafted_per_position=longest(self.drafted_per_position, other.drafted_per_position),
-            accepted_per_position=longest(self.accepted_per_position, other.accepted_per_position),
-            propose_s=self.propose_s + other.propose_s,
-            target_s=self.target_s + other.target_s,
-            commit_s=self.commit_s + other.commit_s,
-        )
-
-    def to_dict(self) -> dict[str, object]:
-        """Return counts and rates as JSON-ready values."""
-        return {
-            "steps": self.steps,
-            "steps_with_draft": self.steps_with_draft,
-            "drafted": self.drafted,
-            "accepted": self.accepted,
-            "tested": self.tested,
-            "output_tokens": self.output_tokens,
-            "drafted_per_position": list(self.drafted_per_position),
-            "accepted_per_position": list(self.accepted_per_position),
-            "hit_rate": self.hit_rate,
-            "alpha": self.alpha,
-            "tokens_per_pass": self.tokens_per_pass,
-            "fire_rate": self.fire_rate,
-            "propose_s": self.propose_s,
-            "target_s": self.target_s,
-            "commit_s": self.commit_s,
-        }
 
 
 def _check_number(name: str, value: float, low: float, high: float, hint: str) -> None:
@@ -227,6 +143,8 @@ class GenerationConfig:
         stop: texts that end the reply; they are not part of it.
         drafter: a drafter's name (see `akunu_py.drafting`), or "none".
         num_draft_tokens: most tokens drafted for one pass.
+        draft_budget: "auto" drafts as many tokens as pay on this machine, none included; "always"
+            as many as the drafter has.
 
     Raises ConfigError naming the field and its range.
 
@@ -246,6 +164,7 @@ class GenerationConfig:
     stop: tuple[str, ...] = ()
     drafter: str = "ngram"
     num_draft_tokens: int = 4
+    draft_budget: DraftBudget = "auto"
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
@@ -286,6 +205,9 @@ class GenerationConfig:
         _check_count("num_draft_tokens", self.num_draft_tokens, 0, "give 0 (no drafts) or more")
         if self.num_draft_tokens > 64:
             raise ConfigError(f"num_draft_tokens is {self.num_draft_tokens}; give at most 64")
+        if self.draft_budget not in get_args(DraftBudget):
+            known = " or ".join(map(repr, get_args(DraftBudget)))
+            raise ConfigError(f"draft_budget is {self.draft_budget!r}; give {known}")
 
 
 @dataclass(frozen=True, slots=True)

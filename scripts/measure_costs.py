@@ -22,7 +22,6 @@ from mlx_lm.sample_utils import make_sampler
 
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import NgramDrafter, PlainDrafter, WindowedNgramDrafter
-from akunu_py.models.cache import drop_rows
 from akunu_py.models.load import load_model
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
@@ -98,11 +97,12 @@ def pass_costs(path: Path | None, repeats: int = 60) -> None:
     times: dict[int, list[float]] = {rows: [] for rows in range(1, 10)}
     for _ in range(repeats):
         for rows, taken in times.items():
+            saved = session._rollback.save()
             started = time.perf_counter()
             # Internal, so that a pass over one row is timed alone, without the step in flight.
             session._choose_rows(tuple(ids[:rows]))
             taken.append(time.perf_counter() - started)
-            drop_rows(session._caches, rows)
+            session._rollback.restore(saved)
     one = statistics.median(times[1])
     print(f"\nOne row: {one * 1e3:.2f} ms")
     print("| rows of a pass | " + " | ".join(map(str, times)) + " |")

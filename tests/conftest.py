@@ -20,6 +20,14 @@ def pytest_configure(config):
         pytest.exit("unset LD_PRELOAD: identity holds with the BLAS of MLX's own wheel", 2)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory):
+    """Costs of passes that tests measure are not remembered on the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AKUNU_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared_models():
     """Small models with llama.cpp's recorded results; not part of the project."""

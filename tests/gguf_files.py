@@ -7,7 +7,8 @@ import gguf
 import numpy as np
 
 _TYPES = {
-    name: gguf.GGMLQuantizationType[name] for name in ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
+    name: gguf.GGMLQuantizationType[name]
+    for name in ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 }
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"

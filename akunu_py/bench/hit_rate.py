@@ -18,7 +18,7 @@ from akunu_py.bench.report import HitRateReport, Model, Outcome
 from akunu_py.bench.workloads import Prompt
 from akunu_py.drafting import make_drafter
 from akunu_py.errors import ConfigError, ContextOverflowError
-from akunu_py.types import GenerationConfig, GenerationResult, Tokenizer
+from akunu_py.types import DraftBudget, GenerationConfig, GenerationResult, Tokenizer
 
 Progress = Callable[[int, int], None]
 """Called with the replies made and those to make."""
@@ -81,6 +81,7 @@ def run_hit_rate(
     *,
     drafter: str = "ngram",
     num_draft_tokens: int = 4,
+    draft_budget: DraftBudget = "always",
     max_tokens: int = 128,
     temperature: float = 0.0,
     seed: int = 0,
@@ -89,8 +90,9 @@ def run_hit_rate(
     """Answer each prompt with and without drafting and report rates, speeds and differences.
 
     The first prompt is answered both ways beforehand and not counted: the first passes of each
-    size build what later ones reuse. `progress` is called with replies made and to make, the
-    uncounted ones left out.
+    size build what later ones reuse. With the draft budget "always" the rates are the drafter's and
+    the same on every machine; with "auto" they are those of drafts that pay here. `progress` is
+    called with replies made and to make, the uncounted ones left out.
 
     Raises ConfigError without prompts or for an option out of range, ContextOverflowError naming
     the prompt that does not fit, before anything is generated.
@@ -98,6 +100,7 @@ def run_hit_rate(
     on = check_options(
         drafter=drafter,
         num_draft_tokens=num_draft_tokens,
+        draft_budget=draft_budget,
         max_tokens=max_tokens,
         temperature=temperature,
         seed=seed,
@@ -136,11 +139,17 @@ def run_hit_rate(
             _with_margin(engine, outcome, ids)
             for outcome, ids in zip(outcomes, encoded, strict=True)
         ]
-    return HitRateReport(on, _model(engine), Environment.current(), tuple(outcomes))
+    return HitRateReport(on, model_of(engine), Environment.current(), tuple(outcomes))
 
 
 def check_options(
-    *, drafter: str, num_draft_tokens: int, max_tokens: int, temperature: float, seed: int
+    *,
+    drafter: str,
+    num_draft_tokens: int,
+    draft_budget: DraftBudget,
+    max_tokens: int,
+    temperature: float,
+    seed: int,
 ) -> GenerationConfig:
     """Return the configuration of the replies with drafting.
 
@@ -152,6 +161,7 @@ def check_options(
         seed=seed,
         drafter=drafter,
         num_draft_tokens=num_draft_tokens,
+        draft_budget=draft_budget,
     )
     make_drafter(drafter, num_draft_tokens=num_draft_tokens)
     return config
@@ -197,7 +207,8 @@ def _with_margin(engine: BenchEngine, outcome: Outcome, ids: Sequence[int]) -> O
     return replace(outcome, top2_margin=float(first - second))
 
 
-def _model(engine: BenchEngine) -> Model:
+def model_of(engine: BenchEngine) -> Model:
+    """Return what a report says of an engine's model."""
     description = engine.description
     return Model(
         path=str(description.path),

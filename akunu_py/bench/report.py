@@ -185,6 +185,7 @@ class HitRateReport:
             "config": {
                 "drafter": self.config.drafter,
                 "num_draft_tokens": self.config.num_draft_tokens,
+                "draft_budget": self.config.draft_budget,
                 "max_tokens": self.config.max_tokens,
                 "temperature": self.config.temperature,
                 "seed": self.config.seed,

@@ -1,15 +1,16 @@
 """`akunu bench`: measurements on this machine."""
 
-import contextlib
+import importlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from akunu_py.bench.workloads import CATEGORIES, load_prompts
+from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import load_engine, model_options
 from akunu_py.cli.terminal import printable
 
@@ -22,7 +23,29 @@ _WIDTH_OF_A_FILE = 100
 """Columns of a table that does not go to a terminal."""
 
 
-@click.group()
+_LATER = {
+    "replay": "akunu_py.cli.bench_replay:replay",
+    "speed": "akunu_py.cli.bench_speed:speed",
+}
+
+
+class _BenchGroup(click.Group):
+    """Imports most commands when they are asked for: their options are their own."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, for --help."""
+        return sorted({*super().list_commands(ctx), *_LATER})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of that name."""
+        if cmd_name not in _LATER:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = _LATER[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+
+@click.group(cls=_BenchGroup)
 def bench() -> None:
     """Measure what drafting brings on this machine."""
 
@@ -42,6 +65,13 @@ def bench() -> None:
     show_default=True,
     metavar="N",
     help="Draft at most N tokens a pass.",
+)
+@click.option(
+    "--draft-budget",
+    type=click.Choice(["auto", "always"]),
+    default="always",
+    show_default=True,
+    help="Draft all there is, for rates that are the drafter's own, or what pays on this machine.",
 )
 @click.option(
     "--max-tokens",
@@ -79,9 +109,7 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
     limit: int | None,
     quick: bool,
     as_json: bool,
-    weights: str,
-    context: int | None,
-    kv_bits: int | None,
+    loading: dict[str, Any],
     **measuring: Any,
 ) -> None:
     """Measure how many drafted tokens a model accepts, and the speedup.
@@ -104,12 +132,12 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
     check_options(**measuring)
     prompts = _limited(load_prompts(categories or None), _QUICK_LIMIT if quick else limit)
     with (
-        load_engine(model, weights=weights, context=context, kv_bits=kv_bits) as engine,
-        _progress_bar() as progress,
+        load_engine(model, loading) as engine,
+        count_progress("replies", "warming up") as progress,
     ):
         report = run_hit_rate(engine, prompts, progress=progress, **measuring)
     if as_json:
-        click.echo(json.dumps({**report.to_dict(), "kv_bits": kv_bits}))
+        click.echo(json.dumps({**report.to_dict(), "kv_bits": loading["kv_bits"]}))
     else:
         _print_table(report)
 
@@ -123,35 +151,6 @@ def _limited(prompts: Iterable["Prompt"], limit: int | None) -> list["Prompt"]:
         if limit is None or counts[prompt.category] <= limit:
             kept.append(prompt)
     return kept
-
-
-@contextlib.contextmanager
-def _progress_bar() -> Iterator[Callable[[int, int], None]]:
-    """Give a callback that draws a bar on stderr, where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _total: None
-        return
-    from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        # A thread that redraws would take its share of the machine that is measured.
-        auto_refresh=False,
-    )
-    with bar:
-        task = bar.add_task("warming up", total=None)
-        bar.refresh()
-
-        def progress(done: int, total: int) -> None:
-            description = f"{done}/{total} replies"
-            bar.update(task, description=description, completed=done, total=total, refresh=True)
-
-        yield progress
 
 
 def _print_table(report: "HitRateReport") -> None:

@@ -36,7 +36,9 @@ _BLOCK = '"""'
 @click.option("--system", help="A system message.")
 @generation_options
 @model_options
-def chat(model: str | None, system: str | None, config: "GenerationConfig", **loading: Any) -> None:
+def chat(
+    model: str | None, system: str | None, config: "GenerationConfig", loading: dict[str, Any]
+) -> None:
     """Chat with a model.
 
     \b
@@ -44,7 +46,7 @@ def chat(model: str | None, system: str | None, config: "GenerationConfig", **lo
       akunu chat
       akunu chat model.gguf --temperature 0.7 --system "Answer briefly."
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    with load_engine(model, **loading) as engine:
+    with load_engine(model, loading) as engine:
         if not engine.tokenizer.has_chat_template:
             raise click.ClickException(
                 "this model has no chat template; use akunu generate --raw with it"

@@ -37,7 +37,7 @@ def generate(  # noqa: PLR0917 - click passes by name
     raw: bool,
     as_json: bool,
     config: "GenerationConfig",
-    **loading: Any,
+    loading: dict[str, Any],
 ) -> None:
     """Answer one prompt and print the reply.
 
@@ -54,7 +54,7 @@ def generate(  # noqa: PLR0917 - click passes by name
     if raw and system is not None:
         raise click.UsageError("--system needs the chat template; leave out --raw or --system")
     text = _prompt_text(prompt, path, from_stdin=from_stdin)
-    with load_engine(model, **loading) as engine:
+    with load_engine(model, loading) as engine:
         result = _reply(engine, text, system, config, raw=raw, echo=not as_json)
     if as_json:
         click.echo(json.dumps(_record(result)))

@@ -18,6 +18,9 @@ _COMMANDS = {
     "bench": "akunu_py.cli.bench:bench",
     "chat": "akunu_py.cli.chat:chat",
     "generate": "akunu_py.cli.generate:generate",
+    "info": "akunu_py.cli.info:info",
+    "models": "akunu_py.cli.models:models",
+    "tune": "akunu_py.cli.tune:tune",
 }
 
 

@@ -23,8 +23,40 @@ _MODEL_OPTIONS = (
         help="Keep quantized weights, expand them, or choose: float32 on the CPU backend when "
         "they fit, quantized elsewhere.",
     ),
+    click.option(
+        "--compute-type",
+        type=click.Choice(["auto", "float16", "bfloat16", "float32"]),
+        default="auto",
+        show_default=True,
+        help="What a GGUF model computes in: float32 on the CPU backend, elsewhere float16 where "
+        "it holds the model's numbers.",
+    ),
+    click.option(
+        "--exact-weights",
+        is_flag=True,
+        help="Take no smaller fitted forms: with float32 scales the weights are the file's.",
+    ),
+    click.option(
+        "--q6k",
+        type=click.Choice(["planes", "8bit"]),
+        default="planes",
+        show_default=True,
+        help="Q6_K tensors as exact bit planes, or quantized anew to 8 bits.",
+    ),
+    click.option(
+        "--pre-tokenizer",
+        metavar="NAME",
+        help="How the tokenizer of a GGUF file splits texts, where the file does not say so "
+        "rightly, such as llama-bpe or qwen2.",
+    ),
     click.option("--context", type=int, metavar="N", help="Bound the context to N tokens."),
     click.option("--kv-bits", type=int, metavar="4|8", help="Quantize the KV cache."),
+    click.option(
+        "--reproducible",
+        is_flag=True,
+        help="Pad every pass to one number of rows, so that drafting cannot change a token on any "
+        "device; `akunu tune` says what it costs.",
+    ),
 )
 
 _GENERATION_OPTIONS = (
@@ -54,12 +86,26 @@ _GENERATION_OPTIONS = (
         "--num-draft-tokens", type=int, default=4, show_default=True, metavar="N",
         help="Draft at most N tokens a pass.",
     ),
+    click.option(
+        "--draft-budget", type=click.Choice(["auto", "always"]), default="auto", show_default=True,
+        help="Draft as many tokens as pay on this machine, or always as many as there are.",
+    ),
 )  # fmt: skip
 
 
-def model_options(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Add --weights, --context and --kv-bits."""
-    return _stack(_MODEL_OPTIONS, function)
+def model_options(function: Callable[_P, _R]) -> Callable[..., _R]:
+    """Add the options of loading; the command gets one `loading` in their place."""
+    names = (
+        "weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer", "context", "kv_bits",
+        "reproducible",
+    )  # fmt: skip
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **options: Any) -> _R:
+        options["loading"] = {name: options.pop(name) for name in names}
+        return function(*args, **options)
+
+    return _stack(_MODEL_OPTIONS, wrapped)
 
 
 def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
@@ -67,7 +113,7 @@ def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     names = (
         "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
         "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop", "drafter",
-        "num_draft_tokens",
+        "num_draft_tokens", "draft_budget",
     )  # fmt: skip
 
     @functools.wraps(function)
@@ -106,11 +152,8 @@ def _parse_bias(entry: str) -> tuple[int, float]:
         ) from None
 
 
-def load_engine(
-    model: str | None, *, weights: str, context: int | None, kv_bits: int | None
-) -> "Engine":
-    """Load the model a command was given."""
+def load_engine(model: str | None, loading: dict[str, Any]) -> "Engine":
+    """Load the model a command was given, with what `model_options` collected."""
     from akunu_py.engine import Engine  # noqa: PLC0415 - mlx-lm takes over a second
 
-    path = None if model is None else Path(model)
-    return Engine.load(path, weights=weights, context=context, kv_bits=kv_bits)  # type: ignore[arg-type]
+    return Engine.load(None if model is None else Path(model), **loading)

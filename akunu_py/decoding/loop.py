@@ -1,4 +1,4 @@
-"""The decode loop: propose, verify, commit, observe; then again.
+"""The decode loop: propose, cut to what pays, verify, commit, observe; then again.
 
 The loop knows token ids and protocols alone. The invariant that makes the first token, a plain step
 and a step with a draft one case: between steps the target's cache holds every committed token
@@ -6,9 +6,10 @@ except the last.
 """
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
+from akunu_py.decoding.budget import Budget, Carrying
 from akunu_py.decoding.stopping import cut_at_end
 from akunu_py.decoding.verify import verify_match
 from akunu_py.errors import ContractError
@@ -32,31 +33,42 @@ def decode(
     num_draft_tokens: int,
     max_tokens: int,
     end_ids: Collection[int] = (),
+    budget: Budget | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Step]:
     """Yield steps until an end-of-generation id or `max_tokens`.
 
     The target holds the prompt without its last token, `last`; the drafter has observed the whole
-    prompt. Closing the iterator between steps cancels: what was yielded is what is committed.
+    prompt. With a budget a draft is cut to the length that pays; without, all of it is verified.
+    `clock` gives seconds. Closing the iterator between steps cancels: what was yielded is what is
+    committed.
 
     Raises ContractError when the drafter drafts more than it may, and what `target` raises.
     """
     remaining = max_tokens
+    carried_rows = 0
+    carrying = target if isinstance(target, Carrying) else None
     while remaining > 0:
         # The pass adds its own token to the accepted ones, so one less than remains is of use.
         limit = min(num_draft_tokens, target.max_draft_tokens(), remaining - 1)
-        started = time.perf_counter()
+        started = clock()
+        if budget is not None and limit > 0:
+            limit = budget.limit(limit)
         draft = drafter.propose(limit) if limit > 0 else Draft.empty()
         if len(draft) > limit:
             raise ContractError(
                 f"the drafter {draft.source!r} proposed {len(draft)} tokens where {limit} were "
                 "allowed; propose(limit) must respect its limit"
             )
-        proposed = time.perf_counter()
+        if budget is not None:
+            draft = budget.trim(draft, carrying)
+            carried_rows = 0 if carrying is None else carrying.carried_rows
+        proposed = clock()
         choices = target.choose(last, draft)
         verification = verify_match(draft, choices)
-        chosen = time.perf_counter()
+        chosen = clock()
         target.commit(verification.accepted)
-        committed = time.perf_counter()
+        committed = clock()
         output, ended = cut_at_end(verification.output(draft), end_ids)
         drafter.observe(output)
         remaining -= len(output)
@@ -76,6 +88,8 @@ def decode(
             target_s=chosen - proposed,
             commit_s=committed - chosen,
         )
+        if budget is not None:
+            budget.observe(stats, output, carried_rows)
         if ended:
             yield Step(output, stats, "stop")
             return

@@ -1,13 +1,25 @@
 """Drafters: one a file, and the registry that makes them by name."""
 
+from akunu_py.drafting.auto import AutoDrafter, AutoState
+from akunu_py.drafting.candidates import CandidateObserver
+from akunu_py.drafting.lookup import LookupDrafter
+from akunu_py.drafting.memory import Memory, vocabulary_fingerprint
 from akunu_py.drafting.ngram import NgramDrafter, WindowedNgramDrafter
 from akunu_py.drafting.plain import PlainDrafter
+from akunu_py.drafting.recycling import RecyclingDrafter
 from akunu_py.drafting.registry import drafter_names, make_drafter
 
 __all__ = [
+    "AutoDrafter",
+    "AutoState",
+    "CandidateObserver",
+    "LookupDrafter",
+    "Memory",
     "NgramDrafter",
     "PlainDrafter",
+    "RecyclingDrafter",
     "WindowedNgramDrafter",
     "drafter_names",
     "make_drafter",
+    "vocabulary_fingerprint",
 ]

@@ -8,8 +8,11 @@ import difflib
 from collections.abc import Callable
 from importlib.metadata import entry_points
 
+from akunu_py.drafting.auto import AutoDrafter
+from akunu_py.drafting.lookup import LookupDrafter
 from akunu_py.drafting.ngram import NgramDrafter, WindowedNgramDrafter
 from akunu_py.drafting.plain import PlainDrafter
+from akunu_py.drafting.recycling import RecyclingDrafter
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.types import Drafter
 
@@ -20,6 +23,9 @@ BUILT_IN: dict[str, Callable[[int], Drafter]] = {
     "none": lambda _: PlainDrafter(),
     "ngram": lambda count: NgramDrafter(num_draft_tokens=count),
     "ngram-window": lambda count: WindowedNgramDrafter(num_draft_tokens=count),
+    "lookup": lambda count: LookupDrafter(num_draft_tokens=count),
+    "auto": lambda count: AutoDrafter(max_length=count),
+    "recycling": lambda count: RecyclingDrafter(num_draft_tokens=count),
 }
 
 

@@ -5,27 +5,25 @@ checked it, so the other modules can.
 """
 
 from akunu_py.gguf.block_types import BLOCK_TYPES, BlockType
-from akunu_py.gguf.config import LlamaConfig, read_config, supported_architectures
+from akunu_py.gguf.config import read_plan, supported_architectures
 from akunu_py.gguf.cursor import MetadataValue
-from akunu_py.gguf.names import ROPE_FREQUENCIES, check_tensors, expected_tensors, parameter_path
+from akunu_py.gguf.plan import ModelPlan, Placement, RotaryFactors
 from akunu_py.gguf.quants import QuantizedMatrix, dense, dequantize, relayout
 from akunu_py.gguf.reader import GGUFFile, TensorInfo
 
 __all__ = [
     "BLOCK_TYPES",
-    "ROPE_FREQUENCIES",
     "BlockType",
     "GGUFFile",
-    "LlamaConfig",
     "MetadataValue",
+    "ModelPlan",
+    "Placement",
     "QuantizedMatrix",
+    "RotaryFactors",
     "TensorInfo",
-    "check_tensors",
     "dense",
     "dequantize",
-    "expected_tensors",
-    "parameter_path",
-    "read_config",
+    "read_plan",
     "relayout",
     "supported_architectures",
 ]

@@ -24,11 +24,28 @@ _SCALARS: dict[int, str] = {
 _SCALAR_DTYPES = {code: np.dtype(name) for code, name in _SCALARS.items()}
 
 
+_SHOWN_CHARACTERS = 80
+
+
+def quoted(text: str) -> str:
+    """Return a text for a message: quoted, escaped and cut."""
+    return repr(text) if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]!r}..."
+
+
+def describe(value: object) -> str:
+    """Return any metadata value for a message, in a few words."""
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, list | np.ndarray):
+        return f"an array of {len(value)}"
+    return "missing" if value is None else repr(value)
+
+
 class Cursor:
     """Reads fields one after another; what it raises names field and byte offset.
 
     Attributes:
-        data: the mapped file.
+        data: the mapped file, or its bytes.
         size: of the file in bytes.
         position: of the next byte to read.
         path: for messages.
@@ -37,7 +54,7 @@ class Cursor:
 
     """
 
-    def __init__(self, data: mmap.mmap, path: Path) -> None:
+    def __init__(self, data: mmap.mmap | bytes, path: Path) -> None:
         self.data = data
         self.size = len(data)
         self.position = 0
@@ -48,9 +65,12 @@ class Cursor:
         """Bytes after the position."""
         return self.size - self.position
 
-    def error(self, field: str, problem: str, advice: str = REPAIR) -> ModelFormatError:
-        """Return the error for a field at the position."""
-        return ModelFormatError(f"{self.path}: {field} at byte {self.position} {problem}; {advice}")
+    def error(
+        self, field: str, problem: str, advice: str = REPAIR, position: int | None = None
+    ) -> ModelFormatError:
+        """Return the error for a field at `position`, by default at the cursor's."""
+        place = self.position if position is None else position
+        return ModelFormatError(f"{self.path}: {field} at byte {place} {problem}; {advice}")
 
     def need(self, count: int, field: str) -> None:
         """Raise ModelFormatError where fewer than `count` bytes are left."""
@@ -75,18 +95,19 @@ class Cursor:
         """Read a count of entries that have at least `smallest` bytes each."""
         value = self.u64(field)
         if value > self.remaining // smallest:
-            self.position -= 8
             raise self.error(
-                field, f"is {value}, more than the {self.remaining} bytes left can hold"
+                field,
+                f"is {value}, more than the {self.remaining} bytes left can hold",
+                position=self.position - 8,
             )
         return value
 
-    def string(self, field: str) -> str:
-        """Read a length and that many bytes of UTF-8."""
+    def string(self, field: str, errors: str = "strict") -> str:
+        """Read a length and that many bytes of UTF-8; `errors` as in `bytes.decode`."""
         length = self.count(f"the length of {field}", 1)
         raw = self.data[self.position : self.position + length]
         try:
-            text = raw.decode("utf-8")
+            text = raw.decode("utf-8", errors)
         except UnicodeDecodeError:
             raise self.error(field, "is not UTF-8") from None
         self.position += length
@@ -100,36 +121,50 @@ class Cursor:
         for index in range(length):
             start = position + 8
             if start > size or (end := start + unpack(data, position)[0]) > size:
-                self.position = position
-                raise self.error(f"{field}[{index}]", "runs past the end of the file")
+                raise self.error(
+                    f"{field}[{index}]", "runs past the end of the file", position=position
+                )
             try:
                 texts.append(data[start:end].decode("utf-8"))
             except UnicodeDecodeError:
-                self.position = start
-                raise self.error(f"{field}[{index}]", "is not UTF-8") from None
+                raise self.error(f"{field}[{index}]", "is not UTF-8", position=start) from None
             position = end
         self.position = position
         return texts
 
     def value(self, code: int, field: str) -> MetadataValue:
-        """Read a metadata value of the type `code`."""
+        """Read a metadata value of the type `code`.
+
+        In a text, bytes that are not UTF-8 become U+FFFD: quantizers write paths there that were
+        given in another encoding. In lists of texts, which are tokens, they are an error.
+        """
         if code == _STRING:
-            return self.string(field)
+            return self.string(field, errors="replace")
         if code == _ARRAY:
             return self._array(field)
         if code not in _SCALAR_DTYPES:
-            raise self.error(field, f"has the value type {code}, which GGUF does not know")
+            raise self.error(
+                field,
+                f"has the value type {code}, which GGUF does not know",
+                position=self.position - 4,
+            )
         value: bool | int | float = self._scalars(code, 1, field)[0].item()
         return value
 
     def _array(self, field: str) -> MetadataValue:
         code = self.u32(f"the element type of {field}")
         if code == _ARRAY:
-            raise self.error(field, "is an array of arrays, which no model needs")
+            raise self.error(
+                field, "is an array of arrays, which no model needs", position=self.position - 4
+            )
         if code == _STRING:
             return self.strings(self.count(f"the length of {field}", 8), field)
         if code not in _SCALAR_DTYPES:
-            raise self.error(field, f"has the element type {code}, which GGUF does not know")
+            raise self.error(
+                field,
+                f"has the element type {code}, which GGUF does not know",
+                position=self.position - 4,
+            )
         length = self.count(f"the length of {field}", _SCALAR_DTYPES[code].itemsize)
         return self._scalars(code, length, field)
 

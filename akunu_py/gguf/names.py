@@ -1,122 +1,177 @@
-"""GGUF tensor names to the parameters of mlx-lm's modules, and which tensors a model must have."""
+"""GGUF tensor names to the parameters of a model, by rules; a tensor without a rule is an error."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
-from akunu_py.gguf.config import LlamaConfig
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.errors import ModelFormatError
+from akunu_py.gguf.plan import Conversion, Placement, RowOrder
 from akunu_py.gguf.reader import TensorInfo
 
-ROPE_FREQUENCIES = "rope_freqs.weight"
-"""Divisors of the rotary frequencies, [head_dim / 2] (Llama 3): they go into the rotary layer."""
+_SUFFIXES = (".weight", ".bias")
 
-_LLAMA = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
-_LLAMA_BLOCK = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_NAMES = {"llama": (_LLAMA, _LLAMA_BLOCK)}
-
-# Old converters also stored the frequencies that follow from the rope base.
-_IGNORED = re.compile(r"blk\.\d+\.attn_rot_embd(\.weight)?")
-_BLOCK_NAME = re.compile(r"blk\.(0|[1-9]\d{0,4})\.(\w+)\.(weight|bias)")
-_PLAIN_NAME = re.compile(r"(\w+)\.(weight|bias)")
+LayerRows = RowOrder | Callable[[int], RowOrder | None] | None
 
 
-def parameter_path(architecture: str, name: str) -> tuple[str, str] | None:
-    """Return where a tensor goes: (module path, parameter), or None for one to leave out.
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Where a module's tensors come from; made by `module` and `parameter`.
 
-    ("model.layers.0.self_attn.q_proj", "weight") for "blk.0.attn_q.weight". `ROPE_FREQUENCIES`
-    gives None: it has no parameter of its own. Raises UnsupportedArchitectureError for an unknown
-    architecture and ModelFormatError for a name it does not have.
+    `{}` stands for the layer's number, in sources and target alike.
     """
-    if architecture not in _NAMES:
-        raise UnsupportedArchitectureError(f"no tensor names are known for {architecture!r}")
-    plain, block = _NAMES[architecture]
-    if name == ROPE_FREQUENCIES or _IGNORED.fullmatch(name):
-        return None
-    if match := _BLOCK_NAME.fullmatch(name):
-        layer, part, parameter = match.groups()
-        if part in block:
-            return f"model.layers.{layer}.{block[part]}", parameter
-    elif (match := _PLAIN_NAME.fullmatch(name)) and match[1] in plain:
-        return plain[match[1]], match[2]
-    raise ModelFormatError(
-        f"the {architecture} model has a tensor {name!r} that akunu does not know; leaving it out "
-        "could change the model's output: use a conversion of the plain model"
-    )
+
+    sources: tuple[str, ...]
+    target: str
+    suffixes: tuple[str, ...]
+    rows: LayerRows = None
+    columns: NDArray[np.intp] | None = None
+    convert: Conversion | None = None
+    layers: Callable[[int], bool] | None = None
+    required: bool = True
+    float32: bool = False
+
+    def applies(self, layer: int) -> bool:
+        """Whether the rule counts in a layer."""
+        return self.layers is None or self.layers(layer)
 
 
-def expected_tensors(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
-    """Return every tensor the model must have: GGUF name -> row-major shape [out, in]."""
-    width, hidden = config.hidden_size, config.feed_forward_size
-    queries = config.num_heads * config.head_dim
-    keys = config.num_kv_heads * config.head_dim
-    matrices = {
-        "attn_q": (queries, width),
-        "attn_k": (keys, width),
-        "attn_v": (keys, width),
-        "attn_output": (width, queries),
-        "ffn_gate": (hidden, width),
-        "ffn_up": (hidden, width),
-        "ffn_down": (width, hidden),
-    }
-    shapes: dict[str, tuple[int, ...]] = {
-        "token_embd.weight": (config.vocabulary_size, width),
-        "output_norm.weight": (width,),
-    }
-    if not config.tied_embeddings:
-        shapes["output.weight"] = (config.vocabulary_size, width)
-    if config.has_rope_frequencies:
-        shapes[ROPE_FREQUENCIES] = (config.head_dim // 2,)
-    for layer in range(config.num_layers):
-        for norm in ("attn_norm", "ffn_norm"):
-            shapes[f"blk.{layer}.{norm}.weight"] = (width,)
-        for part, shape in matrices.items():
-            shapes[f"blk.{layer}.{part}.weight"] = shape
-            if config.attention_bias if part.startswith("attn") else config.mlp_bias:
-                shapes[f"blk.{layer}.{part}.bias"] = shape[:1]
-    return shapes
+def module(
+    source: str | Sequence[str],
+    target: str,
+    *,
+    rows: LayerRows = None,
+    columns: NDArray[np.intp] | None = None,
+    layers: Callable[[int], bool] | None = None,
+    required: bool = True,
+) -> Rule:
+    """Map `source`.weight and, where the file has it, `source`.bias to those of `target`.
 
-
-def check_tensors(config: LlamaConfig, tensors: Mapping[str, TensorInfo]) -> None:
-    """Check that the file holds the model's tensors, in their shapes, and no unknown ones.
-
-    Raises ModelFormatError naming the tensors at fault.
+    Several sources become one module whose rows follow one another. `rows` holds for the weight's
+    rows and the bias's elements alike; as a function, of the layer's number. The same source may
+    stand in several rules: each takes its rows.
     """
-    expected = expected_tensors(config)
-    missing = [name for name in expected if name not in tensors]
+    sources = (source,) if isinstance(source, str) else tuple(source)
+    return Rule(sources, target, _SUFFIXES, rows, columns, None, layers, required)
+
+
+def parameter(
+    source: str | Sequence[str],
+    target: str,
+    *,
+    convert: Conversion | None = None,
+    rows: LayerRows = None,
+    layers: Callable[[int], bool] | None = None,
+    required: bool = True,
+    float32: bool = False,
+) -> Rule:
+    """Map one tensor, by its whole name, to one parameter; with `convert`, by its numbers."""
+    sources = (source,) if isinstance(source, str) else tuple(source)
+    return Rule(sources, target, ("",), rows, None, convert, layers, required, float32)
+
+
+# Old converters also stored the frequencies that follow from the rope base. Scales of inputs are
+# for activations of four bits, which neither llama.cpp nor this program has.
+_ALWAYS_IGNORED = re.compile(r"blk\.\d+\.attn_rot_embd(\.weight)?|(blk\.\d+\.)?\w+\.input_scale")
+
+
+def place(
+    rules: Iterable[Rule],
+    tensors: Mapping[str, TensorInfo],
+    num_layers: int,
+    *,
+    ignored: str | None = None,
+) -> tuple[Placement, ...]:
+    """Return where every tensor goes.
+
+    `ignored` is a regular expression for names to leave out, whole.
+
+    Raises ModelFormatError naming required tensors that are missing, and tensors that no rule
+    takes: leaving one out could change the model's output.
+    """
+    rules = list(rules)
+    placements: dict[str, Placement] = {}
+    used: set[str] = set()
+    missing: list[str] = []
+    for rule in rules:
+        numbered = "{}" in rule.target or any("{}" in source for source in rule.sources)
+        for layer in range(num_layers) if numbered else (0,):
+            if not rule.applies(layer):
+                continue
+            for suffix in rule.suffixes:
+                names = tuple(source.format(layer) + suffix for source in rule.sources)
+                absent = [name for name in names if name not in tensors]
+                if absent:
+                    optional = suffix == ".bias" or not rule.required
+                    if not optional or len(absent) < len(names):
+                        missing += absent
+                    continue
+                path = rule.target.format(layer) + suffix
+                if path in placements:
+                    raise ValueError(f"two rules for {path}")
+                rows = rule.rows(layer) if callable(rule.rows) else rule.rows
+                columns = None if suffix == ".bias" else rule.columns
+                placements[path] = Placement(
+                    path=path,
+                    tensors=names,
+                    rows=rows,
+                    columns=columns,
+                    convert=rule.convert,
+                    float32=rule.float32,
+                    scales=_scales(rules, names, tensors, layer),
+                )
+                used.update(names, filter(None, placements[path].scales))
     if missing:
-        names = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
+        shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
         raise ModelFormatError(
-            f"{len(missing)} tensors are missing: {names}; the file is incomplete, or one part "
-            "of a split model"
+            f"{len(missing)} tensors are missing: {shown}; the file is incomplete: download it "
+            "again"
         )
-    for name, info in tensors.items():
-        if parameter_path(config.architecture, name) is None and name not in expected:
+    unknown = re.compile(ignored) if ignored else None
+    for name in tensors:
+        if name in used or _ALWAYS_IGNORED.fullmatch(name):
             continue
-        if name not in expected:
+        if unknown is None or not unknown.fullmatch(name):
             raise ModelFormatError(
-                f"tensor {name!r} does not belong to a model of {config.num_layers} layers with "
-                "its metadata; download or convert the model again"
+                f"the model has a tensor {name!r} that akunu does not know in it; leaving it out "
+                "could change the model's output: use a conversion of the plain model"
             )
-        if info.shape != expected[name]:
-            raise ModelFormatError(
-                f"tensor {name!r} has the shape {info.shape} where the metadata asks for "
-                f"{expected[name]}; download or convert the model again"
-            )
-        if len(expected[name]) == 1 and info.type.name not in ("F32", "F16", "BF16"):
-            raise ModelFormatError(
-                f"the vector {name!r} is quantized as {info.type.name}; convert the model again"
-            )
+    return tuple(placements.values())
+
+
+def _scales(
+    rules: list[Rule], names: tuple[str, ...], tensors: Mapping[str, TensorInfo], layer: int
+) -> tuple[str | None, ...]:
+    """Return the names of what weights are to be multiplied by.
+
+    NVFP4 as it is trained has a number for a whole tensor besides its blocks' scales; converters
+    store it as `x.scale` beside `x.weight`, and llama.cpp multiplies the output by it. A family
+    may have a parameter of its own by that name, for which it has a rule.
+    """
+    found: list[str | None] = []
+    for name in names:
+        stem, _, suffix = name.rpartition(".")
+        scale = f"{stem}.scale"
+        if suffix != "weight" or scale not in tensors or len(tensors[name].shape) < 2:
+            found.append(None)
+            continue
+        own = any(scale == source.format(layer) for rule in rules for source in rule.sources)
+        found.append(None if own else scale)
+    return tuple(found) if any(found) else ()
+
+
+def halves_from_neighbours(heads: int, head_dim: int, rotated: int | None = None) -> RowOrder:
+    """Return the rows of q or k for a rotation of halves, where the file's is of neighbours.
+
+    llama.cpp rotates rows (2 i, 2 i + 1) of a head together in the families that its converters
+    reorder; mlx-lm classes without a switch rotate (i, i + rotated / 2). Row i of a head is then
+    the file's row 2 i, and row i + rotated / 2 its row 2 i + 1. `rotated`, by default the whole
+    head, is how many rows of a head rotate.
+    """
+    rotated = head_dim if rotated is None else rotated
+    order = np.arange(head_dim, dtype=np.intp)
+    order[:rotated] = np.concatenate((np.arange(0, rotated, 2), np.arange(1, rotated, 2)))
+    rows: NDArray[np.intp] = (np.arange(heads, dtype=np.intp)[:, None] * head_dim + order).ravel()
+    return rows

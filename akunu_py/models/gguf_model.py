@@ -1,108 +1,186 @@
-"""A GGUF file as one of mlx-lm's models: names, layouts and types brought together."""
+"""A GGUF file as one of mlx-lm's models: class, weights and rotary layers brought together."""
 
+import importlib
 import logging
-from collections.abc import Iterator
+import re
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 from mlx import nn
-from mlx_lm.models import llama
-from numpy.typing import NDArray
+from mlx.utils import tree_flatten, tree_unflatten
+from mlx_lm.models.rope_utils import initialize_rope
 
-from akunu_py.gguf.config import LlamaConfig, read_config
-from akunu_py.gguf.names import ROPE_FREQUENCIES, check_tensors, parameter_path
-from akunu_py.gguf.quants import QuantizedMatrix, dequantize, relayout
+from akunu_py.errors import AkunuError, ModelFormatError
+from akunu_py.gguf.plan import ModelPlan, Placement, RotaryFactors, RotaryScaling
+from akunu_py.gguf.quants import release_threads
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.layers import FrequencyRope
+from akunu_py.models.weights import MATRIX_LAYERS, WeightReader
 
 _log = logging.getLogger(__name__)
 
-
-def read_gguf_config(file: GGUFFile) -> LlamaConfig:
-    """Return the model's arguments, after checking that all its tensors are there.
-
-    Raises ModelFormatError or UnsupportedArchitectureError, naming the tensor or key.
-    """
-    config = read_config(file.metadata, file.tensors)
-    check_tensors(config, file.tensors)
-    return config
+_MAX_FACTOR = np.float32(1e30)
 
 
-def build_gguf_model(file: GGUFFile, config: LlamaConfig, *, dense: bool) -> nn.Module:
+def build_gguf_model(plan: ModelPlan, reader: WeightReader, *, context: int | None) -> nn.Module:
     """Build the model and load its weights, tensor by tensor.
 
-    With `dense` every weight is expanded; otherwise quantized tensors stay so. The peak of memory
-    is near one model and one tensor.
+    The largest come first: each passes through memory twice for a moment, and then what is beside
+    it is still small. `context` bounds the tokens the model will see; None is what it was trained
+    for.
+
+    Raises ModelFormatError where metadata and tensors do not make a model, Float16OverflowError
+    where the reader's type is float16 and a weight does not fit it.
     """
-    kind = _compute_type(file)
-    model: nn.Module = llama.Model(llama.ModelArgs(**config.to_mlx_args()))
-    if config.has_rope_frequencies:
-        _set_frequencies(model, config, _vector(file, ROPE_FREQUENCIES))
-    bits: dict[str, int] = {}
-    weights: list[tuple[str, mx.array]] = []
-    for name, info in file.tensors.items():
-        place = parameter_path(config.architecture, name)
-        if place is None:
-            continue
-        module, parameter = place
-        raw = file.tensor_bytes(name)
-        value = dequantize(info, raw) if dense else relayout(info, raw)
-        if isinstance(value, QuantizedMatrix):
-            bits[module] = value.bits
-            pieces = _quantized_pieces(module, value, kind)
-        else:
-            array = mx.array(value.reshape(info.shape)).astype(kind)
-            pieces = iter([(f"{module}.{parameter}", array)])
-        for path, array in pieces:
-            # Evaluated one by one, so that numpy's copy is free again before the next is made.
-            mx.eval(array)
-            weights.append((path, array))
-    if bits:
-        # Nothing is quantized here: the random weights these layers begin with are never computed.
-        nn.quantize(
-            model,
-            class_predicate=lambda path, _: (
-                {"group_size": 32, "bits": bits[path]} if path in bits else False
-            ),
-        )
-    model.load_weights(weights, strict=True)
+    model = make_model(plan)
+    if isinstance(plan.rotary, RotaryScaling):
+        set_rotary_scaling(model, plan.rotary, context or plan.context_length)
+    elif plan.rotary is not None:
+        _set_rotary(model, plan.rotary, reader, context or plan.context_length)
+    shapes = {path: tuple(array.shape) for path, array in _parameters(model).items()}
+    try:
+        layers, arrays = _read_weights(plan, reader, model, shapes)
+    finally:
+        release_threads()
+    arrays += [
+        (path, mx.array(value).astype(reader.kind)) for path, value in plan.constants.items()
+    ]
+    _check_complete(plan, shapes, {path for path, _ in arrays}, {path for path, _ in layers})
+    if layers:
+        model.update_modules(tree_unflatten(layers))
+    model.update(tree_unflatten(arrays))
     model.eval()
+    mx.eval(model.parameters())
     mx.clear_cache()
-    _log.info("%d tensors as %s, %d of them quantized", len(weights), kind, len(bits))
+    _log.info("%d arrays in %s, %d quantized layers", len(arrays), reader.kind, len(layers))
     return model
 
 
-def _compute_type(file: GGUFFile) -> mx.Dtype:
-    """Return the type activations are computed in.
+def _read_weights(
+    plan: ModelPlan, reader: WeightReader, model: nn.Module, shapes: dict[str, tuple[int, ...]]
+) -> tuple[list[tuple[str, nn.Module]], list[tuple[str, mx.array]]]:
+    """Return the layers that replace the model's, and the arrays of its other parameters."""
+    modules = dict(model.named_modules())
+    layers: list[tuple[str, nn.Module]] = []
+    arrays: list[tuple[str, mx.array]] = []
+    for placement in sorted(plan.placements, key=lambda item: -_size(reader.file, item)):
+        path, _, parameter = placement.path.rpartition(".")
+        if placement.path not in shapes:
+            raise ModelFormatError(
+                f"the tensor {placement.tensors[0]!r} has no place in a {plan.architecture} model "
+                "with this file's metadata; use a conversion of the plain model"
+            )
+        old = modules.get(path)
+        if parameter == "weight" and isinstance(old, MATRIX_LAYERS):
+            new = reader.layer(placement, old)
+            if new is not None:
+                # Evaluated one by one: numpy's copy is free again before the next is made.
+                mx.eval(new.parameters())
+                layers.append((path, new))
+                continue
+        array = reader.array(placement, shapes[placement.path])
+        mx.eval(array)
+        arrays.append((placement.path, array))
+    return layers, arrays
 
-    The CPU backend is many times slower in 16 bits than in 32. On a GPU it is that of the file's
-    matrices: GGUF's scales are float16, so quantized models compute in float16 without loss.
+
+def overflows(model: nn.Module, vocabulary_size: int) -> bool:
+    """Return whether a model computes numbers beyond its type, on a text of many different tokens.
+
+    Some families were trained in bfloat16 with activations that float16 cannot hold.
     """
-    if mx.default_device() == mx.Device(mx.cpu):
-        return mx.float32
-    kinds = {info.type.name for info in file.tensors.values() if len(info.shape) > 1}
-    if kinds == {"F32"}:
-        return mx.float32
-    return mx.bfloat16 if kinds <= {"F32", "BF16"} else mx.float16
+    ids = np.linspace(0, vocabulary_size - 1, 64, dtype=np.int32)
+    logits = model(mx.array(ids)[None])
+    return not bool(mx.isfinite(logits).all().item())
 
 
-def _quantized_pieces(
-    module: str, matrix: QuantizedMatrix, kind: mx.Dtype
-) -> Iterator[tuple[str, mx.array]]:
-    # MLX promotes where scales and activations differ in type, so both get the same.
-    yield f"{module}.weight", mx.array(matrix.packed)
-    yield f"{module}.scales", mx.array(matrix.scales).astype(kind)
-    yield f"{module}.biases", mx.array(matrix.biases).astype(kind)
+def make_model(plan: ModelPlan) -> nn.Module:
+    """Return the plan's model without its weights.
+
+    Raises ModelFormatError where the arguments do not go together.
+    """
+    try:
+        room = "akunu_py.models" if plan.model.startswith("variants.") else "mlx_lm.models"
+        classes = importlib.import_module(f"{room}.{plan.model}")
+        model: nn.Module = classes.Model(classes.ModelArgs.from_dict(plan.arguments))
+    except AkunuError:
+        raise
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        # A reader checks each number for itself; classes find out which do not go together.
+        raise ModelFormatError(
+            f"the metadata describes a {plan.architecture} model that cannot be built: {error!r}; "
+            "download or convert the model again"
+        ) from error
+    return model
 
 
-def _vector(file: GGUFFile, name: str) -> NDArray[np.float32]:
-    return dequantize(file.tensors[name], file.tensor_bytes(name)).reshape(-1)
+def _parameters(model: nn.Module) -> dict[str, mx.array]:
+    return dict(tree_flatten(model.parameters()))
 
 
-def _set_frequencies(model: nn.Module, config: LlamaConfig, factors: NDArray[np.float32]) -> None:
-    exponents = np.arange(0, config.head_dim, 2, dtype=np.float64) / config.head_dim
-    wavelengths = mx.array((config.rope_base**exponents * factors).astype(np.float32))
-    layers: list[Any] = model.layers
-    for layer in layers:
-        layer.self_attn.rope = FrequencyRope(config.head_dim, wavelengths, traditional=True)
+def _size(file: GGUFFile, placement: Placement) -> int:
+    return sum(file.tensors[name].nbytes for name in placement.tensors)
+
+
+def _check_complete(
+    plan: ModelPlan, shapes: dict[str, Any], arrays: set[str], layers: set[str]
+) -> None:
+    missing = [
+        path
+        for path in shapes
+        if path not in arrays and not (path.endswith(".weight") and path[:-7] in layers)
+    ]
+    if missing:
+        shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
+        raise ModelFormatError(
+            f"the file has no tensors for {len(missing)} parameters of its {plan.architecture} "
+            f"model: {shown}; it is incomplete, or of a variant that akunu does not know"
+        )
+
+
+def set_rotary_scaling(model: nn.Module, rotary: RotaryScaling, context: int) -> None:
+    """Replace the rotary layers of a class that has no argument for scaled positions.
+
+    Raises ModelFormatError for a model without such layers.
+    """
+    rope = initialize_rope(
+        rotary.dims, rotary.base, rotary.traditional, dict(rotary.scaling), context
+    )
+    _replace_rotary(model, rotary.modules, rope, "scaled positions")
+
+
+def _set_rotary(
+    model: nn.Module, rotary: RotaryFactors, reader: WeightReader, context: int
+) -> None:
+    rope = _frequency_rope(rotary, reader, context)
+    _replace_rotary(model, rotary.modules, rope, repr(rotary.tensor))
+
+
+def _replace_rotary(model: nn.Module, modules: str, rope: nn.Module, cause: str) -> None:
+    paths = [path for path, _ in model.named_modules() if re.fullmatch(modules, path)]
+    if not paths:
+        raise ModelFormatError(
+            f"the file has {cause}, and its model no rotary layers to apply it to; use a "
+            "conversion of the plain model"
+        )
+    model.update_modules(tree_unflatten([(path, rope) for path in paths]))
+
+
+def _frequency_rope(rotary: RotaryFactors, reader: WeightReader, context: int) -> FrequencyRope:
+    name = rotary.tensor
+    if rotary.long_tensor and rotary.original_context and context > rotary.original_context:
+        name = rotary.long_tensor
+    factors = reader.vector(name)
+    # False for what is not a number. Converters mark pairs that do not rotate by a factor of 1e30.
+    sound = (factors > 0) & (factors <= _MAX_FACTOR)
+    if factors.shape != (rotary.dims // 2,) or not sound.all():
+        raise ModelFormatError(
+            f"tensor {name!r} should hold {rotary.dims // 2} positive factors of the rotary "
+            f"frequencies and has the shape {factors.shape}; download or convert the model again"
+        )
+    exponents = np.arange(0, rotary.dims, 2, dtype=np.float64) / rotary.dims
+    wavelengths = mx.array((rotary.base**exponents * factors).astype(np.float32))
+    return FrequencyRope(
+        rotary.dims, wavelengths, traditional=rotary.traditional, scale=rotary.scale
+    )

@@ -1,25 +1,41 @@
-"""Layers for forms that mlx-lm's modules have no argument for."""
+"""Layers for forms that MLX and mlx-lm have no layer for."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import mlx.core as mx
 from mlx import nn
 
+_PLANE_WIDTH = 16
+_GROUP = 32
+
 
 class FrequencyRope(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
-    """Rotary embedding with given frequencies, as Llama 3's GGUF files hold them.
+    """Rotary embedding with given frequencies, as GGUF files hold those of Llama 3 and Phi 3.
 
     `wavelengths`, float32 [dims / 2], is what positions are divided by: base ** (2 i / dims) times
-    the file's factor i.
+    the file's factor i. The rotated dimensions are also multiplied by `scale`.
     """
 
-    def __init__(self, dims: int, wavelengths: mx.array, *, traditional: bool) -> None:
+    def __init__(
+        self, dims: int, wavelengths: mx.array, *, traditional: bool, scale: float = 1.0
+    ) -> None:
         super().__init__()
         self.dims = dims
         self.traditional = traditional
+        self.scale = scale
         # Underscored, so that it does not count as a parameter to load or cast.
         self._wavelengths = wavelengths
 
+    @property
+    def wavelengths(self) -> mx.array:
+        """Return what positions are divided by, float32 [dims / 2]."""
+        return self._wavelengths
+
     def __call__(self, x: mx.array, offset: int | mx.array = 0) -> mx.array:
         """Rotate x [batch, heads, length, dims], whose first row stands at `offset`."""
+        if self.scale != 1.0:
+            x = mx.concatenate([x[..., : self.dims] * self.scale, x[..., self.dims :]], axis=-1)
         return mx.fast.rope(
             x,
             self.dims,
@@ -29,3 +45,205 @@ class FrequencyRope(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
             offset=offset,
             freqs=self._wavelengths,
         )
+
+
+class StackedLinear(nn.Module):  # type: ignore[misc]
+    """Several linear layers over one input as one: GGUF splits what mlx-lm's class fuses.
+
+    Their tensors may have different quantizations, so that they cannot become one matrix. With
+    `order`, int32 [out], output i is output order[i] of the layers' outputs side by side.
+    """
+
+    def __init__(self, parts: Sequence[nn.Module], order: mx.array | None = None) -> None:
+        super().__init__()
+        self.parts = list(parts)
+        self._order = order
+
+    @property
+    def order(self) -> mx.array | None:
+        """Return which of the parts' outputs each output is, if not all in turn."""
+        return self._order
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Return the outputs of all parts, [..., out]."""
+        y = mx.concatenate([part(x) for part in self.parts], axis=-1)
+        if self._order is not None:
+            y = y[..., self._order]
+        return y + self["bias"] if "bias" in self else y
+
+
+class Scaled(nn.Module):  # type: ignore[misc]
+    """A layer whose outputs are multiplied, as NVFP4 has it: its blocks' scales are not enough.
+
+    `row_scale`, float32, has the shape of the inner layer's outputs: [out], or [experts, out].
+    """
+
+    def __init__(self, inner: nn.Module, row_scale: mx.array) -> None:
+        super().__init__()
+        self.inner = inner
+        self.row_scale = row_scale
+
+    @property
+    def weight(self) -> Any:
+        """Return the inner layer's weight."""
+        return self.inner.weight
+
+
+class ScaledLinear(Scaled):
+    """A linear layer, scaled."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Return the scaled outputs, [..., out]."""
+        y: mx.array = self.inner(x)
+        y = (y * self.row_scale).astype(y.dtype)
+        return y + self["bias"] if "bias" in self else y
+
+
+class ScaledSwitchLinear(Scaled):
+    """The linear layers of a mixture's experts, scaled."""
+
+    def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
+        """Multiply x by the matrix of the expert each index names."""
+        y: mx.array = self.inner(x, indices, sorted_indices=sorted_indices)
+        y = (y * mx.expand_dims(self.row_scale[indices], -2)).astype(y.dtype)
+        return y + mx.expand_dims(self["bias"][indices], -2) if "bias" in self else y
+
+
+class FloatEmbedding(nn.QuantizedEmbedding):  # type: ignore[misc]
+    """An embedding of four-bit floats whose rows have the model's type.
+
+    MLX expands them to bfloat16 unless told otherwise, and what follows would be promoted.
+    """
+
+    def __init__(self, kind: mx.Dtype, *, group_size: int, bits: int, mode: str) -> None:
+        # Small: the arrays are replaced by those of the file.
+        super().__init__(1, 128, group_size=group_size, bits=bits, mode=mode)
+        self._kind = kind
+
+    def __call__(self, ids: mx.array) -> mx.array:
+        """Return the rows of ids [...], [..., width]."""
+        return mx.dequantize(
+            self.weight[ids],
+            self.scales[ids],
+            group_size=self.group_size,
+            bits=self.bits,
+            mode=self.mode,
+            dtype=self._kind,
+        )
+
+
+class Planes(nn.Module):  # type: ignore[misc]
+    """Weights as two bit planes of `bits` bits; `akunu_py.gguf.quants.forms` explains the form.
+
+    weight, uint32 [..., rows, 2 * cols * bits / 32]; scales and biases [..., rows, cols / 16].
+    """
+
+    def __init__(self, weight: mx.array, scales: mx.array, biases: mx.array, *, bits: int) -> None:
+        super().__init__()
+        self.weight = weight
+        self.scales = scales
+        self.biases = biases
+        self.bits = bits
+        self.group_size = _GROUP
+        self.freeze()
+
+    def dense_weight(self) -> mx.array:
+        """Return the weights, float32 [..., rows, cols]."""
+        parts = mx.dequantize(
+            self.weight,
+            self.scales.astype(mx.float32),
+            self.biases.astype(mx.float32),
+            group_size=_GROUP,
+            bits=self.bits,
+        )
+        return self._joined(parts)
+
+    def _doubled(self, x: mx.array) -> mx.array:
+        """Return the input of both planes: for each 16 of x, [x | 2**-bits x]."""
+        x = x.reshape(*x.shape[:-1], -1, _PLANE_WIDTH)
+        x = mx.concatenate([x, x * 2.0**-self.bits], axis=-1)
+        return x.reshape(*x.shape[:-2], -1)
+
+    def _joined(self, parts: mx.array) -> mx.array:
+        """Return the weights of which `parts` holds both planes along the last axis."""
+        parts = parts.reshape(*parts.shape[:-1], -1, 2, _PLANE_WIDTH)
+        joined = parts[..., 0, :] + parts[..., 1, :] * 2.0**-self.bits
+        return joined.reshape(*joined.shape[:-2], -1)
+
+    def _product(self, x: mx.array, *, transpose: bool = True) -> mx.array:
+        return mx.quantized_matmul(
+            x,
+            self.weight,
+            self.scales,
+            self.biases,
+            transpose=transpose,
+            group_size=_GROUP,
+            bits=self.bits,
+        )
+
+
+class PlanesLinear(Planes):
+    """A linear layer over bit planes."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Multiply x [..., in]; the result is [..., out]."""
+        y = self._product(self._doubled(x))
+        return y + self["bias"] if "bias" in self else y
+
+
+class PlanesEmbedding(Planes):
+    """An embedding over bit planes, which may also make the logits."""
+
+    def __call__(self, ids: mx.array) -> mx.array:
+        """Return the rows of ids [...], [..., width]."""
+        parts = mx.dequantize(
+            self.weight[ids],
+            self.scales[ids],
+            self.biases[ids],
+            group_size=_GROUP,
+            bits=self.bits,
+        )
+        return self._joined(parts)
+
+    def as_linear(self, x: mx.array) -> mx.array:
+        """Return the product of x [..., width] with every row, [..., rows]."""
+        return self._product(self._doubled(x))
+
+
+class PlanesMultiLinear(Planes):
+    """A matrix a head over bit planes, as mlx-lm's MultiLinear."""
+
+    def __call__(self, x: mx.array, transpose: bool = True) -> mx.array:
+        """Multiply x [..., heads, length, in] by the transposed matrices, or as they are."""
+        if transpose:
+            return self._product(self._doubled(x))
+        return self._joined(self._product(x, transpose=False))
+
+
+class PlanesSwitchLinear(Planes):
+    """The linear layers of a mixture's experts over bit planes, as mlx-lm's SwitchLinear."""
+
+    @property
+    def output_dims(self) -> int:
+        """Return the width of the output."""
+        return int(self.weight.shape[1])
+
+    @property
+    def num_experts(self) -> int:
+        """Return the number of experts."""
+        return int(self.weight.shape[0])
+
+    def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
+        """Multiply x by the matrix of the expert each index names."""
+        y = mx.gather_qmm(
+            self._doubled(x),
+            self.weight,
+            self.scales,
+            self.biases,
+            rhs_indices=indices,
+            transpose=True,
+            group_size=_GROUP,
+            bits=self.bits,
+            sorted_indices=sorted_indices,
+        )
+        return y + mx.expand_dims(self["bias"][indices], -2) if "bias" in self else y

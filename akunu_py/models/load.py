@@ -8,31 +8,81 @@ from typing import Literal, get_args
 
 import mlx.core as mx
 from mlx import nn
+from mlx_lm.models.switch_layers import SwitchLinear
 from mlx_lm.utils import get_total_parameters
 
 from akunu_py.errors import ConfigError
+from akunu_py.gguf.config import read_plan
+from akunu_py.gguf.plan import ModelPlan
+from akunu_py.gguf.quants.forms import Q6KForm
 from akunu_py.gguf.reader import GGUFFile
-from akunu_py.models.gguf_model import build_gguf_model, read_gguf_config
+from akunu_py.models.converted import (
+    DESCRIPTION,
+    check_new,
+    load_converted,
+    save_converted,
+)
+from akunu_py.models.expansion import expand
+from akunu_py.models.gguf_model import build_gguf_model, overflows
 from akunu_py.models.mlx_folder import (
     FolderTokenizer,
     folder_context,
     load_folder_model,
     read_folder_config,
 )
+from akunu_py.models.weights import Float16OverflowError, WeightReader
 from akunu_py.tokenizers import from_gguf
 from akunu_py.types import Tokenizer
 
 _log = logging.getLogger(__name__)
 
 Weights = Literal["auto", "quantized", "dense"]
+ComputeType = Literal["auto", "float16", "bfloat16", "float32"]
+
+_TYPES = {"float16": mx.float16, "bfloat16": mx.bfloat16, "float32": mx.float32}
 
 DEFAULT_MODEL = "akunu-tiny.gguf"
 _PACKAGE = Path(__file__).resolve().parents[1]
 # In a checkout the model lies in models/, in an installed package beside the code.
 _DEFAULT_MODEL_FOLDERS = (_PACKAGE / "default_models", _PACKAGE.parent / "models")
 
+_TRIED_ON_CPU = 50_000_000
+"""Parameters of the largest model whose activations are looked at on the CPU backend."""
+
 _DENSE_SHARE_OF_MEMORY = 0.5
 """Dense weights are chosen by "auto" where they take at most this share of the memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """How to load a model; values are checked at construction, which raises ConfigError.
+
+    Attributes:
+        weights: "quantized" as in the file, "dense", or "auto": quantized, but dense float32 on
+            the CPU backend where they fit, since quantized products are very slow there.
+        compute_type: of activations, scales and dense weights of a GGUF file. "auto" is float32 on
+            the CPU backend; elsewhere float16, or bfloat16 where the model does not fit float16.
+        exact_weights: no GGUF type gets a smaller form fitted to it; see docs/gguf.md.
+        q6k: Q6_K as "planes" (exact, 8 bits a weight) or quantized anew to "8bit" (9 bits).
+        pre_tokenizer: how a byte-level BPE of a GGUF file splits texts, instead of what the file
+            says; a name that `tokenizer.ggml.pre` may take.
+
+    """
+
+    weights: Weights = "auto"
+    compute_type: ComputeType = "auto"
+    exact_weights: bool = False
+    q6k: Q6KForm = "planes"
+    pre_tokenizer: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("weights", self.weights, get_args(Weights)),
+            ("compute_type", self.compute_type, get_args(ComputeType)),
+            ("q6k", self.q6k, get_args(Q6KForm)),
+        ):
+            if value not in known:
+                raise ConfigError(f"{name} is {value!r}; choose from {', '.join(known)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +121,26 @@ def default_model_path() -> Path:
     )
 
 
-def load_model(path: str | Path | None, *, weights: Weights = "auto") -> LoadedModel:
+def load_model(
+    path: str | Path | None, options: LoadOptions | None = None, *, context: int | None = None
+) -> LoadedModel:
     """Load a GGUF file or an MLX model folder; without a path, the default model.
 
-    Raises ConfigError for a path that is neither or an unknown value of `weights`,
-    ModelFormatError for a file that is not what it claims to be.
+    `context` bounds the tokens the model will see; some models rotate positions in another way
+    where it is long.
+
+    Raises ConfigError for a path that is neither, ModelFormatError for a file that is not what it
+    claims to be.
     """
-    if weights not in get_args(Weights):
-        raise ConfigError(f"weights is {weights!r}; choose from {', '.join(get_args(Weights))}")
+    options = options or LoadOptions()
     try:
         place = default_model_path() if path is None else Path(path).expanduser()
+        if place.is_dir() and (place / DESCRIPTION).is_file():
+            return _load_converted(place, options, context)
         if place.is_dir():
-            return _load_folder(place, weights)
+            return _load_folder(place, options)
         if place.is_file():
-            return _load_gguf(place, weights)
+            return _load_gguf(place, options, context)
         exists = place.exists()
     except PermissionError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
@@ -103,28 +159,156 @@ def load_model(path: str | Path | None, *, weights: Weights = "auto") -> LoadedM
     )
 
 
-def _load_gguf(path: Path, weights: Weights) -> LoadedModel:
+def _load_gguf(path: Path, options: LoadOptions, context: int | None) -> LoadedModel:
     with GGUFFile.open(path) as file:
-        config = read_gguf_config(file)
-        tokenizer = from_gguf(file.metadata)
+        plan = read_plan(file.metadata, file.tensors)
+        tokenizer = from_gguf(file.metadata, pre_tokenizer=options.pre_tokenizer)
         parameters = sum(info.rows * info.cols for info in file.tensors.values())
         quantized = any(info.type.block_elements > 1 for info in file.tensors.values())
-        dense = _wants_dense(weights, parameters) or not quantized
-        model = build_gguf_model(file, config, dense=dense)
+        dense = _wants_dense(options.weights, parameters) or not quantized
+        model = _build(file, plan, options, dense=dense, context=context)
         name = file.metadata.get("general.name")
+        file_bytes = file.nbytes
     description = ModelDescription(
         path=path,
         name=name if isinstance(name, str) and name else path.stem,
-        architecture=config.architecture,
+        architecture=plan.architecture,
         parameters=parameters,
         weights="dense" if dense else "quantized",
-        context=config.context_length,
-        file_bytes=path.stat().st_size,
+        context=plan.context_length,
+        file_bytes=file_bytes,
     )
     return LoadedModel(model, tokenizer, description)
 
 
-def _load_folder(folder: Path, weights: Weights) -> LoadedModel:
+def _build(
+    file: GGUFFile,
+    plan: ModelPlan,
+    options: LoadOptions,
+    *,
+    dense: bool,
+    context: int | None,
+    for_gpu: bool = False,
+) -> nn.Module:
+    """Build the model in the first type that holds its numbers."""
+    on_gpu = mx.default_device() != mx.Device(mx.cpu)
+    kinds = _compute_types(file, plan, options, on_gpu=on_gpu or for_gpu)
+    for kind in kinds:
+        reader = WeightReader(file, kind, dense, options.exact_weights, options.q6k)
+        try:
+            model = build_gguf_model(plan, reader, context=context)
+        except Float16OverflowError as error:
+            if len(kinds) == 1:
+                raise ConfigError(
+                    f"{file.path} has numbers in {error} that float16 cannot hold; choose another "
+                    "compute type"
+                ) from None
+            _log.info("%s does not fit float16", error)
+            continue
+        if not (on_gpu or for_gpu) and kind != mx.float32 and _has_dense_experts(model):
+            raise ConfigError(
+                "MLX's CPU backend multiplies the experts of a mixture in float32 alone; leave "
+                "compute_type out"
+            )
+        # On the CPU backend a pass in 16 bits takes minutes: there small models alone are tried.
+        tried = on_gpu or get_total_parameters(model) <= _TRIED_ON_CPU
+        if kind is kinds[-1] or not tried or not overflows(model, plan.vocabulary_size):
+            return model
+        _log.info("the model's activations do not fit %s", kind)
+        del model
+        mx.clear_cache()
+    raise AssertionError("the last type is taken as it is")
+
+
+def _has_dense_experts(model: nn.Module) -> bool:
+    return any(isinstance(module, SwitchLinear) for _, module in model.named_modules())
+
+
+def _compute_types(
+    file: GGUFFile, plan: ModelPlan, options: LoadOptions, *, on_gpu: bool
+) -> list[mx.Dtype]:
+    """Return the types to compute in, the one to try first at the beginning.
+
+    The CPU backend is many times slower in 16 bits than in 32. On a GPU float16 is closest to
+    GGUF's scales, which are float16: bfloat16 rounds them.
+    """
+    if options.compute_type != "auto":
+        return [_TYPES[options.compute_type]]
+    if not on_gpu:
+        return [mx.float32]
+    kinds = {info.type.name for info in file.tensors.values() if len(info.shape) > 1}
+    if kinds == {"F32"}:
+        return [mx.float32]
+    if plan.wide_range or kinds <= {"F32", "BF16"}:
+        return [mx.bfloat16]
+    return [mx.float16, mx.bfloat16]
+
+
+def convert_model(path: Path, folder: Path, options: LoadOptions | None = None) -> bool:
+    """Write a GGUF model as a folder that opens without a re-layout; see `models.converted`.
+
+    Returns whether mlx-lm loads the folder too. What is computed in is written down with the
+    scales; "auto" is float16 or bfloat16, as on a GPU. Where there is none, only a model's weights
+    are checked against float16's range, not its activations, unless it is small: give the type of
+    a model that needs bfloat16.
+
+    Raises ConfigError for a folder that exists or a path that is no GGUF file, and what
+    `load_model` raises.
+    """
+    options = options or LoadOptions()
+    folder = folder.expanduser()
+    check_new(folder)
+    with GGUFFile.open(path.expanduser()) as file:
+        plan = read_plan(file.metadata, file.tensors)
+        metadata = dict(file.metadata)
+        # Damage there is found before minutes of work.
+        from_gguf(metadata, pre_tokenizer=options.pre_tokenizer)
+        if options.pre_tokenizer is not None:
+            metadata["tokenizer.ggml.pre"] = options.pre_tokenizer
+        model = _build(file, plan, options, dense=False, context=None, for_gpu=True)
+        return save_converted(folder, metadata, plan, model)
+
+
+def _refuse_gguf_options(folder: Path, options: LoadOptions) -> None:
+    """Raise ConfigError for options that a folder, whose weights have their form, cannot follow."""
+    for name in ("compute_type", "exact_weights", "q6k", "pre_tokenizer"):
+        if getattr(options, name) != getattr(LoadOptions(), name):
+            raise ConfigError(
+                f"{name} is for GGUF files, and {folder} is a folder; leave it out, or give it "
+                "when the file is converted"
+            )
+
+
+def _load_converted(folder: Path, options: LoadOptions, context: int | None) -> LoadedModel:
+    _refuse_gguf_options(folder, options)
+    model, plan, file = load_converted(folder, context)
+    with file:
+        tokenizer = from_gguf(file.metadata)
+        name = file.metadata.get("general.name")
+    parameters = get_total_parameters(model)
+    dense = _wants_dense(options.weights, parameters)
+    if dense:
+        expand(model)
+    elif mx.default_device() == mx.Device(mx.cpu):
+        # As for GGUF files: 16 bits are far slower than 32 there.
+        model.set_dtype(mx.float32)
+    mx.eval(model.parameters())
+    mx.clear_cache()
+    description = ModelDescription(
+        path=folder,
+        name=name if isinstance(name, str) and name else folder.resolve().name,
+        architecture=plan.architecture,
+        parameters=parameters,
+        weights="dense" if dense else "quantized",
+        context=plan.context_length,
+        file_bytes=sum(place.stat().st_size for place in folder.glob("*.safetensors")),
+    )
+    return LoadedModel(model, tokenizer, description)
+
+
+def _load_folder(folder: Path, options: LoadOptions) -> LoadedModel:
+    _refuse_gguf_options(folder, options)
+    weights = options.weights
     config = read_folder_config(folder)
     file_bytes = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
     quantized = "quantization" in config or "quantization_config" in config

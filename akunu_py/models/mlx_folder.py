@@ -17,8 +17,9 @@ from mlx_lm.utils import load_model as mlx_load_model
 from mlx_lm.utils import load_tokenizer as mlx_load_tokenizer
 
 from akunu_py.errors import ConfigError, ModelFormatError, UnsupportedArchitectureError
-from akunu_py.tokenizers.chat_template import SpecialTextGuard, check_messages
+from akunu_py.tokenizers.chat_template import check_messages
 from akunu_py.tokenizers.gguf_tokenizer import partition
+from akunu_py.tokenizers.special_text import SpecialTextGuard
 from akunu_py.types import Detokenizer, Message
 
 _log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ def load_folder_model(
     Raises UnsupportedArchitectureError for an unknown model_type, ModelFormatError for weights
     that are missing or do not fit.
     """
-    _check_weight_files(folder)
+    check_weight_files(folder)
     with quiet():
         try:
             model, whole_config = mlx_load_model(folder)
@@ -101,8 +102,11 @@ def load_folder_model(
     return loaded, whole_config
 
 
-def _check_weight_files(folder: Path) -> None:
-    """Refuse weight files whose header does not fit the file, before MLX maps them."""
+def check_weight_files(folder: Path) -> None:
+    """Refuse weight files whose header does not fit the file, before MLX maps them.
+
+    Raises ModelFormatError naming the file.
+    """
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
         raise ModelFormatError(f"{folder} has no model*.safetensors; download the model again")

@@ -13,7 +13,8 @@ from mlx_lm.generate import wired_limit
 from numpy.typing import NDArray
 
 from akunu_py.errors import ContractError
-from akunu_py.models.cache import UNLIMITED, drop_rows, make_caches, rollback_room
+from akunu_py.models.cache import make_caches
+from akunu_py.models.rollback import RollbackCaches, Saved
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.types import Draft
 
@@ -24,6 +25,9 @@ PREFILL_CHUNK = 512
 
 _CLEAR_EVERY = 256
 """Steps after which MLX's pool of freed buffers is emptied: the KV cache outgrows them."""
+
+_MAX_CARRIED = 8
+"""Rows carried over rejections before one pass goes without a draft: see `Session`."""
 
 Progress = Callable[[int, int], None]
 """Called with prompt tokens done and prompt tokens in all."""
@@ -36,6 +40,12 @@ class Session:
     the token being chosen is queued before that token is read back. A draft that arrives then
     loses nothing: its first token is checked against the step in flight, and the rest goes into
     the next pass. Penalties need the token on the host first, so with them nothing is in flight.
+
+    Recurrent states cannot drop the rows of rejected tokens. They go back to what they were before
+    the pass, and the rows that stay are *carried*: fed again in front of the next pass, which reads
+    the weights anyway. An extra pass for them would never cost less. So that repeated rejections do
+    not feed a growing number of rows again and again, nothing is drafted once `_MAX_CARRIED` are
+    carried; the plain step takes them in for good.
     """
 
     def __init__(self, model: nn.Module, *, context: int, kv_bits: int | None = None) -> None:
@@ -44,6 +54,7 @@ class Session:
         self.context = context
         self._stream = mx.new_thread_local_stream(mx.default_device())
         self._caches = make_caches(model, kv_bits)
+        self._rollback = RollbackCaches(self._caches)
         probe = model(mx.zeros((1, 1), dtype=mx.int32), cache=make_caches(model, kv_bits))
         # Evaluated here, so that nothing of the model stays lazy on the loading thread's stream: a
         # later call may come from another thread.
@@ -51,13 +62,20 @@ class Session:
         self.vocabulary_size = int(probe.shape[-1])
         # Tokens whose rows the caches hold, in order.
         self._fed: list[int] = []
+        # Committed tokens between those and the last one, whose rows the next pass feeds again.
+        self._carried: tuple[int, ...] = ()
+        # What the caches were after the last prompt, and how many of `_fed` they held then.
+        self._prompt_end: tuple[int, Saved] | None = None
         self._settled = True
         self._end = context
         self._sampler: Sampler | None = None
         # The choice that follows the last row fed, computed but not read; see the class docstring.
         self._in_flight: mx.array | None = None
-        # Draft tokens whose rows were fed by the last `choose` and await `commit`.
-        self._pending: tuple[int, ...] = ()
+        # Tokens of the last pass that await `commit`, where among them the draft begins, and what
+        # the caches were before the pass, where that is needed.
+        self._pass: tuple[int, ...] = ()
+        self._draft_start = 0
+        self._before_pass: Saved | None = None
         self._steps = 0
         self._warned = False
 
@@ -70,11 +88,13 @@ class Session:
     ) -> int:
         """Prefill all but the last token of a prompt; return how many were cached already.
 
-        The rows of the longest common prefix with what the caches hold are kept. At most
-        `max_tokens` tokens will be asked for, so no row is computed for tokens beyond them.
+        The rows of the longest common prefix with what the caches hold are kept, as far as the
+        caches can go back to it. At most `max_tokens` tokens will be asked for, so no row is
+        computed for tokens beyond them.
         """
         self._sampler = sampler
         self._in_flight = None
+        self._carried = ()
         self._end = min(self.context, len(prompt) + max_tokens)
         rows = list(prompt[:-1])
         kept = self._keep_common_prefix(rows)
@@ -93,33 +113,47 @@ class Session:
                 mx.clear_cache()
                 if progress:
                     progress(start + len(chunk), total)
+        if rows and self._rollback.supported and not self._rollback.by_length:
+            self._prompt_end = (len(rows), self._rollback.save())
         if progress:
             progress(total, total)
         return kept
 
     def _keep_common_prefix(self, rows: list[int]) -> int:
+        """Go back to the longest beginning of `rows` that the caches can; return its length."""
         kept = 0
         for ours, theirs in zip(self._fed, rows, strict=False):
             if ours != theirs:
                 break
             kept += 1
         surplus = len(self._fed) - kept
-        # After an interrupted pass nobody knows how many rows each layer's cache took in. A cache
-        # that cannot roll back can be kept only whole.
-        can_drop = surplus == 0 or min(map(rollback_room, self._caches), default=0) >= UNLIMITED
-        if not self._settled or not can_drop:
+        # After an interrupted pass nobody knows how many rows each layer's cache took in.
+        if not self._settled or kept == 0:
             self.reset()
-            return 0
-        drop_rows(self._caches, surplus)
-        del self._fed[kept:]
-        return kept
+        elif self._rollback.can_drop(surplus):
+            self._rollback.drop(surplus)
+            del self._fed[kept:]
+        elif self._prompt_end is not None and self._prompt_end[0] <= kept:
+            # The last prompt again, or one that goes on from it: often without what was replied.
+            length, saved = self._prompt_end
+            self._rollback.restore(saved)
+            del self._fed[length:]
+        else:
+            self.reset()
+        if self._prompt_end is not None and self._prompt_end[0] > len(self._fed):
+            self._prompt_end = None
+        return len(self._fed)
 
     def reset(self) -> None:
         """Forget every row."""
         self._caches = make_caches(self._model, self._kv_bits)
+        self._rollback = RollbackCaches(self._caches)
         self._fed = []
+        self._carried = ()
+        self._prompt_end = None
         self._in_flight = None
-        self._pending = ()
+        self._pass = ()
+        self._before_pass = None
         self._settled = True
 
     def close(self) -> None:
@@ -128,6 +162,9 @@ class Session:
         The caller has let go of the model before, or its weights are freed only when it does.
         """
         self._caches = []
+        self._rollback = RollbackCaches([])
+        self._prompt_end = None
+        self._before_pass = None
         self._model = None
         self._sampler = None
         self._in_flight = None
@@ -136,12 +173,30 @@ class Session:
         mx.clear_cache()
 
     def max_draft_tokens(self) -> int:
-        """Return what the caches can roll back and the context still holds."""
-        room = min(map(rollback_room, self._caches), default=0)
-        in_flight = self._in_flight is not None
+        """Return how many tokens can be drafted now: 0 where the caches cannot roll back."""
+        if not self._rollback.supported or len(self._carried) >= _MAX_CARRIED:
+            return 0
         # Without a step in flight the last token's row is fed in the same pass.
-        committed = len(self._fed) + (0 if in_flight else 1)
-        return max(0, min(room - (0 if in_flight else 1), self._end - committed - 1))
+        committed = len(self._fed) + len(self._carried) + (0 if self._in_flight is not None else 1)
+        return max(0, self._end - committed - 1)
+
+    @property
+    def carried_rows(self) -> int:
+        """How many rows the next pass feeds again, before those of the last token and a draft."""
+        return len(self._carried)
+
+    def replay_rows(self, num_accepted: int = 0) -> int:
+        """Return how many rows are fed again if the next draft is rejected.
+
+        That is after `num_accepted` of its tokens; 0 for caches that drop rows. A budget for drafts
+        adds them to the cost of a rejection; the pass that feeds them again is needed anyway.
+        """
+        if not self._rollback.replays:
+            return 0
+        # The row of the last token is in the pass of the draft, unless it was in flight. Then the
+        # pass is run for drafts whose first token is right.
+        last = 1 if self._in_flight is None else 0
+        return len(self._carried) + last + num_accepted
 
     def choose(self, last: int, draft: Draft) -> list[int]:
         """Run one pass and return the target's choice after `last` and after each draft token.
@@ -159,27 +214,38 @@ class Session:
                     f"the drafter {draft.source!r} drafted the token {token}; ids go from 0 to "
                     f"{self.vocabulary_size - 1}"
                 )
-        if self._pending:
+        if self._pass:
             raise ContractError("choose was called twice without commit")
         self._settled = False
         with mx.stream(self._stream):
             if self._in_flight is not None:
                 choices = self._choose_in_flight(self._in_flight, draft)
             elif draft.tokens:
-                choices = self._choose_rows((last, *draft.tokens))
-                self._fed.append(last)
-                self._pending = draft.tokens
+                rows = (*self._carried, last, *draft.tokens)
+                choices = self._verify(rows, len(self._carried) + 1)
             else:
-                choice = self._choose_row(self._forward(mx.array([last]))[:, 0], (last,))
-                self._fed.append(last)
+                rows = (*self._carried, last)
+                choice = self._choose_row(self._forward(mx.array(rows))[:, -1], rows)
+                self._fed += rows
+                self._carried = ()
                 choices = [self._read_and_look_ahead(choice)]
         return choices
 
     def commit(self, accepted: Sequence[int]) -> None:
-        """Drop the rows of draft tokens that were not accepted."""
-        drop_rows(self._caches, len(self._pending) - len(accepted))
-        self._fed += self._pending[: len(accepted)]
-        self._pending = ()
+        """Keep the rows of accepted draft tokens, drop those of the others.
+
+        Where rows cannot be dropped, the rows of the whole pass are, and those to keep carried.
+        """
+        kept = self._pass[: self._draft_start + len(accepted)]
+        rejected = len(self._pass) - len(kept)
+        if rejected and self._before_pass is not None:
+            self._rollback.restore(self._before_pass)
+            self._carried = kept
+        else:
+            self._rollback.drop(rejected)
+            self._fed += kept
+        self._pass = ()
+        self._before_pass = None
         self._settled = True
         self._steps += 1
         if self._steps % _CLEAR_EVERY == 0:
@@ -194,15 +260,28 @@ class Session:
             # Nothing of the draft can be accepted: the plain pipeline goes on.
             return [self._read_and_look_ahead(choice), *[-1] * len(draft)]
         self._in_flight = None
-        choices = self._choose_rows(draft.tokens)
-        self._pending = draft.tokens
-        return [first, *choices]
+        return [first, *self._verify(draft.tokens, 0)]
 
-    def _choose_rows(self, rows: tuple[int, ...]) -> list[int]:
-        """Feed rows in one pass and return the choice after each."""
+    def _verify(self, rows: tuple[int, ...], draft_start: int) -> list[int]:
+        """Feed rows of which those from `draft_start` on are drafted.
+
+        Returns the choice after the row before these, if it is there, and after each of them.
+        """
+        self._pass = rows
+        self._draft_start = draft_start
+        self._carried = ()
+        if self._rollback.replays:
+            self._before_pass = self._rollback.save()
+        return self._choose_rows(rows, max(0, draft_start - 1))
+
+    def _choose_rows(self, rows: tuple[int, ...], start: int = 0) -> list[int]:
+        """Feed rows in one pass and return the choice after each from `start` on."""
         logits = self._forward(mx.array(rows))
         choices = mx.concatenate(
-            [self._choose_row(logits[:, index], rows[: index + 1]) for index in range(len(rows))]
+            [
+                self._choose_row(logits[:, index], rows[: index + 1])
+                for index in range(start, len(rows))
+            ]
         )
         ids: list[int] = choices.tolist()  # type: ignore[assignment]
         return ids

@@ -1,10 +1,14 @@
-"""Byte-level BPE (`tokenizer.ggml.model` "gpt2"), through the `tokenizers` package.
+"""Byte-pair encoding by a list of merges, through the `tokenizers` package.
 
-A text is split by the expressions that `tokenizer.ggml.pre` names, its bytes are written as
-characters (GPT-2's alphabet), and pairs are merged in the order of the list of merges.
+A text is split by the expressions that `tokenizer.ggml.pre` names, and pairs are merged within the
+pieces, in the order of the list. Two kinds: GPT-2's writes the bytes of a piece as characters of
+an alphabet of its own; the raw one (Gemma 4) merges the characters themselves, a space being
+written as in SentencePiece, and falls back to tokens of one byte.
 """
 
+import re
 from collections.abc import Mapping
+from itertools import repeat
 from typing import Any
 
 from tokenizers import Regex, Tokenizer
@@ -13,9 +17,13 @@ from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
 
 from akunu_py.errors import ModelFormatError
 from akunu_py.tokenizers.split_rules import SplitRule
+from akunu_py.tokenizers.spm import read_byte_ids
+from akunu_py.tokenizers.token_bytes import TokenBytes
 from akunu_py.tokenizers.vocabulary import TokenType, Vocabulary, get_texts
 
 _ADVICE = "download or convert the model again"
+_SPACE = "\u2581"
+_NEWLINES = re.compile("(\n+)")
 
 
 def _byte_alphabet() -> dict[int, int]:
@@ -29,6 +37,16 @@ def _byte_alphabet() -> dict[int, int]:
     # A code point that is not of the alphabet becomes one that latin-1 refuses.
     alphabet = dict.fromkeys(others, 0xFFFF) | {byte: byte for byte in printable}
     return alphabet | {256 + index: byte for index, byte in enumerate(others)}
+
+
+_ALPHABET = _byte_alphabet()
+
+
+def _decode_alphabet(text: str) -> bytes:
+    try:
+        return text.translate(_ALPHABET).encode("latin-1")
+    except UnicodeEncodeError:
+        return text.encode()
 
 
 class BPECodec:
@@ -47,38 +65,90 @@ class BPECodec:
     def __init__(
         self, metadata: Mapping[str, Any], vocabulary: Vocabulary, rule: SplitRule
     ) -> None:
-        self.token_bytes = _token_bytes(vocabulary)
+        byte_ids = read_byte_ids(vocabulary) if rule.raw else {}
+        decode = _decode_spaces if rule.raw else _decode_alphabet
+        # User-defined tokens are written as they are, not in the byte alphabet: "ö" there is the
+        # letter, not a byte.
+        self.token_bytes = TokenBytes(vocabulary, byte_ids, decode, raw=True)
         # Control tokens stay out of the vocabulary that text is merged into, so no text, however
         # it is merged, becomes one.
+        ids = dict(zip(vocabulary.tokens, range(len(vocabulary.tokens)), strict=True))
         controls = frozenset(text for text, _ in vocabulary.texts(TokenType.CONTROL))
-        ids = {
-            text: id_
-            for id_, (text, kind) in enumerate(
-                zip(vocabulary.tokens, vocabulary.types, strict=True)
-            )
-            if kind is not TokenType.CONTROL
-        }
-        merges = _read_merges(get_texts(metadata, "merges"), ids, controls)
-        try:
-            model = BPE(vocab=ids, merges=merges, ignore_merges=rule.ignore_merges)
-        except Exception as error:  # the package raises nothing narrower
-            raise ModelFormatError(
-                f"the merges do not fit the vocabulary ({error}); {_ADVICE}"
-            ) from error
-        self._tokenizer = Tokenizer(model)
+        for text in (*controls, ""):
+            ids.pop(text, None)
+        self._tokenizer = Tokenizer(
+            _model(ids, controls, get_texts(metadata, "merges"), rule, bytes_known=bool(byte_ids))
+        )
         steps: list[PreTokenizer] = [Split(Regex(pattern), "isolated") for pattern in rule.patterns]
-        steps.append(ByteLevel(add_prefix_space=False, use_regex=False))
+        if not rule.raw:
+            steps.append(ByteLevel(add_prefix_space=False, use_regex=False))
         self._tokenizer.pre_tokenizer = Sequence(steps)
+        self._raw = rule.raw
+        self._newlines = (
+            {text: id_ for text, id_ in ids.items() if text and not text.strip("\n")}
+            if rule.whole_newlines
+            else {}
+        )
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text."""
+        if self._raw:
+            text = text.replace(" ", _SPACE)
+        if not self._newlines:
+            return self._merge(text)
+        # What is split at newlines anyway can as well be cut there.
+        ids: list[int] = []
+        waiting: list[str] = []
+        for part in _NEWLINES.split(text):
+            if (whole := self._newlines.get(part)) is None:
+                waiting.append(part)
+                continue
+            ids += self._merge("".join(waiting))
+            ids.append(whole)
+            waiting.clear()
+        return ids + self._merge("".join(waiting))
+
+    def _merge(self, text: str) -> list[int]:
+        if not text:
+            return []
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
 
-def _read_merges(
+def _decode_spaces(text: str) -> bytes:
+    return text.replace(_SPACE, " ").encode()
+
+
+def _model(
+    ids: dict[str, int],
+    controls: frozenset[str],
+    lines: list[str],
+    rule: SplitRule,
+    *,
+    bytes_known: bool,
+) -> BPE:
+    options = {"ignore_merges": rule.ignore_merges, "byte_fallback": bytes_known}
+    parts = list(map(str.split, lines, repeat(" ")))
+    # A result longer than every token makes the package panic, past `Exception`.
+    if set(map(len, parts)) == {2} and ids.keys() >= set(map("".join, parts)):
+        try:
+            return BPE(vocab=ids, merges=[(left, right) for left, right in parts], **options)
+        except Exception:  # noqa: BLE001, S110 - the package raises nothing narrower
+            pass  # said below, or only because of control tokens
+    try:
+        return BPE(vocab=ids, merges=_checked_merges(lines, ids, controls), **options)
+    except ModelFormatError:
+        raise
+    except Exception as error:
+        raise ModelFormatError(
+            f"the merges do not fit the vocabulary ({error}); {_ADVICE}"
+        ) from error
+
+
+def _checked_merges(
     lines: list[str], ids: Mapping[str, int], controls: frozenset[str]
 ) -> list[tuple[str, str]]:
+    """Return the merges without those of control tokens; raises ModelFormatError for others."""
     merges: list[tuple[str, str]] = []
     for rank, line in enumerate(lines):
         left, space, right = line.partition(" ")
@@ -96,20 +166,3 @@ def _read_merges(
                 f"{_ADVICE}"
             )
     return merges
-
-
-def _token_bytes(vocabulary: Vocabulary) -> list[bytes]:
-    alphabet = _byte_alphabet()
-    table: list[bytes] = []
-    for text, kind in zip(vocabulary.tokens, vocabulary.types, strict=True):
-        if kind in (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED):
-            table.append(b"")
-        elif kind is TokenType.USER_DEFINED:
-            # Written as it is, not in the byte alphabet: "ö" here is the letter, not a byte.
-            table.append(text.encode())
-        else:
-            try:
-                table.append(text.translate(alphabet).encode("latin-1"))
-            except UnicodeEncodeError:
-                table.append(text.encode())
-    return table

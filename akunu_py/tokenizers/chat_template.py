@@ -2,20 +2,23 @@
 
 A template is a program by whoever made the file: it runs in `sandbox`. The text of messages is by
 whoever writes them: control tokens in it must reach the model as text, so they are hidden from
-the tokenizer's search for control tokens (`SpecialTextGuard`).
+the tokenizer's search for control tokens (`special_text`).
 """
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import jinja2
 
 from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.tokenizers.sandbox import BoundedEnvironment, TemplateLimitError
+from akunu_py.tokenizers.sandbox import BoundedEnvironment
+from akunu_py.tokenizers.special_text import SpecialTextGuard
+from akunu_py.tokenizers.template_limits import TemplateLimitError, joined
 from akunu_py.types import Message
+
+__all__ = ["ChatTemplate", "SpecialTextGuard", "check_messages"]
 
 _MAX_SOURCE = 1 << 18
 _ROLE_LENGTH = 64
@@ -46,7 +49,9 @@ def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
         raise TypeError(f"tojson has no option {', '.join(sorted(unknown))}")
     if indent is not None and not 0 <= indent <= _MAX_INDENT:
         raise TemplateLimitError(f"indents JSON by more than {_MAX_INDENT}")
-    return json.dumps(value, indent=indent, **({"ensure_ascii": False} | options))
+    # Piece by piece, since indents and separators can make much of little.
+    encoder = json.JSONEncoder(indent=indent, **({"ensure_ascii": False} | options))
+    return "".join(joined("", encoder.iterencode(value)))
 
 
 def _raise_exception(message: object = "") -> NoReturn:
@@ -85,8 +90,8 @@ class ChatTemplate:
         self._names: dict[str, object] = {
             f"{short.get(name, name)}_token": text for name, text in special_texts.items()
         }
-        # Templates ask whether there are tools with `is not none`, so the names must exist.
-        self._names |= {"tools": None, "documents": None, "add_generation_prompt": True}
+        # Templates ask whether there are documents with `is not none`, so the name must exist.
+        self._names |= {"documents": None}
         try:
             self._template = self._environment.compile_bounded(source)
         except (
@@ -98,17 +103,30 @@ class ChatTemplate:
         ) as error:
             raise ModelFormatError(_failure(error)) from error
 
-    def render(self, messages: Sequence[Message]) -> str:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
         """Return the prompt for messages, up to where the reply begins.
 
-        Raises ModelFormatError where the template fails, refuses the messages or takes too long.
+        `tools` are JSON values; `variables` are further names for the template. Raises
+        ModelFormatError where the template fails, refuses the messages or takes too long.
         """
-        values = [dict(message) for message in messages]
+        values = {
+            "messages": [dict(message) for message in messages],
+            "tools": tools,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        size = sum(len(message["content"]) for message in messages) + len(repr(tools))
         try:
             return self._environment.render_bounded(
                 self._template,
-                input_size=sum(len(message["content"]) for message in messages),
-                names={**self._names, "messages": values},
+                input_size=size,
+                names={**self._names, **(variables or {}), **values},
             )
         except Exception as error:  # a template can raise anything
             raise ModelFormatError(_failure(error)) from error
@@ -118,79 +136,3 @@ def _failure(error: BaseException) -> str:
     line = f" at line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
     reason = str(error)[:500] or type(error).__name__
     return f"the model's chat template fails{line}: {reason}; use --raw to give the prompt yourself"
-
-
-@dataclass(frozen=True, slots=True)
-class HiddenMessages:
-    """Messages in which the text of control tokens is replaced by private characters."""
-
-    messages: Sequence[Message]
-    replaced: Mapping[str, str]
-
-    def reveal(self, text: str) -> str:
-        """Put the replaced text back."""
-        for character, original in self.replaced.items():
-            text = text.replace(character, original)
-        return text
-
-
-class SpecialTextGuard:
-    """Hides the text of control tokens in messages while a template is rendered and split.
-
-    Only occurrences are replaced, each by one character of a private plane, so that templates
-    that look at a message or trim it see the rest as it is. Where a message begins or ends with a
-    part of a control token, or is one, that part is replaced too: with the template's text next
-    to it, it could become whole.
-    """
-
-    _FIRST, _LAST = 0xF0000, 0x10FFFD  # the private planes, without meaning in any text
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = [text for text in texts if text]
-        # The parts that a message may end or begin with, the whole text not among them.
-        self._heads = {text[:size] for text in self._texts for size in range(1, len(text))}
-        self._tails = {text[size:] for text in self._texts for size in range(1, len(text))}
-        self._longest = max(map(len, self._texts), default=0)
-
-    def hide(self, messages: Sequence[Message], template: str) -> HiddenMessages:
-        """Return the messages with such text replaced by characters found nowhere in them."""
-        contents = [message["content"] for message in messages]
-        used = set(template).union(*contents)
-        free = (chr(code) for code in range(self._FIRST, self._LAST + 1) if chr(code) not in used)
-        characters: dict[str, str] = {}
-
-        def character(text: str) -> str:
-            if text not in characters:
-                if (found := next(free, None)) is None:
-                    raise ConfigError("the messages use up the private characters of Unicode")
-                characters[text] = found
-            return characters[text]
-
-        hidden: list[Message] = []
-        for message, content in zip(messages, contents, strict=True):
-            replaced = content
-            for text in self._texts:
-                if text in replaced:
-                    replaced = replaced.replace(text, character(text))
-            body = replaced.strip()
-            if body and any(body in text for text in self._texts):
-                replaced = replaced.replace(body, character(body), 1)
-            else:
-                replaced = self._hide_end(self._hide_start(replaced, character), character)
-            hidden.append({"role": message["role"], "content": replaced})
-        return HiddenMessages(hidden, {private: text for text, private in characters.items()})
-
-    def _hide_start(self, text: str, character: Callable[[str], str]) -> str:
-        body = text.lstrip()
-        for size in range(min(self._longest, len(body)), 0, -1):
-            if body[:size] in self._tails:
-                margin = text[: len(text) - len(body)]
-                return margin + character(body[:size]) + body[size:]
-        return text
-
-    def _hide_end(self, text: str, character: Callable[[str], str]) -> str:
-        body = text.rstrip()
-        for size in range(min(self._longest, len(body)), 0, -1):
-            if body[-size:] in self._heads:
-                return body[:-size] + character(body[-size:]) + text[len(body) :]
-        return text

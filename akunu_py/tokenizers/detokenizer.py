@@ -1,9 +1,18 @@
 """Token ids to text, step by step, without ever emitting half a character."""
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import Protocol
 
 from akunu_py.errors import ConfigError
+
+
+class BytesById(Protocol):
+    """The bytes of each token id, empty for control tokens: a list, or what acts like one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, id_: int, /) -> bytes: ...
 
 
 class ByteDetokenizer:
@@ -16,7 +25,7 @@ class ByteDetokenizer:
 
     """
 
-    def __init__(self, token_bytes: Sequence[bytes], *, strip_space: bool) -> None:
+    def __init__(self, token_bytes: BytesById, *, strip_space: bool) -> None:
         self._token_bytes = token_bytes
         self._strip_space = strip_space
         # "replace" gives U+FFFD for bytes that can no longer become a character, and only waits

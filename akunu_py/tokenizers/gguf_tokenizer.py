@@ -1,23 +1,24 @@
 """The tokenizer of a GGUF file: special tokens around a codec for text."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.tokenizers.bpe import BPECodec
-from akunu_py.tokenizers.chat_template import ChatTemplate, SpecialTextGuard, check_messages
+from akunu_py.tokenizers.chat_template import check_messages
+from akunu_py.tokenizers.codecs import make_codec
 from akunu_py.tokenizers.detokenizer import ByteDetokenizer
-from akunu_py.tokenizers.split_rules import split_rule
-from akunu_py.tokenizers.spm import SPMCodec
-from akunu_py.tokenizers.vocabulary import TokenType, get_flag, get_text, read_vocabulary
+from akunu_py.tokenizers.special_text import SpecialTextGuard
+from akunu_py.tokenizers.special_tokens import fill_ids
+from akunu_py.tokenizers.template_choice import read_templates
+from akunu_py.tokenizers.vocabulary import (
+    TokenType,
+    get_flag,
+    get_text,
+    read_vocabulary,
+)
 from akunu_py.types import Message
 
-
-class _Codec(Protocol):
-    token_bytes: list[bytes]
-    strip_space: bool
-
-    def encode(self, text: str) -> list[int]: ...
+_C_SPACES = " \t\n\v\f\r"
 
 
 class GGUFTokenizer:
@@ -27,34 +28,24 @@ class GGUFTokenizer:
 
     Args:
         metadata: of `GGUFFile`.
+        pre_tokenizer: how text is split, in place of `tokenizer.ggml.pre`; one of
+            `split_rule_names`.
 
     Raises ModelFormatError, naming the key, for a vocabulary that is damaged or of a kind akunu
-    does not know.
+    does not know; ConfigError for a `pre_tokenizer` that is unknown or has no use.
 
     """
 
-    def __init__(self, metadata: Mapping[str, Any]) -> None:
+    def __init__(self, metadata: Mapping[str, Any], *, pre_tokenizer: str | None = None) -> None:
         self._vocabulary = vocabulary = read_vocabulary(metadata)
-        model = get_text(metadata, "tokenizer.ggml.model")
-        self._codec: _Codec
-        if model == "llama":
-            self._codec = SPMCodec(metadata, vocabulary)
-            begins = True
-        elif model == "gpt2":
-            rule = split_rule(get_text(metadata, "tokenizer.ggml.pre"))
-            self._codec = BPECodec(metadata, vocabulary, rule)
-            begins = rule.add_bos
-        else:
-            raise ModelFormatError(
-                f"tokenizer.ggml.model is {model!r}; akunu knows 'llama' (SentencePiece) and "
-                "'gpt2' (byte-level BPE): use another model"
-            )
+        self._codec, begins = make_codec(metadata, vocabulary, pre_tokenizer)
         self._bos_id = vocabulary.special_ids.get("bos")
-        # `add_eos_token` is for training and embedding: an end token after a prompt would ask
-        # for a reply to a finished text, so it is not followed.
-        self._add_bos = get_flag(metadata, "add_bos_token", default=begins)
+        self._eos_id = vocabulary.special_ids.get("eos")
+        stated = get_flag(metadata, "add_bos_token", default=begins.usually)
+        self._add_bos = stated or begins.always
+        self._add_eos = get_flag(metadata, "add_eos_token", default=False)
         if self._add_bos and self._bos_id is None:
-            if "tokenizer.ggml.add_bos_token" in metadata or model == "llama":
+            if begins.required or "tokenizer.ggml.add_bos_token" in metadata:
                 raise ModelFormatError(
                     "texts should begin with a begin token, but tokenizer.ggml.bos_token_id is "
                     "missing; convert the model again"
@@ -64,18 +55,11 @@ class GGUFTokenizer:
         self._special = vocabulary.texts(
             TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN
         )
+        self._strips = _ids_that_strip(metadata, self._special)
         self._guard = SpecialTextGuard(
             text for text, _ in vocabulary.texts(TokenType.CONTROL, TokenType.UNKNOWN)
         )
-        source = get_text(metadata, "tokenizer.chat_template")
-        self._template = None
-        if source is not None:
-            names = ("bos", "eos", "unknown", "padding")
-            self._template = ChatTemplate(source, {name: self._text_of(name) for name in names})
-
-    def _text_of(self, name: str) -> str:
-        id_ = self._vocabulary.special_ids.get(name)
-        return "" if id_ is None else self._vocabulary.tokens[id_]
+        self._templates = read_templates(metadata, vocabulary)
 
     @property
     def vocabulary_size(self) -> int:
@@ -88,34 +72,102 @@ class GGUFTokenizer:
         return self._vocabulary.end_ids
 
     @property
+    def special_ids(self) -> Mapping[str, int]:
+        """Return the named ids: "bos", "eos", "eot", "eom", "unknown", "padding", "fim_pre", ..."""
+        return dict(self._vocabulary.special_ids)
+
+    @property
+    def fim_ids(self) -> Mapping[str, int]:
+        """Return the tokens for filling in code: "pre", "suf", "mid", "pad", "rep", "sep" -> id.
+
+        Those that the vocabulary has; most have none.
+        """
+        return dict(fill_ids(self._vocabulary.special_ids))
+
+    @property
     def has_chat_template(self) -> bool:
         """Return whether `encode_chat` can be used."""
-        return self._template is not None
+        return self._templates.source is not None
 
-    def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
+    @property
+    def template_source(self) -> str | None:
+        """Return where the chat template is from: "file", "fallback:chatml" and so on, or None."""
+        return self._templates.source
+
+    @property
+    def chat_template_names(self) -> tuple[str, ...]:
+        """Return the names of further templates in the file, such as "tool_use"."""
+        return self._templates.names
+
+    def encode(
+        self, text: str, *, parse_special: bool = False, with_end: bool = False
+    ) -> list[int]:
         """Return the ids of a text, begin-of-text first where the model wants it.
 
         Control tokens written out in the text are taken as such only with `parse_special`;
-        user-defined ones always are. Raises ConfigError for a text that is not Unicode.
+        user-defined ones always are. A file may ask for an end token (`add_eos_token`), which is
+        for training and embedding: after a prompt it would ask for a reply to a finished text. It
+        is put there only with `with_end`, and never twice. Raises ConfigError for a text that is
+        not Unicode.
         """
         special = self._special if parse_special else self._user_defined
-        return self._encode_fragments(partition(text, special))
+        ids = self._encode_fragments(partition(text, special, self._strips))
+        if with_end and self._add_eos and self._eos_id is not None and ids[-1:] != [self._eos_id]:
+            ids.append(self._eos_id)
+        return ids
 
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+    def encode_fill(self, prefix: str, suffix: str) -> list[int]:
+        """Return the ids that ask for the code between `prefix` and `suffix`.
+
+        In the order prefix, suffix, middle, as llama.cpp has it; control tokens written out in
+        the texts are text. Raises ConfigError for a vocabulary without tokens for this.
+        """
+        fill = self.fim_ids
+        if missing := [f"fim_{name}" for name in ("pre", "suf", "mid") if name not in fill]:
+            raise ConfigError(
+                "the model was not made for filling in code, its vocabulary has no "
+                f"{', '.join(missing)} token; use a model for code, or continue a prompt"
+            )
+        texts = (partition(text, self._user_defined, self._strips) for text in (prefix, suffix))
+        before, after = texts
+        return self._encode_fragments([fill["pre"], *before, fill["suf"], *after, fill["mid"]])
+
+    def encode_chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        template: str | None = None,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> list[int]:
         """Return the ids of a conversation, up to where the reply begins.
 
-        Control tokens written out in a message are text, never control tokens. Raises ConfigError
-        for a model without a template or for messages that are not well-formed, ModelFormatError
-        for a template that fails.
+        Control tokens written out in a message or a tool are text, never control tokens.
+
+        Args:
+            messages: of a role and a content each.
+            tools: descriptions of functions as JSON values, for templates that know tools.
+            template: one of `chat_template_names`; without it the file's main one, or "tool_use"
+                where there are tools and it exists.
+            add_generation_prompt: whether the text ends where the reply begins.
+            variables: further names for the template, such as `enable_thinking`. Control tokens
+                in their values count, so they must not come from whoever writes the messages.
+
+        Raises ConfigError for a model without a template or for messages that are not well-formed,
+        ModelFormatError for a template that fails.
+
         """
-        if self._template is None:
-            raise ConfigError(
-                "the model has no chat template, so it was not made for conversations; use "
-                "`akunu generate` or --raw"
-            )
+        chosen = self._templates.choose(template, with_tools=tools is not None)
         check_messages(messages)
-        hidden = self._guard.hide(messages, self._template.source)
-        fragments = partition(self._template.render(hidden.messages), self._special)
+        hidden = self._guard.hide(messages, chosen.source, tools)
+        text = chosen.render(
+            hidden.messages,
+            tools=hidden.tools,
+            add_generation_prompt=add_generation_prompt,
+            variables=variables,
+        )
+        fragments = partition(text, self._special, self._strips)
         return self._encode_fragments(
             hidden.reveal(part) if isinstance(part, str) else part for part in fragments
         )
@@ -152,11 +204,29 @@ class GGUFTokenizer:
         return ByteDetokenizer(self._codec.token_bytes, strip_space=strip_space)
 
 
-def partition(text: str, special: Sequence[tuple[str, int]]) -> list[str | int]:
+def _ids_that_strip(
+    metadata: Mapping[str, Any], special: Sequence[tuple[str, int]]
+) -> frozenset[int]:
+    """Return the tokens that swallow the white space after them.
+
+    GGUF has no place for this property. llama.cpp knows one family by its name, in whose
+    `tokenizer.json` it stands (`llama-vocab.cpp`, MIT), and so does akunu.
+    """
+    name = (get_text(metadata, "general.name") or "").lower()
+    if "phi-3" not in name and "phi3" not in name:
+        return frozenset()
+    keep = {"<unk>", "<s>", "<|endoftext|>"}
+    return frozenset(id_ for text, id_ in special if text not in keep)
+
+
+def partition(
+    text: str, special: Sequence[tuple[str, int]], strips: Collection[int] = ()
+) -> list[str | int]:
     """Split a text at special tokens: texts between them, and their ids.
 
     The longest token is looked for first in the whole text, then the next in what is left, as
-    llama.cpp does; the leftmost match of any would differ where two overlap.
+    llama.cpp does; the leftmost match of any would differ where two overlap. White space after a
+    token of `strips` is dropped.
     """
     fragments: list[str | int] = [text] if text else []
     for token, id_ in special:
@@ -168,15 +238,17 @@ def partition(text: str, special: Sequence[tuple[str, int]]) -> list[str | int]:
             if isinstance(fragment, int):
                 split.append(fragment)
                 continue
-            for index, part in enumerate(fragment.split(token)):
-                if index:
-                    split.append(id_)
-                if part:
-                    split.append(part)
+            first, *others = fragment.split(token)
+            if first:
+                split.append(first)
+            for part in others:
+                split.append(id_)
+                if rest := part.lstrip(_C_SPACES) if id_ in strips else part:
+                    split.append(rest)
         fragments = split
     return fragments
 
 
-def from_gguf(metadata: Mapping[str, Any]) -> GGUFTokenizer:
+def from_gguf(metadata: Mapping[str, Any], *, pre_tokenizer: str | None = None) -> GGUFTokenizer:
     """Return the tokenizer in `GGUFFile.metadata`; raises as `GGUFTokenizer` does."""
-    return GGUFTokenizer(metadata)
+    return GGUFTokenizer(metadata, pre_tokenizer=pre_tokenizer)

@@ -5,17 +5,12 @@ hours or doubling a text forty times. Here every loop step, call, filter and ope
 check of the deadline, and every value that can grow is measured before or as it is made. What a
 single operation can cost is bounded by that measure, so the deadline is met closely.
 
-Only the filters and methods that chat templates use are there: each of the others would need a
-bound of its own.
+Left out are the filters that would need a bound of their own and that no chat template uses
+(`attr`, `pprint`, `random`, `striptags`, `urlize`, `wordwrap`, `xmlattr`), and methods likewise.
 """
 
-import contextlib
 import functools
-import re
-import time
 from collections.abc import Callable, Iterable, Iterator
-from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 import jinja2
@@ -26,25 +21,35 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
+from jinja2.utils import Namespace, pass_environment
+
+from akunu_py.tokenizers.template_limits import (
+    MAX_BITS,
+    WIDE_BRACES,
+    WIDE_PERCENT,
+    TemplateLimitError,
+    account,
+    bound,
+    budget,
+    check_format,
+    check_replace,
+    check_time,
+    joined,
+    weigh,
+)
 
 TIME_LIMIT_S = 5.0
-_BASE_LIMIT = 1 << 20
-_GROWTH = 8  # a template may repeat the messages this often
-_MAX_DEPTH = 64
-_MAX_BITS = 4096
 _MAX_INDENT = 64
-# Widths of four digits or computed ones, as `%` and as `str.format` write them. After "%(" any
-# long number counts: the key inside may hold anything.
-_WIDE_PERCENT = re.compile(r"%[^A-Za-z%(]*(?:\d{4}|\*)|%\([\s\S]*(?:\d{4}|\*)")
-_WIDE_BRACES = re.compile(r"\{[^{}]*(?:\d{4}|\{)")
+_MAX_NUMBER = 1000  # of filters that take a width or a count
 
 _FILTERS = frozenset(
     (
-        "abs", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float",
-        "format", "indent", "int", "items", "join", "last", "length", "list", "lower", "map",
-        "max", "min", "reject", "rejectattr", "replace", "reverse", "round", "safe", "select",
-        "selectattr", "sort", "string", "title", "trim", "unique", "upper",
+        "abs", "batch", "capitalize", "center", "count", "d", "default", "dictsort", "e", "escape",
+        "filesizeformat", "first", "float", "forceescape", "format", "groupby", "indent", "int",
+        "items", "join", "last", "length", "list", "lower", "map", "max", "min", "reject",
+        "rejectattr", "replace", "reverse", "round", "safe", "select", "selectattr", "slice",
+        "sort", "string", "sum", "title", "trim", "truncate", "unique", "upper", "urlencode",
+        "wordcount",
     )
 )  # fmt: skip
 _METHODS: dict[type, frozenset[str]] = {
@@ -63,78 +68,6 @@ _METHODS: dict[type, frozenset[str]] = {
 }  # fmt: skip
 
 
-class TemplateLimitError(jinja2.TemplateError):
-    """A template exceeds its time or size."""
-
-
-@dataclass(slots=True)
-class _Budget:
-    deadline: float
-    size: int
-
-
-_BUDGET: ContextVar[_Budget] = ContextVar("akunu_template_budget")
-
-
-def _check_time() -> _Budget:
-    budget = _BUDGET.get()
-    if time.monotonic() > budget.deadline:
-        raise TemplateLimitError(f"it takes longer than {TIME_LIMIT_S:g} seconds")
-    return budget
-
-
-def _weigh(value: object) -> int:
-    """Return about how large a value would be written out; stop counting above the limit.
-
-    Containers may share parts, so a small one can be endless when written; the walk counts each
-    occurrence.
-    """
-    limit = _BUDGET.get().size
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
-        raise TemplateLimitError(f"it makes a number of more than {_MAX_BITS} bits")
-    total = 0
-    stack: list[tuple[object, int]] = [(value, 0)]
-    while stack and total <= limit:
-        item, depth = stack.pop()
-        total += len(item) if isinstance(item, str) else 1
-        if isinstance(item, list | tuple | set | frozenset):
-            stack += [(part, depth + 1) for part in item]
-        elif isinstance(item, dict):
-            stack += [(part, depth + 1) for pair in item.items() for part in pair]
-        if depth > _MAX_DEPTH:
-            raise TemplateLimitError(f"it nests lists more than {_MAX_DEPTH} deep")
-    return total
-
-
-def _bound(size: int) -> None:
-    if size > _BUDGET.get().size:
-        raise TemplateLimitError("it makes a text or list that is far too long")
-
-
-def _check_format(text: str, wide: re.Pattern[str]) -> None:
-    # A width of a billion is one short text in a template and a gigabyte in memory.
-    if wide.search(text):
-        raise TemplateLimitError("it formats with a width that is too large or computed")
-
-
-def _check_replace(text: str, old: object, new: object) -> None:
-    _bound(len(text) + (text.count(str(old)) if old else len(text) + 1) * len(str(new)))
-
-
-def _joined(separator: str, parts: Iterable[object]) -> list[str]:
-    """Return the parts as texts, measured while they are gathered."""
-    texts: list[str] = []
-    total = 0
-    for part in parts:
-        _check_time()
-        texts.append(str(part))
-        total += len(texts[-1]) + len(separator)
-        _bound(total)
-    return texts
-
-
 def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a filter: check the time, its arguments where they make it costly, and its result."""
     # With some functions jinja2 passes its context or the like before the value.
@@ -142,28 +75,53 @@ def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        _check_time()
+        check_time()
         value, rest = args[first], args[first + 1 :]
         numbers = [n for n in (*rest, *kwargs.values()) if isinstance(n, int)]
         if name in ("indent", "round") and any(abs(n) > _MAX_INDENT for n in numbers):
             raise TemplateLimitError(f"it uses {name} with a number above {_MAX_INDENT}")
+        if name in ("batch", "center", "slice") and any(abs(n) > _MAX_NUMBER for n in numbers):
+            raise TemplateLimitError(f"it uses {name} with a number above {_MAX_NUMBER}")
         if name == "indent":
             widths = [len(t) for t in (*rest, *kwargs.values()) if isinstance(t, str)]
             text = str(value)
-            _bound(len(text) + (text.count("\n") + 1) * max([_MAX_INDENT, *widths]))
+            bound(len(text) + (text.count("\n") + 1) * max([_MAX_INDENT, *widths]))
         elif name == "format":
-            _check_format(str(value), _WIDE_PERCENT)
+            check_format(str(value), WIDE_PERCENT, (*rest, *kwargs.values()))
         elif name == "replace":
             old, new = (*rest, kwargs.get("old", ""), kwargs.get("new", ""))[:2]
-            _check_replace(str(value), old, new)
+            check_replace(str(value), old, new)
         elif name == "join" and not rest[1:] and "attribute" not in kwargs:
             separator = str(rest[0] if rest else kwargs.get("d", ""))
-            args = (*args[:first], _joined(separator, value), *rest)
-        result = function(*args, **kwargs)
-        _bound(_weigh(result))
-        return result
+            args = (*args[:first], joined(separator, value), *rest)
+        return account(function(*args, **kwargs))
 
     return call
+
+
+def _bounded_test(function: Any) -> Callable[..., Any]:
+    """Wrap a test: `select` and its like run it for every item of a list."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        check_time()
+        return function(*args, **kwargs)
+
+    return call
+
+
+@pass_environment
+def _sum(
+    environment: "BoundedEnvironment", values: Iterable[Any], attribute: Any = None, start: Any = 0
+) -> Any:
+    """Add up, each addition checked: sums of lists grow, and copy themselves at each step."""
+    if attribute is not None:
+        values = (environment.getitem(value, attribute) for value in values)
+    total = start
+    for value in values:
+        check_time()
+        total = account(total + value)
+    return total
 
 
 class _Namespace(Namespace):
@@ -222,6 +180,13 @@ class _BoundedCode(CodeGenerator):
         """Compile a dictionary to its measured value."""
         self._measured(node, frame, super().visit_Dict)
 
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
+        """Compile a slice, which copies, to its measured value."""
+        if isinstance(node.arg, nodes.Slice):
+            self._measured(node, frame, super().visit_Getitem)
+        else:
+            super().visit_Getitem(node, frame)
+
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
     """The sandbox, with the settings that Hugging Face's transformers renders templates with."""
@@ -242,6 +207,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             for name, function in self.filters.items()
             if name in _FILTERS
         }
+        self.add_filter("sum", _sum)
+        self.tests = {name: _bounded_test(test) for name, test in self.tests.items()}
 
     def add_filter(self, name: str, function: Callable[..., Any]) -> None:
         """Add a filter of one's own, measured like the others."""
@@ -249,7 +216,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def compile_bounded(self, source: str) -> jinja2.Template:
         """Compile a template; its constant parts are computed here, within the limits."""
-        with self._budget(len(source)):
+        with budget(TIME_LIMIT_S, len(source)):
             return self.from_string(source)
 
     def render_bounded(
@@ -259,47 +226,45 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
         `input_size` is about the number of characters in `names`; the limits grow with it.
         """
-        with self._budget(input_size):
+        with budget(TIME_LIMIT_S, input_size):
             return self.concat(template.generate(names))
-
-    @contextlib.contextmanager
-    def _budget(self, input_size: int) -> Iterator[None]:
-        size = _BASE_LIMIT + _GROWTH * input_size
-        token = _BUDGET.set(_Budget(time.monotonic() + TIME_LIMIT_S, size))
-        try:
-            yield
-        finally:
-            _BUDGET.reset(token)
 
     def concat(self, pieces: Iterable[str]) -> str:
         """Join what a template, a macro or a block has written."""
-        return "".join(_joined("", pieces))
+        text: str = account("".join(joined("", pieces)))
+        return text
 
     def steps(self, values: Iterable[Any]) -> Iterator[Any]:
         """Give out values as long as there is time."""
         for value in values:
-            _check_time()
+            check_time()
             yield value
 
     def join_parts(self, parts: Iterable[object]) -> str:
         """Return the parts of `a ~ b` in one."""
-        return "".join(_joined("", parts))
+        return self.concat(str(part) for part in parts)
 
     def measured(self, value: Any) -> Any:
         """Return a new value, refused where it is too large."""
-        _bound(_weigh(value))
-        return value
+        return account(value)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """Return the sandboxed `str.format`, refused where it computes a width."""
         wrapped = super().wrap_str_format(value)
-        if wrapped is not None:
-            _check_format(value.__self__, _WIDE_BRACES)
-        return wrapped
+        if wrapped is None:
+            return None
+        text = value.__self__
+
+        @functools.wraps(wrapped)
+        def call(*args: Any, **kwargs: Any) -> str:
+            check_format(text, WIDE_BRACES, (*args, *kwargs.values()))
+            return wrapped(*args, **kwargs)
+
+        return call
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call a function, macro or method, within the limits."""
-        _check_time()
+        check_time()
         owner = getattr(obj, "__self__", None)
         if owner is self:  # `steps`, which is lazy
             return obj(*args)
@@ -309,32 +274,28 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             if kind is None or obj.__name__ not in _METHODS[kind]:
                 raise SecurityError(f"the method {obj.__name__} is not available to templates")
             if isinstance(owner, str) and obj.__name__ == "replace" and len(args) >= 2:
-                _check_replace(owner, args[0], args[1])
+                check_replace(owner, args[0], args[1])
             elif obj.__name__ == "join" and len(args) == 1:
-                args = (_joined(str(owner), _texts_only(args[0])),)
-        result = super().call(context, obj, *args, **kwargs)
-        _bound(_weigh(result))
-        return result
+                args = (joined(str(owner), _texts_only(args[0])),)
+        return account(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Compute an operator, after a look at what it would make."""
-        _check_time()
+        check_time()
         if operator == "%" and isinstance(left, str):
-            _check_format(left, _WIDE_PERCENT)
+            check_format(left, WIDE_PERCENT, right)
         elif operator == "*":
             for one, other in ((left, right), (right, left)):
                 if isinstance(other, int) and isinstance(one, str | list | tuple):
-                    _bound(max(_weigh(one), 1) * other)
+                    bound(max(weigh(one), 1) * other)
         elif (
             operator == "**"
             and isinstance(left, int)
             and isinstance(right, int)
-            and left.bit_length() * abs(right) > _MAX_BITS
+            and left.bit_length() * abs(right) > MAX_BITS
         ):
-            raise TemplateLimitError(f"it makes a number of more than {_MAX_BITS} bits")
-        result = super().call_binop(context, operator, left, right)
-        _bound(_weigh(result))
-        return result
+            raise TemplateLimitError(f"it makes a number of more than {MAX_BITS} bits")
+        return account(super().call_binop(context, operator, left, right))
 
 
 def _texts_only(parts: Iterable[Any]) -> Iterator[str]:

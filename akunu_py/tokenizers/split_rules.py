@@ -5,13 +5,17 @@ and so does what lies between matches.
 
 Source: the names, expressions and flags are facts of llama.cpp's `llama-vocab.cpp` (MIT), which
 took them from the models' own `tokenizer.json`. Where llama.cpp adapts an expression to its
-engine ("tekken", "gpt-4o", "minimax-m2"), the models' own is used here, as Hugging Face's
-`tokenizers` runs it.
+engine ("tekken", "gpt-4o", "minimax-m2"), or takes letters of any case for one another because its
+engine cannot tell them apart ("youtu", "tiny_aya", "kimi-k2"), the models' own is used here, as
+Hugging Face's `tokenizers` runs it.
 """
 
+import logging
 from dataclasses import dataclass
 
-from akunu_py.errors import ModelFormatError
+from akunu_py.errors import ConfigError, ModelFormatError
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +26,19 @@ class SplitRule:
         patterns: regular expressions in Oniguruma's syntax, applied one after another.
         ignore_merges: whether a piece that is a token is taken whole, whatever the merges say.
         add_bos: whether texts begin with a begin token unless the file says otherwise.
+        always_bos: whether they do so whatever the file says.
+        raw: whether the characters themselves are merged, a space written as in SentencePiece,
+            and not bytes written as characters.
+        whole_newlines: whether a run of newlines that is a token is taken whole.
 
     """
 
     patterns: tuple[str, ...]
     ignore_merges: bool = False
     add_bos: bool = False
+    always_bos: bool = False
+    raw: bool = False
+    whole_newlines: bool = False
 
 
 def _either(alternatives: tuple[str, ...]) -> str:
@@ -129,8 +140,30 @@ _QWEN35 = _either(
         _SPACES,
     )
 )
+# A run of digits in threes from its right end: the run, then within it what is left of it on the
+# left, and the threes. In one expression it would take the square of the run's length.
+_DIGITS_FROM_RIGHT = (r"\p{N}+", r"\A\p{N}{1,2}(?=(?:\p{N}{3})+\z)|\p{N}{3}")
+_AFMOE_SCRIPTS = (
+    "[\u4e00-\u9fff\u3400-\u4dbf\u8c48-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f"
+    "\u2f00-\u2fdf\u0e40-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f"
+    "\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+"
+)
 _SEED_CODER = _either((_CONTRACTION, _WORD, r"\p{N}{1}", r" ?[^\s\p{L}\p{N}\r\n]+", _SPACES))
 
+
+def _kimi() -> str:
+    """Return Kimi K2's expression: o200k's with Han characters in pieces of their own.
+
+    Source: `tokenization_kimi.py` of the model, quoted in llama.cpp's `unicode.cpp`.
+    """
+    upper = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+    lower = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+    start, ending = r"[^\r\n\p{L}\p{N}]?", _CONTRACTION + "?"
+    words = f"{start}{upper}*{lower}+{ending}|{start}{upper}+{lower}*{ending}"
+    return _either((r"\p{Han}+", words, _THREE_DIGITS, _OTHER, _SPACES))
+
+
+_LINES = r"[^\n]+|[\n]+"
 _PLAIN = SplitRule((_GPT2,))
 _SINGLE_DIGITS = SplitRule((_DIGIT, _GPT2))
 _LLAMA3 = SplitRule((_llama(_THREE_DIGITS),), ignore_merges=True, add_bos=True)
@@ -150,7 +183,7 @@ _FAMILIES: tuple[tuple[SplitRule, tuple[str, ...]], ...] = (
         (
             "gpt-2", "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "gigachat",
             "a.x-4.0", "mellum", "modern-bert", "mpt", "olmo", "jais", "trillion",
-            "granite-docling", "exaone4",
+            "granite-docling", "exaone4", "jina-v1-en", "jina-v2-code", "roberta-bpe",
         ),
     ),
     (
@@ -233,27 +266,52 @@ _FAMILIES: tuple[tuple[SplitRule, tuple[str, ...]], ...] = (
         ("minicpm5",),
     ),
     (SplitRule((_either((_WORD, _DIGIT, _OTHER, _SPACES)),)), ("ufakzeka",)),
-    (SplitRule((r"[^\n]+|[\n]+", _llama(_DIGIT))), ("laguna",)),
+    (SplitRule((_LINES, _llama(_DIGIT))), ("laguna",)),
+    (SplitRule((_kimi(),)), ("kimi-k2",)),
+    (
+        SplitRule(
+            (*_DIGITS_FROM_RIGHT, _AFMOE_SCRIPTS, _DEEPSEEK_V3[2].replace("\r\n", r"\r\n"))
+        ),
+        ("afmoe",),
+    ),
+    (
+        SplitRule((_LINES,), raw=True, whole_newlines=True, always_bos=True),
+        ("gemma4", "granite-embed-multi-311m"),
+    ),
+    (SplitRule((_LINES,), raw=True), ("sarvam-moe",)),
     (SplitRule((r"\p{N}+", r"(?=(\d{3})+(?!\d))")), ("superbpe",)),
     (SplitRule(_CHAMELEON, add_bos=True), ("chameleon",)),
 )  # fmt: skip
 _RULES = {name: rule for rule, names in _FAMILIES for name in names}
 
 
-def split_rule(name: str | None) -> SplitRule:
-    """Return the rule of a `tokenizer.ggml.pre`; without the key llama.cpp's default.
+def split_rule(name: str | None, *, chosen: bool = False) -> SplitRule:
+    """Return the rule of a `tokenizer.ggml.pre`, without the key llama.cpp's default.
+
+    That is logged: such a file seldom means the default.
 
     Raises ModelFormatError for a name without a rule: a wrong split gives a model text it has
-    never seen, which shows only as bad replies.
+    never seen, which shows only as bad replies. ConfigError instead where the name was `chosen`
+    by the user.
     """
     if name is None:
         name = "default"
-    if name not in _RULES:
-        raise ModelFormatError(
-            f"tokenizer.ggml.pre is {name!r}, and akunu cannot split text in this way; use "
-            "another model, or a newer akunu"
+        _log.warning(
+            "the file does not say how its vocabulary splits text (tokenizer.ggml.pre is missing), "
+            "so replies may be worse than they should be; convert the model again, or give "
+            "--pre-tokenizer"
         )
-    return _RULES[name]
+    if name in _RULES:
+        return _RULES[name]
+    if chosen:
+        raise ConfigError(
+            f"there is no pre-tokenizer {name!r}; give one of {', '.join(split_rule_names())}"
+        )
+    raise ModelFormatError(
+        f"tokenizer.ggml.pre is {name!r}, and akunu cannot split text in this way; if you know "
+        "one that splits alike, give it by --pre-tokenizer, or use another model or a newer akunu. "
+        f"Known are {', '.join(split_rule_names())}"
+    )
 
 
 def split_rule_names() -> tuple[str, ...]:

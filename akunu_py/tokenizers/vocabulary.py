@@ -1,7 +1,8 @@
 """The vocabulary in a GGUF file's metadata, checked: tokens, their types, and the special ids."""
 
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -9,23 +10,20 @@ from typing import Any
 import numpy as np
 
 from akunu_py.errors import ModelFormatError
+from akunu_py.tokenizers.special_tokens import fill_ids, find_end_ids, find_special_ids
+
+_log = logging.getLogger(__name__)
 
 _ADVICE = "download or convert the model again"
+_NEEDED = ("bos", "eos")
 _MAX_TOKENS = 1 << 24
 
-# Tokens that end a reply whatever the metadata says: converters name one `eos_token_id`, while
-# chat models end a turn with another. Source: llama.cpp, `llama-vocab.cpp` (MIT).
-_END_TEXTS = frozenset(
-    (
-        "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
-        "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]",
-        "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
-        "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>",
-        "<|file_sep|>",
-    )
+_SPECIAL_NAMES = (
+    "bos", "eos", "eot", "eom", "unknown", "padding", "seperator", "mask",
+    "fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep",
 )  # fmt: skip
-_END_KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
-_OTHER_KEYS = ("bos", "unknown", "padding", "seperator", "mask", "fim_pre", "fim_suf", "fim_mid")
+# Names that older files write.
+_OLD_NAMES = {"prefix": "fim_pre", "suffix": "fim_suf", "middle": "fim_mid"}
 
 
 class TokenType(IntEnum):
@@ -40,6 +38,20 @@ class TokenType(IntEnum):
     BYTE = 6
 
 
+# What stands for something else than the text it is written as.
+_MARKED = (TokenType.CONTROL, TokenType.USER_DEFINED)
+# Special ids of files that name none, by `tokenizer.ggml.model`, with the type each must have.
+# Source: `llama-vocab.cpp` of llama.cpp (MIT).
+_DEFAULT_IDS: Mapping[str, tuple[tuple[str, int, TokenType], ...]] = {
+    "llama": (
+        ("bos", 1, TokenType.CONTROL),
+        ("eos", 2, TokenType.CONTROL),
+        ("unknown", 0, TokenType.UNKNOWN),
+    ),
+    "t5": (("eos", 1, TokenType.CONTROL), ("unknown", 2, TokenType.UNKNOWN)),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """A checked vocabulary.
@@ -47,8 +59,9 @@ class Vocabulary:
     Attributes:
         tokens: text of each id, as the file writes it.
         types: of each id.
-        special_ids: the named ids of the metadata: "bos", "eos", "unknown", ...
+        special_ids: the named ids: "bos", "eos", "unknown", "fim_pre", ...
         end_ids: the ids that end a reply.
+        uncommon: text, id and type of each token that is not NORMAL, by id.
 
     """
 
@@ -56,19 +69,21 @@ class Vocabulary:
     types: tuple[TokenType, ...]
     special_ids: Mapping[str, int]
     end_ids: frozenset[int]
+    uncommon: tuple[tuple[str, int, TokenType], ...]
 
     def texts(self, *types: TokenType) -> list[tuple[str, int]]:
-        """Return the tokens of some types, the longest first.
+        """Return the tokens of some types other than NORMAL, the longest first.
 
         That is the order in which llama.cpp looks for them in a text. Of tokens with one text the
         last id stands for all.
         """
-        ids = {
-            text: id_
-            for id_, (text, kind) in enumerate(zip(self.tokens, self.types, strict=True))
-            if kind in types
-        }
+        ids = {text: id_ for text, id_, kind in self.uncommon if kind in types}
         return sorted(ids.items(), key=lambda item: (-len(item[0].encode()), item[1]))
+
+    def text_of(self, name: str) -> str:
+        """Return the text of the special token `name`, "" where there is none."""
+        id_ = self.special_ids.get(name)
+        return "" if id_ is None else self.tokens[id_]
 
 
 def get_flag(metadata: Mapping[str, Any], key: str, *, default: bool) -> bool:
@@ -126,16 +141,26 @@ def _read_types(metadata: Mapping[str, Any], size: int) -> list[TokenType]:
         ) from None
 
 
-def _read_special_ids(metadata: Mapping[str, Any], size: int) -> dict[str, int]:
-    ids: dict[str, int] = {}
-    for name in (*_END_KEYS, *_OTHER_KEYS):
+def _read_special_ids(metadata: Mapping[str, Any], types: Sequence[TokenType]) -> dict[str, int]:
+    size = len(types)
+    model = str(metadata.get("tokenizer.ggml.model"))
+    ids = {
+        name: id_
+        for name, id_, kind in _DEFAULT_IDS.get(model, ())
+        if id_ < size and types[id_] is kind
+    }
+    for name in (*_OLD_NAMES, *_SPECIAL_NAMES):
         key = f"tokenizer.ggml.{name}_token_id"
         value = metadata.get(key)
         if value is None:
             continue
+        if name not in _NEEDED and isinstance(value, int) and not 0 <= value < size:
+            # Converters write 2**32 - 1 for a padding or separator token that is not there.
+            _log.warning("%s is %d, not one of %d token ids, and left out", key, value, size)
+            continue
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < size:
             raise ModelFormatError(f"{key} is {value!r}, not one of {size} token ids; {_ADVICE}")
-        ids[name] = value
+        ids[_OLD_NAMES.get(name, name)] = value
     return ids
 
 
@@ -150,21 +175,15 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     if size > _MAX_TOKENS:
         raise ModelFormatError(f"tokenizer.ggml.tokens has {size} entries; {_ADVICE}")
     types = _read_types(metadata, size)
-    special_ids = _read_special_ids(metadata, size)
-    end_ids = {special_ids[name] for name in _END_KEYS if name in special_ids}
-    # Only tokens set apart from text: in Qwen's vocabulary "</s>" is ordinary text.
-    marked = (TokenType.CONTROL, TokenType.USER_DEFINED)
-    for id_, text in enumerate(tokens):
-        if text in _END_TEXTS and types[id_] in marked:
-            end_ids.add(id_)
-    texts = {tokens[id_]: id_ for id_ in end_ids}
-    if "<|end|>" in texts and (
-        {"<|return|>", "<|call|>"} <= texts.keys() or {"<|flush|>", "<|calls|>"} <= texts.keys()
-    ):
-        # With these the model ends its analysis, not its reply, by <|end|> (gpt-oss, Solar).
-        end_ids.discard(texts["<|end|>"])
-    for id_ in end_ids:
-        # Converters often mark them as user-defined; as text they would be shown to the user.
+    marked = {tokens[id_]: id_ for id_, kind in enumerate(types) if kind in _MARKED}
+    special_ids = find_special_ids(marked, _read_special_ids(metadata, types))
+    end_ids = find_end_ids(marked, special_ids)
+    for id_ in end_ids | {id_ for _, id_ in fill_ids(special_ids)}:
+        # Converters often mark them as user-defined. As text they would be shown to the user, and
+        # a user's text could hold them.
         if types[id_] is TokenType.USER_DEFINED:
             types[id_] = TokenType.CONTROL
-    return Vocabulary(tuple(tokens), tuple(types), special_ids, frozenset(end_ids))
+    uncommon = tuple(
+        (tokens[id_], id_, kind) for id_, kind in enumerate(types) if kind is not TokenType.NORMAL
+    )
+    return Vocabulary(tuple(tokens), tuple(types), special_ids, frozenset(end_ids), uncommon)

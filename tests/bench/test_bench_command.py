@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from akunu_py.bench.workloads import CATEGORIES, load_prompts
 from akunu_py.cli import bench as command
+from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.main import cli
 
 DRAFTED = {
@@ -23,7 +24,7 @@ def fake(monkeypatch):
     """An engine in place of the loaded one; `fake.loaded` is what it was loaded with."""
     engine = FakeEngine(lambda _: (reply(range(22), 4.0), reply(range(22), 2.0, **DRAFTED)))
 
-    def load(model, **options):
+    def load(model, options):
         engine.loaded = (model, options)
         return engine
 
@@ -82,25 +83,28 @@ def test_json_is_one_line(fake):
     assert record["total"]["num_prompts"] == 24
     assert record["total"]["speedup"] == 2
     assert record["kv_bits"] == 8
-    assert fake.loaded == ("model.gguf", {"weights": "auto", "context": None, "kv_bits": 8})
+    model, options = fake.loaded
+    assert model == "model.gguf"
+    assert (options["weights"], options["context"], options["kv_bits"]) == ("auto", None, 8)
     assert fake.calls[-1] == "close"
 
 
 def test_options_reach_the_measurement(fake):
     result = run(
         "--json", "--limit", "2", "--drafter", "ngram-window", "--num-draft-tokens", "6",
-        "--max-tokens", "33", "--temperature", "0.5", "--seed", "9",
+        "--max-tokens", "33", "--temperature", "0.5", "--seed", "9", "--draft-budget", "auto",
     )  # fmt: skip
     assert json.loads(result.stdout)["config"] == {
-        "drafter": "ngram-window", "num_draft_tokens": 6, "max_tokens": 33, "temperature": 0.5,
-        "seed": 9,
+        "drafter": "ngram-window", "num_draft_tokens": 6, "draft_budget": "auto", "max_tokens": 33,
+        "temperature": 0.5, "seed": 9,
     }  # fmt: skip
     assert json.loads(result.stdout)["total"]["num_prompts"] == 8
 
 
 def test_defaults(fake):
     assert json.loads(run("--json", "--quick").stdout)["config"] == {
-        "drafter": "ngram", "num_draft_tokens": 4, "max_tokens": 128, "temperature": 0.0, "seed": 0,
+        "drafter": "ngram", "num_draft_tokens": 4, "draft_budget": "always", "max_tokens": 128,
+        "temperature": 0.0, "seed": 0,
     }  # fmt: skip
 
 
@@ -135,7 +139,7 @@ def test_a_prompt_beyond_the_context_is_explained(fake):
 def test_a_terminal_gets_a_bar_on_stderr(monkeypatch, capsys):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with command._progress_bar() as progress:
+    with count_progress("replies", "warming up") as progress:
         progress(0, 6)
         progress(5, 6)
     shown = capsys.readouterr()

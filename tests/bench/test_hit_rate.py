@@ -144,8 +144,8 @@ def test_options_reach_the_engine_and_the_report():
     )  # fmt: skip
     assert engine.config == report.config  # the last reply is one with drafting
     assert report.to_dict()["config"] == {
-        "drafter": "ngram-window", "num_draft_tokens": 7, "max_tokens": 9, "temperature": 0.3,
-        "seed": 11,
+        "drafter": "ngram-window", "num_draft_tokens": 7, "draft_budget": "always",
+        "max_tokens": 9, "temperature": 0.3, "seed": 11,
     }  # fmt: skip
 
 

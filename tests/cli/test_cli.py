@@ -109,7 +109,7 @@ def test_sampling_options_reach_the_engine(tiny_gguf):
     options = {
         "temperature": 0.9, "top_k": 40, "top_p": 0.95, "min_p": 0.01, "repetition_penalty": 1.1,
         "presence_penalty": 0.2, "frequency_penalty": 0.1, "seed": 77, "max_tokens": 20,
-        "num_draft_tokens": 3, "drafter": "ngram-window",
+        "num_draft_tokens": 3, "drafter": "ngram-window", "draft_budget": "always",
     }  # fmt: skip
     with Engine.load(tiny_gguf) as engine:
         expected = engine.generate("hello", stop=("zzz", "qq"), logit_bias={65: 1.5}, **options)

@@ -1,5 +1,7 @@
 """The engine's API: results, streams, prefix reuse, options and prompts out of range."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -61,9 +63,11 @@ def test_drafting_changes_nothing(engine, temperature, penalty):
         "max_tokens": 60, "temperature": temperature, "seed": 11, "repetition_penalty": penalty,
     }  # fmt: skip
     plain = engine.generate(PROMPT, drafter="none", **options)
-    for drafter in ("ngram", "ngram-window"):
+    for budget, drafter in itertools.product(("auto", "always"), ("ngram", "ngram-window")):
         for count in (1, 4, 9):
-            drafted = engine.generate(PROMPT, drafter=drafter, num_draft_tokens=count, **options)
+            drafted = engine.generate(
+                PROMPT, drafter=drafter, num_draft_tokens=count, draft_budget=budget, **options
+            )
             assert drafted.token_ids == plain.token_ids
             assert drafted.text == plain.text
 
@@ -150,6 +154,7 @@ def test_logits_are_rows_of_the_prompt(engine):
         ({"max_tokens": True}, "max_tokens is True"),
         ({"num_draft_tokens": -1}, "num_draft_tokens is -1"),
         ({"num_draft_tokens": 65}, "at most 64"),
+        ({"draft_budget": "never"}, "draft_budget is 'never'"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**64}, "below 2"),
         ({"stop": "text"}, "stop is 'text'"),

@@ -31,12 +31,12 @@ def check(engine, prompt, temperature, penalties, drafters, max_tokens):
     ids = ids_of(engine, prompt)
     engine.reset()
     plain = engine.generate(ids, config, drafter="none")
-    for drafter in drafters:
+    for drafter, budget in [*((name, "always") for name in drafters), (drafters[0], "auto")]:
         engine.reset()
-        drafted = engine.generate(ids, config, drafter=drafter)
+        drafted = engine.generate(ids, config, drafter=drafter, draft_budget=budget)
         assert_same_tokens(
             drafted.token_ids, plain.token_ids, logits=engine.logits, prompt=ids, config=config,
-            seed=2026, about=f"{prompt.id}, {drafter}, {temperature}",
+            seed=2026, about=f"{prompt.id}, {drafter}, {budget}, {temperature}",
         )  # fmt: skip
         assert drafted.text == plain.text or drafted.token_ids != plain.token_ids
 
@@ -85,7 +85,7 @@ def test_the_shipped_model_drafts_on_an_edit(engine):
     )
     message = {"role": "user", "content": f"Repeat this code.\n```python\n{code}\n```"}
     plain = engine.chat([message], max_tokens=120, drafter="none")
-    drafted = engine.chat([message], max_tokens=120)
+    drafted = engine.chat([message], max_tokens=120, draft_budget="always")
     assert drafted.text == plain.text
     assert drafted.stats.tokens_per_pass > 1.3
     assert drafted.stats.hit_rate > 0.3

@@ -2,16 +2,19 @@
 
 import gc
 import os
+import re
 import struct
 import time
+import tracemalloc
 
 import gguf
 import numpy as np
 import pytest
+from gguf_bytes import ARRAY, STRING, array, build, pair, scalar, small, string, tensor
 from gguf_files import write_tiny_llama
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from malformed_files import ARRAY, MALFORMED, STRING, array, build, pair, scalar, small, tensor
+from malformed_files import MALFORMED
 
 from akunu_py.errors import ConfigError, ModelFormatError, UnsupportedQuantizationError
 from akunu_py.gguf import BLOCK_TYPES, GGUFFile
@@ -69,14 +72,86 @@ def test_alignment_of_the_file_is_followed(tmp_path):
 def test_malformed_files_are_refused(tmp_path, name):
     raw, words = MALFORMED[name]
     path = tmp_path / "bad.gguf"
+    path.write_bytes(raw)
     start = time.perf_counter()
-    with pytest.raises(ModelFormatError, match=words) as info:
-        read(path, raw)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelFormatError, match=words) as info:
+            GGUFFile.open(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
     assert time.perf_counter() - start < 1
+    assert peak < 100_000 + 20 * len(raw)
     message = str(info.value)
     assert str(path) in message
-    assert "at byte" in message
+    place = re.search(r"at byte (\d+)", message)
+    assert place is not None
+    assert 0 <= int(place[1]) <= len(raw)
     assert ";" in message  # what to do
+    assert len(message) < 400 + len(str(path))
+
+
+PLACES = {
+    "four bytes": 4,
+    "version 99": 4,
+    "big-endian": 4,
+    "2**63 tensors": 8,
+    "2**64 - 1 keys": 16,
+    "empty key": 24,
+    "key twice": 24 + 17,
+    "unknown value type": 24 + 9,
+    "boolean 2": 24 + 9 + 4,
+    "array of arrays": 24 + 9 + 4,
+    "array of 2**60": 24 + 9 + 4 + 4,
+    "texts that are not UTF-8": 24 + 9 + 4 + 12 + 8,
+    "alignment 0": 24 + 8 + 17,
+    "no name": 24,
+    "99 dimensions": 24 + 9,
+    "dimension 0": 24 + 9 + 4,
+    "unknown type 9999": 24 + 9 + 4 + 8,
+    "row is no multiple of a block": 24 + 9 + 4,
+    "offset not aligned": 24,
+    "name twice": 24 + 33,
+    "tensors overlap": 24 + 33,
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_the_byte_offset_is_that_of_the_field(tmp_path, name):
+    with pytest.raises(ModelFormatError, match=f"at byte {PLACES[name]} "):
+        read(tmp_path / "bad.gguf", MALFORMED[name][0])
+
+
+def test_messages_cut_long_keys(tmp_path):
+    raw = build([pair("k" * 60_000, 13, bytes(8))])
+    with pytest.raises(ModelFormatError, match="'kkk") as info:
+        read(tmp_path / "bad.gguf", raw)
+    assert len(str(info.value)) < 1000
+
+
+def test_sound_files_at_the_limits(tmp_path):
+    longest = [pair("k" * 65535, 4, scalar(4, 1)), pair("\0\n", STRING, string(""))]
+    tensors = [tensor("n" * 63, (1, 1, 1, 2), 0, 0), tensor("../x", (1,), 24, 1 << 20)]
+    raw = build(
+        [*longest, pair("general.alignment", 10, scalar(10, 1 << 20))],
+        tensors, bytes((1 << 20) + 1), alignment=1 << 20,
+    )  # fmt: skip
+    with read(tmp_path / "m.gguf", raw) as file:
+        assert file.nbytes == len(raw)
+        assert file.paths == (tmp_path / "m.gguf",)
+        assert [info.offset for info in file.tensors.values()] == [1 << 20, 2 << 20]
+    with read(tmp_path / "m.gguf", build([pair("x", ARRAY, array(10, []))])) as file:
+        assert file.metadata["x"].size == 0
+
+
+def test_a_file_that_shrinks_while_it_is_open(tmp_path):
+    """Reading on would end the process: the operating system sends it a bus error."""
+    path = tmp_path / "m.gguf"
+    with read(path, small()) as file:
+        os.truncate(path, 100)
+        with pytest.raises(ModelFormatError, match=r"'second' at byte \d+ .*was cut from"):
+            file.tensor_bytes("second")
 
 
 def test_unknown_type_is_its_own_error(tmp_path):
@@ -88,8 +163,8 @@ def test_unknown_type_is_its_own_error(tmp_path):
 def test_truncation_at_every_byte(tmp_path):
     raw = small()
     path = tmp_path / "cut.gguf"
-    for size in range(1, len(raw)):
-        with pytest.raises(ModelFormatError):
+    for size in range(len(raw)):
+        with pytest.raises(ModelFormatError, match=r"at byte \d+ .*; the file is trunc"):
             read(path, raw[:size])
     read(path, raw).close()
 
@@ -188,3 +263,11 @@ def test_agrees_with_the_gguf_package(tmp_path):
                 ours = file.metadata[name]
                 expected = field.contents()
                 assert (ours.tolist() if isinstance(ours, np.ndarray) else ours) == expected
+
+
+@pytest.mark.parametrize("raw", [b"\xc3", b"caf\xe9", b"\xed\xa0\x80", b"\xc0\x80"])
+def test_a_text_in_another_encoding_is_no_damage(tmp_path, raw):
+    """Quantizers write paths of the command line into files."""
+    file = build([pair("quantize.imatrix.file", STRING, string(raw))])
+    with read(tmp_path / "m.gguf", file) as opened:
+        assert "\ufffd" in opened.metadata["quantize.imatrix.file"]

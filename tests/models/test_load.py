@@ -15,8 +15,9 @@ from mlx_lm.generate import generate_step
 from mlx_lm.utils import load_model as mlx_load_model
 
 from akunu_py import ConfigError, Engine, ModelFormatError, UnsupportedArchitectureError
+from akunu_py.gguf.config import read_plan
 from akunu_py.gguf.reader import GGUFFile
-from akunu_py.models.load import default_model_path, load_model
+from akunu_py.models.load import LoadOptions, default_model_path, load_model
 
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
 
@@ -66,8 +67,8 @@ def test_dense_and_quantized_weights_are_the_files(tmp_path, kind, vocabulary):
         tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type)
         for tensor in reader.tensors
     }
-    dense = load_model(path, weights="dense").model
-    quantized = load_model(path, weights="quantized").model
+    dense = load_model(path, LoadOptions(weights="dense")).model
+    quantized = load_model(path, LoadOptions(weights="quantized")).model
     places = {"token_embd": "model.embed_tokens", "blk.1.ffn_down": "model.layers.1.mlp.down_proj"}
     for name, place in places.items():
         parameters = dict(tree_flatten(dense.parameters()))
@@ -160,14 +161,12 @@ def test_a_truncated_file_is_refused_before_anything_is_loaded(tiny_gguf, tmp_pa
 def write_folder(folder, tiny_gguf, **config):
     """An MLX model folder with the weights of the tiny GGUF file."""
     folder.mkdir()
-    loaded = load_model(tiny_gguf, weights="dense")
+    loaded = load_model(tiny_gguf, LoadOptions(weights="dense"))
     mx.save_safetensors(
         str(folder / "model.safetensors"), dict(tree_flatten(loaded.model.parameters()))
     )
     with GGUFFile.open(tiny_gguf) as file:
-        from akunu_py.models.gguf_model import read_gguf_config
-
-        arguments = read_gguf_config(file).to_mlx_args()
+        arguments = read_plan(file.metadata, file.tensors).arguments
     (folder / "config.json").write_text(json.dumps({**arguments, **config}))
     tokenizer = loaded.tokenizer._tokenizer if hasattr(loaded.tokenizer, "_tokenizer") else None
     if tokenizer is None:
@@ -255,7 +254,7 @@ def test_a_quantized_folder_loads_in_both_forms(tiny_gguf, tmp_path):
     from mlx import nn
 
     folder = write_folder(tmp_path / "model", tiny_gguf, quantization={"group_size": 32, "bits": 4})
-    model = load_model(tiny_gguf, weights="dense").model
+    model = load_model(tiny_gguf, LoadOptions(weights="dense")).model
     nn.quantize(model, group_size=32, bits=4)
     mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(model.parameters())))
     ids = [5, 9, 80, 81]
@@ -291,3 +290,22 @@ def test_folders_that_are_no_model(tiny_gguf, tmp_path):
         refused(ModelFormatError, "download it again")
     weights.unlink()
     refused(ModelFormatError, "no model*.safetensors")
+
+
+def test_experts_in_16_bits_on_the_cpu_are_refused_before_the_first_token(tmp_path):
+    from tiny_architectures.builder import build
+
+    path = build("qwen3moe").write(tmp_path / "m.gguf")
+    with pytest.raises(ConfigError, match="float32 alone"):
+        load_model(path, LoadOptions(compute_type="float16"))
+
+
+def test_rotary_factors_that_are_none(tmp_path):
+    from tiny_architectures.builder import build
+
+    for value in (np.inf, 0.0, -1.0, np.nan, 1e35):
+        model = build("llama-3")
+        model.tensors["rope_freqs.weight"][3] = value
+        path = model.write(tmp_path / "m.gguf")
+        with pytest.raises(ModelFormatError, match="rope_freqs"):
+            load_model(path)

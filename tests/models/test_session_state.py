@@ -7,20 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mlx_lm.generate import generate_step
-from mlx_lm.models import qwen3_next
-from mlx_lm.models.cache import (
-    ArraysCache,
-    CacheList,
-    KVCache,
-    QuantizedKVCache,
-    RotatingKVCache,
-)
+from mlx_lm.models.cache import QuantizedKVCache
 from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
 
 from akunu_py.drafting import NgramDrafter, PlainDrafter
-from akunu_py.errors import ConfigError, ContractError, RollbackError
-from akunu_py.models.cache import UNLIMITED, drop_rows, make_caches, rollback_room
+from akunu_py.errors import ConfigError, ContractError
+from akunu_py.models.cache import make_caches
 from akunu_py.models.session import PREFILL_CHUNK, Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
@@ -48,51 +40,6 @@ def test_kv_bits_are_refused_where_they_cannot_work(model):
     )
     with pytest.raises(ConfigError, match="RotatingKVCache"):
         make_caches(sliding, 8)
-
-
-def test_sliding_windows_draft_until_they_wrap_and_stay_right(model):
-    sliding = tiny(layer_types=["sliding_attention", "full_attention"], sliding_window=24)
-    prompt = prompt_of(10)
-    expected = [token for token, _ in generate_step(mx.array(prompt), sliding, max_tokens=60)]
-    session = Session(sliding, context=600)
-    drafter = adversary("half", prompt + expected, 3)
-    assert generate(session, prompt, GenerationConfig(), drafter) == expected
-    assert session.max_draft_tokens() == 0
-
-
-def test_models_that_cannot_roll_back_are_decoded_plainly():
-    arguments = qwen3_next.ModelArgs(
-        model_type="qwen3_next", hidden_size=64, num_hidden_layers=4, intermediate_size=96,
-        num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5, vocab_size=VOCABULARY,
-        linear_num_value_heads=4, linear_num_key_heads=2, linear_key_head_dim=16,
-        linear_value_head_dim=16, linear_conv_kernel_dim=4, num_experts=4, num_experts_per_tok=2,
-        decoder_sparse_step=1, shared_expert_intermediate_size=32, mlp_only_layers=[],
-        moe_intermediate_size=32, head_dim=16, rope_theta=1e4, partial_rotary_factor=0.5,
-        max_position_embeddings=512, tie_word_embeddings=False,
-    )  # fmt: skip
-    mx.random.seed(1)
-    recurrent = qwen3_next.Model(arguments)
-    mx.eval(recurrent.parameters())
-    prompt = prompt_of(10)
-    expected = [token for token, _ in generate_step(mx.array(prompt), recurrent, max_tokens=30)]
-    session = Session(recurrent, context=600)
-    assert session.max_draft_tokens() == 0
-    for _ in range(2):  # a second reply starts afresh: nothing of the first can be dropped
-        found = generate(session, prompt, GenerationConfig(), NgramDrafter(), max_tokens=30)
-        assert found == expected
-
-
-def test_rollback_room_of_cache_kinds():
-    assert rollback_room(KVCache()) == UNLIMITED
-    assert rollback_room(RotatingKVCache(max_size=10)) == 9
-    assert rollback_room(CacheList(KVCache(), RotatingKVCache(max_size=10))) == 9
-    assert rollback_room(ArraysCache(2)) == 0
-    wrapped = RotatingKVCache(max_size=4)
-    for _ in range(6):
-        wrapped.update_and_fetch(mx.zeros((1, 1, 1, 8)), mx.zeros((1, 1, 1, 8)))
-    assert rollback_room(wrapped) == 0
-    with pytest.raises(RollbackError, match="RotatingKVCache dropped 0 of 2"):
-        drop_rows([wrapped], 2)
 
 
 @given(

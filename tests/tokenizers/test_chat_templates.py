@@ -53,6 +53,19 @@ def render(source, messages=HI, **special):
         ("{{ messages[0].content is string }}{{ messages is iterable }}", "TrueTrue"),
         ("{% set a, b = 1, 2 %}{{ a + b }}", "3"),
         ("{{ messages[1:] }}{{ [1, 2, 3][::-1] }}", "[][3, 2, 1]"),
+        ("{{ [1, 2] | sum }}{{ [{'a': 2}] | sum('a') }}{{ [[1], [2]] | sum(start=[]) }}", "32[1, 2]"),
+        ("{{ [1, 2, 3] | batch(2) | list }}{{ [1, 2] | slice(2) | list }}", "[[1, 2], [3]][[1], [2]]"),
+        ("{{ 'a' | center(3) }}{{ 'a b' | wordcount }}{{ 'abcdefghij' | truncate(4) }}", " a 2a..."),
+        ("{% for g in [{'a': 1}, {'a': 2}] | groupby('a') %}{{ g.grouper }}{% endfor %}", "12"),
+        ("{{ 'a b' | urlencode }}{{ '<' | escape }}{{ 'x' | forceescape }}", "a%20b&lt;x"),
+        ("{{ [3, 1] | sort | first }}{{ ['b', 'a', 'b'] | unique | join }}", "1ba"),
+        ("{{ [1, 2] | select('odd') | list }}{{ [0, 1] | reject('none') | list }}", "[1][0, 1]"),
+        ("{{ {'b': 1, 'a': 2} | dictsort | first }}{{ {'a': 1} | items | list }}",
+         "('a', 2)[('a', 1)]"),
+        ("{{ '%s' | format('a') }}{{ 'abc'.startswith('a') }}{{ 'a' in 'abc' }}", "aTrueTrue"),
+        ("{{ {'b': 1, 'a': [1]} | tojson(indent=2, sort_keys=true) }}",
+         '{\n  "a": [\n    1\n  ],\n  "b": 1\n}'),
+        ("{{ {'a': 'ö'} | tojson(ensure_ascii=true, separators=(',', ':')) }}", '{"a":"\\u00f6"}'),
     ],
 )  # fmt: skip
 def test_templates_write_what_transformers_does(source, text):
@@ -163,6 +176,37 @@ HOSTILE = {
     "syntax": "{% for %}",
     "unclosed": "{{ 'a",
     "date": "{{ strftime_now('%Y' * 999) }}",
+    "many texts": "".join(f"{{% set a{i} = 'x' * 999999 %}}" for i in range(6000)),
+    "many slices": "{% set t = 'x' * 999999 %}"
+    + "".join(f"{{% set a{i} = t[{i}:] %}}" for i in range(6000)),
+    "many blocks": "{% set t = 'x' * 999999 %}"
+    + "".join(f"{{% set a{i} %}}{{{{ t }}}}{{% endset %}}" for i in range(5000)),
+    "one value many times": "{{ ('%(a)s' * 9999) % {'a': 'x' * 999999} }}",
+    "many keys": "{{ ('%(' * 199999) % {'a': 1} }}",
+    "many braces": "{{ ('{' * 199999).format(1) }}",
+    "one value many times by filter": "{{ ('%(a)s' * 9999) | format(a='x' * 999999) }}",
+    "one value many times by braces": "{{ ('{0}' * 9999).format('x' * 999999) }}",
+    "one value many times by name": "{{ ('{a}' * 9999).format(a='x' * 999999) }}",
+    "search in a list": "{% set r = range(99999) | list %}{{ r | reject('in', r) | list }}"
+    "{{ r | reject('in', r) | list }}{{ r | reject('in', r) | list }}"
+    "{% for i in r %}{{ r | reject('in', r) | list }}{% endfor %}",
+    "sum of lists": "{{ ([[1]] * 120000) | sum(start=[]) }}",
+    "batch": "{{ [1] | batch(10 ** 9, 'x') | list }}",
+    "slice filter": "{{ [1] | slice(10 ** 9) | list }}",
+    "indented JSON": "{% set n = namespace(s=[1] * 99999) %}{% for i in range(60) %}"
+    "{% set n.s = [n.s] %}{% endfor %}{{ n.s | tojson(indent=16) }}",
+    "separators in JSON": "{{ ([1] * 9999) | tojson(separators=('x' * 9999, ':')) }}",
+    "wordwrap": "{{ 'a' | wordwrap(10) }}",
+    "cycler": "{{ cycler.__class__ }}{{ cycler('a').items.append(1) }}",
+    "joiner": "{{ joiner('x' * 9999).sep.__class__.__mro__[0].x.y }}",
+    "lipsum": "{{ lipsum(99999) }}",
+    "range": "{{ range(10 ** 9) | list }}",
+    "read a file": "{{ (messages | map(attribute='__init__') | first).__globals__['open']('x') }}",
+    "macro as an object": "{% macro f() %}{% endmacro %}{{ f._func.__globals__ }}"
+    "{{ f._func.__globals__.x.y }}",
+    "self": "{{ self.__init__.__globals__.x }}",
+    "context": "{{ loop.x.y }}",
+    "format by map": "{{ ['{0.__class__}'] | map('format') | list }}{{ x.y.z }}",
 }
 
 

@@ -1,14 +1,12 @@
 """Tokenizers against llama.cpp's vectors, special tokens, and damaged vocabularies."""
 
-import json
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
+from fuzz_texts import raw_vocabulary
 from gguf_files import add_vocabulary, bpe_vocabulary, spm_vocabulary
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf import GGUFFile
@@ -19,6 +17,7 @@ from akunu_py.types import Detokenizer, Tokenizer
 VOCABS = Path(__file__).resolve().parents[3] / "shared" / "vocabs"
 GOLDEN = {
     "llama-spm": (True, {"</s>"}),
+    "gemma-4": (True, {"<eos>", "<turn|>", "<|tool_response>"}),
     "phi-3": (True, {"</s>", "<|endoftext|>", "<|end|>"}),
     "llama-bpe": (True, {"<|end_of_text|>", "<|eot_id|>"}),
     "qwen2": (False, {"<|endoftext|>", "<|im_end|>"}),
@@ -71,7 +70,20 @@ def tiny(vocabulary, **changes):
     return from_gguf(tiny_metadata(vocabulary, **changes))
 
 
-BPE, SPM = tiny("bpe"), tiny("spm")
+def raw_tokenizer(pre=None):
+    """A vocabulary of characters, as Gemma 4's, or of another kind by `pre`."""
+    tokens, types, merges = raw_vocabulary()
+    metadata = {
+        "tokenizer.ggml.model": "gpt2" if pre else "gemma4",
+        "tokenizer.ggml.tokens": [*tokens, "<bos>", "<turn|>"],
+        "tokenizer.ggml.token_type": np.array([*types, 3, 3], np.int32),
+        "tokenizer.ggml.merges": merges,
+        "tokenizer.ggml.bos_token_id": len(tokens),
+    }
+    return from_gguf(metadata | ({"tokenizer.ggml.pre": pre} if pre else {}))
+
+
+BPE, SPM, RAW = tiny("bpe"), tiny("spm"), raw_tokenizer()
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -79,8 +91,9 @@ def test_llama_cpp_s_vectors(name):
     tokenizer, metadata = real(name)
     base = VOCABS / f"ggml-vocab-{name}.gguf"
     texts = base.with_suffix(".gguf.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
-    lines = base.with_suffix(".gguf.out").read_text().split("\n")
-    assert len(texts) == len(lines) == 47
+    lines = base.with_suffix(".gguf.out").read_text().removesuffix("\n").split("\n")
+    assert len(texts) == (46 if name == "gemma-4" else 47)
+    lines += [""] * (len(texts) - len(lines))  # the last text of most is empty
     adds_bos, ends = GOLDEN[name]
     for text, line in zip(texts, lines, strict=True):
         ids = tokenizer.encode(text)
@@ -88,38 +101,11 @@ def test_llama_cpp_s_vectors(name):
         if adds_bos:
             expected.insert(0, metadata["tokenizer.ggml.bos_token_id"])
         assert ids == expected, text
-        assert tokenizer.decode(ids) == text
+        # A space is written as ▁ in Gemma's, so the two are one there.
+        assert tokenizer.decode(ids) == (text.replace("▁", " ") if name == "gemma-4" else text)
     tokens = metadata["tokenizer.ggml.tokens"]
     assert tokenizer.vocabulary_size == len(tokens)
     assert {tokens[id_] for id_ in tokenizer.end_ids} == ends
-
-
-def test_an_unknown_model_is_named():
-    path = VOCABS / "ggml-vocab-gemma-4.gguf"
-    if not path.exists():
-        pytest.skip("the vocabulary of gemma-4 is not on this machine")
-    with GGUFFile.open(path) as file, pytest.raises(ModelFormatError, match="'gemma4'"):
-        from_gguf(file.metadata)
-
-
-@settings(max_examples=60, deadline=None)
-@given(text=st.text(max_size=60))
-@example("  two  spaces\n\n\tand\r\n lines ")
-@example("\0 nul, ▁ and \ud7ff\ue000\U0010ffff")
-def test_every_text_comes_back(text):
-    assert BPE.decode(BPE.encode(text)) == text
-    # SentencePiece writes a space as ▁, so it cannot tell one from the other.
-    assert SPM.decode(SPM.encode(text)) == text.replace("▁", " ")
-
-
-@settings(max_examples=60, deadline=None)
-@given(text=st.text(st.characters(max_codepoint=0x3FFFF, exclude_characters="▁"), max_size=40))
-@example(" a  b ö 你好 🦙 <|im_end|> </s>")
-def test_every_text_comes_back_from_real_vocabularies(text):
-    # Starcoder has no tokens for the bytes of planes 4 and above.
-    for name in GOLDEN:
-        tokenizer, _ = real(name)
-        assert tokenizer.decode(tokenizer.encode(text)) == text, name
 
 
 def test_implements_the_protocols():
@@ -284,7 +270,12 @@ DAMAGED = [
     ("bpe", {"model": 5}, "not a text"),
     ("bpe", {"model": "bert"}, "'bert'"),
     ("bpe", {"pre": "klingon"}, "'klingon'"),
-    ("bpe", {"pre": "kimi-k2"}, "'kimi-k2'"),
+    ("bpe", {"pre": "klingon"}, "--pre-tokenizer"),
+    ("bpe", {"model": "no_vocab"}, "no vocabulary"),
+    ("bpe", {"model": "none"}, "no vocabulary"),
+    ("bpe", {"model": "rwkv"}, "RWKV.*'gpt2'"),
+    ("bpe", {"model": "plamo2"}, "PLaMo 2.*'gpt2'"),
+    ("bpe", {"model": "whitespace"}, "embed text"),
     ("bpe", {"tokens": None}, "tokens"),
     ("bpe", {"tokens": []}, "tokens"),
     ("bpe", {"tokens": np.arange(5)}, "tokens"),
@@ -300,18 +291,28 @@ DAMAGED = [
     ("bpe", {"bos_token_id": 10**6}, "bos_token_id"),
     ("bpe", {"bos_token_id": True}, "bos_token_id"),
     ("bpe", {"eos_token_id": "2"}, "eos_token_id"),
-    ("bpe", {"padding_token_id": 2**32 - 1}, "padding_token_id"),
     ("bpe", {"add_bos_token": 1}, "add_bos_token"),
     ("bpe", {"bos_token_id": None}, "bos_token_id is missing"),
-    ("spm", {"bos_token_id": None}, "bos_token_id is missing"),
     ("spm", {"scores": None}, "scores"),
     ("spm", {"scores": np.zeros(5, np.float32)}, "scores"),
     ("spm", {"scores": np.zeros(432, np.uint8)}, "scores"),
     ("spm", {"token_type": None}, "token_type"),
     ("spm", {"tokenizer__chat_template": 5}, "chat_template"),
-    ("spm", {"tokenizer__chat_template": "{% if"}, "chat template"),
-    ("spm", {"tokenizer__chat_template": " " * 2**19}, "chat template"),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("source", ["{% if", " " * 2**19])
+def test_a_damaged_template_is_an_error_of_conversations_alone(source):
+    tokenizer = tiny("spm", tokenizer__chat_template=source)
+    assert tokenizer.encode("hello")
+    with pytest.raises(ModelFormatError, match="chat template"):
+        tokenizer.encode_chat([{"role": "user", "content": "hello"}])
+
+
+def test_an_optional_special_id_out_of_range_is_left_out(caplog):
+    tokenizer = tiny("bpe", padding_token_id=2**32 - 1)
+    assert "padding" not in tokenizer.special_ids
+    assert "padding_token_id" in caplog.text
 
 
 @pytest.mark.parametrize(("vocabulary", "changes", "words"), DAMAGED)
@@ -358,34 +359,9 @@ def test_the_writer_of_files_and_these_tests_agree(tmp_path):
         assert not tokenizer.has_chat_template
 
 
-# Where llama.cpp adapts a model's own expression to its engine, the model's own is used.
-ADAPTED = {
-    "tekken", "gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2", "granite-embed-multi-97m",
-}  # fmt: skip
-# Not byte-level BPE, split by code rather than expressions, or of embedding models.
-WITHOUT_RULE = {
-    "gemma4", "granite-embed-multi-311m", "sarvam-moe", "whitespace", "kimi-k2", "afmoe",
-    "jina-v1-en", "jina-v2-code", "roberta-bpe",
-}  # fmt: skip
-
-
-def test_split_rules_are_llama_cpp_s():
-    path = VOCABS / "pre_tokenizers.json"
-    if not path.exists():
-        pytest.skip("the list of llama.cpp's split rules is not on this machine")
-    theirs = json.loads(path.read_text())
-    assert set(split_rule_names()) == theirs.keys() - WITHOUT_RULE
-    for name in split_rule_names():
-        rule, expected = split_rule(name), theirs[name]
-        assert rule.ignore_merges == expected.get("ignore_merges", False), name
-        assert rule.add_bos == expected.get("add_bos", False), name
-        if name not in ADAPTED:
-            assert list(rule.patterns) == expected["regex"], name
-
-
 @pytest.mark.parametrize("name", split_rule_names())
 def test_every_split_rule_runs(name):
-    tokenizer = tiny("bpe", pre=name)
+    tokenizer = raw_tokenizer(name) if split_rule(name).raw else tiny("bpe", pre=name)
     for text in (
         "It's 12345, ok?\n\n  Größe 你好 <sentinel:3> IMGIMGABZ\t🦙 ",
         "a" * 3000,
@@ -394,5 +370,16 @@ def test_every_split_rule_runs(name):
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_without_a_name_the_default_rule():
+def test_without_a_name_the_default_rule_and_a_warning(caplog):
     assert split_rule(None) == split_rule("default")
+    assert "--pre-tokenizer" in caplog.text
+
+
+def test_a_pre_tokenizer_of_ones_own():
+    metadata = tiny_metadata("bpe", pre="klingon")
+    chosen = from_gguf(metadata, pre_tokenizer="qwen2")
+    assert chosen.encode("12345 hello") == tiny("bpe", pre="qwen2").encode("12345 hello")
+    with pytest.raises(ConfigError, match=r"no pre-tokenizer 'x'.*qwen2"):
+        from_gguf(metadata, pre_tokenizer="x")
+    with pytest.raises(ConfigError, match="leave --pre-tokenizer out"):
+        from_gguf(tiny_metadata("spm"), pre_tokenizer="qwen2")

@@ -1,0 +1,1 @@
+"""Recorded outputs played back as the target's choices: drafters compared without a model."""

@@ -1,0 +1,130 @@
+"""The drafters a replay compares: akunu's by their registry names, and the baselines."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from akunu_py.bench.replay.baselines import BASELINES
+from akunu_py.cost_curve import CostCurve
+from akunu_py.drafting import drafter_names, make_drafter
+from akunu_py.drafting.auto import AutoDrafter, AutoState
+from akunu_py.drafting.auto.drafter import MAX_LENGTH
+from akunu_py.errors import ConfigError
+from akunu_py.types import Draft, Drafter
+
+NOT_REPLAYABLE = {
+    "recycling": "it learns from the target's logits, and a trace has none",
+    "draft-model": "it is a model that would have to run, and its target's choices with it",
+}
+"""Drafters that a replay of texts cannot stand for, and why."""
+
+_DEFAULT_LIMIT = 4
+
+
+class Arm(Protocol):
+    """A drafter over all items of a trace: `Drafter`, and when replies begin and end.
+
+    `default_limit` is the draft length it is replayed with where none is asked for.
+    """
+
+    @property
+    def default_limit(self) -> int:
+        """Return the most tokens it drafts by itself."""
+
+    def begin(self) -> None:
+        """Start a reply."""
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Take in committed tokens."""
+
+    def propose(self, limit: int) -> Draft:
+        """Guess at most `limit` tokens."""
+
+    def end(self) -> None:
+        """Finish a reply."""
+
+    def reset(self) -> None:
+        """Forget earlier replies."""
+
+
+class RegistryArm:
+    """A drafter of the registry, made anew for each reply. Implements `Arm`."""
+
+    def __init__(self, make: Callable[[], Drafter], *, default_limit: int) -> None:
+        self._make = make
+        self.default_limit = default_limit
+        self.begin()
+
+    def begin(self) -> None:
+        """Make the drafter of the next reply."""
+        self._drafter = self._make()
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Take in committed tokens."""
+        self._drafter.observe(tokens)
+
+    def propose(self, limit: int) -> Draft:
+        """Guess at most `limit` tokens."""
+        return self._drafter.propose(limit)
+
+    def end(self) -> None:
+        """Need nothing: a drafter of one reply carries nothing over."""
+
+    def reset(self) -> None:
+        """Need nothing: a drafter of one reply carries nothing over."""
+
+
+class AutoArm(RegistryArm):
+    """`auto` with a known curve in place of a measured one, and one state over all replies.
+
+    The state takes in a reply when the next one begins.
+    """
+
+    def __init__(self, curve: CostCurve) -> None:
+        self._curve = curve
+        self._state = AutoState()
+        super().__init__(self._next, default_limit=MAX_LENGTH)
+
+    def _next(self) -> Drafter:
+        return AutoDrafter(curve=self._curve, state=self._state)
+
+    def reset(self) -> None:
+        """Start from the state of a new engine."""
+        self._state = AutoState()
+
+
+CURVE_BOUND: dict[str, Callable[[CostCurve], Arm]] = {"auto": AutoArm}
+"""Drafters that choose a draft's length by the cost curve, and what makes their arms."""
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise ConfigError for a name that is neither a drafter's nor a baseline's."""
+    for name in names:
+        if name not in BASELINES and name not in NOT_REPLAYABLE:
+            make_drafter(name, num_draft_tokens=_DEFAULT_LIMIT)
+
+
+def is_curve_bound(name: str) -> bool:
+    """Return whether an arm drafts by the cost curve, so that each curve needs its own replay."""
+    return name in CURVE_BOUND
+
+
+def make_arm(name: str, curve: CostCurve | None = None) -> Arm:
+    """Make an arm; `curve` is for those that draft by it.
+
+    Raises ConfigError for an unknown name and for a drafter that cannot be replayed.
+    """
+    if name in BASELINES:
+        return BASELINES[name]()
+    if name in NOT_REPLAYABLE:
+        raise ConfigError(f"{name} cannot be replayed: {NOT_REPLAYABLE[name]}")
+    if name in CURVE_BOUND and curve is not None:
+        return CURVE_BOUND[name](curve)
+    return RegistryArm(
+        lambda: make_drafter(name, num_draft_tokens=_DEFAULT_LIMIT), default_limit=_DEFAULT_LIMIT
+    )
+
+
+def known_names() -> tuple[str, ...]:
+    """Return the names of all arms that can be replayed, akunu's drafters first."""
+    own = (name for name in drafter_names() if name not in NOT_REPLAYABLE and name != "none")
+    return (*own, *BASELINES)

@@ -1,0 +1,197 @@
+"""One recorded item, played back as the target's choices, with one drafter.
+
+The target's token after each committed one is the recorded one, so every pass can be counted
+without a model. A draft is verified by the rule of the decode loop; what it says beyond the end of
+the output is drafted and never tested.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from akunu_py.bench.replay.baselines import Baseline
+from akunu_py.cost_curve import CostCurve
+from akunu_py.decoding.stats import StatsRecorder
+from akunu_py.decoding.verify import verify_match
+from akunu_py.types import DecodeStats, Draft, Drafter, StepStats
+
+_NO_TOKEN = -1
+"""The choice beyond the end of an output: no draft can agree with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayItem:
+    """A trace item in token ids; the output ends with an end-of-generation id or was cut."""
+
+    id: str
+    category: str
+    session: str
+    half: int
+    prompt: tuple[int, ...]
+    output: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemCounts:
+    """What one item came to: the passes, and the drafter's seconds outside the prompt."""
+
+    stats: DecodeStats = field(default_factory=DecodeStats)
+    observe_s: float = 0.0
+
+    def __add__(self, other: "ItemCounts") -> "ItemCounts":
+        return ItemCounts(self.stats + other.stats, self.observe_s + other.observe_s)
+
+    def cost(self, curve: CostCurve) -> float:
+        """Return the cost of all passes under a curve: the sum of C(1 + k) over them."""
+        return passes_cost(self.stats, curve)
+
+
+def passes_cost(stats: DecodeStats, curve: CostCurve) -> float:
+    """Return the sum of C(1 + k) over all passes, k the tokens drafted for one."""
+    at_least = (stats.steps, *stats.drafted_per_position, 0)
+    return sum(
+        (more - fewer) * curve.cost(1 + drafted)
+        for drafted, (more, fewer) in enumerate(pairwise(at_least))
+        if more != fewer
+    )
+
+
+def replay_item(item: ReplayItem, drafter: Drafter, limit: int) -> ItemCounts:
+    """Play an item back with at most `limit` tokens drafted for a pass.
+
+    The drafter is one made for this reply; it observes the prompt here. `target_s` and `commit_s`
+    of the statistics are 0.
+    """
+    drafter.observe(item.prompt)
+    recorder = StatsRecorder()
+    clock = time.perf_counter
+    output, position, observe_s = item.output, 0, 0.0
+    while position < len(output):
+        started = clock()
+        draft = drafter.propose(limit) if limit > 0 else Draft.empty()
+        proposed = clock()
+        verification = verify_match(draft, _choices(draft, output, position))
+        committed = verification.output(draft)[: len(output) - position]
+        accepted = min(len(verification.accepted), len(committed))
+        rejected = verification.kind == "recovered" and len(committed) > accepted
+        recorder.add(
+            StepStats(
+                source=draft.source,
+                num_draft_tokens=len(draft),
+                num_tested_tokens=accepted + rejected,
+                num_accepted_tokens=accepted,
+                num_output_tokens=len(committed),
+                kind=verification.kind,
+                propose_s=proposed - started,
+                target_s=0.0,
+                commit_s=0.0,
+            )
+        )
+        begin = clock()
+        drafter.observe(committed)
+        observe_s += clock() - begin
+        position += len(committed)
+    return ItemCounts(recorder.stats, observe_s)
+
+
+def _choices(draft: Draft, output: Sequence[int], position: int) -> list[int]:
+    """Return the recorded tokens as the target's choices.
+
+    A node off the recorded path gets the token of its depth, which no walk can reach.
+    """
+    depths = [0]
+    for parent in draft.parents:
+        depths.append(depths[parent + 1] + 1)
+    size = len(output) - position
+    return [output[position + depth] if depth < size else _NO_TOKEN for depth in depths]
+
+
+def sweep_item(item: ReplayItem, baseline: Baseline, limits: Sequence[int]) -> list[ItemCounts]:
+    """Play an item back with each of the ascending `limits`, in one walk over the output.
+
+    A baseline's drafts depend on the text alone, so replays with different limits that come by the
+    same position ask it there once. The results are those of `replay_item`, except for the
+    seconds: each pass is charged those of the longest draft asked for at its position.
+    """
+    baseline.observe(item.prompt)
+    output, clock = item.output, time.perf_counter
+    size = len(output)
+    walks = [_Walk(limit) for limit in limits]
+    waiting: list[list[_Walk]] = [[] for _ in range(size)]
+    waiting[0] = list(walks)
+    observe_s = 0.0
+    for position in range(size):
+        here = waiting[position]
+        if here:
+            asked = sorted({walk.limit for walk in here})
+            started = clock()
+            drafts = dict(zip(asked, baseline.drafts(asked), strict=True))
+            propose_s = clock() - started
+            for walk in here:
+                ahead = walk.step(drafts[walk.limit], output, position, propose_s)
+                if ahead < size:
+                    waiting[ahead].append(walk)
+        waiting[position] = []
+        started = clock()
+        baseline.observe(output[position : position + 1])
+        observe_s += clock() - started
+    return [ItemCounts(walk.stats(size), observe_s) for walk in walks]
+
+
+class _Walk:
+    """One limit's passes over an output, counted by how much was drafted and accepted."""
+
+    __slots__ = ("accepted", "drafted", "limit", "propose_s", "rejections", "steps")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.steps = 0
+        self.rejections = 0
+        self.propose_s = 0.0
+        # Entry k: passes in which k tokens were drafted, accepted.
+        self.drafted = [0] * (limit + 1)
+        self.accepted = [0] * (limit + 1)
+
+    def step(
+        self, draft: Sequence[int], output: Sequence[int], position: int, propose_s: float
+    ) -> int:
+        """Count the pass at a position and return that of the next one, if the output has one."""
+        left = len(output) - position
+        accepted = 0
+        for token in draft[:left]:
+            if token != output[position + accepted]:
+                break
+            accepted += 1
+        self.steps += 1
+        self.propose_s += propose_s
+        self.drafted[len(draft)] += 1
+        self.accepted[accepted] += 1
+        self.rejections += accepted < len(draft) and accepted < left
+        return position + accepted + 1
+
+    def stats(self, output_tokens: int) -> DecodeStats:
+        """Return the totals over an output of that many tokens."""
+        drafted, accepted = _at_least(self.drafted), _at_least(self.accepted)
+        return DecodeStats(
+            steps=self.steps,
+            steps_with_draft=self.steps - self.drafted[0],
+            drafted=sum(drafted),
+            accepted=sum(accepted),
+            tested=sum(accepted) + self.rejections,
+            output_tokens=output_tokens,
+            drafted_per_position=drafted,
+            accepted_per_position=accepted[: len(drafted)] + (0,) * (len(drafted) - len(accepted)),
+            propose_s=self.propose_s,
+        )
+
+
+def _at_least(counts: Sequence[int]) -> tuple[int, ...]:
+    """Return for i = 1, 2, ... how many passes have i or more, up to the last that is not 0."""
+    totals: list[int] = []
+    total = 0
+    for count in reversed(counts[1:]):
+        total += count
+        if total:
+            totals.append(total)
+    return tuple(reversed(totals))

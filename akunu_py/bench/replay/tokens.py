@@ -1,0 +1,57 @@
+"""Trace items in token ids."""
+
+from collections.abc import Callable, Iterable
+
+from akunu_py.bench.replay.runner import ReplayItem
+from akunu_py.bench.replay.traces import TraceItem
+from akunu_py.errors import ConfigError
+from akunu_py.types import Tokenizer
+
+MAX_OUTPUT_TOKENS = 1500
+"""Longer outputs are cut here: a few that loop would otherwise outweigh all others."""
+
+
+def tokenize(
+    items: Iterable[TraceItem],
+    tokenizer: Tokenizer,
+    *,
+    max_output_tokens: int = MAX_OUTPUT_TOKENS,
+    progress: Callable[[], None] = lambda: None,
+) -> list[ReplayItem]:
+    """Encode prompts and outputs; control tokens written out in a text stay text.
+
+    An output ends with the tokenizer's end-of-generation id, which drafters have to predict like
+    any other token, unless it was cut. `progress` is called after each item.
+
+    Raises ConfigError for an output without tokens.
+    """
+    empty = tokenizer.encode("")
+    end = min(tokenizer.end_ids, default=None)
+    encoded: list[ReplayItem] = []
+    for item in items:
+        output = _inner(tokenizer.encode(item.output), empty)
+        if not output:
+            raise ConfigError(f"the output of the item {item.id} has no tokens")
+        if end is not None:
+            output.append(end)
+        encoded.append(
+            ReplayItem(
+                id=item.id,
+                category=item.category,
+                session=item.session,
+                half=item.half,
+                prompt=tuple(tokenizer.encode(item.prompt)),
+                output=tuple(output[:max_output_tokens]),
+            )
+        )
+        progress()
+    return encoded
+
+
+def _inner(ids: list[int], empty: list[int]) -> list[int]:
+    """Return ids without those that every text gets, such as begin-of-text."""
+    if empty and ids[:1] == empty[:1]:
+        ids = ids[1:]
+    if len(empty) > 1 and ids[-1:] == empty[-1:]:
+        ids = ids[:-1]
+    return ids

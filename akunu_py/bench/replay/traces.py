@@ -1,0 +1,169 @@
+"""Traces: recorded prompts and outputs, one JSON object a line, read strictly.
+
+The format is in docs/benchmarks.md. Whatever does not fit it is an error that names the line and
+the field: a trace that is half understood would give figures that mean nothing.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from akunu_py.errors import ConfigError
+
+_REQUIRED = ("id", "category", "prompt", "output")
+_NOTES = ("subcategory", "model", "decoding", "source_repo", "license")
+"""Texts that say where an item comes from; the replay has no use for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceItem:
+    """One reply: what was asked (`prompt`, the conversation so far) and what came (`output`).
+
+    Items of one `session` (the id, where a line gives none) follow each other in the order of
+    their `turn`.
+    """
+
+    id: str
+    category: str
+    prompt: str
+    output: str
+    session: str
+    turn: int = 0
+
+    @property
+    def half(self) -> int:
+        """0 or 1, by a hash of the session: which half of the items this one belongs to."""
+        return half_of(self.session)
+
+
+def half_of(session: str) -> int:
+    """Return the parity of a session's SHA-256 as a number: 0 tunes, 1 is reported."""
+    return hashlib.sha256(session.encode()).digest()[-1] & 1
+
+
+def read_trace(path: Path) -> list[TraceItem]:
+    """Read a trace file.
+
+    Raises ConfigError naming the file, the line and the field for anything that is not of the
+    format, and for a file that cannot be read or has no items.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    return parse_trace(data, str(path))
+
+
+def parse_trace(data: bytes, name: str) -> list[TraceItem]:
+    """Read the lines of a trace; `name` is what errors call it. Raises as `read_trace` does."""
+    items: list[TraceItem] = []
+    lines: dict[str, int] = {}
+    sessions: set[str] = set()
+    # Not splitlines: JSON allows U+2028 inside a string.
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            item = _item(_record(line))
+            _check_id(item, lines)
+            if item.session in sessions:
+                _check_order(items[-1], item)
+        except _FieldError as error:
+            field = f", field {error.field}" if error.field else ""
+            raise ConfigError(f"{name}, line {number}{field}: {error}") from None
+        lines[item.id] = number
+        sessions.add(item.session)
+        items.append(item)
+    if not items:
+        raise ConfigError(f"{name} has no items; give one JSON object a line")
+    return items
+
+
+class _FieldError(Exception):
+    """What is wrong with a field; the line is known further up."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _FieldError("", f"not UTF-8 text (byte {error.start} of the line)") from None
+    try:
+        record = json.loads(text, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        raise _FieldError("", f"not JSON: {error.msg} (column {error.colno})") from None
+    except (RecursionError, ValueError):
+        raise _FieldError("", "not JSON that can be read: nested too deep, or a huge number") from (
+            None
+        )
+    if not isinstance(record, dict):
+        raise _FieldError("", f"an item is a JSON object, not {record!r:.60}")
+    return record
+
+
+def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in record:
+            raise _FieldError(key, "given twice")
+        record[key] = value
+    return record
+
+
+def _item(record: dict[str, Any]) -> TraceItem:
+    for field in _REQUIRED:
+        if field not in record:
+            raise _FieldError(field, "missing")
+    for field, value in record.items():
+        if field == "turn":
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise _FieldError(field, f"{value!r:.60} is no whole number from 0 on")
+        elif field not in {*_REQUIRED, *_NOTES, "session"}:
+            raise _FieldError(field, "not a field of a trace; leave it out")
+        else:
+            _check_text(field, value)
+    if "turn" in record and "session" not in record:
+        raise _FieldError("turn", "needs a session to be a turn of")
+    return TraceItem(
+        id=record["id"],
+        category=record["category"],
+        prompt=record["prompt"],
+        output=record["output"],
+        session=record.get("session", record["id"]),
+        turn=record.get("turn", 0),
+    )
+
+
+def _check_text(field: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise _FieldError(field, f"{value!r:.60} is no text")
+    if not value and field not in _NOTES:
+        raise _FieldError(field, "empty")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise _FieldError(
+            field, f"half a surrogate pair at character {error.start}, which no tokenizer takes"
+        ) from None
+
+
+def _check_id(item: TraceItem, lines: Mapping[str, int]) -> None:
+    if item.id in lines:
+        raise _FieldError("id", f"{item.id!r} is that of line {lines[item.id]} already")
+
+
+def _check_order(last: TraceItem, item: TraceItem) -> None:
+    """Check that a session's items stand together, in the order of their turns."""
+    if last.session != item.session:
+        raise _FieldError(
+            "session", f"{item.session!r} went on before other items; put its items together"
+        )
+    if item.turn <= last.turn:
+        raise _FieldError("turn", f"{item.turn} follows {last.turn}; put the turns in order")

@@ -1,0 +1,202 @@
+"""How fast akunu decodes next to mlx-lm: the same passes, the same ids, in one run.
+
+Each case is decoded by every arm, one after another, and the order changes from case to case, so
+that a machine that grows warm or gets other work slows all alike. Prefill is left out and shared:
+the rows of a prompt stay in the caches. Timed is what comes after the first step.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from akunu_py.bench.environment import Environment
+from akunu_py.bench.report import Model
+from akunu_py.bench.speed_report import BASELINE, Run, SpeedReport
+from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
+from akunu_py.decoding.loop import Step, decode
+from akunu_py.drafting import make_drafter
+from akunu_py.errors import ConfigError
+from akunu_py.models.baseline import Baseline
+from akunu_py.models.budget_memory import device_prior
+from akunu_py.models.load import LoadedModel
+from akunu_py.models.pass_times import PassTimes, measure_passes
+from akunu_py.models.session import Session
+from akunu_py.sampling.forced import ForcedSampler
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
+from akunu_py.types import GenerationConfig
+
+_MARGIN = 65
+"""Tokens that decoding could go on for: as for mlx-lm, the last pass queues a further one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A prompt in token ids, and the reply to force, if any; cases of one session are alike."""
+
+    id: str
+    session: str
+    prompt: tuple[int, ...]
+    text: tuple[int, ...] | None = None
+
+
+@dataclass(slots=True)
+class _Bench:
+    loaded: LoadedModel
+    session: Session
+    baseline: Baseline
+    num_draft_tokens: int
+    states: dict[str, BudgetState] = field(default_factory=dict)
+
+
+def run_speed(
+    loaded: LoadedModel,
+    cases: Sequence[Case],
+    *,
+    drafters: Sequence[str] = ("none", "ngram", "auto"),
+    num_draft_tokens: int = 32,
+    max_tokens: int = 96,
+    rounds: int = 1,
+    repeats: int = 5,
+    progress: Callable[[int, int], None] | None = None,
+) -> SpeedReport:
+    """Decode each case with mlx-lm and with each drafter, greedily, `rounds` times.
+
+    What passes cost is measured first, after the first case's prompt and with `repeats`, and given
+    to the budgets of all arms. `progress` is called with runs done and in all.
+
+    Raises ConfigError without cases, for a case that does not fit, or an unknown drafter.
+    """
+    if not cases:
+        raise ConfigError("there is nothing to measure with; give prompts or a trace with items")
+    context = loaded.description.context
+    for case in cases:
+        if len(case.prompt) + max_tokens + 2 * _MARGIN > context:
+            raise ConfigError(
+                f"{case.id} has a prompt of {len(case.prompt)} tokens; with {max_tokens} more it "
+                f"does not fit into the context of {context}"
+            )
+    for name in drafters:
+        make_drafter(name, num_draft_tokens=num_draft_tokens)
+    session = Session(loaded.model, context=context)
+    bench = _Bench(loaded, session, Baseline(loaded.model), num_draft_tokens)
+    times = measure_passes(session, cases[0].prompt, repeats=repeats)
+    for name in drafters:
+        bench.states[name] = _state(times)
+    arms = (BASELINE, *drafters)
+    # Kernels are compiled at first use.
+    for arm in arms:
+        _run(bench, arm, cases[0], max_tokens)
+    runs: list[Run] = []
+    total = len(cases) * rounds * len(arms)
+    for number in range(len(cases) * rounds):
+        case = cases[number % len(cases)]
+        for arm in _turned(arms, number):
+            runs.append(_run(bench, arm, case, max_tokens))
+            if progress:
+                progress(len(runs), total)
+    return SpeedReport(
+        runs=tuple(runs),
+        times=times,
+        model=_model(loaded),
+        environment=Environment.current(),
+        forced=any(case.text is not None for case in cases),
+        num_draft_tokens=num_draft_tokens,
+        max_tokens=max_tokens,
+    )
+
+
+def _turned(arms: Sequence[str], number: int) -> list[str]:
+    """Return the arms, another one first each time, and in either direction."""
+    start = number // 2 % len(arms)
+    turned = [*arms[start:], *arms[:start]]
+    return turned[::-1] if number % 2 else turned
+
+
+def _state(times: PassTimes) -> BudgetState:
+    state = BudgetState(device_prior())
+    state.costs.learn(times.context, times.plain_s, times.costs)
+    return state
+
+
+def _run(bench: _Bench, arm: str, case: Case, max_tokens: int) -> Run:
+    if case.text is not None:
+        # The last step of an arm that drafts may go beyond; it finds the text there.
+        max_tokens = min(max_tokens, max(2, len(case.text) - _MARGIN))
+    if arm == BASELINE:
+        done = bench.baseline.run(case.prompt, max_tokens, case.text)
+        return Run(
+            arm=arm,
+            case=case.id,
+            session=case.session,
+            token_ids=done.token_ids,
+            num_timed_tokens=done.num_timed_tokens,
+            decode_s=done.decode_s,
+            peak_memory_bytes=done.peak_memory_bytes,
+        )
+    return _akunu(bench, arm, case, max_tokens)
+
+
+def _akunu(bench: _Bench, arm: str, case: Case, max_tokens: int) -> Run:
+    session, prompt = bench.session, case.prompt
+    chain = TransformChain.from_config(GenerationConfig(), session.vocabulary_size)
+    sampler = (
+        Sampler(chain, 0, session.vocabulary_size)
+        if case.text is None
+        else ForcedSampler(chain, len(prompt), case.text, session.vocabulary_size)
+    )
+    drafter = make_drafter(arm, num_draft_tokens=bench.num_draft_tokens)
+    with session.measured():
+        session.begin(prompt, sampler, max_tokens + _MARGIN)
+        drafter.observe(prompt)
+        budget = Budget(
+            bench.states[arm],
+            context=len(prompt),
+            tell=drafter.use_curve if isinstance(drafter, CurveUser) else None,
+        )
+        steps: list[Step] = []
+        count = 0
+        started = time.perf_counter()
+        for step in decode(
+            session,
+            drafter,
+            prompt[-1],
+            num_draft_tokens=bench.num_draft_tokens,
+            max_tokens=max_tokens + _MARGIN,
+            budget=None if arm == "none" else budget,
+        ):
+            if not steps:
+                # What the first step gave is left out, and its time.
+                started = time.perf_counter()
+            steps.append(step)
+            count += len(step.token_ids)
+            if count >= max_tokens:
+                break
+        decode_s = time.perf_counter() - started
+        peak = session.peak_memory_bytes()
+    timed = steps[1:]
+    return Run(
+        arm=arm,
+        case=case.id,
+        session=case.session,
+        token_ids=tuple(token for step in steps for token in step.token_ids)[:max_tokens],
+        num_timed_tokens=sum(len(step.token_ids) for step in timed),
+        decode_s=decode_s,
+        peak_memory_bytes=peak,
+        num_passes=len(timed),
+        num_drafted=sum(step.stats.num_draft_tokens for step in timed),
+        num_accepted=sum(step.stats.num_accepted_tokens for step in timed),
+        target_s=sum(step.stats.target_s for step in timed),
+    )
+
+
+def _model(loaded: LoadedModel) -> Model:
+    description = loaded.description
+    return Model(
+        path=str(description.path),
+        name=description.name,
+        architecture=description.architecture,
+        parameters=description.parameters,
+        weights=description.weights,
+        context=description.context,
+    )

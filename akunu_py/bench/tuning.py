@@ -1,0 +1,93 @@
+"""What the measured costs of passes mean: which drafts pay on this machine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from akunu_py.bench.environment import Environment
+from akunu_py.bench.hit_rate import model_of
+from akunu_py.bench.report import Model
+from akunu_py.decoding.acceptance import match_for
+from akunu_py.engine import Engine
+from akunu_py.models.padded import PADDED_ROWS
+from akunu_py.models.pass_times import PassTimes
+
+_STRIDE = 7919
+"""A prime: ids that are far apart, as those of a text are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Measured costs, and what follows from them."""
+
+    times: PassTimes
+    model: Model
+    environment: Environment
+    reproducible: bool
+
+    def least_confidence(self, size: int) -> float | None:
+        """Return how likely each token of a draft must be so that all of it pays; None: never.
+
+        With probability p for each, a draft of n brings p + ... + p^n tokens and costs
+        C(1 + n) - 1 plain steps, where a step of plain decoding brings one.
+        """
+        cost = self.times.costs.get(size + 1)
+        if cost is None or size < 1 or cost - 1 >= size:
+            return None
+        low, high = 0.0, 1.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            brings = sum(middle**index for index in range(1, size + 1))
+            low, high = (low, middle) if brings > cost - 1 else (middle, high)
+        return high
+
+    def least_confidence_up_to(self, size: int) -> float | None:
+        """Return the least confidence at which some draft of at most `size` tokens pays."""
+        return self._least([rows - 1 for rows in self.times.costs if 1 < rows <= size + 1])
+
+    def least_confidence_beyond(self, size: int) -> float | None:
+        """Return the least confidence at which some draft of more than `size` tokens pays."""
+        return self._least([rows - 1 for rows in self.times.costs if rows > size + 1])
+
+    def _least(self, sizes: list[int]) -> float | None:
+        found = [least for size in sizes if (least := self.least_confidence(size)) is not None]
+        return min(found, default=None)
+
+    def match_for(self, confidence: float) -> int | None:
+        """Return the shortest match that is thought to give that confidence before data."""
+        return match_for(confidence)
+
+    @property
+    def padded_cost(self) -> float | None:
+        """What a plain step costs where all passes are padded to one number of rows."""
+        return self.times.costs.get(PADDED_ROWS)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return everything as JSON-ready values; seconds are in fields that end in `_s`."""
+        costs = self.times.costs
+        return {
+            "model": self.model.to_dict(),
+            "environment": self.environment.to_dict(),
+            "reproducible": self.reproducible,
+            "context_tokens": self.times.context,
+            "plain_step_s": self.times.unit_s,
+            "costs": {str(rows): cost for rows, cost in costs.items()},
+            "pays_from": {
+                str(rows - 1): self.least_confidence(rows - 1) for rows in costs if rows > 1
+            },
+        }
+
+
+def run_tuning(
+    engine: Engine,
+    *,
+    context_tokens: int = 128,
+    repeats: int = 7,
+    progress: Callable[[int, int], None] | None = None,
+) -> Tuning:
+    """Measure what passes cost after a prompt of that many tokens; the engine remembers it.
+
+    Raises ContextOverflowError for a prompt that does not fit.
+    """
+    prompt = [index * _STRIDE % engine.vocabulary_size for index in range(context_tokens)]
+    times = engine.tune(prompt, repeats=repeats, progress=progress)
+    return Tuning(times, model_of(engine), Environment.current(), engine.reproducible)

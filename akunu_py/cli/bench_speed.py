@@ -1,0 +1,252 @@
+"""`akunu bench speed`: tokens a second next to mlx-lm's own decoding."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from akunu_py.cli.count_progress import count_progress
+from akunu_py.cli.options import model_options
+from akunu_py.cli.terminal import printable
+
+if TYPE_CHECKING:
+    from akunu_py.bench.speed import Case
+    from akunu_py.bench.speed_report import ArmSummary, SpeedReport
+    from akunu_py.models.load import LoadedModel
+    from akunu_py.types import Tokenizer
+
+_WIDTH_OF_A_FILE = 100
+_MOST_PROMPT_TOKENS = 1024
+_TEXT_BEYOND = 66
+"""Tokens of a text that lie behind what is measured: a draft may reach there."""
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option(
+    "--random-model",
+    metavar="NAME",
+    help="Build a model with random weights instead: llama-135m, llama-tiny.",
+)
+@click.option(
+    "--trace",
+    "traces",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Force the choices to the recorded replies of this file; repeatable. Without one the "
+    "model answers the shipped prompts with its own.",
+)
+@click.option(
+    "--tokenizer",
+    "tokenizer_path",
+    type=click.Path(path_type=Path),
+    metavar="MODEL|GGUF",
+    help="With --random-model: whose tokenizer counts. The model that ships, when left out.",
+)
+@click.option(
+    "--drafter",
+    "drafters",
+    multiple=True,
+    default=("none", "ngram", "auto"),
+    show_default=True,
+    metavar="NAME",
+    help="Measure this drafter; repeatable.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="Use N prompts of each category, or N items of each trace.",
+)
+@click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option(
+    "--num-draft-tokens",
+    type=click.IntRange(0, 64),
+    default=32,
+    show_default=True,
+    metavar="N",
+    help="Draft at most N tokens a pass.",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=8),
+    default=96,
+    show_default=True,
+    metavar="N",
+    help="Decode N tokens a reply.",
+)
+@click.option(
+    "--max-prompt-tokens",
+    type=click.IntRange(min=8),
+    default=_MOST_PROMPT_TOKENS,
+    show_default=True,
+    metavar="N",
+    help="Leave out items of a trace with longer prompts.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of a table.")
+@model_options
+def speed(  # noqa: PLR0917 - click passes by name
+    model: str | None,
+    random_model: str | None,
+    traces: tuple[Path, ...],
+    tokenizer_path: Path | None,
+    limit: int,
+    max_prompt_tokens: int,
+    as_json: bool,
+    loading: dict[str, Any],
+    **measuring: Any,
+) -> None:
+    """Compare decoding with mlx-lm's own, greedily, ids to ids, in one run.
+
+    Every case is decoded by mlx-lm's generate_step and by akunu with each drafter, in turns. Ratios
+    are of tokens a second to mlx-lm's: of all tokens, and the median of the pairs with its 95 %
+    interval. Outside is the share of the time that is not spent in passes. With --trace the choices
+    are forced to recorded replies: passes are real, and how much is accepted is the recording's.
+
+    \b
+    Examples:
+      akunu bench speed
+      akunu bench speed --random-model llama-135m --trace edits.jsonl
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    if random_model is not None and model is not None:
+        raise click.UsageError("give either a MODEL or --random-model")
+    if tokenizer_path is not None and random_model is None:
+        raise click.UsageError("--tokenizer goes with --random-model; a MODEL has its own")
+    from akunu_py.bench.speed import run_speed  # noqa: PLC0415 - MLX
+
+    loaded = _loaded(model, random_model, tokenizer_path, loading)
+    cases = (
+        _trace_cases(loaded.tokenizer, traces, limit, max_prompt_tokens, measuring["max_tokens"])
+        if traces
+        else _prompt_cases(loaded.tokenizer, limit)
+    )
+    with count_progress("replies", "measuring passes") as progress:
+        report = run_speed(loaded, cases, progress=progress, **measuring)
+    if as_json:
+        click.echo(json.dumps(report.to_dict()))
+    else:
+        _print(report)
+
+
+def _loaded(
+    model: str | None, random_model: str | None, tokenizer: Path | None, loading: dict[str, Any]
+) -> "LoadedModel":
+    from akunu_py.models.load import LoadOptions, load_model  # noqa: PLC0415 - MLX
+
+    if random_model is not None:
+        from akunu_py.cli.bench_replay import load_tokenizer  # noqa: PLC0415
+        from akunu_py.models.random_models import build_random_model  # noqa: PLC0415
+
+        return build_random_model(random_model, load_tokenizer(tokenizer))
+    context = loading["context"]
+    names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
+    for name in ("kv_bits", "reproducible"):
+        if loading[name]:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} has no counterpart in mlx-lm's loop"
+            )
+    options = LoadOptions(**{name: loading[name] for name in names})
+    return load_model(model, options, context=context)
+
+
+def _prompt_cases(tokenizer: "Tokenizer", limit: int) -> list["Case"]:
+    from akunu_py.bench.speed import Case  # noqa: PLC0415
+    from akunu_py.bench.workloads import CATEGORIES, load_prompts  # noqa: PLC0415
+
+    cases: list[Case] = []
+    for category in CATEGORIES:
+        for prompt in load_prompts([category])[:limit]:
+            if prompt.kind == "chat" and tokenizer.has_chat_template:
+                ids = tokenizer.encode_chat(prompt.messages)
+            else:
+                ids = tokenizer.encode(prompt.last_user_text)
+            cases.append(Case(prompt.id, prompt.id, tuple(ids)))
+    return cases
+
+
+def _trace_cases(
+    tokenizer: "Tokenizer",
+    traces: tuple[Path, ...],
+    limit: int,
+    max_prompt_tokens: int,
+    max_tokens: int,
+) -> list["Case"]:
+    """Return the first items of each trace that are short enough to ask and long enough to tell."""
+    from akunu_py.bench.replay.tokens import tokenize  # noqa: PLC0415
+    from akunu_py.bench.replay.traces import read_trace  # noqa: PLC0415
+    from akunu_py.bench.speed import Case  # noqa: PLC0415
+
+    cases: list[Case] = []
+    for path in traces:
+        found = 0
+        for item in read_trace(path):
+            # A token has at least one byte; most texts that are too long are so by far.
+            (encoded,) = tokenize([item], tokenizer)
+            if len(encoded.prompt) > max_prompt_tokens:
+                continue
+            if len(encoded.output) < max_tokens + _TEXT_BEYOND:
+                continue
+            cases.append(
+                Case(f"{path.stem}/{item.id}", item.session, encoded.prompt, encoded.output)
+            )
+            found += 1
+            if found == limit:
+                break
+        if not found:
+            raise click.UsageError(
+                f"{path} has no item with at most {max_prompt_tokens} tokens of prompt and at "
+                f"least {max_tokens + _TEXT_BEYOND} of output"
+            )
+    return cases
+
+
+def _print(report: "SpeedReport") -> None:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - 0.1 s that --help must not pay
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE, highlight=False)
+    model, environment = report.model, report.environment
+    choices = "forced to recorded replies" if report.forced else "the model's own"
+    costs = ", ".join(f"{rows}: {cost:.2f}" for rows, cost in report.times.costs.items())
+    console.print(
+        Text(
+            printable(
+                f"{model.name}, {model.weights} weights; {environment.device_name} "
+                f"({environment.device}), MLX {environment.mlx}\n"
+                f"choices: {choices}; {report.max_tokens} tokens a reply, up to "
+                f"{report.num_draft_tokens} drafted\n"
+                f"a plain step takes {report.times.unit_s * 1e3:.2f} ms; rows and costs: {costs}"
+            )
+        )
+    )
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("arm", no_wrap=True)
+    for heading in (
+        "tokens/s", "of mlx-lm", "median\nof pairs", "95 %", "tokens\na pass", "hit\nrate",
+        "outside", "peak\nMB", "identical",
+    ):  # fmt: skip
+        table.add_column(heading, justify="right", no_wrap=True)
+    for arm in report.arms:
+        table.add_row(arm.arm, *_cells(arm))
+    console.print(table)
+
+
+def _cells(arm: "ArmSummary") -> list[str]:
+    low, high = arm.interval
+    return [
+        f"{arm.tokens_per_s:.1f}",
+        f"{arm.ratio:.3f}",
+        f"{arm.median_ratio:.3f}",
+        f"{low:.3f}-{high:.3f}",
+        "-" if arm.tokens_per_pass is None else f"{arm.tokens_per_pass:.2f}",
+        "-" if arm.hit_rate is None else f"{arm.hit_rate:.0%}",
+        "-" if arm.outside is None else f"{arm.outside:.1%}",
+        f"{arm.peak_memory_bytes / 1e6:.0f}",
+        f"{arm.identical}/{arm.pairs}",
+    ]

@@ -1,0 +1,242 @@
+"""`akunu info`: what a GGUF model file holds, read from its header alone."""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from akunu_py.cli.terminal import printable
+
+if TYPE_CHECKING:
+    from akunu_py.gguf import GGUFFile, MetadataValue, TensorInfo
+
+_SHOWN_CHARACTERS = 60
+_SHOWN_ITEMS = 4
+_SPECIAL_PREFIX, _SPECIAL_SUFFIX = "tokenizer.ggml.", "_token_id"
+
+
+@click.command()
+@click.argument("model", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--tensors", is_flag=True, help="List every tensor, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+def info(model: Path, tensors: bool, as_json: bool) -> None:
+    """Show what a GGUF file holds: the model, its quantization, tokenizer and metadata.
+
+    Only the header is read and checked, so this is quick for any size. Of a model that is split
+    over several files, give any one. Shares are of the bytes of all tensors.
+
+    \b
+    Examples:
+      akunu info model.gguf
+      akunu info model-00001-of-00003.gguf --tensors
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_py.gguf.reader import GGUFFile  # noqa: PLC0415 - numpy would slow --help down
+
+    with GGUFFile.open(model.expanduser()) as file:
+        record = describe(file, tensors=tensors)
+    if as_json:
+        click.echo(json.dumps(record, allow_nan=False))
+    else:
+        click.echo(printable(format_text(record)))
+
+
+def describe(file: "GGUFFile", *, tensors: bool = True) -> dict[str, Any]:
+    """Return what is known of a model as values that JSON can hold.
+
+    Whatever has not the type it should have is left out (None), for this is how one looks at a
+    file that cannot be loaded.
+    """
+    metadata = file.metadata
+    architecture = _text(metadata, "general.architecture")
+    record: dict[str, Any] = {
+        "path": str(file.path),
+        "parts": [path.name for path in file.paths],
+        "name": _text(metadata, "general.name"),
+        "architecture": architecture,
+        "parameters": _parameters(file.tensors.values()),
+        "file_bytes": file.nbytes,
+        "gguf_version": file.version,
+        "context_length": _number(metadata, f"{architecture}.context_length"),
+        "layers": _number(metadata, f"{architecture}.block_count"),
+        "num_tensors": len(file.tensors),
+        "quantization": _quantization(file.tensors.values()),
+        "tokenizer": _tokenizer(metadata),
+        "metadata": {key: _json_value(value) for key, value in metadata.items()},
+    }
+    if tensors:
+        record["tensors"] = [
+            {
+                "name": tensor.name,
+                "type": tensor.type.name,
+                "shape": list(tensor.shape),
+                "bytes": tensor.nbytes,
+                "part": tensor.part,
+            }
+            for tensor in file.tensors.values()
+        ]
+    return record
+
+
+def _text(metadata: Mapping[str, "MetadataValue"], key: str) -> str | None:
+    value = metadata.get(key)
+    return value if isinstance(value, str) else None
+
+
+def _number(metadata: Mapping[str, "MetadataValue"], key: str) -> int | None:
+    value = metadata.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _parameters(tensors: Iterable["TensorInfo"]) -> int:
+    return sum(math.prod(tensor.shape) for tensor in tensors)
+
+
+def _quantization(tensors: Iterable["TensorInfo"]) -> list[dict[str, Any]]:
+    """Return tensors, parameters and bytes of each type, the largest first."""
+    by_type: dict[str, list[TensorInfo]] = {}
+    for tensor in tensors:
+        by_type.setdefault(tensor.type.name, []).append(tensor)
+    sizes = {name: sum(tensor.nbytes for tensor in group) for name, group in by_type.items()}
+    total = sum(sizes.values())
+    return [
+        {
+            "type": name,
+            "tensors": len(by_type[name]),
+            "parameters": _parameters(by_type[name]),
+            "bytes": size,
+            "share": size / total,
+        }
+        for name, size in sorted(sizes.items(), key=lambda item: -item[1])
+    ]
+
+
+def _tokenizer(metadata: Mapping[str, "MetadataValue"]) -> dict[str, Any]:
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    tokens = tokens if isinstance(tokens, list) else []
+    special: dict[str, dict[str, Any]] = {}
+    for key in metadata:
+        if key.startswith(_SPECIAL_PREFIX) and key.endswith(_SPECIAL_SUFFIX):
+            if (id_ := _number(metadata, key)) is None:
+                continue
+            name = key.removeprefix(_SPECIAL_PREFIX).removesuffix(_SPECIAL_SUFFIX)
+            special[name] = {"id": id_, "text": tokens[id_] if 0 <= id_ < len(tokens) else None}
+    return {
+        "model": _text(metadata, "tokenizer.ggml.model"),
+        "pre": _text(metadata, "tokenizer.ggml.pre"),
+        "tokens": len(tokens),
+        "special": special,
+        "chat_template": _text(metadata, "tokenizer.chat_template") is not None,
+    }
+
+
+def _json_value(value: "MetadataValue") -> Any:
+    """Return a metadata value for JSON: an array by its length and first items."""
+    if isinstance(value, float):
+        # JSON has no numbers that are not finite.
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bool | int | str):
+        return value
+    first = value[:_SHOWN_ITEMS] if isinstance(value, list) else value[:_SHOWN_ITEMS].tolist()
+    return {"length": len(value), "first": [_json_value(item) for item in first]}
+
+
+def format_text(record: Mapping[str, Any]) -> str:
+    """Return what `describe` gives as text for people: no control characters, no long lines."""
+    return "\n".join(_lines(record))
+
+
+def _lines(record: Mapping[str, Any]) -> Iterator[str]:
+    tokenizer = record["tokenizer"]
+    special = ", ".join(
+        f"{_plain(name)} {token['id']}"
+        + ("" if token["text"] is None else f" {_quoted(token['text'])}")
+        for name, token in tokenizer["special"].items()
+    )
+    parts = len(record["parts"])
+    yield from _table(
+        [
+            ("name", _optional(record["name"])),
+            ("architecture", _optional(record["architecture"])),
+            ("parameters", f"{record['parameters']:,} in {record['num_tensors']} tensors"),
+            ("size", _size(record["file_bytes"]) + (f" in {parts} files" if parts > 1 else "")),
+            ("GGUF version", str(record["gguf_version"])),
+            ("context", _optional(record["context_length"])),
+            ("layers", _optional(record["layers"])),
+            ("tokenizer", _optional(tokenizer["model"])),
+            ("pre-tokenizer", _optional(tokenizer["pre"])),
+            ("tokens", f"{tokenizer['tokens']:,}"),
+            ("special tokens", special or "-"),
+            ("chat template", "yes" if tokenizer["chat_template"] else "no"),
+        ]
+    )
+    yield "\nquantization"
+    yield from _table(
+        [(f"  {group['type']}", _share(group)) for group in record["quantization"]]
+        or [("  none", "the file has no tensors")]
+    )
+    yield "\nmetadata"
+    yield from _table(
+        [(f"  {_plain(key)}", _value(value)) for key, value in record["metadata"].items()]
+    )
+    if "tensors" in record:
+        yield "\ntensors"
+        yield from _table(
+            [
+                (
+                    f"  {_plain(tensor['name'])}",
+                    f"{tensor['type']:8s} {'x'.join(map(str, tensor['shape'])):>16} "
+                    f"{_size(tensor['bytes']):>10}"
+                    + (f"  part {tensor['part'] + 1}" if parts > 1 else ""),
+                )
+                for tensor in record["tensors"]
+            ]
+        )
+
+
+def _share(group: Mapping[str, Any]) -> str:
+    size = _size(group["bytes"])
+    return f"{group['tensors']:5d} tensors  {size:>10}  {group['share']:6.1%}"
+
+
+def _table(rows: list[tuple[str, str]]) -> Iterator[str]:
+    width = max((len(name) for name, _ in rows), default=0)
+    return (f"{name:{width}}  {value}" for name, value in rows)
+
+
+def _optional(value: str | int | None) -> str:
+    if value is None:
+        return "-"
+    return _plain(value) if isinstance(value, str) else f"{value:,}"
+
+
+def _plain(text: str) -> str:
+    """Return a text on one line: as it is where it prints, else quoted and escaped; cut."""
+    return text if text.isprintable() and len(text) <= _SHOWN_CHARACTERS else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    if len(text) <= _SHOWN_CHARACTERS:
+        return repr(text)
+    return f"{text[:_SHOWN_CHARACTERS]!r}... ({len(text):,} characters)"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, dict):
+        first = ", ".join(_value(item) for item in value["first"])
+        more = ", ..." if value["length"] > len(value["first"]) else ""
+        return f"[{first}{more}] ({value['length']:,} items)"
+    return str(value)
+
+
+def _size(size: float) -> str:
+    """Return bytes as people read them, in powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

@@ -1,0 +1,106 @@
+"""What a decoding step, and a reply, came to: counts, rates and times."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+VerificationKind = Literal["bonus", "recovered"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepStats:
+    """One step: what was drafted, what was accepted, and where the time went (seconds).
+
+    MLX is lazy: `target_s` spans the forward pass up to the transfer of the chosen ids.
+    """
+
+    source: str
+    num_draft_tokens: int
+    num_tested_tokens: int
+    num_accepted_tokens: int
+    num_output_tokens: int
+    kind: VerificationKind
+    propose_s: float
+    target_s: float
+    commit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeStats:
+    """Counts over the steps of one reply, or of several added up; see docs/benchmarks.md.
+
+    `tested` counts drafted tokens the target compared: accepted ones and, for each step that ended
+    in a recovered token, the one it rejected. `accepted_per_position[i]` counts steps in which
+    draft token i was accepted, `drafted_per_position[i]` those in which there was one.
+    """
+
+    steps: int = 0
+    steps_with_draft: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    tested: int = 0
+    output_tokens: int = 0
+    drafted_per_position: tuple[int, ...] = ()
+    accepted_per_position: tuple[int, ...] = ()
+    propose_s: float = 0.0
+    target_s: float = 0.0
+    commit_s: float = 0.0
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Accepted / drafted, also called acceptance rate; None when nothing was drafted."""
+        return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def alpha(self) -> float | None:
+        """Accepted / tested (Leviathan et al. 2023, section 3.1); None when nothing was tested."""
+        return self.accepted / self.tested if self.tested else None
+
+    @property
+    def tokens_per_pass(self) -> float | None:
+        """Output tokens / all target passes of decoding; None before the first."""
+        return self.output_tokens / self.steps if self.steps else None
+
+    @property
+    def fire_rate(self) -> float | None:
+        """Passes with a draft / all passes; None before the first."""
+        return self.steps_with_draft / self.steps if self.steps else None
+
+    def __add__(self, other: "DecodeStats") -> "DecodeStats":
+        def longest(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+            size = max(len(a), len(b))
+            padded = (x + (0,) * (size - len(x)) for x in (a, b))
+            return tuple(x + y for x, y in zip(*padded, strict=True))
+
+        return DecodeStats(
+            steps=self.steps + other.steps,
+            steps_with_draft=self.steps_with_draft + other.steps_with_draft,
+            drafted=self.drafted + other.drafted,
+            accepted=self.accepted + other.accepted,
+            tested=self.tested + other.tested,
+            output_tokens=self.output_tokens + other.output_tokens,
+            drafted_per_position=longest(self.drafted_per_position, other.drafted_per_position),
+            accepted_per_position=longest(self.accepted_per_position, other.accepted_per_position),
+            propose_s=self.propose_s + other.propose_s,
+            target_s=self.target_s + other.target_s,
+            commit_s=self.commit_s + other.commit_s,
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return counts and rates as JSON-ready values."""
+        return {
+            "steps": self.steps,
+            "steps_with_draft": self.steps_with_draft,
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "tested": self.tested,
+            "output_tokens": self.output_tokens,
+            "drafted_per_position": list(self.drafted_per_position),
+            "accepted_per_position": list(self.accepted_per_position),
+            "hit_rate": self.hit_rate,
+            "alpha": self.alpha,
+            "tokens_per_pass": self.tokens_per_pass,
+            "fire_rate": self.fire_rate,
+            "propose_s": self.propose_s,
+            "target_s": self.target_s,
+            "commit_s": self.commit_s,
+        }

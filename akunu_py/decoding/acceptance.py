@@ -1,0 +1,117 @@
+"""How likely drafted tokens are right, learned from what the target chose.
+
+A drafter's own confidence is where the estimate begins, and what happened to drafts like this one
+is where it goes: of the same source, with a match about as long, about as confident, and as often
+right lately.
+"""
+
+import bisect
+from collections.abc import Sequence
+
+from akunu_py.types import Draft
+
+_CONFIDENCE_EDGES = (0.35, 0.6, 0.8, 0.95)
+_PRIOR_BY_MATCH = (0.3, 0.4, 0.5, 0.6, 0.75, 0.85)
+"""Of a token after a match of 0-1, 2, 3-4, 5-8, 9-16, 17 and more tokens, before data; where the
+drafter says how confident it is, the mean of the two, since few drafters know."""
+
+_COARSE_WEIGHT = 3.0
+_FINE_WEIGHT = 6.0
+"""How many outcomes the estimate of the level above counts for."""
+
+_MEMORY = 200.0
+"""Outcomes after which older ones count half: text changes."""
+
+_RECENT_EDGES = (0.25, 0.5, 0.75, 0.9)
+_RECENT_DECAY = 0.85
+"""Of the share of drafted tokens that were right lately: about the last seven count."""
+
+_Key = tuple[int, ...]
+
+
+class Acceptance:
+    """Estimates, for each token of a draft, that it is right given that those before it are.
+
+    Two levels: outcomes by length of match and confidence, and within them by position in the draft
+    and by how often drafted tokens were right lately. The finer one begins at what the
+    coarser one says (a beta prior; Gelman et al., Bayesian Data Analysis, section 2.4).
+
+    Every draft counts, verified or not: what the target chose in its place becomes known anyway.
+    """
+
+    def __init__(self) -> None:
+        # (right, outcomes) of a cell; the source's name is the key of its own table.
+        self._tables: dict[str, dict[_Key, list[float]]] = {}
+        self.recent = 0.5
+        """The share of drafted tokens that were right lately."""
+
+    def probabilities(self, draft: Draft) -> list[float]:
+        """Return the probability of each token, given those before it."""
+        table = self._tables.setdefault(draft.source, {})
+        match = _match_class(draft.match_length)
+        recent = bisect.bisect_right(_RECENT_EDGES, self.recent)
+        found: list[float] = []
+        for position in range(len(draft)):
+            confidence = draft.confidence[position] if draft.confidence else -1.0
+            level = _confidence_class(confidence)
+            probability = _PRIOR_BY_MATCH[match]
+            if confidence >= 0:
+                probability = (probability + min(confidence, 1.0)) / 2
+            cell = table.get((match, level))
+            if cell is not None:
+                probability = _updated(cell, probability, _COARSE_WEIGHT)
+                cell = table.get((match, level, _position_class(position), recent))
+                if cell is not None:
+                    probability = _updated(cell, probability, _FINE_WEIGHT)
+            found.append(probability)
+        return found
+
+    def observe(self, draft: Draft, chosen: Sequence[int]) -> None:
+        """Compare a draft with what the target chose instead, as far as that is known."""
+        table = self._tables.setdefault(draft.source, {})
+        match = _match_class(draft.match_length)
+        recent = bisect.bisect_right(_RECENT_EDGES, self.recent)
+        for position, (token, choice) in enumerate(zip(draft.tokens, chosen, strict=False)):
+            right = token == choice
+            confidence = draft.confidence[position] if draft.confidence else -1.0
+            level = _confidence_class(confidence)
+            _count(table, (match, level), right)
+            _count(table, (match, level, _position_class(position), recent), right)
+            self.recent = _RECENT_DECAY * self.recent + (1 - _RECENT_DECAY) * right
+            if not right:
+                return
+
+
+def match_for(probability: float) -> int | None:
+    """Return the shortest match after which a token is thought that likely before data, or None."""
+    for kind, prior in enumerate(_PRIOR_BY_MATCH):
+        if prior >= probability:
+            return 2 ** (kind - 1) + 1 if kind > 1 else kind + 1
+    return None
+
+
+def _updated(cell: list[float], prior: float, weight: float) -> float:
+    return (cell[0] + weight * prior) / (cell[1] + weight)
+
+
+def _count(table: dict[_Key, list[float]], key: _Key, right: bool) -> None:
+    cell = table.get(key)
+    if cell is None:
+        cell = table[key] = [0.0, 0.0]
+    cell[0] += right
+    cell[1] += 1
+    if cell[1] > _MEMORY:
+        cell[0] /= 2
+        cell[1] /= 2
+
+
+def _match_class(length: int) -> int:
+    return min(max(length - 1, 0).bit_length(), len(_PRIOR_BY_MATCH) - 1)
+
+
+def _confidence_class(confidence: float) -> int:
+    return bisect.bisect_right(_CONFIDENCE_EDGES, confidence) if confidence >= 0 else -1
+
+
+def _position_class(position: int) -> int:
+    return min(position, 7).bit_length()

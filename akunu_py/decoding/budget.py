@@ -1,0 +1,268 @@
+"""How many tokens to draft: as many as pay on this machine, often none.
+
+A draft of n tokens is cut to the length that maximises E[tokens | n] - lambda cost(n), where lambda
+is the running ratio of tokens to cost: what the time of a token more would bring elsewhere. That is
+the rule for the best ratio in the long run (renewal reward; theorem 3.8 of Leviathan et al. 2023 is
+the case of constant acceptance, C = 1 and lambda at its optimum). Cost is in plain steps with the
+next one in flight, which is what n = 0 costs.
+
+The budget decides how much is drafted and never what is chosen, so it cannot change a token.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from akunu_py.cost_curve import CostCurve
+from akunu_py.decode_stats import StepStats
+from akunu_py.decoding.acceptance import Acceptance
+from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts
+from akunu_py.types import Draft
+
+_LEAST_GAIN = 0.02
+"""Tokens a draft must bring beyond its cost: a tie goes to the plain step."""
+
+_LAMBDA_MEMORY = 0.98
+_LAMBDA_START = 8.0
+"""Plain steps that lambda begins with; each step, what came before counts 0.98 times as much."""
+
+_OUTLIER = 4.0
+"""A step that took this many times what it should counts so many times for lambda."""
+
+_PROBE_SHARE = 0.005
+_PROBE_START = 1.0
+_PROBE_MOST = 4.0
+"""What may be lost with drafts that measure alone: a share of the steps, so many saved at most."""
+
+_PROBE_HOPE = 0.5
+"""A probe must pay if passes cost this share more than one row, of what they are thought to."""
+
+_CHEAP_DRAFT = 0.01
+"""A drafter that takes less of a plain step than this is always asked."""
+
+_LONGEST_PAUSE = 64
+_CURVE_EVERY = 16
+_CURVE_ROWS = 65
+
+
+@runtime_checkable
+class Carrying(Protocol):
+    """A target that feeds rows again after a rejection, since its caches cannot drop rows."""
+
+    @property
+    def carried_rows(self) -> int:
+        """Return how many rows the next pass feeds again, before those of the last token."""
+
+    def replay_rows(self, num_accepted: int = 0) -> int:
+        """Return how many rows are fed again if the next draft is rejected after so many."""
+
+
+@runtime_checkable
+class CurveUser(Protocol):
+    """A drafter that looks at costs itself; it is told them as they become known."""
+
+    def use_curve(self, curve: CostCurve) -> None:
+        """Reason with these costs of passes from now on."""
+
+
+class BudgetState:
+    """What budgets learned over the replies of one model, on one machine.
+
+    `costs` are those of steps with one in flight, `costs_alone` those of replies whose penalties
+    need each token before the next pass can be queued.
+    """
+
+    def __init__(self, prior: CostCurve = DEFAULT_PRIOR) -> None:
+        self.costs = PassCosts(prior)
+        self.costs_alone = PassCosts(prior)
+        self.acceptance = Acceptance()
+
+
+class Budget:
+    """Decides for one reply.
+
+    `context` is the length of the prompt in tokens. `pipelined` says whether the target keeps a
+    step in flight while nothing is drafted, as `akunu_py.models.session.Session` does: then the
+    first token of a draft is compared with that step's result, and the pass is run for the others
+    if it is right.
+    """
+
+    def __init__(
+        self,
+        state: BudgetState,
+        *,
+        context: int,
+        pipelined: bool = True,
+        tell: Callable[[CostCurve], None] | None = None,
+    ) -> None:
+        self._state = state
+        self._costs = state.costs if pipelined else state.costs_alone
+        self._acceptance = state.acceptance
+        self._acceptance.recent = 0.5
+        self._context = context
+        self._pipelined = pipelined
+        self._in_flight = False
+        self._tokens = self._cost = _LAMBDA_START
+        # The last draft as it was proposed, and what the target has chosen in its place so far.
+        self._shadow: Draft | None = None
+        self._chosen: list[int] = []
+        self._allowance = _PROBE_START
+        self._steps = 0
+        # The drafter's own time, in plain steps, and the pauses of one that is not worth asking.
+        self._draft_times: deque[float] = deque(maxlen=9)
+        self._pause = self._paused = 0
+        self._tell = tell
+        self._samples_told = -1
+        self._costs.begin(context)
+        self._tell_curve()
+
+    @property
+    def rate(self) -> float:
+        """Lambda: tokens for the time of a plain step, over about the last fifty steps; >= 1."""
+        return max(1.0, self._tokens / self._cost)
+
+    def limit(self, most: int) -> int:
+        """Return how many tokens the drafter may propose now: `most`, or 0 not to ask it."""
+        if self._costs.unit_s is None:
+            return 0
+        if self._paused < self._pause:
+            self._paused += 1
+            return 0
+        return most
+
+    def trim(self, draft: Draft, carrying: Carrying | None = None) -> Draft:
+        """Return as much of a draft as pays; a tree is left as it is, or dropped.
+
+        `carrying` is the target, where it feeds rows again after a rejection.
+        """
+        if not draft.tokens:
+            return draft
+        if self._shadow is None:
+            self._shadow = draft
+            self._chosen = []
+        size, gain = self._best_size(self._acceptance.probabilities(draft), carrying)
+        if not draft.is_chain:
+            size = len(draft) if size else 0
+        self._pace(gain)
+        return draft.first(size)
+
+    def observe(self, stats: StepStats, output: Sequence[int], carried_rows: int = 0) -> None:
+        """Take in a finished step: what it took, and the tokens the target chose.
+
+        `carried_rows` is how many rows the pass fed again before its own.
+        """
+        cost = self._measure(stats, carried_rows)
+        self._tokens = self._tokens * _LAMBDA_MEMORY + len(output)
+        self._cost = self._cost * _LAMBDA_MEMORY + cost
+        self._allowance = min(_PROBE_MOST, self._allowance + _PROBE_SHARE)
+        if self._shadow is not None:
+            self._compare(output)
+        self._context += len(output)
+        self._steps += 1
+        if self._steps % _CURVE_EVERY == 0:
+            self._tell_curve()
+
+    def _best_size(
+        self, probabilities: list[float], carrying: Carrying | None
+    ) -> tuple[int, float]:
+        """Return the size with the largest gain over a plain step, and that gain in tokens."""
+        rate, costs, context = self.rate, self._costs, self._context
+        carried = 0 if carrying is None else carrying.carried_rows
+        # With a step in flight the first token is checked for nothing, and the pass that follows
+        # begins with its row: what the pass could do without a draft is a plain step.
+        free = 1 if self._in_flight else 0
+        sure = probabilities[0] if free else 1.0
+        base = 1 + carried
+        plain = 1.0 if not carried else costs.cost(context, base)
+        checking = rate * (costs.check_cost(context) - 1.0) if free else 0.0
+        best, best_gain = 0, _LEAST_GAIN
+        hoped, hoped_size, hoped_gain = 0.0, 0, 0.0
+        reach, tokens, replayed = 1.0, 0.0, 0.0
+        for drafted, probability in enumerate(probabilities[free:], start=1):
+            if carrying is not None:
+                rows = carrying.replay_rows(free + drafted - 1)
+                extra = costs.cost(context, 1 + rows) - costs.cost(context, 1)
+                replayed += reach * (1 - probability) * extra
+            reach *= probability
+            tokens += reach
+            cost = costs.cost(context, base + drafted) + replayed - plain
+            gain = sure * (tokens - rate * cost) - checking
+            if gain > best_gain:
+                best, best_gain = free + drafted, gain
+            hope = sure * (tokens - rate * cost * _PROBE_HOPE) - checking
+            if hope > hoped:
+                hoped, hoped_size, hoped_gain = hope, free + drafted, gain
+        gain = best_gain if best else 0.0
+        if hoped_size > best and gain - hoped_gain < self._allowance:
+            self._allowance -= gain - hoped_gain
+            return hoped_size, gain
+        return best, gain
+
+    def _pace(self, gain: float) -> None:
+        """Ask a drafter that costs more than it brings less and less often."""
+        unit_s = self._costs.unit_s
+        own = sorted(self._draft_times)[len(self._draft_times) // 2] if self._draft_times else 0.0
+        if unit_s is None or own < _CHEAP_DRAFT or gain > self.rate * own:
+            self._pause = 0
+        else:
+            self._pause = min(_LONGEST_PAUSE, 2 * self._pause + 1)
+        self._paused = 0
+
+    def _measure(self, stats: StepStats, carried_rows: int) -> float:
+        """Add a step's time to the costs; return the step's cost for lambda."""
+        costs, context = self._costs, self._context
+        drafted, accepted = stats.num_draft_tokens, stats.num_accepted_tokens
+        whole_s = stats.propose_s + stats.target_s + stats.commit_s
+        # The drafter ran while the step in flight did; otherwise the pass waited for it.
+        pass_s = whole_s if self._in_flight else stats.target_s + stats.commit_s
+        unit_s = costs.unit_s
+        if unit_s is not None and (drafted or stats.propose_s > _CHEAP_DRAFT * unit_s):
+            self._draft_times.append(stats.propose_s / unit_s)
+        rows = 1 + drafted + carried_rows
+        if not drafted:
+            expected = 1.0
+            if self._in_flight or (not self._pipelined and not carried_rows):
+                costs.add_plain(pass_s)
+            elif not carried_rows:
+                costs.add_restart(pass_s)
+            elif unit_s is not None:
+                prepaid_s = costs.prepaid * unit_s if self._pipelined else 0.0
+                costs.add_pass(context, rows, max(0.1 * unit_s, pass_s - prepaid_s))
+            self._in_flight = self._pipelined
+        elif not self._in_flight:
+            expected = costs.cost(context, rows)
+            costs.add_pass(context, rows, pass_s)
+        elif not accepted and stats.num_tested_tokens:
+            expected = costs.check_cost(context)
+            costs.add_check(context, pass_s)
+        else:
+            checked = costs.check_cost(context)
+            expected = checked + costs.cost(context, drafted)
+            if unit_s is not None:
+                waited_s = max(0.0, checked - costs.prepaid) * unit_s
+                costs.add_pass(context, drafted, max(0.1 * unit_s, pass_s - waited_s))
+            self._in_flight = False
+        if unit_s is None:
+            return expected
+        return min(whole_s / unit_s, _OUTLIER * expected)
+
+    def _compare(self, output: Sequence[int]) -> None:
+        """Compare what the target chose with the draft it belongs to, once that is known."""
+        shadow = self._shadow
+        if shadow is None or not shadow.is_chain:
+            self._shadow = None
+            return
+        known = len(self._chosen)
+        self._chosen += output[: len(shadow) - known]
+        drafted = shadow.tokens[known : len(self._chosen)]
+        if len(self._chosen) == len(shadow) or drafted != tuple(self._chosen[known:]):
+            self._acceptance.observe(shadow, self._chosen)
+            self._shadow = None
+            if drafted and drafted[-1] == self._chosen[-1]:
+                # All of it was right: a drafter that was not worth asking may be now.
+                self._pause = 0
+
+    def _tell_curve(self) -> None:
+        if self._tell is not None and self._costs.num_samples != self._samples_told:
+            self._samples_told = self._costs.num_samples
+            self._tell(self._costs.curve(self._context, _CURVE_ROWS))

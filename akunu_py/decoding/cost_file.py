@@ -1,0 +1,126 @@
+"""What passes cost, remembered on disk: a small file a model, device and version of MLX.
+
+A file that is absent, corrupt, or another's counts for nothing, and one that cannot be written is
+not: costs are learned anew in a few steps.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+
+_FORMAT = 1
+_MOST_BYTES = 64 * 1024
+_MOST_ROWS = 256
+_MOST_BUCKETS = 32
+_MOST_COST = 1e4
+
+Costs = dict[int, dict[int, float]]
+"""Context bucket -> rows of a pass -> cost in plain steps; see `akunu_py.decoding.pass_costs`."""
+
+
+def cache_folder() -> Path:
+    """Return where akunu keeps what it can make again.
+
+    AKUNU_CACHE_DIR names it; otherwise it is the platform's own place.
+    """
+    chosen = os.environ.get("AKUNU_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "akunu"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "akunu"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # A relative path there is to be ignored (XDG base directory specification).
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "akunu"
+
+
+class CostFile:
+    """The remembered costs of one key: what tells apart models, devices and versions."""
+
+    def __init__(self, key: Mapping[str, str], folder: Path | None = None) -> None:
+        self.key = dict(key)
+        self._folder = folder
+
+    @property
+    def path(self) -> Path:
+        """Return where the costs are kept."""
+        digest = hashlib.sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()[:16]
+        return (self._folder or cache_folder()) / "costs" / f"{digest}.json"
+
+    def load(self) -> Costs:
+        """Return the costs; empty where there are none that can be used."""
+        try:
+            with self.path.open("rb") as stream:
+                data = stream.read(_MOST_BYTES + 1)
+            return self._parsed(data)
+        except FileNotFoundError:
+            return {}
+        except (OSError, RuntimeError, ValueError, ArithmeticError) as error:
+            # RuntimeError: no home folder can be found, or JSON nested too deeply.
+            _log.info("the costs of passes are measured anew: %s", error)
+            return {}
+
+    def save(self, costs: Mapping[str, Mapping[str, float]]) -> None:
+        """Write costs, in the form of `PassCosts.to_dict`, in one step or not at all."""
+        record = {"format": _FORMAT, "key": self.key, "costs": costs}
+        try:
+            path = self.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(
+                "w", encoding="utf-8", dir=path.parent, prefix=".costs-", delete=False
+            ) as stream:
+                try:
+                    json.dump(record, stream)
+                    stream.close()
+                    Path(stream.name).replace(path)
+                except BaseException:
+                    with contextlib.suppress(OSError):
+                        Path(stream.name).unlink()
+                    raise
+        except (OSError, RuntimeError) as error:
+            _log.info("the costs of passes are not remembered: %s", error)
+
+    def _parsed(self, data: bytes) -> Costs:
+        """Return the costs of a file's bytes; raises ValueError for anything unexpected."""
+        if len(data) > _MOST_BYTES:
+            raise ValueError(f"{self.path} is larger than {_MOST_BYTES} bytes")
+        record = json.loads(data)
+        if not isinstance(record, dict) or record.get("format") != _FORMAT:
+            raise ValueError(f"{self.path} is of another format")
+        if record.get("key") != self.key:
+            raise ValueError(f"{self.path} belongs to another model, device or version")
+        buckets = record.get("costs")
+        if not isinstance(buckets, dict):
+            raise ValueError(f"{self.path} holds no costs")  # noqa: TRY004 - one kind for all
+        found: Costs = {}
+        for bucket, by_rows in buckets.items():
+            if not isinstance(by_rows, dict):
+                raise ValueError(f"{self.path} holds no costs by rows")  # noqa: TRY004
+            number = _number(bucket, _MOST_BUCKETS)
+            found[number] = {_number(rows, _MOST_ROWS): _cost(c) for rows, c in by_rows.items()}
+        return found
+
+
+def _number(text: str, most: int) -> int:
+    # Python reads digits of any script, and thousands of them slowly.
+    if not (text.isascii() and text.isdigit() and len(text) < 5 and int(text) <= most):
+        raise ValueError(f"{text[:20]!r} is no number up to {most}")
+    return int(text)
+
+
+def _cost(value: object) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    cost = float(value) if number else math.nan  # type: ignore[arg-type]
+    if not 0 < cost <= _MOST_COST:
+        raise ValueError(f"{str(value)[:20]!r} is no cost")
+    return cost

@@ -1,0 +1,130 @@
+"""The drafter that copies from all earlier text, as far as that pays."""
+
+from collections.abc import Sequence
+
+from akunu_py.cost_curve import CostCurve
+from akunu_py.drafting.auto.length import LengthRule
+from akunu_py.drafting.auto.state import AutoState
+from akunu_py.drafting.auto.vote import Chain, Situation, make_chain
+from akunu_py.drafting.memory import Memory
+from akunu_py.drafting.occurrences import OccurrenceIndex
+from akunu_py.errors import ConfigError
+from akunu_py.types import Draft
+
+MAX_LENGTH = 32
+_POINTER_MISSES = 8  # passes without a right token after which copying has ended
+
+# Steeper than most measured curves over the first rows: drafts that pay on it pay elsewhere.
+PRIOR_CURVE = CostCurve({1: 1.0, 3: 1.2, 5: 1.6, 9: 2.4})
+
+
+class AutoDrafter:
+    """Drafts from all earlier text, as far as it pays (`--drafter auto`).
+
+    All earlier occurrences of the last tokens vote on each next token; an online estimate gives the
+    vote's winner its probability; and the draft has the length with the most expected tokens for
+    its cost, often none. Weights, pace and memory are `state`'s and outlive the reply.
+
+    Raises ConfigError for a longest draft out of range.
+    """
+
+    name = "auto"
+
+    def __init__(
+        self,
+        *,
+        curve: CostCurve = PRIOR_CURVE,
+        memory: Memory | None = None,
+        state: AutoState | None = None,
+        max_length: int = MAX_LENGTH,
+    ) -> None:
+        """Begin a reply; `memory` is that of a new state, where none is given."""
+        if not 0 <= max_length <= 64:
+            raise ConfigError(f"max_length is {max_length}; give 0 to 64")
+        self.max_length = max_length
+        self.state = AutoState(memory) if state is None else state
+        self._reply = self.state.begin_reply()
+        self._index = OccurrenceIndex(self.state.memory.index)
+        self._index.separate()
+        self._at = Situation(memory_end=len(self._index))
+        self._prompt_taken = False
+        self._chain: Chain | None = None
+        self._num_drafted = 0
+        self._misses = 0
+        self.use_curve(curve)
+
+    def use_curve(self, curve: CostCurve) -> None:
+        """Reckon with these costs from the next draft on."""
+        self._rule = LengthRule(curve, self.max_length)
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Take in committed tokens: first the prompt, then each pass's output."""
+        if not tokens:
+            return
+        if not self._prompt_taken:
+            self._prompt_taken = True
+            self._index.extend(tokens)
+            self._at.prompt_end = len(self._index)
+            return
+        chain, self._chain = self._chain, None
+        if chain is not None:
+            self._learn(chain, tokens)
+            self.state.pace.add(len(tokens), self._rule.costs[self._num_drafted])
+        self._reply += tokens
+        self._index.extend(tokens)
+
+    def propose(self, limit: int) -> Draft:
+        """Draft the chain that pays best, of at most min(limit, max_length) tokens."""
+        limit = min(limit, self.max_length)
+        if limit <= 0:
+            self._chain = None
+            return Draft.empty(self.name)
+        rule, pace = self._rule, self.state.pace.tokens_per_cost
+        # A pass over `limit` draft tokens decides one token more.
+        chain = make_chain(
+            self._index, self.state.calibration, self._at, limit + 1, rule.slopes, pace
+        )
+        length = rule.best_length(chain.probabilities, pace, limit)
+        self._chain, self._num_drafted = chain, length
+        if not length:
+            return Draft.empty(self.name)
+        return Draft.chain(
+            chain.tokens[:length],
+            self.name,
+            chain.match_length,
+            tuple(chain.probabilities[:length]),
+        )
+
+    def _learn(self, chain: Chain, output: Sequence[int]) -> None:
+        """Learn what became of a chain, drafted or not, as far as the output decides it."""
+        at = self._at
+        size = len(chain.tokens)
+        if not size:
+            at.last_outcome = min(2, at.last_outcome + 1)
+            self._move_pointer(len(output))
+            return
+        right, at.bias = self.state.calibration.learn(
+            chain.tokens, chain.probabilities, chain.features, output,
+            self._index.tokens[-1], at.bias,
+        )  # fmt: skip
+        if right < min(size, len(output)):
+            at.last_outcome = 1 if right else 2
+            at.streak = 0
+        else:
+            at.last_outcome = 0
+            at.streak += right
+        if right:
+            at.pointer = chain.sources[right - 1] + len(output)
+            self._misses = 0
+        else:
+            self._move_pointer(len(output))
+
+    def _move_pointer(self, count: int) -> None:
+        """Let the place copied from go along with tokens that were not."""
+        at = self._at
+        if at.pointer is None:
+            return
+        at.pointer += count
+        self._misses += 1
+        if self._misses > _POINTER_MISSES:
+            at.pointer = None

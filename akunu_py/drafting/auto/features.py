@@ -1,0 +1,66 @@
+"""What an acceptance estimate looks at, as indices into one list of weights.
+
+Every feature of a candidate token is one weight out of a table; this module says where each table
+lies and which bucket a value falls into.
+"""
+
+from bisect import bisect_left
+
+MAX_MATCH = 64  # tokens a match is looked at for
+MAX_POSITION = 65  # tokens of a chain that are looked at
+EARLY = 4  # positions of a chain with features of their own
+
+_SIZE = MAX_MATCH + MAX_POSITION + 1
+
+
+def _buckets(bounds: tuple[int, ...], size: int) -> list[int]:
+    """Return the bucket of 0 .. size - 1; bucket i ends with bounds[i]."""
+    return [bisect_left(bounds, value) for value in range(size)]
+
+
+_MATCH_BOUNDS = (0, 1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 40)
+_POSITION_BOUNDS = (0, 1, 2, 3, 7, 15, 31)
+_MATCH = _buckets(_MATCH_BOUNDS, _SIZE)
+_COARSE_MATCH = _buckets((2, 6), _SIZE)
+_MIDDLE_MATCH = _buckets((1, 3, 7), _SIZE)
+POSITION = _buckets(_POSITION_BOUNDS, _SIZE)
+SHARE_BOUNDS = (0.35, 0.6, 0.8, 0.95, 0.995)
+RATIO_BOUNDS = (0.1, 0.2, 0.4, 0.6, 0.85, 0.95)
+_OCCURRENCES = _buckets((1, 2, 5, 15), 256)
+
+NUM_SHARES = len(SHARE_BOUNDS) + 1
+ALL_AGREE = NUM_SHARES - 1
+NUM_OUTCOMES = 16
+CERTAINTY = 6  # buckets of a probability
+CERTAINTY_SCALE = 5.99  # times a probability: its bucket
+
+# Where the tables begin.
+MATCH_SHARE = 0
+POSITION_MATCH = MATCH_SHARE + 13 * NUM_SHARES
+SUPPORT_MATCH = POSITION_MATCH + 8 * 3
+REGION_MATCH = SUPPORT_MATCH + 5 * 4
+STREAK = REGION_MATCH + 3 * 2
+OUTCOMES = STREAK + 8 * 3 * 3
+RATIO = OUTCOMES + 3 * NUM_OUTCOMES
+POINTER = RATIO + 7 * 5 * 2
+EARLIER = POINTER + 3 * 8
+EARLIER_DEEP = EARLIER + CERTAINTY * CERTAINTY
+NUM_WEIGHTS = EARLIER_DEEP + CERTAINTY * CERTAINTY
+
+# Rows of the tables, by value: match + position, position, supporters.
+match_row = [MATCH_SHARE + bucket * NUM_SHARES for bucket in _MATCH]
+position_row = [POSITION_MATCH + bucket * 3 for bucket in POSITION]
+coarse_match = _COARSE_MATCH
+support_row = [SUPPORT_MATCH + bucket * 4 for bucket in _buckets((1, 2, 3, 7), 256)]
+middle_match = _MIDDLE_MATCH
+ratio_column = [2 * bucket for bucket in _OCCURRENCES]
+
+
+def _runs(bounds: tuple[int, ...]) -> list[int]:
+    """Return for each value how many values from it on share its bucket."""
+    ends = [*bounds, _SIZE]
+    return [ends[bisect_left(bounds, value)] - value + 1 for value in range(_SIZE)]
+
+
+match_run = _runs(tuple(sorted({*_MATCH_BOUNDS, 2, 6, 1, 3, 7})))
+position_run = _runs(_POSITION_BOUNDS)

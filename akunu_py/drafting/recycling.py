@@ -1,0 +1,81 @@
+"""Token recycling: what the target found likely at recent positions, as drafts.
+
+Luo et al. 2024, "Turning Trash into Treasure" (arXiv:2408.08696). There a tree takes in all of the
+target's candidates; a chain takes the best one that the target had the last time a token was fed,
+also where it was fed in a draft that was rejected: so it drafts where no text matches.
+"""
+
+from collections.abc import Sequence
+
+from akunu_py.errors import ConfigError
+from akunu_py.types import Draft
+
+MAX_TOKENS = 100_000  # tokens with a candidate; those not fed for longest go first
+_MIN_REACH = 0.25  # probability that all of a draft is right, below which it ends
+_DECAY = 0.95
+_START_HITS, _START_TRIES = 0.5, 1.0
+
+
+class RecyclingDrafter:
+    """Chains of the target's candidates (`--drafter recycling`); a `CandidateObserver`.
+
+    Raises ConfigError for a negative number of draft tokens.
+    """
+
+    name = "recycling"
+
+    def __init__(self, *, num_draft_tokens: int = 4) -> None:
+        if num_draft_tokens < 0:
+            raise ConfigError(f"num_draft_tokens is {num_draft_tokens}; give 0 or more")
+        self.num_draft_tokens = num_draft_tokens
+        # In the order in which their tokens were last fed.
+        self._best: dict[int, int] = {}
+        self._last: int | None = None
+        # How often the candidate was right, by place in the draft; recent passes count for more.
+        self._hits = [_START_HITS] * (num_draft_tokens + 1)
+        self._tries = [_START_TRIES] * (num_draft_tokens + 1)
+        self._drafted: tuple[int, ...] = ()
+
+    def observe_candidates(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Remember the best candidate after each row's token; later rows replace earlier ones."""
+        table = self._best
+        for token, candidates in rows:
+            table.pop(token, None)
+            if candidates:
+                table[token] = candidates[0]
+        while len(table) > MAX_TOKENS:
+            del table[next(iter(table))]
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Take in committed tokens; those that were drafted tell how good drafts are."""
+        if not tokens:
+            return
+        for place, (drafted, token) in enumerate(zip(self._drafted, tokens, strict=False)):
+            right = drafted == token
+            self._hits[place] = self._hits[place] * _DECAY + right
+            self._tries[place] = self._tries[place] * _DECAY + 1.0
+            if not right:
+                break
+        self._drafted = ()
+        self._last = tokens[-1]
+
+    def propose(self, limit: int) -> Draft:
+        """Follow the best candidates from the last token, while the chain is likely enough.
+
+        A first token is drafted whatever the odds, or nobody would learn that they got better.
+        """
+        limit = min(limit, self.num_draft_tokens)
+        tokens: list[int] = []
+        confidence: list[float] = []
+        reach = 1.0
+        token = None if self._last is None else self._best.get(self._last)
+        while token is not None and len(tokens) < limit:
+            chance = self._hits[len(tokens)] / self._tries[len(tokens)]
+            reach *= chance
+            if tokens and reach < _MIN_REACH:
+                break
+            tokens.append(token)
+            confidence.append(chance)
+            token = self._best.get(token)
+        self._drafted = tuple(tokens)
+        return Draft.chain(tokens, self.name, 1 if tokens else 0, tuple(confidence))

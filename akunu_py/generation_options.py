@@ -1,0 +1,39 @@
+"""The fields of a `GenerationConfig` as keyword arguments."""
+
+import dataclasses
+import difflib
+from typing import TypedDict
+
+from akunu_py.errors import ConfigError
+from akunu_py.types import DraftBudget, GenerationConfig
+
+
+class GenerationOptions(TypedDict, total=False):
+    """The fields of `GenerationConfig`, as keyword arguments."""
+
+    max_tokens: int | None
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    penalty_window: int
+    logit_bias: dict[int, float]
+    seed: int | None
+    stop: tuple[str, ...]
+    drafter: str
+    num_draft_tokens: int
+    draft_budget: DraftBudget
+
+
+def with_options(config: GenerationConfig, options: GenerationOptions) -> GenerationConfig:
+    """Return a config with some fields replaced; raises ConfigError for names it does not have."""
+    names = [field.name for field in dataclasses.fields(GenerationConfig)]
+    for name in options:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}"
+            raise ConfigError(f"there is no option {name}{hint}")
+    return dataclasses.replace(config, **options)

@@ -1,0 +1,255 @@
+"""The header of one GGUF file: version, metadata and tensor table, every number checked.
+
+Format: the GGUF specification (ggml's `docs/gguf.md`), versions 2 and 3, little-endian.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from akunu_py.errors import UnsupportedQuantizationError
+from akunu_py.gguf.block_types import BLOCK_TYPES, BlockType
+from akunu_py.gguf.cursor import Cursor, MetadataValue, describe, quoted
+
+_MAGIC = b"GGUF"
+_LFS_POINTER = b"version https://git-lfs"
+_VERSIONS = (2, 3)
+_DEFAULT_ALIGNMENT = 32
+_MAX_ALIGNMENT = 1 << 20
+_MAX_KEY_BYTES = 65535  # of the specification
+_MAX_NAME_BYTES = 63  # ggml keeps names in 64 bytes with a closing zero
+_MAX_DIMENSIONS = 4
+_MIN_KEY_VALUE_BYTES = 8 + 1 + 4 + 1
+_MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """Where a tensor lies and what it is.
+
+    Attributes:
+        name: as in the file, such as "blk.0.attn_q.weight".
+        type: its GGML type.
+        shape_ggml: dimensions in the file's order, the contiguous one first.
+        offset: of its first byte, from the start of the file it lies in.
+        nbytes: how many bytes it has.
+        part: index of that file among the parts of a split model; 0 for a model in one file.
+
+    """
+
+    name: str
+    type: BlockType
+    shape_ggml: tuple[int, ...]
+    offset: int
+    nbytes: int
+    part: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions in row-major order, the contiguous one last, as numpy and MLX count."""
+        return self.shape_ggml[::-1]
+
+    @property
+    def cols(self) -> int:
+        """Weights in a row, that is along the contiguous dimension."""
+        return self.shape_ggml[0]
+
+    @property
+    def rows(self) -> int:
+        """Rows: the product of all other dimensions."""
+        return math.prod(self.shape_ggml[1:])
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.cols // self.type.block_elements * self.type.block_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A checked header.
+
+    Attributes:
+        version: 2 or 3.
+        metadata: key -> value, in the file's order.
+        tensors: name -> where it lies, in the file's order.
+        key_positions: key -> byte at which its value's type stands, for messages.
+        tensor_positions: tensor name -> byte of its entry in the table, for messages.
+
+    """
+
+    version: int
+    metadata: dict[str, MetadataValue]
+    tensors: dict[str, TensorInfo]
+    key_positions: dict[str, int]
+    tensor_positions: dict[str, int]
+
+
+def _read_version(cursor: Cursor) -> int:
+    cursor.need(4, "the magic")
+    magic = cursor.data[:4]
+    if magic != _MAGIC:
+        if cursor.data[: len(_LFS_POINTER)] == _LFS_POINTER:
+            raise cursor.error(
+                "the magic",
+                "is that of a Git LFS pointer, not of a model",
+                "run `git lfs pull` in its folder to get the model itself",
+            )
+        raise cursor.error(
+            "the magic",
+            f"is {magic!r}, not {_MAGIC!r}: this is not a GGUF file",
+            "give the path of a .gguf file, or download it again",
+        )
+    cursor.position = 4
+    version = cursor.u32("the version")
+    if version in _VERSIONS:
+        return version
+    if int.from_bytes(version.to_bytes(4, "little"), "big") in (1, *_VERSIONS):
+        raise cursor.error(
+            "the version", "is big-endian", "use the little-endian file of the same model", 4
+        )
+    raise cursor.error(
+        "the version",
+        f"is {version}; akunu reads versions 2 and 3",
+        "convert the model again with a current llama.cpp",
+        4,
+    )
+
+
+def _read_metadata(cursor: Cursor, count: int) -> tuple[dict[str, MetadataValue], dict[str, int]]:
+    metadata: dict[str, MetadataValue] = {}
+    positions: dict[str, int] = {}
+    for index in range(count):
+        start = cursor.position
+        key = cursor.string(f"metadata key {index}")
+        if not 1 <= (size := len(key.encode())) <= _MAX_KEY_BYTES:
+            raise cursor.error(
+                f"metadata key {index}",
+                f"has {size} bytes, not 1 to {_MAX_KEY_BYTES}",
+                position=start,
+            )
+        name = quoted(key)
+        if key in metadata:
+            raise cursor.error(f"metadata key {name}", "is there twice", position=start)
+        positions[key] = cursor.position
+        metadata[key] = cursor.value(cursor.u32(f"the type of {name}"), name)
+    return metadata, positions
+
+
+def _alignment(
+    cursor: Cursor, metadata: Mapping[str, MetadataValue], positions: Mapping[str, int]
+) -> int:
+    key = "general.alignment"
+    value = metadata.get(key, _DEFAULT_ALIGNMENT)
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or not 1 <= value <= _MAX_ALIGNMENT
+        or value & (value - 1)
+    ):
+        raise cursor.error(
+            repr(key),
+            f"is {describe(value)}, not a power of two up to {_MAX_ALIGNMENT}",
+            position=positions[key],
+        )
+    return value
+
+
+def _read_tensor(cursor: Cursor, index: int) -> TensorInfo:
+    """Read one entry of the tensor table; its offset still counts from the data section."""
+    start = cursor.position
+    name = cursor.string(f"the name of tensor {index}")
+    if not 1 <= (size := len(name.encode())) <= _MAX_NAME_BYTES:
+        raise cursor.error(
+            f"the name of tensor {index}",
+            f"has {size} bytes, not 1 to {_MAX_NAME_BYTES}",
+            position=start,
+        )
+    field = f"tensor {name!r}"
+    start = cursor.position
+    dimensions = cursor.u32(f"the number of dimensions of {field}")
+    if not 1 <= dimensions <= _MAX_DIMENSIONS:
+        raise cursor.error(
+            field, f"has {dimensions} dimensions, not 1 to {_MAX_DIMENSIONS}", position=start
+        )
+    start = cursor.position
+    shape = tuple(cursor.u64(f"a dimension of {field}") for _ in range(dimensions))
+    if 0 in shape:
+        raise cursor.error(field, f"has the empty shape {shape}", position=start)
+    code = cursor.u32(f"the type of {field}")
+    if code not in BLOCK_TYPES:
+        raise UnsupportedQuantizationError(
+            f"{cursor.path}: {field} at byte {cursor.position - 4} has the GGML type {code}, "
+            "which akunu does not know; use another quantization of the model, or a newer akunu"
+        )
+    block = BLOCK_TYPES[code]
+    if shape[0] % block.block_elements:
+        raise cursor.error(
+            field,
+            f"has rows of {shape[0]} weights, not a multiple of the {block.block_elements} "
+            f"in a {block.name} block",
+            position=start,
+        )
+    # Python's integers do not wrap: a product beyond the file is caught against its size.
+    nbytes = math.prod(shape) // block.block_elements * block.block_bytes
+    return TensorInfo(name, block, shape, cursor.u64(f"the offset of {field}"), nbytes)
+
+
+def _read_tensors(
+    cursor: Cursor, count: int, alignment: int
+) -> tuple[dict[str, TensorInfo], dict[str, int]]:
+    """Read the tensor table; offsets become those from the start of the file."""
+    entries: dict[str, TensorInfo] = {}
+    positions: dict[str, int] = {}
+    for index in range(count):
+        start = cursor.position
+        entry = _read_tensor(cursor, index)
+        if entry.name in entries:
+            raise cursor.error(f"tensor {entry.name!r}", "is there twice", position=start)
+        entries[entry.name] = entry
+        positions[entry.name] = start
+    data_start = -(-cursor.position // alignment) * alignment
+    tensors: dict[str, TensorInfo] = {}
+    for name, entry in entries.items():
+        field = f"tensor {name!r}"
+        if entry.offset % alignment:
+            raise cursor.error(
+                field,
+                f"has the offset {entry.offset}, not a multiple of {alignment}",
+                position=positions[name],
+            )
+        offset = data_start + entry.offset
+        if offset + entry.nbytes > cursor.size:
+            raise cursor.error(
+                field,
+                f"of {entry.nbytes} bytes starts at byte {offset} "
+                f"and runs past the end of the file at {cursor.size}",
+                position=positions[name],
+            )
+        tensors[name] = replace(entry, offset=offset)
+    previous: TensorInfo | None = None
+    for tensor in sorted(tensors.values(), key=lambda tensor: tensor.offset):
+        if previous is not None and tensor.offset < previous.offset + previous.nbytes:
+            raise cursor.error(
+                f"tensor {tensor.name!r}",
+                f"overlaps {previous.name!r}",
+                position=positions[tensor.name],
+            )
+        previous = tensor
+    return tensors, positions
+
+
+def read_header(cursor: Cursor) -> Header:
+    """Read the header from the cursor's start.
+
+    Afterwards the cursor stands behind the tensor table. Raises ModelFormatError naming the field
+    and byte offset for what is not sound GGUF, and UnsupportedQuantizationError for a tensor of a
+    type this version of akunu has never heard of.
+    """
+    version = _read_version(cursor)
+    tensor_count = cursor.count("the number of tensors", _MIN_TENSOR_BYTES)
+    key_count = cursor.count("the number of metadata keys", _MIN_KEY_VALUE_BYTES)
+    metadata, key_positions = _read_metadata(cursor, key_count)
+    alignment = _alignment(cursor, metadata, key_positions)
+    tensors, tensor_positions = _read_tensors(cursor, tensor_count, alignment)
+    return Header(version, metadata, tensors, key_positions, tensor_positions)

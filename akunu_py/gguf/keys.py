@@ -1,0 +1,204 @@
+"""Typed, range-checked access to the metadata of one architecture."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
+from akunu_py.gguf.cursor import MetadataValue
+
+MAX_SIZE = 1 << 24
+"""No width, head count or vocabulary is larger."""
+
+# They change what a model computes. An architecture that does not ask for one of them cannot
+# apply it, so its presence is an error rather than a silently different model.
+_SIGNIFICANT = (
+    "attention.scale",
+    "attention.clamp_kqv",
+    "attention.max_alibi_bias",
+    "attention.sliding_window",
+    "attention.temperature_length",
+    "attention.temperature_scale",
+    "attn_logit_softcapping",
+    "router_logit_softcapping",
+    "final_logit_softcapping",
+    "embedding_scale",
+    "residual_scale",
+    "logit_scale",
+    "expert_count",
+    "expert_shared_count",
+    "expert_weights_scale",
+    "expert_group_count",
+    "rope.scaling.type",
+    "rope.scaling.factor",
+    "rope.scale_linear",
+    "rope.scaling.attn_factor",
+    "rope.scaling.yarn_log_multiplier",
+    "rope.scaling.alpha",
+    "rope.freq_base_swa",
+    "attention.output_scale",
+    "swiglu_clamp_exp",
+    "swiglu_clamp_shexp",
+    "num_loops",
+    "ssm.conv_kernel",
+    "swin_norm",
+    "use_parallel_residual",
+)
+
+
+class Keys:
+    """The keys `<architecture>.<key>` of a file.
+
+    A key counts as used once it was asked for; see `check_unused`. Getters raise ModelFormatError,
+    naming the key, for a value of another kind or out of range, and for a missing one without a
+    default.
+    """
+
+    def __init__(self, metadata: Mapping[str, MetadataValue], architecture: str) -> None:
+        self.architecture = architecture
+        self.metadata = metadata
+        self._used: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        return f"{self.architecture}.{key}" in self.metadata
+
+    def _value(self, key: str, default: MetadataValue | None) -> MetadataValue:
+        self._used.add(key)
+        value = self.metadata.get(f"{self.architecture}.{key}", default)
+        if value is None:
+            raise ModelFormatError(
+                f"the metadata has no {self.architecture}.{key}; the file is incomplete: download "
+                "or convert the model again"
+            )
+        return value
+
+    def error(self, key: str, value: object, wanted: str) -> ModelFormatError:
+        """Return the error for a value that is not what is wanted."""
+        shown = repr(value)
+        return ModelFormatError(
+            f"{self.architecture}.{key} is {shown[:80]}, not {wanted}; the file is damaged: "
+            "download or convert the model again"
+        )
+
+    def unsupported(self, key: str, value: object, wanted: str) -> UnsupportedArchitectureError:
+        """Return the error for a sound value that akunu has no model for."""
+        return UnsupportedArchitectureError(
+            f"{self.architecture}.{key} is {value!r}; akunu runs {self.architecture} models with "
+            f"{wanted} only: use another model"
+        )
+
+    def integer(
+        self, key: str, default: int | None = None, *, low: int = 1, high: int = MAX_SIZE
+    ) -> int:
+        """Return a whole number in [low, high]; an array is taken where all entries are equal."""
+        value = self._value(key, default)
+        if isinstance(value, np.ndarray):
+            if value.dtype.kind not in "iu" or value.size == 0:
+                raise self.error(key, value, "a whole number")
+            if (value != value[0]).any():
+                raise UnsupportedArchitectureError(
+                    f"{self.architecture}.{key} differs from layer to layer; akunu runs "
+                    f"{self.architecture} models with equal layers only"
+                )
+            value = int(value[0])
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.error(key, value, f"a whole number from {low} to {high}")
+        return value
+
+    def layer_integers(
+        self,
+        key: str,
+        layers: int,
+        default: int | None = None,
+        *,
+        low: int = 0,
+        high: int = MAX_SIZE,
+    ) -> list[int]:
+        """Return a whole number for each layer, of an array or one number for all."""
+        value = self._value(key, default)
+        if not isinstance(value, np.ndarray):
+            return [self.integer(key, default, low=low, high=high)] * layers
+        if value.dtype.kind not in "iu" or value.size < layers:
+            raise self.error(key, value, f"{layers} whole numbers")
+        numbers: list[int] = value[:layers].tolist()
+        if not all(low <= number <= high for number in numbers):
+            raise self.error(key, value, f"whole numbers from {low} to {high}")
+        return numbers
+
+    def layer_flags(self, key: str, layers: int) -> list[bool]:
+        """Return a boolean for each layer, of an array of booleans or of the numbers 0 and 1."""
+        value = self._value(key, None)
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "biu":
+            raise self.error(key, value, "an array of booleans")
+        if value.size < layers:
+            raise self.error(key, value, f"{layers} booleans")
+        return [bool(flag) for flag in value[:layers]]
+
+    def integers(self, key: str, *, low: int = 0, high: int = MAX_SIZE) -> list[int]:
+        """Return an array of whole numbers."""
+        value = self._value(key, None)
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu":
+            raise self.error(key, value, "an array of whole numbers")
+        numbers: list[int] = value.tolist()
+        if not all(low <= number <= high for number in numbers):
+            raise self.error(key, value, f"whole numbers from {low} to {high}")
+        return numbers
+
+    def number(self, key: str, default: float | None = None, *, low: float, high: float) -> float:
+        """Return a number in (low, high]."""
+        value = self._value(key, default)
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+            or not low < value <= high
+        ):
+            raise self.error(key, value, f"a number above {low}, at most {high}")
+        return float(value)
+
+    def flag(self, key: str, default: bool | None = None) -> bool:
+        """Return a boolean."""
+        value = self._value(key, default)
+        if not isinstance(value, bool):
+            raise self.error(key, value, "a boolean")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Return a text."""
+        value = self._value(key, default)
+        if not isinstance(value, str):
+            raise self.error(key, value, "a text")
+        return value
+
+    def ignore(self, *keys: str) -> None:
+        """Count keys as used that are known to change nothing in this architecture."""
+        self._used.update(keys)
+
+    def check_unused(self, significant: Sequence[str] = _SIGNIFICANT) -> None:
+        """Raise UnsupportedArchitectureError for a key that changes the model and was not read.
+
+        A key of zero, one or "none" that means nothing is let through. Models whose tokens see
+        later ones, such as makers of embeddings, are refused whatever their architecture.
+        """
+        if self.metadata.get(f"{self.architecture}.attention.causal") is False:
+            raise self.unsupported("attention.causal", False, "tokens that see earlier ones")
+        for key in significant:
+            if key in self._used or key not in self:
+                continue
+            value = self.metadata[f"{self.architecture}.{key}"]
+            if isinstance(value, str) and value == "none":
+                continue
+            if isinstance(value, int | float) and self._means_nothing(key, value):
+                continue
+            raise UnsupportedArchitectureError(
+                f"the model sets {self.architecture}.{key}, which akunu cannot apply to "
+                f"{self.architecture} models; use another model"
+            )
+
+    def _means_nothing(self, key: str, value: float) -> bool:
+        if key == "rope.freq_base_swa":
+            base = self.metadata.get(f"{self.architecture}.rope.freq_base", 10000.0)
+            if isinstance(base, int | float) and value == base:
+                return True
+        return value == 0 or (value == 1 and key.endswith(("scale", "factor", "group_count")))

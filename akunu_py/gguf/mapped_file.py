@@ -1,0 +1,101 @@
+"""One GGUF file over a memory map: its header read and checked, its tensors still on disk."""
+
+import contextlib
+import errno
+import mmap
+import os
+import stat
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.gguf.cursor import REPAIR, Cursor
+from akunu_py.gguf.header import Header, TensorInfo, read_header
+
+
+def _map(path: Path) -> mmap.mmap:
+    try:
+        # Checked before opening: opening a FIFO would wait for a writer.
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+            raise ConfigError(f"{path} is {kind}; give the path of a .gguf file")
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise ModelFormatError(
+                    f"{path}: the magic at byte 0 is missing, the file is empty; {REPAIR}"
+                )
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        advice = "check the path"
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            advice = "raise the limit of open files, as with `ulimit -n 4096`"
+        raise ConfigError(f"cannot read {path}: {reason}; {advice}") from error
+
+
+class MappedFile:
+    """An open GGUF file; of a split model, one of its parts.
+
+    Attributes:
+        path: of the file.
+        size: in bytes.
+        header: read and checked.
+
+    """
+
+    def __init__(self, path: Path, data: mmap.mmap, header: Header) -> None:
+        self.path = path
+        self.size = len(data)
+        self.header = header
+        self._map: mmap.mmap | None = data
+        self._bytes: NDArray[np.uint8] | None = np.frombuffer(data, np.uint8)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Map a file and read its header; raises as `GGUFFile.open` does."""
+        data = _map(path)
+        try:
+            return cls(path, data, read_header(Cursor(data, path)))
+        except BaseException:
+            data.close()
+            raise
+
+    def key_error(self, key: str, problem: str, advice: str = REPAIR) -> ModelFormatError:
+        """Return the error for a metadata key, or for the lack of it."""
+        position = self.header.key_positions.get(key)
+        # A key that is missing would stand where the metadata begin.
+        place = 24 if position is None else position
+        return ModelFormatError(f"{self.path}: {key!r} at byte {place} {problem}; {advice}")
+
+    def tensor_bytes(self, info: TensorInfo) -> NDArray[np.uint8]:
+        """Return the bytes of a tensor of this file, uint8 [rows, row_bytes], read-only.
+
+        Raises ConfigError once closed, ModelFormatError for a file that was shortened since.
+        """
+        if self._bytes is None or self._map is None:
+            raise ConfigError(f"{self.path} is closed; open it again to read tensors")
+        # Touching mapped bytes that are gone ends the process; `mmap.size` asks for the size now.
+        if (size := self._map.size()) < self.size:
+            raise ModelFormatError(
+                f"{self.path}: tensor {info.name!r} at byte {info.offset} cannot be read, the file "
+                f"was cut from {self.size} to {size} bytes while it was open; download it again"
+            )
+        flat = self._bytes[info.offset : info.offset + info.nbytes]
+        return flat.reshape(info.rows, info.row_bytes)
+
+    def close(self) -> None:
+        """Unmap the file; harmless when called again.
+
+        While views from `tensor_bytes` are alive, the map stays until the last of them is gone.
+        """
+        self._bytes = None
+        if self._map is not None:
+            with contextlib.suppress(BufferError):  # views are alive: closed with the last one
+                self._map.close()
+            self._map = None

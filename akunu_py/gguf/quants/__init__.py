@@ -1,0 +1,28 @@
+"""GGML blocks to MLX's quantized layout: the same numbers wherever MLX can hold them.
+
+`forms` says which type becomes what, and why; `simple_blocks`, `k_blocks` and `iq_blocks` read the
+blocks of a file, `fitted_blocks` those that get a coarser form; `packing` writes MLX's bit stream,
+in memory from `scratch`; `matrix` drives them over a tensor. docs/gguf.md has measured errors.
+"""
+
+from akunu_py.gguf.quants.forms import SUPPORTED_TYPES, WeightForm, form_of
+from akunu_py.gguf.quants.matrix import (
+    QuantizedMatrix,
+    dense,
+    dequantize,
+    relayout,
+    release_threads,
+)
+from akunu_py.gguf.quants.scratch import ResultMemory
+
+__all__ = [
+    "SUPPORTED_TYPES",
+    "QuantizedMatrix",
+    "ResultMemory",
+    "WeightForm",
+    "dense",
+    "dequantize",
+    "form_of",
+    "relayout",
+    "release_threads",
+]

@@ -1,0 +1,242 @@
+"""Blocks of the IQ types, whose codes are indices into grids of magnitudes, to codes.
+
+As in `simple_blocks`: blocks to codes, scales and biases. Eight weights are one *unit* and are
+handled as one 64-bit word: a grid's pattern, or its signs. A magnitude's *rank* is its place in the
+type's list; a weight that is not negative gets a code by its rank, and a negative one the code on
+the other side of the zero point, `2 * zero - code`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.gguf.codebooks import (
+    IQ2_MAGNITUDES,
+    IQ3_XXS_MAGNITUDES,
+    IQ4_VALUES,
+    grid,
+    sign_bytes,
+)
+from akunu_py.gguf.quants.simple_blocks import Bytes, Floats, Parts, field, half
+
+Words = NDArray[np.uint64]
+
+ONES = np.uint64(0x0101010101010101)  # one in each of a unit's 8 codes
+
+
+@cache
+def _patterns(name: str, codes: tuple[int, ...]) -> NDArray[Any]:
+    """Return the grid with codes in the place of ranks, a word of 8 or 4 bytes a pattern."""
+    table = np.array(codes, np.uint8)[grid(name)]
+    return table.view("<u8" if table.shape[1] == 8 else "<u4")[:, 0]
+
+
+@cache
+def _sign_masks() -> Words:
+    """Return for each byte of signs a word with 0xFF where a weight is negative, [256]."""
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+    masks: Words = (bits * np.uint8(0xFF)).view("<u8")[:, 0]
+    return masks
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """What the blocks of an IQ1, IQ2 or IQ3 type say, before a lattice is chosen.
+
+    Attributes:
+        grid: the type whose grid it is.
+        index: of patterns in the grid, [n, 32] or, where a pattern has 4 weights, [n, 64].
+        signs: bit i of a byte says that weight i of a unit is negative, uint8 [n, 32].
+        d: the block's scale, float32 [n, 1].
+        steps: integer scales of groups of 32 weights, [n, 8], or of 16, [n, 16].
+
+    """
+
+    grid: str
+    index: NDArray[Any]
+    signs: Bytes
+    d: Floats
+    steps: Bytes
+
+    def codes(self, *of_rank: int) -> Words:
+        """Return the code of each weight's rank, 8 bytes a word, uint64 [n, 32]."""
+        words: Words = _patterns(self.grid, of_rank)[self.index].view("<u8")
+        return words
+
+    def write(self, positive: Words, zero: float, codes: Bytes) -> None:
+        """Write codes [n, 256]: `positive`, mirrored at the zero point where a sign says so.
+
+        With m = 0xFF for a negative weight, 2 * zero - p = (p ^ m) + (m & 2 * zero + 1) in a byte.
+        """
+        words = _sign_masks()[self.signs]
+        shift = words.view(np.uint8) & np.uint8(int(2 * zero + 1) & 0xFF)
+        words ^= positive
+        np.add(words.view(np.uint8), shift, out=codes)
+
+
+def _packed_signs(words: NDArray[np.uint32]) -> Bytes:
+    """Return the signs that four indices of 7 bits in each word stand for, uint8 [n, 4 k]."""
+    index = words[..., None] >> np.array([0, 7, 14, 21], np.uint32) & np.uint32(127)
+    signs: Bytes = sign_bytes()[index].reshape(len(words), -1)
+    return signs
+
+
+def _nibbles(packed: Bytes) -> Bytes:
+    """Return the low and the high nibble of each byte, side by side, [n, 2 k]."""
+    both = np.empty((*packed.shape, 2), np.uint8)
+    np.bitwise_and(packed, np.uint8(0x0F), out=both[..., 0])
+    np.right_shift(packed, np.uint8(4), out=both[..., 1])
+    return both.reshape(len(packed), -1)
+
+
+def read_iq2_xxs(blocks: Bytes) -> Units:
+    """Read 8 bytes for 32 weights: four indices, four sign indices of 7 bits and a scale of 4."""
+    pairs = field(blocks, 2, 66).reshape(-1, 8, 8)
+    index = np.ascontiguousarray(pairs[..., :4]).reshape(-1, 32)
+    words = np.ascontiguousarray(pairs[..., 4:]).view("<u4")[..., 0]
+    steps = (words >> np.uint32(28)).astype(np.uint8)
+    return Units("IQ2_XXS", index, _packed_signs(words), half(blocks, 0), steps)
+
+
+def read_iq2_xs(blocks: Bytes) -> Units:
+    """Read words of an index of 9 bits and a sign index of 7; then nibbles of scales for 16."""
+    words = field(blocks, 2, 66, "<u2")
+    signs = sign_bytes()[words >> np.uint16(9)]
+    steps = _nibbles(field(blocks, 66, 74))
+    return Units("IQ2_XS", words & np.uint16(511), signs, half(blocks, 0), steps)
+
+
+def read_iq2_s(blocks: Bytes) -> Units:
+    """Read low bytes of indices, signs, two upper bits of each index, a nibble of scale for 16."""
+    upper = field(blocks, 66, 74)[..., None] >> np.array([0, 2, 4, 6], np.uint8) & np.uint8(3)
+    index = upper.reshape(-1, 32).astype(np.uint16) << np.uint16(8) | field(blocks, 2, 34)
+    steps = _nibbles(field(blocks, 74, 82))
+    return Units("IQ2_S", index, field(blocks, 34, 66), half(blocks, 0), steps)
+
+
+def read_iq3_xxs(blocks: Bytes) -> Units:
+    """Read indices; then for 32 weights four sign indices of 7 bits and a scale of 4."""
+    words = field(blocks, 66, 98, "<u4")
+    steps = (words >> np.uint32(28)).astype(np.uint8)
+    return Units("IQ3_XXS", field(blocks, 2, 66), _packed_signs(words), half(blocks, 0), steps)
+
+
+def read_iq1_m(blocks: Bytes) -> Units:
+    """Read low bytes of indices, nibbles of three upper bits and a sign, scales with d in pieces.
+
+    `signs` is 1 where all weights of a unit are shifted by -1/8, 0 where by +1/8.
+    """
+    nibbles = _nibbles(field(blocks, 32, 48))
+    index = (nibbles & np.uint8(7)).astype(np.uint16) << np.uint16(8) | field(blocks, 0, 32)
+    words = field(blocks, 48, 56, "<u2")
+    pieces = words & np.uint16(0xF000)
+    pieces >>= np.array([12, 8, 4, 0], np.uint16)
+    d = np.bitwise_or.reduce(pieces, axis=1, keepdims=True).view("<f2").astype(np.float32)
+    steps = words[..., None] >> np.array([0, 3, 6, 9], np.uint16) & np.uint16(7)
+    return Units("IQ1_S", index, nibbles >> np.uint8(3), d, steps.reshape(-1, 16).astype(np.uint8))
+
+
+def iq2_scales(units: Units) -> Floats:
+    """Return the scales of IQ2's magnitudes: d * (1/2 + step) / 4."""
+    scales: Floats = (units.steps + np.float32(0.5)) * (units.d * np.float32(0.25))
+    return scales
+
+
+def iq3_xxs_scales(units: Units) -> Floats:
+    """Return the scales of IQ3_XXS's magnitudes: d * (1/2 + step) / 2."""
+    scales: Floats = (units.steps + np.float32(0.5)) * (units.d * np.float32(0.5))
+    return scales
+
+
+def iq2_xxs(blocks: Bytes, codes: Bytes) -> Parts:
+    """Decode w = scale * (+-8, 25 or 43), with the zero point 64."""
+    units = read_iq2_xxs(blocks)
+    units.write(units.codes(*(64 + value for value in IQ2_MAGNITUDES)), 64, codes)
+    return iq2_scales(units), None
+
+
+def iq2_16(read: Callable[[Bytes], Units], blocks: Bytes, codes: Bytes) -> Parts:
+    """Decode IQ2_XS or IQ2_S, w = scale * (+-8, 25 or 43), with the zero point 68.
+
+    68 is 4 * 17: in bit planes of 4 bits the bias is then -4 times the scale.
+    """
+    units = read(blocks)
+    units.write(units.codes(*(68 + value for value in IQ2_MAGNITUDES)), 68, codes)
+    return iq2_scales(units), None
+
+
+def iq3_xxs(blocks: Bytes, codes: Bytes) -> Parts:
+    """Decode w = scale * (+-4 to 62), all of them even: the code is half of that, and 32."""
+    units = read_iq3_xxs(blocks)
+    units.write(units.codes(*(32 + value // 2 for value in IQ3_XXS_MAGNITUDES)), 32, codes)
+    return iq3_xxs_scales(units) * 2, None
+
+
+def iq3_s(blocks: Bytes, codes: Bytes) -> Parts:
+    """Decode w = d * (1 + 2 * step) * (+-1, 3 ... 15)."""
+    upper = np.unpackbits(field(blocks, 66, 74), axis=1, bitorder="little")
+    index = upper.astype(np.uint16) << np.uint16(8) | field(blocks, 2, 66)
+    steps = _nibbles(field(blocks, 106, 110))
+    units = Units("IQ3_S", index, field(blocks, 74, 106), half(blocks, 0), steps)
+    units.write(units.codes(*range(8, 16)), 7.5, codes)
+    return (2 * steps + 1) * (units.d * 2), None
+
+
+def iq1_s(blocks: Bytes, codes: Bytes) -> Parts:
+    """Decode w = d * (2 * step + 1) * (-1, 0 or 1, all shifted by 1/8 or all by -1/8)."""
+    words = field(blocks, 34, 50, "<u2")
+    upper = words[..., None] >> np.array([0, 3, 6, 9], np.uint16) & np.uint16(7)
+    index = upper.reshape(-1, 32) << np.uint16(8) | field(blocks, 2, 34)
+    steps = (words >> np.uint16(12) & np.uint16(7)).astype(np.uint8)
+    codes.view("<u8")[:] = _patterns("IQ1_S", (0, 1, 2))[index]
+    scales = (2 * steps + 1) * half(blocks, 0)
+    lowest = np.where(words & np.uint16(0x8000), np.float32(-1.125), np.float32(-0.875))
+    return scales, scales * lowest
+
+
+def iq1_m(blocks: Bytes, codes: Bytes) -> Parts:
+    """Decode w = d * (2 * step + 1) / 8 * (odd numbers from -9 to 9); the code is (odd + 15) / 2.
+
+    7.5, the zero point, is 1.5 * 5: in bit planes of 2 bits the bias is -1.5 times the scale.
+    """
+    units = read_iq1_m(blocks)
+    codes.view("<u8")[:] = units.codes(4, 8, 12) - units.signs * ONES
+    return (2 * units.steps + 1) * (units.d * np.float32(0.25)), None
+
+
+def spread_iq4(packed: Bytes, of_value: tuple[int, ...], codes: Bytes) -> None:
+    """Write codes [n, k * 32] of bytes [n, k * 16]: in each 16 the low nibbles come first."""
+    table = np.array(of_value, np.uint16)
+    both = (table[:, None] << np.uint16(8) | table).reshape(-1)  # of a byte's two nibbles
+    words = both[packed].reshape(-1, 16)
+    strips = codes.reshape(-1, 2, 16)
+    np.copyto(strips[:, 0], words, casting="unsafe")
+    words >>= np.uint16(8)
+    np.copyto(strips[:, 1], words, casting="unsafe")
+
+
+def iq4_xs_scales(blocks: Bytes) -> Floats:
+    """Return d * (step - 32), a step's low nibbles in 4 bytes, upper two bits in a word."""
+    upper = field(blocks, 2, 4, "<u2") >> np.arange(0, 16, 2, dtype=np.uint16) & np.uint16(3)
+    steps = _nibbles(field(blocks, 4, 8)) | upper.astype(np.uint8) << np.uint8(4)
+    scales: Floats = (steps.view(np.int8) - np.int8(32)) * half(blocks, 0)
+    return scales
+
+
+_IQ4_CODES = tuple(value + 128 for value in IQ4_VALUES)
+
+
+def iq4_nl(blocks: Bytes, codes: Bytes) -> Parts:
+    """Decode w = d * value."""
+    spread_iq4(field(blocks, 2, 18), _IQ4_CODES, codes)
+    return half(blocks, 0), None
+
+
+def iq4_xs(blocks: Bytes, codes: Bytes) -> Parts:
+    """Decode w = d * (step - 32) * value."""
+    spread_iq4(field(blocks, 8, 136), _IQ4_CODES, codes)
+    return iq4_xs_scales(blocks), None

@@ -1,0 +1,165 @@
+"""Models split over several files, as llama.cpp's `llama-gguf-split` writes them.
+
+The parts are called PREFIX-00001-of-00003.gguf and so on and lie in one folder. Part 1 has the
+metadata and maybe no tensors; the others have their tensors and the keys `split.*`:
+
+    split.no             index of the part, from 0
+    split.count          how many parts there are; 0 or 1 is a model in one file
+    split.tensors.count  tensors in all parts together
+
+Parts are looked for by the name of the file that was given, never by anything inside a file.
+"""
+
+import re
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.gguf.cursor import MetadataValue, describe
+from akunu_py.gguf.header import TensorInfo
+from akunu_py.gguf.mapped_file import MappedFile
+
+SPLIT_PREFIX = "split."
+"""Of the keys that speak of the parts alone."""
+
+_NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
+_ARCHITECTURE = "general.architecture"
+_MAX_PARTS = 65535  # both numbers are 16 bits wide in llama.cpp
+_MAX_TENSORS = (1 << 31) - 1
+_NAME = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", re.DOTALL)
+_ADVICE = "download all parts of the model again into one folder"
+_LISTED = 8
+
+
+def _whole_number(file: MappedFile, key: str, limit: int) -> int:
+    """Return the number `key`; raise ModelFormatError where it is missing or out of range."""
+    value = file.header.metadata.get(key)
+    if value is None:
+        raise file.key_error(key, "is missing, so this is no part of a split model", _ADVICE)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
+        raise file.key_error(
+            key, f"is {describe(value)}, not a whole number up to {limit}", _ADVICE
+        )
+    return value
+
+
+def _part_paths(file: MappedFile, count: int) -> list[Path]:
+    """Return the paths of all parts, from the name of one of them."""
+    match = _NAME.fullmatch(file.path.name)
+    if match is None:
+        raise file.key_error(
+            _COUNT,
+            f"says that the model has {count} parts, which are found by their names, and "
+            f"{file.path.name!r} is none of PREFIX-00001-of-{count:05d}.gguf and so on",
+            "give the file its name back and put the other parts beside it",
+        )
+    if int(match[3]) != count:
+        raise file.key_error(
+            _COUNT, f"is {count}, but the file's name says {int(match[3])} parts", _ADVICE
+        )
+    if not 1 <= int(match[2]) <= count:
+        raise file.key_error(
+            _COUNT, f"is {count}, but the file's name says part {int(match[2])}", _ADVICE
+        )
+    paths = [
+        file.path.with_name(f"{match[1]}-{number:05d}-of-{match[3]}.gguf")
+        for number in range(1, count + 1)
+    ]
+    try:
+        missing = [path.name for path in paths if not path.exists()]
+    except OSError as error:
+        raise ConfigError(
+            f"cannot look for the parts of {file.path}: {error.strerror}; check the folder"
+        ) from error
+    if missing:
+        names = ", ".join(missing[:_LISTED]) + (", ..." if len(missing) > _LISTED else "")
+        raise file.key_error(
+            _COUNT,
+            f"says that the model has {count} parts, of which {len(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing: {names}",
+            f"download what is missing into {file.path.parent}",
+        )
+    return paths
+
+
+def _check_part(file: MappedFile, index: int, first: MappedFile) -> None:
+    """Check that a part is the one its name says, of the same model as the first."""
+
+    def require_equal(key: str, value: MetadataValue, expected: MetadataValue) -> None:
+        if value != expected:
+            problem = f"is {describe(value)}, but {describe(expected)} in {first.path.name}"
+            raise file.key_error(key, problem, _ADVICE)
+
+    count = _whole_number(first, _COUNT, _MAX_PARTS)
+    require_equal(_COUNT, _whole_number(file, _COUNT, _MAX_PARTS), count)
+    if (number := _whole_number(file, _NUMBER, _MAX_PARTS)) != index:
+        raise file.key_error(
+            _NUMBER, f"is {number}, but {index} by the file's name (counted from 0)", _ADVICE
+        )
+    if _TENSORS in file.header.metadata:
+        total = _whole_number(first, _TENSORS, _MAX_TENSORS)
+        require_equal(_TENSORS, _whole_number(file, _TENSORS, _MAX_TENSORS), total)
+    architecture = file.header.metadata.get(_ARCHITECTURE)
+    if isinstance(architecture, str):
+        expected = first.header.metadata.get(_ARCHITECTURE)
+        require_equal(_ARCHITECTURE, architecture, expected if isinstance(expected, str) else "")
+
+
+def open_parts(path: Path) -> list[MappedFile]:
+    """Open the whole model that a file belongs to: all its parts in order, or the file alone.
+
+    Raises as `GGUFFile.open` does, and ModelFormatError naming the part that is missing or does
+    not belong.
+    """
+    with ExitStack() as stack:
+
+        def opened(part: Path) -> MappedFile:
+            file = MappedFile.open(part)
+            stack.callback(file.close)
+            return file
+
+        given = opened(path)
+        split = _COUNT in given.header.metadata
+        count = _whole_number(given, _COUNT, _MAX_PARTS) if split else 1
+        if count <= 1:
+            parts = [given]
+        else:
+            paths = _part_paths(given, count)
+            parts = [given if part == path else opened(part) for part in paths]
+            for index, part in enumerate(parts):
+                _check_part(part, index, parts[0])
+        stack.pop_all()
+        return parts
+
+
+def merge_tensors(parts: list[MappedFile]) -> dict[str, TensorInfo]:
+    """Return the tensors of all parts, in order.
+
+    Raises ModelFormatError for a name in two parts, or where `split.tensors.count` is wrong.
+    """
+    if len(parts) == 1:
+        return parts[0].header.tensors
+    tensors: dict[str, TensorInfo] = {}
+    for index, part in enumerate(parts):
+        for name, info in part.header.tensors.items():
+            if name in tensors:
+                raise ModelFormatError(
+                    f"{part.path}: tensor {name!r} at byte {part.header.tensor_positions[name]} is "
+                    f"also in {parts[tensors[name].part].path.name}; {_ADVICE}"
+                )
+            tensors[name] = replace(info, part=index)
+    expected = _whole_number(parts[0], _TENSORS, _MAX_TENSORS)
+    if expected != len(tensors):
+        raise parts[0].key_error(
+            _TENSORS, f"is {expected}, but the parts hold {len(tensors)} tensors", _ADVICE
+        )
+    return tensors
+
+
+def merge_metadata(parts: list[MappedFile]) -> dict[str, MetadataValue]:
+    """Return the metadata of the whole: those of part 1 without the keys of the split."""
+    metadata = parts[0].header.metadata
+    if len(parts) == 1:
+        return metadata
+    return {key: value for key, value in metadata.items() if not key.startswith(SPLIT_PREFIX)}

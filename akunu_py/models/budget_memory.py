@@ -1,0 +1,102 @@
+"""What budgets learned of one model on this machine, over replies and over runs."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import PurePath
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
+
+from akunu_py.cost_curve import CostCurve
+from akunu_py.decoding.budget import BudgetState
+from akunu_py.decoding.cost_file import CostFile
+from akunu_py.decoding.pass_costs import roofline
+from akunu_py.models.load import ModelDescription
+from akunu_py.models.pass_times import PassTimes
+
+_RIDGE_GPU = 4.0
+_RIDGE_CPU = 3.0
+"""Rows from which a pass computes longer than it reads weights, before anything was measured."""
+
+_SAVE_AFTER = 32
+"""New samples after which costs are written down."""
+
+
+class BudgetMemory:
+    """A `BudgetState` whose costs begin where the last run's ended."""
+
+    def __init__(
+        self,
+        description: ModelDescription,
+        model: nn.Module,
+        *,
+        kv_bits: int | None = None,
+        padded_rows: int | None = None,
+    ) -> None:
+        self.file = CostFile(cost_key(description, model, kv_bits=kv_bits, padded_rows=padded_rows))
+        self.state = BudgetState(device_prior())
+        remembered = self.file.load()
+        self.state.costs.remember(remembered)
+        self.state.costs_alone.remember(remembered)
+        self._saved = 0
+
+    def learn(self, times: PassTimes) -> None:
+        """Take over what was measured at once, and write it down."""
+        for costs in (self.state.costs, self.state.costs_alone):
+            costs.learn(times.context, times.plain_s, times.costs)
+        self.save(new_samples=0)
+
+    def save(self, *, new_samples: int = _SAVE_AFTER) -> None:
+        """Write the costs down, if there are that many samples that were not."""
+        found = self.state.costs.num_samples
+        if found - self._saved >= new_samples:
+            self._saved = found
+            self.file.save(self.state.costs.to_dict())
+
+
+def device_prior() -> CostCurve:
+    """Return what passes are thought to cost on this device before any was measured."""
+    return roofline(_RIDGE_CPU if _on_cpu() else _RIDGE_GPU)
+
+
+def cost_key(
+    description: ModelDescription, model: nn.Module, *, kv_bits: int | None, padded_rows: int | None
+) -> dict[str, str]:
+    """Return what tells one curve of costs from another.
+
+    The model by its name, its size and the types of its arrays, not by its path: a file that was
+    moved costs the same. On the CPU a preloaded BLAS and the number of cores change everything.
+    """
+    sizes: dict[str, int] = {}
+    for _, array in tree_flatten(model.parameters()):
+        kind = str(array.dtype)
+        sizes[kind] = sizes.get(kind, 0) + array.nbytes
+    libraries = os.environ.get("LD_PRELOAD", "") if _on_cpu() else ""
+    name = mx.device_info().get("device_name", platform.machine())
+    return {
+        "model": description.name,
+        "architecture": description.architecture,
+        "parameters": str(description.parameters),
+        "weights": ", ".join(f"{kind} {nbytes}" for kind, nbytes in sorted(sizes.items())),
+        "kv_bits": str(kv_bits),
+        "padded_rows": str(padded_rows),
+        "mlx": _version("mlx"),
+        "mlx_lm": _version("mlx-lm"),
+        "device": f"{mx.default_device()} {name}",
+        "cores": str(os.cpu_count()) if _on_cpu() else "",
+        "preloaded": ", ".join(PurePath(path).name for path in libraries.split()),
+    }
+
+
+def _on_cpu() -> bool:
+    return bool(mx.default_device() == mx.Device(mx.cpu))
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        # Built from source and put on the path by hand.
+        return "unknown"

@@ -1,0 +1,399 @@
+"""A GGUF model kept as a folder of MLX arrays, so that it opens without a re-layout.
+
+config.json, model*.safetensors   as mlx-lm writes them; it loads them too where every layer
+                                  has a form of MLX's own
+akunu.json, akunu.safetensors     the forms of all layers, and arrays mlx-lm knows nothing of
+metadata.gguf                     the metadata: tokenizer and chat template, as they were
+tokenizer.json, ...               the tokenizer for mlx-lm, where its kind can be written so
+"""
+
+import dataclasses
+import json
+import logging
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten, tree_unflatten
+from mlx_lm.models.switch_layers import SwitchLinear
+from mlx_lm.utils import save_model
+
+from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.gguf.cursor import MetadataValue
+from akunu_py.gguf.metadata_file import write_metadata
+from akunu_py.gguf.plan import ModelPlan, RotaryFactors, RotaryScaling
+from akunu_py.gguf.reader import GGUFFile
+from akunu_py.models.expansion import STOCK_LAYERS
+from akunu_py.models.gguf_model import make_model, set_rotary_scaling
+from akunu_py.models.layers import (
+    FrequencyRope,
+    Planes,
+    Scaled,
+    ScaledLinear,
+    ScaledSwitchLinear,
+    StackedLinear,
+)
+from akunu_py.models.mlx_folder import FolderTokenizer, check_weight_files
+from akunu_py.models.weights import MATRIX_LAYERS, planes_layer, quantized_layer
+from akunu_py.tokenizers import from_gguf
+from akunu_py.tokenizers.hugging_face import tokenizer_files
+
+_log = logging.getLogger(__name__)
+
+DESCRIPTION = "akunu.json"
+"""The file by which a folder is known to be a converted model."""
+
+_EXTRA = "akunu.safetensors"
+_METADATA = "metadata.gguf"
+_FORMAT = 1
+_MAX_LAYERS = 10_000
+_TYPES = {"float16": mx.float16, "bfloat16": mx.bfloat16, "float32": mx.float32}
+_MAX_DESCRIPTION_BYTES = 64 * 2**20
+_MODULE_NAME = re.compile(r"(variants\.)?[a-z0-9][a-z0-9_-]*")
+
+
+def check_new(folder: Path) -> None:
+    """Raise ConfigError where something of that name exists."""
+    if folder.exists() or folder.is_symlink():
+        raise ConfigError(f"{folder} exists; name a folder that does not")
+
+
+def save_converted(
+    folder: Path, metadata: Mapping[str, MetadataValue], plan: ModelPlan, model: nn.Module
+) -> bool:
+    """Write a model built from a GGUF file into a new folder; return whether mlx-lm loads it too.
+
+    What is written is complete or not there: it gets its name last. Raises ConfigError for a
+    folder that exists or cannot be written.
+    """
+    check_new(folder)
+    part = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+        part.chmod(0o755)  # as any other folder: it is not secret once it is complete
+        forms, extra = _describe(model)
+        # mlx-lm's classes know nothing of rotary layers that were put in their place.
+        stock = plan.rotary is None and not plan.model.startswith("variants.")
+        stock = stock and not any(
+            form["form"] in ("planes", "stacked", "scaled", "rotary") for form in forms.values()
+        )
+        tokenizer = from_gguf(metadata)
+        _write_json(
+            part / DESCRIPTION,
+            {
+                "format": _FORMAT,
+                "model": plan.model,
+                "arguments": plan.arguments,
+                "architecture": plan.architecture,
+                "num_layers": plan.num_layers,
+                "context_length": plan.context_length,
+                "vocabulary_size": plan.vocabulary_size,
+                "layers": forms,
+                "compute_type": _compute_type(model),
+                "factors_change_at": (
+                    plan.rotary.original_context
+                    if isinstance(plan.rotary, RotaryFactors) and plan.rotary.long_tensor
+                    else None
+                ),
+                "rotary": (
+                    dataclasses.asdict(plan.rotary)
+                    if isinstance(plan.rotary, RotaryScaling)
+                    else None
+                ),
+            },
+        )
+        files = tokenizer_files(metadata)
+        config = _config(plan, forms, sorted(tokenizer.end_ids), stock=stock)
+        _write_json(part / "config.json", config)
+        for name, content in (files or {}).items():
+            _write_json(part / name, content)
+        write_metadata(part / _METADATA, metadata)
+        mx.save_safetensors(str(part / _EXTRA), {"akunu.format": mx.array(_FORMAT), **extra})
+        save_model(part, model)
+        read_by_mlx_lm = stock and files is not None and _tokenizer_loads(part, config)
+        part.rename(folder)
+    except OSError as error:
+        raise ConfigError(f"cannot write {folder}: {error.strerror or error}") from error
+    finally:
+        if part is not None:
+            shutil.rmtree(part, ignore_errors=True)
+    return read_by_mlx_lm
+
+
+def load_converted(folder: Path, context: int | None) -> tuple[nn.Module, ModelPlan, GGUFFile]:
+    """Return model, plan (without placements) and the open metadata of a converted model.
+
+    Raises ModelFormatError where the folder does not hold together, ConfigError for a context on
+    the other side of where the model's rotary factors change.
+    """
+    check_weight_files(folder)
+    try:
+        description = _read_description(folder / DESCRIPTION)
+        plan = _plan(description)
+        arrays: dict[str, mx.array] = {}
+        for path in (*sorted(folder.glob("model*.safetensors")), folder / _EXTRA):
+            arrays.update(mx.load(str(path)).items())  # type: ignore[union-attr]
+        del arrays["akunu.format"]
+        model = make_model(plan)
+        if isinstance(plan.rotary, RotaryScaling):
+            set_rotary_scaling(model, plan.rotary, plan.context_length)
+        change = description["factors_change_at"]
+        if change is not None:
+            change = int(change)
+        kind = _TYPES[description["compute_type"]]
+        _restore(model, description["layers"], arrays, kind)
+        model.load_weights(list(arrays.items()), strict=True)
+    except (
+        ImportError, LookupError, TypeError, ValueError, AttributeError, RuntimeError, OSError,
+    ) as error:  # fmt: skip
+        raise ModelFormatError(
+            f"the converted model in {folder} does not hold together ({error}); convert it again "
+            "from its GGUF file"
+        ) from error
+    _check_context(change, plan.context_length, context)
+    model.eval()
+    mx.eval(model.parameters())
+    file = GGUFFile.open(folder / _METADATA)
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    if (
+        file.metadata.get("general.architecture") != plan.architecture
+        or not isinstance(tokens, list)
+        or len(tokens) != plan.vocabulary_size
+    ):
+        file.close()
+        raise ModelFormatError(
+            f"{folder / _METADATA} belongs to another model; convert it again from its GGUF file"
+        )
+    return model, plan, file
+
+
+def _tokenizer_loads(folder: Path, config: dict[str, Any]) -> bool:
+    """Whether mlx-lm's way to a tokenizer takes a folder: it also wants to know the model type."""
+    try:
+        FolderTokenizer(folder, config)
+    except Exception as error:  # noqa: BLE001 - of transformers and what it calls
+        _log.info("mlx-lm does not read the tokenizer of %s: %s", folder, error)
+        return False
+    return True
+
+
+def _describe(model: nn.Module) -> tuple[dict[str, dict[str, Any]], dict[str, mx.array]]:
+    """Return the form of each layer the model class does not begin with, and their extra arrays."""
+    forms: dict[str, dict[str, Any]] = {}
+    extra: dict[str, mx.array] = {}
+    for path, module in model.named_modules():
+        if isinstance(module, Planes):
+            forms[path] = {"form": "planes", "bits": module.bits}
+        elif isinstance(module, STOCK_LAYERS):
+            forms[path] = {
+                "form": "quantized",
+                "bits": module.bits,
+                "group_size": module.group_size,
+                "mode": module.mode,
+            }
+        elif isinstance(module, Scaled):
+            forms[path] = {"form": "scaled"}
+        elif isinstance(module, StackedLinear):
+            forms[path] = {"form": "stacked", "parts": [part_rows(p) for p in module.parts]}
+            if module.order is not None:
+                extra[f"{path}.order"] = module.order
+        elif isinstance(module, FrequencyRope):
+            forms[path] = {
+                "form": "rotary",
+                "dims": module.dims,
+                "traditional": module.traditional,
+                "scale": module.scale,
+            }
+            extra[f"{path}.wavelengths"] = module.wavelengths
+    return forms, extra
+
+
+def part_rows(part: nn.Module) -> int:
+    """Return how many outputs a part of a stacked layer has."""
+    return int(part.weight.shape[0])
+
+
+def _restore(
+    model: nn.Module,
+    forms: dict[str, dict[str, Any]],
+    arrays: dict[str, mx.array],
+    kind: mx.Dtype,
+) -> None:
+    """Put layers of the described forms into a fresh model; takes extra arrays out of `arrays`."""
+    # A stacked layer comes before its parts: its path is the beginning of theirs.
+    for path, form in sorted(forms.items()):
+        modules = dict(model.named_modules())
+        old = modules[path]
+        new: nn.Module
+        if form["form"] == "rotary":
+            wavelengths = arrays.pop(f"{path}.wavelengths")
+            if wavelengths.shape != (int(form["dims"]) // 2,):
+                raise ValueError(f"{path} has {wavelengths.shape} wavelengths")
+            new = FrequencyRope(
+                int(form["dims"]),
+                wavelengths,
+                traditional=bool(form["traditional"]),
+                scale=float(form["scale"]),
+            )
+        elif form["form"] == "stacked":
+            rows = [int(count) for count in form["parts"]]
+            parts = [nn.Linear(old.weight.shape[1], count, bias=False) for count in rows]
+            order = arrays.pop(f"{path}.order", None)
+            if old.weight.shape[0] != (sum(rows) if order is None else order.size):
+                raise ValueError(f"the parts of {path} do not make it up")
+            new = StackedLinear(parts, order)
+        elif form["form"] == "scaled":
+            new = _scaled_layer(path, old)
+        else:
+            new = _matrix_layer(path, form, old, arrays, kind=kind)
+        if "bias" in old:
+            new.bias = old.bias
+        model.update_modules(tree_unflatten([(path, new)]))
+
+
+def _scaled_layer(path: str, old: nn.Module) -> Scaled:
+    if not isinstance(old, (nn.Linear, SwitchLinear)):
+        raise TypeError(f"{path} is no linear layer")
+    shape = old.weight.shape
+    row_scale = mx.zeros(shape[:-1])
+    if isinstance(old, SwitchLinear):
+        experts, rows, cols = shape
+        return ScaledSwitchLinear(SwitchLinear(cols, rows, experts, bias=False), row_scale)
+    return ScaledLinear(nn.Linear(shape[1], shape[0], bias=False), row_scale)
+
+
+def _matrix_layer(
+    path: str,
+    form: dict[str, Any],
+    old: nn.Module,
+    arrays: dict[str, mx.array],
+    *,
+    kind: mx.Dtype,
+) -> nn.Module:
+    if not isinstance(old, MATRIX_LAYERS):
+        raise TypeError(f"{path} is no matrix")
+    packed, scales = arrays[f"{path}.weight"], arrays[f"{path}.scales"]
+    biases = arrays.get(f"{path}.biases")
+    planes = form["form"] == "planes"
+    bits, group = int(form["bits"]), 32 if planes else int(form["group_size"])
+    stored = old.weight.shape[-1] * (2 if planes else 1)
+    lead = old.weight.shape[:-1]
+    wanted = {(*lead, stored * bits // 32), (*lead, stored // group)}
+    if packed.dtype != mx.uint32 or {packed.shape, scales.shape} != wanted:
+        raise ValueError(f"{path} has arrays of other shapes than its model")
+    if biases is not None and biases.shape != scales.shape:
+        raise ValueError(f"{path} has biases of another shape than its scales")
+    if planes:
+        if biases is None:
+            raise ValueError(f"{path} has no biases")
+        return planes_layer(old, packed, scales, biases, bits=bits)
+    mode = str(form["mode"])
+    if (biases is None) != (mode != "affine"):
+        raise ValueError(f"{path} has the mode {mode!r} and the biases of another")
+    return quantized_layer(
+        old,
+        packed,
+        scales,
+        biases,
+        kind=kind,
+        form={"bits": bits, "group_size": group, "mode": mode},
+    )
+
+
+def _config(
+    plan: ModelPlan, forms: dict[str, dict[str, Any]], end_ids: list[int], *, stock: bool
+) -> dict[str, Any]:
+    """Return config.json; of a model mlx-lm cannot load, with a type it says so of."""
+    config = {**plan.arguments, "eos_token_id": end_ids}
+    if not stock:
+        return config | {"model_type": f"akunu_{plan.model.removeprefix('variants.')}"}
+    layers = {
+        path: {key: form[key] for key in ("group_size", "bits", "mode")}
+        for path, form in forms.items()
+    }
+    if layers:
+        first = next(iter(layers.values()))
+        config["quantization"] = {**first, **layers}
+    return config
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    if path.stat().st_size > _MAX_DESCRIPTION_BYTES:
+        raise ValueError(f"{path.name} is too large")
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError(f"{path.name} is nested too deeply") from None
+    if not isinstance(description, dict) or description.get("format") != _FORMAT:
+        raise ValueError(f"{path.name} is of another version")
+    return description
+
+
+def _plan(description: dict[str, Any]) -> ModelPlan:
+    model = str(description["model"])
+    # It names a module to import.
+    if not _MODULE_NAME.fullmatch(model):
+        raise ValueError(f"no model is called {model!r}")
+    arguments = description["arguments"]
+    # As the readers of GGUF files bound them: a class makes its layers before it sees a weight.
+    for size in _numbers(arguments):
+        if not -(2**40) <= size <= 2**40:
+            raise ValueError(f"its arguments have the number {size}")
+    for key, value in _items(arguments):
+        if "layers" in key and isinstance(value, int) and value > _MAX_LAYERS:
+            raise ValueError(f"its {key} is {value}")
+    rotary = description["rotary"]
+    return ModelPlan(
+        architecture=str(description["architecture"]),
+        model=model,
+        arguments=dict(description["arguments"]),
+        placements=(),
+        num_layers=int(description["num_layers"]),
+        context_length=int(description["context_length"]),
+        vocabulary_size=int(description["vocabulary_size"]),
+        rotary=None if rotary is None else RotaryScaling(**rotary),
+    )
+
+
+def _items(arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the entries of arguments and of the groups within them."""
+    for key, value in arguments.items():
+        yield str(key), value
+        if isinstance(value, dict):
+            yield from _items(value)
+
+
+def _numbers(arguments: dict[str, Any]) -> Iterator[float]:
+    for _, value in _items(arguments):
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int | float) and number == number:  # noqa: PLR0124 - not NaN
+                yield number
+
+
+def _check_context(change: int | None, trained: int, context: int | None) -> None:
+    """Raise ConfigError where a context wants other rotary factors than the folder has."""
+    if change is not None and ((context or trained) > change) != (trained > change):
+        raise ConfigError(
+            f"the model rotates positions in another way for contexts of up to {change} tokens, "
+            "and was converted for longer ones; open its GGUF file, or leave the context out"
+        )
+
+
+def _compute_type(model: nn.Module) -> str:
+    """Return the name of the type most of a model's dense numbers and scales have."""
+    kinds = [
+        array.dtype
+        for _, array in tree_flatten(model.parameters())
+        if mx.issubdtype(array.dtype, mx.floating)
+    ]
+    return next(name for name, kind in _TYPES.items() if kind == max(kinds, key=kinds.count))
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")

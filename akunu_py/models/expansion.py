@@ -1,0 +1,57 @@
+"""Quantized layers to dense ones, for backends that multiply those faster."""
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_unflatten
+from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
+from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
+
+from akunu_py.models.layers import Planes
+
+STOCK_LAYERS = (
+    nn.QuantizedLinear,
+    nn.QuantizedEmbedding,
+    QuantizedSwitchLinear,
+    QuantizedMultiLinear,
+)
+"""MLX's and mlx-lm's own quantized layers."""
+
+
+def expand(model: nn.Module) -> None:
+    """Replace every quantized layer by a dense one in float32, in place."""
+    layers: list[tuple[str, nn.Module]] = []
+    for path, module in model.named_modules():
+        if isinstance(module, (*STOCK_LAYERS, Planes)):
+            weight = _dense_weight(module)
+            new = _dense_layer(module)
+            new.weight = weight.astype(mx.float32)
+            if "bias" in module:
+                new.bias = module.bias
+            mx.eval(new.parameters())
+            layers.append((path, new))
+    model.update_modules(tree_unflatten(layers))
+    model.set_dtype(mx.float32)
+
+
+def _dense_weight(module: nn.Module) -> mx.array:
+    if isinstance(module, Planes):
+        return module.dense_weight()
+    return mx.dequantize(
+        module.weight,
+        module.scales if module.mode != "affine" else module.scales.astype(mx.float32),
+        None if module.get("biases") is None else module.biases.astype(mx.float32),
+        group_size=module.group_size,
+        bits=module.bits,
+        mode=module.mode,
+    )
+
+
+def _dense_layer(module: nn.Module) -> nn.Module:
+    name = type(module).__name__
+    if "Embedding" in name:
+        return nn.Embedding(1, 1)
+    if "Switch" in name:
+        return SwitchLinear(1, 1, 1, bias=False)
+    if "MultiLinear" in name:
+        return MultiLinear(1, 1, 1)
+    return nn.Linear(1, 1, bias=False)

@@ -1,0 +1,82 @@
+"""Times of passes, measured at once: what `akunu tune` learns in seconds and replies in minutes."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from akunu_py.models.session import Session
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
+from akunu_py.types import Draft, GenerationConfig
+
+ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 13, 17, 25, 33)
+"""Sizes around which kernels change (tiles of 4, 5 and 8 rows), and longer ones for copies."""
+
+_PLAIN_STEPS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class PassTimes:
+    """Seconds of plain steps with the next one in flight, and of passes alone, by their rows."""
+
+    context: int
+    plain_s: tuple[float, ...]
+    passes_s: dict[int, tuple[float, ...]]
+
+    @property
+    def unit_s(self) -> float:
+        """The median plain step."""
+        return median(self.plain_s)
+
+    @property
+    def costs(self) -> dict[int, float]:
+        """Medians by rows, in plain steps."""
+        return {rows: median(taken) / self.unit_s for rows, taken in self.passes_s.items()}
+
+
+def measure_passes(
+    session: Session,
+    prompt: Sequence[int],
+    *,
+    rows: Sequence[int] = ROWS,
+    repeats: int = 7,
+    progress: Callable[[int, int], None] | None = None,
+) -> PassTimes:
+    """Time plain steps and passes of each size after a prompt, in turn; greedy sampling.
+
+    In turn, so that a machine that gets other work slows all sizes alike. The first round is left
+    out: it compiles kernels. Tokens fed are those of the prompt, since a mixture's experts depend
+    on them. The session's conversation is over afterwards.
+    """
+    chain = TransformChain.from_config(GenerationConfig(), session.vocabulary_size)
+    sampler = Sampler(chain, 0, session.vocabulary_size)
+    last = prompt[-1]
+    fed = list(prompt) * (max(rows) // len(prompt) + 1)
+    sizes = [size for size in rows if len(prompt) + size < session.context]
+    plain: list[float] = []
+    passes: dict[int, list[float]] = {size: [] for size in sizes}
+    for number in range(repeats + 1):
+        for size in sizes:
+            # Back to the end of the prompt. No more tokens are asked for than the pass can give,
+            # so that no further one is queued and still under way in the next measurement.
+            session.begin(prompt, sampler, size)
+            started = time.perf_counter()
+            session.choose(last, Draft.chain(fed[: size - 1], "measured"))
+            session.commit(())
+            if number:
+                passes[size].append(time.perf_counter() - started)
+        session.begin(prompt, sampler, _PLAIN_STEPS)
+        token = last
+        for step in range(_PLAIN_STEPS):
+            started = time.perf_counter()
+            (token,) = session.choose(token, Draft.empty("measured"))
+            session.commit(())
+            # The first one finds nothing in flight, the last one puts nothing there.
+            if number and 0 < step < _PLAIN_STEPS - 1:
+                plain.append(time.perf_counter() - started)
+        if progress:
+            progress(number + 1, repeats + 1)
+    session.reset()
+    taken = {size: tuple(times) for size, times in passes.items()}
+    return PassTimes(len(prompt), tuple(plain), taken)

@@ -1,0 +1,74 @@
+"""Models of real size with random weights: speeds without a download, text without a meaning."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import mlx.core as mx
+from mlx.utils import tree_flatten, tree_map
+from mlx_lm.models import llama
+from mlx_lm.utils import get_total_parameters
+
+from akunu_py.errors import ConfigError
+from akunu_py.models.load import LoadedModel, ModelDescription
+from akunu_py.types import Tokenizer
+
+_CONTEXT = 8192
+_SEED = 0
+_SCALE = 0.02
+
+RANDOM_MODELS: Mapping[str, Mapping[str, int | float | bool | str]] = {
+    # The shapes of SmolLM 135M (Hugging Face, Apache-2.0).
+    "llama-135m": {
+        "model_type": "llama", "hidden_size": 576, "num_hidden_layers": 30,
+        "intermediate_size": 1536, "num_attention_heads": 9, "num_key_value_heads": 3,
+        "rms_norm_eps": 1e-5, "vocab_size": 49152, "rope_theta": 10000.0,
+        "max_position_embeddings": _CONTEXT, "tie_word_embeddings": True,
+    },
+    "llama-tiny": {
+        "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
+        "vocab_size": 49152, "rope_theta": 10000.0, "max_position_embeddings": _CONTEXT,
+        "tie_word_embeddings": True,
+    },
+}  # fmt: skip
+
+
+def build_random_model(name: str, tokenizer: Tokenizer) -> LoadedModel:
+    """Return a model with random float32 weights, the same in every run.
+
+    The tokenizer's ids must be among the model's. Raises ConfigError for an unknown name or a
+    vocabulary that is larger than the model's.
+    """
+    if name not in RANDOM_MODELS:
+        raise ConfigError(
+            f"there is no random model {name!r}; choose from {', '.join(RANDOM_MODELS)}"
+        )
+    arguments = llama.ModelArgs.from_dict(dict(RANDOM_MODELS[name]))
+    if tokenizer.vocabulary_size > arguments.vocab_size:
+        raise ConfigError(
+            f"the tokenizer has {tokenizer.vocabulary_size} ids and the random model {name} only "
+            f"{arguments.vocab_size}; choose another tokenizer"
+        )
+    model = llama.Model(arguments)
+    # Keys of their own: the weights are the same in every run, and nobody's random numbers change.
+    keys = iter(mx.random.split(mx.random.key(_SEED), len(tree_flatten(model.parameters()))))
+    model.update(tree_map(lambda array: _random_like(array, next(keys)), model.parameters()))
+    mx.eval(model.parameters())
+    parameters = get_total_parameters(model)
+    description = ModelDescription(
+        path=Path(name),
+        name=f"{name}, random weights",
+        architecture="llama",
+        parameters=parameters,
+        weights="dense",
+        context=_CONTEXT,
+        file_bytes=4 * parameters,
+    )
+    return LoadedModel(model, tokenizer, description)
+
+
+def _random_like(array: mx.array, key: mx.array) -> mx.array:
+    """Return random numbers for a matrix, ones for the weights of a norm."""
+    if array.ndim < 2:
+        return mx.ones(array.shape, dtype=mx.float32)
+    return mx.random.normal(array.shape, dtype=mx.float32, scale=_SCALE, key=key)

@@ -1,0 +1,106 @@
+"""The caches of one model, rolled back together."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from mlx_lm.models.cache import (
+    ArraysCache,
+    CacheList,
+    ChunkedKVCache,
+    KVCache,
+    QuantizedKVCache,
+    RotatingKVCache,
+)
+
+from akunu_py.errors import RollbackError
+from akunu_py.models.rollback.by_length import ByLength
+from akunu_py.models.rollback.chunked import Chunked
+from akunu_py.models.rollback.part import Part
+from akunu_py.models.rollback.recurrent import Recurrent
+from akunu_py.models.rollback.rotating import Rotating, SinkCache
+
+Saved = list[Any]
+"""What `RollbackCaches.save` returns: an entry for each part, which only the part can read."""
+
+_PARTS: dict[type, Callable[[Any], Part]] = {
+    KVCache: ByLength,
+    QuantizedKVCache: ByLength,
+    RotatingKVCache: Rotating,
+    SinkCache: Rotating,
+    ChunkedKVCache: Chunked,
+    ArraysCache: Recurrent,
+}
+
+
+class RollbackCaches:
+    """How the caches of one model go back; they may be fewer than the model's layers.
+
+    Attributes:
+        supported: whether every cache is of a known kind. If not, nothing can be undone.
+        replays: whether some cache cannot drop rows; then all go back to the state before a pass,
+            and the rows to keep are fed again.
+        by_length: whether any number of rows can be dropped at any time.
+        methods: the names of the ways taken, sorted.
+    """
+
+    def __init__(self, caches: Sequence[Any]) -> None:
+        leaves = list(_leaves(caches))
+        # A subclass may keep its rows in another way, so the exact type counts.
+        kinds = [_PARTS.get(type(leaf)) for leaf in leaves]
+        self.supported = bool(kinds) and None not in kinds
+        self._parts: list[Part] = [
+            kind(leaf) for kind, leaf in zip(kinds, leaves, strict=True) if kind is not None
+        ]
+        self.replays = not all(part.drops_rows for part in self._parts)
+        self.by_length = self.supported and all(part.by_length for part in self._parts)
+        self.methods = sorted({part.method for part in self._parts}) if self.supported else []
+
+    def can_drop(self, count: int) -> bool:
+        """Return whether every cache can drop its last `count` rows, now and without loss."""
+        return count == 0 or (self.supported and all(part.can_drop(count) for part in self._parts))
+
+    def drop(self, count: int) -> None:
+        """Drop the last `count` rows of every cache.
+
+        Raises RollbackError, with every cache as it was, where one of them cannot.
+        """
+        if not self.can_drop(count):
+            raise RollbackError(
+                f"the caches cannot drop {count} rows; generate with drafter='none' and report "
+                "this model"
+            )
+        if count:
+            for part in self._parts:
+                part.drop(count)
+
+    def save(self) -> Saved:
+        """Return what `restore` needs to come back here, however many rows are fed until then.
+
+        Nothing is copied. Raises RollbackError for caches of unknown kinds.
+        """
+        if not self.supported:
+            raise RollbackError("these caches cannot be restored")
+        return [part.save() for part in self._parts]
+
+    def restore(self, saved: Saved) -> None:
+        """Go back to what was saved; it can be restored again."""
+        for part, entry in zip(self._parts, saved, strict=True):
+            part.restore(entry)
+
+
+def with_exact_sinks(cache: Any) -> Any:
+    """Return a fresh cache, or another in its place where mlx-lm's own would mask sinks."""
+    if type(cache) is CacheList:
+        cache.caches = tuple(with_exact_sinks(part) for part in cache.caches)
+    elif type(cache) is RotatingKVCache and cache.keep > 0:
+        return SinkCache(cache.max_size, keep=cache.keep)
+    return cache
+
+
+def _leaves(caches: Sequence[Any]) -> Iterator[Any]:
+    """Yield the caches that hold rows themselves."""
+    for cache in caches:
+        if type(cache) is CacheList:
+            yield from _leaves(cache.caches)
+        else:
+            yield cache

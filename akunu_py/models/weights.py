@@ -1,0 +1,348 @@
+"""The tensors of a GGUF file to the arrays and layers of a model."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
+from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
+from numpy.typing import NDArray
+
+from akunu_py.errors import ModelFormatError
+from akunu_py.gguf.plan import Placement
+from akunu_py.gguf.quants import QuantizedMatrix, ResultMemory, dequantize, relayout
+from akunu_py.gguf.quants.forms import DENSE, Q6KForm
+from akunu_py.gguf.reader import GGUFFile, TensorInfo
+from akunu_py.models.layers import (
+    FloatEmbedding,
+    PlanesEmbedding,
+    PlanesLinear,
+    PlanesMultiLinear,
+    PlanesSwitchLinear,
+    Scaled,
+    ScaledLinear,
+    ScaledSwitchLinear,
+    StackedLinear,
+)
+
+_FLOAT16_LIMIT = 65520.0
+"""What rounds to infinity in float16; NaN is no smaller than it either."""
+
+_SMALL = 1 << 20
+
+MATRIX_LAYERS = (nn.Linear, nn.Embedding, SwitchLinear, MultiLinear)
+"""The layers whose weight can stay quantized."""
+
+
+class Float16OverflowError(Exception):
+    """Scales, weights or activations of the model do not fit float16."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightReader:
+    """Reads what placements ask for, in the form the model is to have.
+
+    Attributes:
+        file: whose tensors are read.
+        kind: the type of dense weights, of scales and so of activations.
+        dense: whether quantized tensors are expanded.
+        exact: whether fitted forms are avoided; see `akunu_py.gguf.quants`.
+        q6k: the form of Q6_K tensors.
+        memory: for results on their way into MLX.
+
+    """
+
+    file: GGUFFile
+    kind: mx.Dtype
+    dense: bool = False
+    exact: bool = False
+    q6k: Q6KForm = "planes"
+    memory: ResultMemory = field(default_factory=ResultMemory, repr=False)
+
+    def vector(self, name: str) -> NDArray[np.float32]:
+        """Return a small tensor's numbers, flat."""
+        return dequantize(self.file.tensors[name], self.file.tensor_bytes(name)).reshape(-1)
+
+    def array(self, placement: Placement, shape: tuple[int, ...]) -> mx.array:
+        """Return a dense parameter of that shape.
+
+        Raises ModelFormatError, naming the tensors, where they do not make it up.
+        """
+        infos = [self.file.tensors[name] for name in placement.tensors]
+        pieces = [
+            dequantize(info, self.file.tensor_bytes(info.name)).reshape(info.shape)
+            for info in infos
+        ]
+        if placement.scales:
+            scales = [self._row_scale(*pair) for pair in zip(infos, placement.scales, strict=True)]
+            pieces = [piece * scale[..., None] for piece, scale in zip(pieces, scales, strict=True)]
+        values = pieces[0]
+        if len(pieces) > 1:
+            _check_stackable(placement, infos)
+            values = np.concatenate(pieces, axis=-2 if pieces[0].ndim > 1 else 0)
+        if placement.rows is not None:
+            flat = values if values.ndim == 1 else values.reshape(-1, values.shape[-1])
+            values = _take(placement, flat, placement.rows)
+            if math.prod(shape) == values.size:
+                values = values.reshape(shape)
+        if placement.columns is not None:
+            values = values[..., _checked(placement, placement.columns, values.shape[-1])]
+        if placement.convert is not None:
+            with np.errstate(all="ignore"):  # said below
+                values = np.ascontiguousarray(placement.convert(values), np.float32)
+        if values.shape != shape:
+            raise _wrong_shape(placement, values.shape, shape)
+        # Norms, biases and the like; matrices would have to be read a second time for it.
+        if values.size <= _SMALL and not np.isfinite(values).all():
+            raise ModelFormatError(
+                f"tensor {placement.tensors[0]!r} holds numbers that make {placement.path} "
+                "infinite or no number; the file is damaged: download it again"
+            )
+        if placement.float32:
+            return mx.array(values)
+        if self.kind == mx.float16 and not np.abs(values).max(initial=0) < _FLOAT16_LIMIT:
+            raise Float16OverflowError(placement.path)
+        return mx.array(values).astype(self.kind)
+
+    def layer(self, placement: Placement, old: nn.Module) -> nn.Module | None:
+        """Return a layer with the quantized weights of a placement, to stand where `old` stands.
+
+        None where the weights are dense, or to be. Raises ModelFormatError as `array` does.
+        """
+        infos = [self.file.tensors[name] for name in placement.tensors]
+        if (
+            self.dense
+            or placement.convert is not None
+            or all(info.type.name in DENSE for info in infos)
+        ):
+            return None
+        if len(infos) > 1:
+            _check_stackable(placement, infos)
+        if placement.scales and type(old) not in (nn.Linear, SwitchLinear):
+            return None
+        shape = tuple(old.weight.shape)
+        cols = infos[0].cols
+        if len({info.type.id for info in infos}) > 1:
+            return self._stacked(placement, infos, old)
+        raw: NDArray[np.uint8] = self.file.tensor_bytes(infos[0].name)
+        if len(infos) > 1:
+            raw = np.concatenate([self.file.tensor_bytes(info.name) for info in infos])
+        if placement.rows is not None:
+            raw = _take(placement, raw, placement.rows)
+        elif len(infos) == 1 and infos[0].shape != shape:
+            raise _wrong_shape(placement, infos[0].shape, shape)
+        rows = len(raw)
+        if (rows, cols) != (math.prod(shape[:-1]), shape[-1]):
+            raise _wrong_shape(placement, (rows, cols), shape)
+        info = TensorInfo(infos[0].name, infos[0].type, (cols, rows), 0, raw.nbytes)
+        matrix = self._relayout(info, raw)
+        if placement.columns is not None:
+            columns = _checked(placement, placement.columns, cols)
+            moved = _move_groups(matrix, columns)
+            if moved is None:
+                return None
+            matrix = moved
+        new = self._make(matrix, old, shape[:-1])
+        return self._scaled(placement, infos, new) if placement.scales else new
+
+    def _row_scale(self, info: TensorInfo, name: str | None) -> NDArray[np.float32]:
+        """Return what each row of a tensor is multiplied by, of the tensor's shape but the last."""
+        lead = info.shape[:-1]
+        if name is None:
+            return np.ones(lead, np.float32)
+        scale = self.vector(name)
+        if scale.size not in (1, math.prod(lead[:-1])) or not np.isfinite(scale).all():
+            raise ModelFormatError(
+                f"tensor {name!r} should hold a scale for {info.name!r}, or one for each expert, "
+                f"and has {scale.size} numbers; download or convert the model again"
+            )
+        return np.broadcast_to(scale.reshape(-1, *(1,) * (len(lead) > 1)), lead)
+
+    def _scaled(self, placement: Placement, infos: list[TensorInfo], inner: nn.Module) -> Scaled:
+        """Return a layer that multiplies the outputs of `inner`, whose bias it takes."""
+        if self.kind == mx.float16:
+            # Before they are multiplied, outputs are thousands of times too large.
+            raise Float16OverflowError(placement.tensors[0])
+        scales = [
+            self._row_scale(*pair).reshape(-1) for pair in zip(infos, placement.scales, strict=True)
+        ]
+        rows = np.concatenate(scales)
+        if placement.rows is not None:
+            rows = _take(placement, rows, placement.rows)
+        kind = ScaledSwitchLinear if inner.weight.ndim > 2 else ScaledLinear
+        new = kind(inner, mx.array(rows.reshape(inner.weight.shape[:-1])))
+        if "bias" in inner:
+            new.bias = inner.pop("bias")
+        return new
+
+    def _relayout(self, info: TensorInfo, raw: NDArray[np.uint8]) -> QuantizedMatrix:
+        half = self.kind == mx.float16
+        # MLX has copied the tensor before.
+        self.memory.begin()
+        matrix = relayout(
+            info,
+            raw,
+            # numpy has no bfloat16: its scales are rounded once, from float32.
+            scale_type="float16" if half else "float32",
+            exact=self.exact,
+            q6k=self.q6k,
+            memory=self.memory,
+        )
+        if not isinstance(matrix, QuantizedMatrix):
+            raise TypeError(info.type.name)
+        if half and matrix.scales.dtype == np.float32:
+            raise Float16OverflowError(info.name)
+        return matrix
+
+    def _stacked(
+        self, placement: Placement, infos: list[TensorInfo], old: nn.Module
+    ) -> nn.Module | None:
+        shape = tuple(old.weight.shape)
+        if type(old) is not nn.Linear or placement.columns is not None:
+            return None
+        parts = []
+        scales = placement.scales or (None,) * len(infos)
+        for info, scale in zip(infos, scales, strict=True):
+            # Never evaluated: only its shape is looked at.
+            part = nn.Linear(shape[-1], info.rows, bias=False)
+            piece = Placement(
+                path=placement.path, tensors=(info.name,), scales=(scale,) if scale else ()
+            )
+            made = self.layer(piece, part)
+            if made is None:
+                part.weight = self.array(piece, info.shape)
+                made = part
+            parts.append(made)
+        rows = sum(info.rows for info in infos)
+        order = None
+        if placement.rows is not None:
+            indices = _take(placement, np.arange(rows, dtype=np.int32), placement.rows)
+            rows = len(indices)
+            order = mx.array(indices)
+        if (rows, infos[0].cols) != shape:
+            raise _wrong_shape(placement, (rows, infos[0].cols), shape)
+        layer = StackedLinear(parts, order)
+        if "bias" in old:
+            layer.bias = old.bias
+        return layer
+
+    def _make(self, matrix: QuantizedMatrix, old: nn.Module, lead: tuple[int, ...]) -> nn.Module:
+        scales = mx.array(matrix.scales.reshape(*lead, -1))
+        biases = None
+        if matrix.biases is not None:
+            # MLX promotes where scales and activations differ in type, so both get the same.
+            scales = scales.astype(self.kind)
+            biases = mx.array(matrix.biases.reshape(*lead, -1)).astype(self.kind)
+        packed = mx.array(matrix.packed.reshape(*lead, -1))
+        if matrix.planes and biases is not None:
+            new = planes_layer(old, packed, scales, biases, bits=matrix.bits)
+        else:
+            form = {"group_size": matrix.group_size, "bits": matrix.bits, "mode": matrix.mode}
+            new = quantized_layer(old, packed, scales, biases, kind=self.kind, form=form)
+        if "bias" in old:
+            new.bias = old.bias
+        return new
+
+
+def planes_layer(
+    old: nn.Module, packed: mx.array, scales: mx.array, biases: mx.array, *, bits: int
+) -> nn.Module:
+    """Return the layer of bit planes to stand where `old` stands."""
+    kinds = {
+        nn.Linear: PlanesLinear,
+        nn.Embedding: PlanesEmbedding,
+        SwitchLinear: PlanesSwitchLinear,
+        MultiLinear: PlanesMultiLinear,
+    }
+    make = next(kinds[base] for base in type(old).__mro__ if base in kinds)
+    return make(packed, scales, biases, bits=bits)
+
+
+def quantized_layer(
+    old: nn.Module,
+    packed: mx.array,
+    scales: mx.array,
+    biases: mx.array | None,
+    *,
+    kind: mx.Dtype,
+    form: dict[str, Any],
+) -> nn.Module:
+    """Return MLX's quantized layer for `old`; `form` is group_size, bits and mode.
+
+    It is made small: its arrays are replaced at once.
+    """
+    new: nn.Module
+    if isinstance(old, nn.Linear):
+        new = nn.QuantizedLinear(128, 1, bias=False, **form)
+    elif isinstance(old, nn.Embedding) and form["mode"] != "affine":
+        new = FloatEmbedding(kind, **form)
+    elif isinstance(old, nn.Embedding):
+        new = nn.QuantizedEmbedding(1, 128, **form)
+    elif isinstance(old, SwitchLinear):
+        new = QuantizedSwitchLinear(128, 1, 1, bias=False, **form)
+    else:
+        new = QuantizedMultiLinear(128, 1, 1, **form)
+    new.weight, new.scales, new.biases = packed, scales, biases
+    return new
+
+
+def _move_groups(matrix: QuantizedMatrix, columns: NDArray[np.intp]) -> QuantizedMatrix | None:
+    """Return a matrix with its columns in another order, or None where groups would be torn."""
+    width = matrix.group_size // (2 if matrix.planes else 1)
+    starts = columns.reshape(-1, width)[:, 0] if len(columns) % width == 0 else columns[:0]
+    whole = (starts[:, None] + np.arange(width)).ravel()
+    if (starts % width).any() or not np.array_equal(whole, columns):
+        return None
+    order = starts // width
+
+    def move(values: NDArray[Any]) -> NDArray[Any]:
+        rows = len(values)
+        return values.reshape(rows, len(order), -1)[:, order].reshape(rows, -1)
+
+    return QuantizedMatrix(
+        packed=move(matrix.packed),
+        scales=move(matrix.scales),
+        biases=None if matrix.biases is None else move(matrix.biases),
+        bits=matrix.bits,
+        group_size=matrix.group_size,
+        mode=matrix.mode,
+        planes=matrix.planes,
+    )
+
+
+def _take(placement: Placement, values: NDArray[Any], rows: Any) -> NDArray[Any]:
+    if isinstance(rows, slice):
+        if rows.stop is not None and rows.stop > len(values):
+            raise _wrong_shape(placement, values.shape, (rows.stop,))
+        return values[rows]
+    return values[_checked(placement, rows, len(values))]
+
+
+def _checked(placement: Placement, index: NDArray[np.intp], size: int) -> NDArray[np.intp]:
+    if len(index) and int(index.max()) >= size:
+        raise _wrong_shape(placement, (size,), (int(index.max()) + 1,))
+    return index
+
+
+def _check_stackable(placement: Placement, infos: Sequence[TensorInfo]) -> None:
+    shapes = {info.shape[1:] for info in infos}
+    if len(shapes) > 1 or len(infos[0].shape) > 2:
+        raise ModelFormatError(
+            f"the tensors {', '.join(placement.tensors)} should be parts of one matrix and have "
+            f"the shapes {', '.join(str(info.shape) for info in infos)}; download or convert the "
+            "model again"
+        )
+
+
+def _wrong_shape(
+    placement: Placement, found: tuple[int, ...], wanted: tuple[int, ...]
+) -> ModelFormatError:
+    names = ", ".join(repr(name) for name in placement.tensors)
+    return ModelFormatError(
+        f"tensor {names} has the shape {found} where the metadata asks for {wanted}; download or "
+        "convert the model again"
+    )

@@ -1,0 +1,34 @@
+"""Choices that are given beforehand: a recorded text, decoded at the price of a real model."""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
+
+
+def forced(choice: mx.array, token: int) -> mx.array:
+    """Return a token in place of a choice, which is computed all the same; uint32 [1]."""
+    return choice * 0 + mx.array(token, dtype=choice.dtype)
+
+
+class ForcedSampler(Sampler):
+    """Chooses the tokens of a text in turn, and the model's own behind its end.
+
+    For measurements of speed alone: what is accepted then is what the text says. `start` is the
+    position of the first token, counted from the beginning of the prompt.
+    """
+
+    def __init__(
+        self, chain: TransformChain, start: int, tokens: Sequence[int], vocabulary_size: int
+    ) -> None:
+        super().__init__(chain, 0, vocabulary_size)
+        self._start = start
+        self._tokens = tuple(tokens)
+
+    def choose(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> mx.array:
+        """Return the text's token at a position, after the work of choosing one."""
+        own = super().choose(logits, position, recent)
+        index = position - self._start
+        return forced(own, self._tokens[index]) if 0 <= index < len(self._tokens) else own

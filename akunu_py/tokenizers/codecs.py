@@ -1,0 +1,90 @@
+"""The codec for each `tokenizer.ggml.model`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.tokenizers.bpe import BPECodec
+from akunu_py.tokenizers.sentencepiece_model import ModelKind
+from akunu_py.tokenizers.split_rules import split_rule
+from akunu_py.tokenizers.spm import SPMCodec
+from akunu_py.tokenizers.token_bytes import TokenBytes
+from akunu_py.tokenizers.vocabulary import Vocabulary, get_text
+
+_KNOWN = (
+    "akunu knows 'llama' (SentencePiece), 'gpt2' (byte-level BPE), 'gemma4' (BPE of characters) "
+    "and 't5' (unigram): use another model"
+)
+_UNKNOWN: Mapping[str, str] = {
+    "no_vocab": "the file has no vocabulary, so text cannot go in or out",
+    "none": "the file has no vocabulary, so text cannot go in or out",
+    "bert": "WordPiece is for models that embed text, which akunu does not run",
+    "whitespace": "it is for models that embed text, which akunu does not run",
+    "hybriddna": "sequences of DNA are not built in",
+    "rwkv": "RWKV's own vocabulary is not built in",
+    "plamo2": "PLaMo 2's own vocabulary is not built in",
+}
+
+
+class Codec(Protocol):
+    """Text without control tokens to ids, and the bytes of each id.
+
+    Attributes:
+        token_bytes: bytes of each token id, empty for control, unknown and unused tokens.
+        strip_space: whether decoding drops the one space that encoding puts in front.
+
+    """
+
+    token_bytes: TokenBytes
+    strip_space: bool
+
+    def encode(self, text: str) -> Sequence[int]:
+        """Return the ids of a text between special tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginRule:
+    """Whether texts begin with a begin token.
+
+    Attributes:
+        usually: what holds where the file says nothing.
+        always: whether it holds whatever the file says.
+        required: whether a vocabulary without the token is damaged.
+
+    """
+
+    usually: bool
+    always: bool = False
+    required: bool = False
+
+
+def make_codec(
+    metadata: Mapping[str, Any], vocabulary: Vocabulary, pre_tokenizer: str | None
+) -> tuple[Codec, BeginRule]:
+    """Return the codec of a vocabulary, and whether its texts begin with a begin token.
+
+    `pre_tokenizer` stands in for `tokenizer.ggml.pre`. Raises ModelFormatError for a kind that
+    akunu does not know and for damaged metadata, ConfigError for a `pre_tokenizer` that is
+    unknown or given for a vocabulary without one.
+    """
+    model = get_text(metadata, "tokenizer.ggml.model")
+    if model not in ("gpt2", "gemma4") and pre_tokenizer is not None:
+        raise ConfigError(
+            f"a vocabulary of the kind {model!r} has no pre-tokenizer; leave --pre-tokenizer out"
+        )
+    if model == "llama":
+        codec = SPMCodec(metadata, vocabulary, ModelKind.BPE)
+        return codec, BeginRule(usually=True, required=True)
+    if model == "t5":
+        return SPMCodec(metadata, vocabulary, ModelKind.UNIGRAM), BeginRule(usually=False)
+    if model in ("gpt2", "gemma4"):
+        # Files of this model need no name, and a wrong one is not looked at.
+        name = "gemma4" if model == "gemma4" else get_text(metadata, "tokenizer.ggml.pre")
+        rule = split_rule(pre_tokenizer or name, chosen=pre_tokenizer is not None)
+        begins = BeginRule(usually=rule.add_bos, always=rule.always_bos)
+        return BPECodec(metadata, vocabulary, rule), begins
+    reason = _UNKNOWN.get(model or "")
+    raise ModelFormatError(
+        f"tokenizer.ggml.model is {model!r}; {reason + '. ' if reason else ''}{_KNOWN}"
+    )

@@ -1,0 +1,148 @@
+"""The text of control tokens in messages, hidden from the search for control tokens.
+
+A template's own control tokens count, those that somebody wrote into a message do not. So the
+text of the latter is replaced before a template is rendered, and put back after the split.
+"""
+
+import bisect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from akunu_py.errors import ConfigError
+from akunu_py.types import Message
+
+_MAX_DEPTH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenMessages:
+    """Messages and tools in which the text of control tokens is private characters."""
+
+    messages: Sequence[Message]
+    replaced: Mapping[str, str]
+    tools: Sequence[Any] | None = None
+
+    def reveal(self, text: str) -> str:
+        """Put the replaced text back."""
+        for character, original in self.replaced.items():
+            text = text.replace(character, original)
+        return text
+
+
+class SpecialTextGuard:
+    """Hides the text of control tokens in messages while a template is rendered and split.
+
+    Only occurrences are replaced, each by one character of a private plane, so that templates
+    that look at a message or trim it see the rest as it is. Where a message begins or ends with a
+    part of a control token, or is one, that part is replaced too: with the template's text next
+    to it, it could become whole.
+    """
+
+    _FIRST, _LAST = 0xF0000, 0x10FFFD  # the private planes, without meaning in any text
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = [text for text in texts if text]
+        # In order, so that those with a given beginning, or ending, stand together: a table of all
+        # beginnings would take the square of a long token.
+        self._sorted = sorted(self._texts)
+        self._sorted_backwards = sorted(text[::-1] for text in self._texts)
+        self._longest = max(map(len, self._texts), default=0)
+
+    def hide(
+        self, messages: Sequence[Message], template: str, tools: Sequence[Any] | None = None
+    ) -> HiddenMessages:
+        """Return the messages and tools with such text replaced by characters not in them.
+
+        Raises ConfigError for tools that are not JSON values.
+        """
+        contents = [message["content"] for message in messages]
+        used = set(template).union(*contents, *_strings(tools))
+        free = (chr(code) for code in range(self._FIRST, self._LAST + 1) if chr(code) not in used)
+        characters: dict[str, str] = {}
+
+        def character(text: str) -> str:
+            if text not in characters:
+                if (found := next(free, None)) is None:
+                    raise ConfigError(
+                        "the messages use up the private characters of Unicode; leave some out"
+                    )
+                characters[text] = found
+            return characters[text]
+
+        hidden: list[Message] = [
+            {"role": message["role"], "content": self._hide_text(content, character)}
+            for message, content in zip(messages, contents, strict=True)
+        ]
+        hidden_tools = None
+        if tools is not None:
+            hidden_tools = [self._hide_value(tool, character) for tool in tools]
+        return HiddenMessages(
+            hidden, {private: text for text, private in characters.items()}, hidden_tools
+        )
+
+    def _hide_value(self, value: Any, character: Callable[[str], str]) -> Any:
+        # A word such as "name" may well be a part of a control token; templates look for it.
+        if isinstance(value, str):
+            return self._hide_text(value, character, whole=False)
+        if isinstance(value, Mapping):
+            return {
+                self._hide_text(name, character, whole=False): self._hide_value(part, character)
+                for name, part in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self._hide_value(part, character) for part in value]
+        return value
+
+    def _hide_text(
+        self, content: str, character: Callable[[str], str], *, whole: bool = True
+    ) -> str:
+        replaced = content
+        for text in self._texts:
+            if text in replaced:
+                replaced = replaced.replace(text, character(text))
+        body = replaced.strip()
+        if whole and body and any(body in text for text in self._texts):
+            return replaced.replace(body, character(body), 1)
+        return self._hide_end(self._hide_start(replaced, character), character)
+
+    def _hide_start(self, text: str, character: Callable[[str], str]) -> str:
+        body = text.lstrip()
+        for size in range(min(self._longest, len(body)), 0, -1):
+            if _begins_one(self._sorted_backwards, body[:size][::-1]):
+                margin = text[: len(text) - len(body)]
+                return margin + character(body[:size]) + body[size:]
+        return text
+
+    def _hide_end(self, text: str, character: Callable[[str], str]) -> str:
+        body = text.rstrip()
+        for size in range(min(self._longest, len(body)), 0, -1):
+            if _begins_one(self._sorted, body[-size:]):
+                return body[:-size] + character(body[-size:]) + text[len(body) :]
+        return text
+
+
+def _begins_one(ordered: list[str], part: str) -> bool:
+    """Return whether one of the texts begins with `part` and goes on after it."""
+    index = bisect.bisect_right(ordered, part)
+    return index < len(ordered) and ordered[index].startswith(part)
+
+
+def _strings(value: object, depth: int = 0) -> list[str]:
+    """Return every text in a JSON value; raise ConfigError for what JSON does not have."""
+    if depth > _MAX_DEPTH:
+        raise ConfigError(f"tools must not nest more than {_MAX_DEPTH} deep")
+    if value is None or isinstance(value, bool | int | float):
+        return []
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        parts: Iterable[object] = (part for pair in value.items() for part in pair)
+    elif isinstance(value, list | tuple):
+        parts = value
+    else:
+        raise ConfigError(
+            f"tools must be JSON values, lists and dictionaries of texts and numbers, not "
+            f"{type(value).__name__}"
+        )
+    return [text for part in parts for text in _strings(part, depth + 1)]

@@ -1,0 +1,137 @@
+"""What a template out of a model file may use: time, and the size of what it makes.
+
+The limits of one rendering are in a context variable, since functions that jinja2 calls cannot be
+given them.
+"""
+
+import contextlib
+import re
+import time
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import jinja2
+
+_BASE_LIMIT = 1 << 20
+_GROWTH = 8  # a template may repeat the messages this often
+_CHURN = 64  # all values together may have this many times the largest size
+_MAX_DEPTH = 64
+MAX_BITS = 4096
+# Widths of four digits or computed ones, as `%` and as `str.format` write them. After the first
+# "%(" any long number counts: the key inside may hold anything.
+_WIDE = re.compile(r"\d{4}|\*")
+WIDE_PERCENT = re.compile(r"%[^A-Za-z%(]*(?:\d{4}|\*)")
+WIDE_BRACES = re.compile(r"\{[^{}]*(?:\d{4}|\{)")
+
+
+class TemplateLimitError(jinja2.TemplateError):
+    """A template exceeds its time or size."""
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What one rendering may still use.
+
+    `size` bounds any one value and the output; `left` what all values made take together, since a
+    template can keep them.
+    """
+
+    seconds: float
+    deadline: float
+    size: int
+    left: int
+
+
+_BUDGET: ContextVar[_Budget] = ContextVar("akunu_template_budget")
+
+
+@contextlib.contextmanager
+def budget(seconds: float, input_size: int) -> Iterator[None]:
+    """Set what may be used within: so many seconds, and sizes that grow with `input_size`."""
+    size = _BASE_LIMIT + _GROWTH * input_size
+    token = _BUDGET.set(_Budget(seconds, time.monotonic() + seconds, size, size * _CHURN))
+    try:
+        yield
+    finally:
+        _BUDGET.reset(token)
+
+
+def check_time() -> None:
+    """Raise TemplateLimitError when the time is over."""
+    allowed = _BUDGET.get()
+    if time.monotonic() > allowed.deadline:
+        raise TemplateLimitError(f"it takes longer than {allowed.seconds:g} seconds")
+
+
+def weigh(value: object) -> int:
+    """Return about how large a value would be written out; stop counting above the limit.
+
+    Containers may share parts, so a small one can be endless when written; the walk counts each
+    occurrence.
+    """
+    limit = _BUDGET.get().size
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise TemplateLimitError(f"it makes a number of more than {MAX_BITS} bits")
+    total = 0
+    stack: list[tuple[object, int]] = [(value, 0)]
+    while stack and total <= limit:
+        item, depth = stack.pop()
+        total += len(item) if isinstance(item, str) else 1
+        if isinstance(item, list | tuple | set | frozenset):
+            stack += [(part, depth + 1) for part in item]
+        elif isinstance(item, dict):
+            stack += [(part, depth + 1) for pair in item.items() for part in pair]
+        if depth > _MAX_DEPTH:
+            raise TemplateLimitError(f"it nests lists more than {_MAX_DEPTH} deep")
+    return total
+
+
+def bound(size: int) -> None:
+    """Raise TemplateLimitError for a value of such a size."""
+    if size > _BUDGET.get().size:
+        raise TemplateLimitError("it makes a text or list that is far too long")
+
+
+def account(value: Any) -> Any:
+    """Return a new value; refuse it where it, or all of them together, are too large."""
+    size = weigh(value)
+    bound(size)
+    allowed = _BUDGET.get()
+    allowed.left -= size
+    if allowed.left < 0:
+        raise TemplateLimitError("it makes too many long texts and lists")
+    return value
+
+
+def check_format(text: str, wide: re.Pattern[str], values: object) -> None:
+    """Raise TemplateLimitError for a format that makes much of `values`, before it is used.
+
+    `wide` is WIDE_PERCENT for the operator `%`, WIDE_BRACES for `str.format`.
+    """
+    # A width of a billion is one short text in a template and a gigabyte in memory, and so is a
+    # long value named ten thousand times.
+    keyed = text.find("%(") if wide is WIDE_PERCENT else -1
+    if wide.search(text) or (keyed >= 0 and _WIDE.search(text, keyed)):
+        raise TemplateLimitError("it formats with a width that is too large or computed")
+    bound(len(text) + (text.count("%") + text.count("{")) * weigh(values))
+
+
+def check_replace(text: str, old: object, new: object) -> None:
+    """Raise TemplateLimitError for a replacement that makes a text too long."""
+    bound(len(text) + (text.count(str(old)) if old else len(text) + 1) * len(str(new)))
+
+
+def joined(separator: str, parts: Iterable[object]) -> list[str]:
+    """Return the parts as texts, measured while they are gathered."""
+    texts: list[str] = []
+    total = 0
+    for part in parts:
+        check_time()
+        texts.append(str(part))
+        total += len(texts[-1]) + len(separator)
+        bound(total)
+    return texts

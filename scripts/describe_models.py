@@ -1,0 +1,118 @@
+"""Write docs/models.md: every architecture, its model class, and how far it is from llama.cpp.
+
+    python scripts/describe_models.py          print the table
+    python scripts/describe_models.py --write  into docs/models.md, between its markers
+
+Runs each tiny random model of tests/tiny_architectures and compares it with the results of
+llama.cpp recorded in tests/golden/architectures.
+"""
+
+import argparse
+import ast
+import importlib.util
+import sys
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs" / "models.md"
+START, END = "<!-- scripts/describe_models.py writes from here -->", "<!-- to here -->"
+
+
+@dataclass
+class Result:
+    model: str
+    difference: float
+    same: int
+    greedy: int
+
+
+def compare(name: str, folder: Path) -> Result:
+    from tiny_architectures.builder import build
+
+    from akunu_py import Engine
+    from akunu_py.gguf import GGUFFile, read_plan
+
+    path = build(name).write(folder / f"{name}.gguf")
+    golden = np.load(ROOT / "tests" / "golden" / "architectures" / f"{name}.npz")
+    with GGUFFile.open(path) as file:
+        model = read_plan(file.metadata, file.tensors).model
+    ids, greedy = golden["ids"].tolist(), golden["greedy"].tolist()
+    with Engine.load(path, weights="dense", compute_type="float32") as engine:
+        difference = np.abs(engine.logits(ids) - golden["logits"]).max() / golden["logits"].std()
+        start = ids[:8]
+        rows = engine.logits([*start, *greedy])[len(start) - 1 : -1]
+    return Result(model, float(difference), int((rows.argmax(1) == greedy).sum()), len(greedy))
+
+
+def first_line(model: str) -> str:
+    """What a variant adds, in its own words."""
+    spec = importlib.util.find_spec(f"akunu_py.models.{model}")
+    text = ast.get_docstring(ast.parse(Path(str(spec.origin)).read_text(encoding="utf-8")))
+    return str(text).splitlines()[0].rstrip(".")
+
+
+def table() -> str:
+    from tiny_architectures.builder import BUILDERS
+
+    from akunu_py.gguf import supported_architectures
+
+    results: dict[str, list[tuple[str, Result]]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (architecture, _) in sorted(BUILDERS.items()):
+            results[architecture].append((name, compare(name, Path(folder))))
+    lines = [
+        "| `general.architecture` | model class | tiny models compared | largest difference | greedy tokens equal |",
+        "|---|---|---|---|---|",
+    ]
+    notes: dict[str, str] = {}
+    for architecture in supported_architectures():
+        found = results.get(architecture, [])
+        if not found:
+            lines.append(f"| {architecture} | | **unchecked** | | |")
+            continue
+        classes = sorted({result.model for _, result in found})
+        for model in classes:
+            if model.startswith("variants."):
+                notes[model] = first_line(model)
+        shown = ", ".join(
+            f"akunu's {model.removeprefix('variants.')}" if "." in model else model
+            for model in classes
+        )
+        same, greedy = (sum(getattr(r, key) for _, r in found) for key in ("same", "greedy"))
+        lines.append(
+            f"| {architecture} | {shown} | {', '.join(name for name, _ in found)} "
+            f"| {max(result.difference for _, result in found):.1e} | {same} of {greedy} |"
+        )
+    checked = sum(bool(results.get(name)) for name in supported_architectures())
+    lines += ["", f"{checked} of {len(supported_architectures())} architectures are compared.", ""]
+    lines += ["akunu's own classes are mlx-lm's with what these files need and those lack:", ""]
+    lines += [
+        f"- `{model.removeprefix('variants.')}`: {note}." for model, note in sorted(notes.items())
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="into docs/models.md")
+    arguments = parser.parse_args()
+    sys.path.insert(0, str(ROOT / "tests"))
+    text = table()
+    if not arguments.write:
+        print(text)
+        return
+    whole = DOCUMENT.read_text(encoding="utf-8")
+    before, _, rest = whole.partition(START)
+    _, found, after = rest.partition(END)
+    if not found:
+        sys.exit(f"{DOCUMENT} has lost its markers")
+    DOCUMENT.write_text(f"{before}{START}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

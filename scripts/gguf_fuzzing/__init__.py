@@ -1,0 +1,1 @@
+"""A seeded fuzzer of model files; `scripts/fuzz_gguf.py` runs it."""

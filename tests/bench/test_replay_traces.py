@@ -1,0 +1,168 @@
+"""The trace format: what is read, and that every error names line and field."""
+
+import json
+
+import pytest
+
+from akunu_py.bench.replay.curves import load_curves, parse_curves, shipped_curves
+from akunu_py.bench.replay.tokens import tokenize
+from akunu_py.bench.replay.traces import half_of, parse_trace, read_trace
+from akunu_py.errors import ConfigError
+
+ITEM = {"id": "a", "category": "code", "prompt": "p", "output": "o"}
+
+
+def lines(*records):
+    return "\n".join(json.dumps(record) for record in records).encode()
+
+
+def test_a_trace():
+    data = lines(
+        ITEM,
+        {**ITEM, "id": "b/0", "session": "b", "turn": 0, "model": "", "license": "MIT"},
+        {**ITEM, "id": "b/1", "session": "b", "turn": 3, "output": "line\u2028two"},
+    )
+    first, second, third = parse_trace(data + b"\n\n", "t.jsonl")
+    assert (first.id, first.category, first.prompt, first.output) == ("a", "code", "p", "o")
+    assert (first.session, first.turn) == ("a", 0)
+    assert (second.session, third.session, third.turn) == ("b", "b", 3)
+    assert third.output == "line\u2028two"
+    assert second.half == third.half == half_of("b")
+
+
+def test_halves():
+    # The SHA-256 of "a" ends with the digit b, those of "b", "c", "d" with d, 6 and 4.
+    assert [half_of(session) for session in "abcd"] == [1, 1, 0, 0]
+    assert 400 < sum(half_of(str(number)) for number in range(1000)) < 600
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (b"{", "line 2: not JSON"),
+        (b"[1]", "line 2: an item is a JSON object"),
+        (b'"' + b"\xff" + b'"', r"line 2: not UTF-8 text \(byte 1"),
+        (b"[" * 100_000, "line 2: not JSON"),
+        (b'{"id": "b", "id": "c"}', "line 2, field id: given twice"),
+        (lines({**ITEM, "id": "a"}), "line 2, field id: 'a' is that of line 1"),
+        (lines({**ITEM, "id": 7}), "line 2, field id: 7 is no text"),
+        (lines({"id": "b", "category": "c", "prompt": "p"}), "line 2, field output: missing"),
+        (lines({**ITEM, "id": "b", "output": ""}), "line 2, field output: empty"),
+        (lines({**ITEM, "id": "b", "prompt": None}), "line 2, field prompt: None is no text"),
+        (lines({**ITEM, "id": "b", "category": ""}), "line 2, field category: empty"),
+        (lines({**ITEM, "id": "b", "output": "\ud800"}), "line 2, field output: half a surrogate"),
+        (lines({**ITEM, "id": "b", "tokens": []}), "line 2, field tokens: not a field"),
+        (lines({**ITEM, "id": "b", "model": 3}), "line 2, field model: 3 is no text"),
+        (lines({**ITEM, "id": "b", "turn": 1}), "line 2, field turn: needs a session"),
+        (
+            lines({**ITEM, "id": "b", "session": "s", "turn": True}),
+            "line 2, field turn: True is no whole number",
+        ),
+        (
+            lines({**ITEM, "id": "b", "session": "s", "turn": -1}),
+            "line 2, field turn: -1 is no whole number",
+        ),
+        (lines({**ITEM, "id": "b", "session": ""}), "line 2, field session: empty"),
+        (lines({**ITEM, "id": "b", "session": "a"}), "line 2, field turn: 0 follows 0"),
+        (
+            lines(
+                {**ITEM, "id": "s/0", "session": "s", "turn": 0},
+                {**ITEM, "id": "b"},
+                {**ITEM, "id": "s/1", "session": "s", "turn": 1},
+            ),
+            "line 4, field session: 's' went on",
+        ),
+    ],
+)
+def test_mistakes_are_named_with_line_and_field(second, words):
+    with pytest.raises(ConfigError, match=f"^t.jsonl, {words}"):
+        parse_trace(lines(ITEM) + b"\n" + second, "t.jsonl")
+
+
+def test_files_that_cannot_be_used(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        read_trace(tmp_path / "none.jsonl")
+    empty = tmp_path / "empty.jsonl"
+    empty.write_bytes(b"\n \n")
+    with pytest.raises(ConfigError, match=r"empty.jsonl has no items"):
+        read_trace(empty)
+
+
+class LetterTokenizer:
+    """A character is a token; `around` is what every text gets at its ends."""
+
+    def __init__(self, around=((), ()), end_ids=frozenset({1, 2})):
+        self.around = around
+        self.end_ids = end_ids
+
+    def encode(self, text, *, parse_special=False):
+        assert not parse_special
+        return [*self.around[0], *map(ord, text), *self.around[1]]
+
+
+@pytest.mark.parametrize("around", [((), ()), ((7,), ()), ((7,), (8,))])
+def test_tokens(around):
+    items = parse_trace(lines(ITEM, {**ITEM, "id": "b", "output": "long"}), "t")
+    first, second = tokenize(items, LetterTokenizer(around), max_output_tokens=3)
+    assert first.prompt == (*around[0], ord("p"), *around[1])
+    assert first.output == (ord("o"), 1)  # the lower end id
+    assert second.output == tuple(map(ord, "lon"))  # cut: no end to predict
+    assert (first.id, first.category, first.session) == ("a", "code", "a")
+
+
+def test_outputs_that_just_fit_and_tokenizers_without_an_end():
+    items = parse_trace(lines({**ITEM, "output": "abc"}), "t")
+    (item,) = tokenize(items, LetterTokenizer(), max_output_tokens=4)
+    assert item.output == (97, 98, 99, 1)
+    (item,) = tokenize(items, LetterTokenizer(), max_output_tokens=3)
+    assert item.output == (97, 98, 99)
+    (item,) = tokenize(items, LetterTokenizer(end_ids=frozenset()))
+    assert item.output == (97, 98, 99)
+
+
+def test_the_shipped_curves():
+    curves = shipped_curves()
+    assert set(curves) == {
+        "m5-max-70b-4bit", "m4-pro-matmul-4bit", "m2-pro-moe-26b-a4b", "gentle-slope",
+    }  # fmt: skip
+    assert all(curve.cost(1) == 1 and curve.rises for curve in curves.values())
+    assert curves["m5-max-70b-4bit"].cost(9) == 2.2
+    assert curves["gentle-slope"].cost(41) == pytest.approx(3.0)
+    flat = curves["m4-pro-matmul-4bit"]
+    assert flat.cost(13) == flat.cost(32) < flat.cost(33)
+
+
+def test_curves_of_a_file(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text('{"curves": {"mine": {"points": {"1": 1, "4": 2.5}, "source": "me"}}}')
+    curves = load_curves([str(path), "gentle-slope"])
+    assert list(curves) == ["mine", "gentle-slope"]
+    assert curves["mine"].cost(3) == 2.0
+    with pytest.raises(ConfigError, match="no curve and no file 'm9'; choose from m5-max"):
+        load_curves(["m9"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "c.json is not JSON"),
+        ("[]", 'c.json needs a field "curves"'),
+        ('{"curves": {}}', 'c.json needs a field "curves"'),
+        ('{"curves": {"x": 3}}', "c.json, curve 'x' needs a field \"points\""),
+        ('{"curves": {"x": {"points": {"1": 1}, "flat": 3}}}', "field flat: unknown"),
+        ('{"curves": {"x": {"points": {"one": 1}}}}', "field points: 'one' is no number of rows"),
+        ('{"curves": {"x": {"points": {"1": "1"}}}}', "field points: '1' is no cost"),
+        ('{"curves": {"x": {"points": {"1": true}}}}', "field points: True is no cost"),
+        ('{"curves": {"x": {"points": {"2": 1.0}}}}', "curve 'x': a cost curve needs"),
+        ('{"curves": {"x": {"points": {"1": -1.0}}}}', "curve 'x': a cost curve needs"),
+        ('{"curves": {"x": {"points": {"1": 1}, "flat_after": 3}}}', "past the last point"),
+        (
+            '{"curves": {"x": {"points": {"1": 1, "9": 2}, "flat_after": 3, "flat_until": 5}}}',
+            "past the last point",
+        ),
+    ],
+)
+def test_malformed_curves(text, words):
+    with pytest.raises(ConfigError, match=r"^c\.json") as raised:
+        parse_curves(text, "c.json")
+    assert words in str(raised.value)

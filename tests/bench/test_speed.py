@@ -1,0 +1,187 @@
+"""`akunu bench speed`: what is timed, what is forced, and what the figures are."""
+
+import json
+import math
+
+import mlx.core as mx
+import pytest
+from click.testing import CliRunner
+
+from akunu_py import ConfigError
+from akunu_py.bench.speed import Case, _turned, run_speed
+from akunu_py.bench.speed_report import BASELINE, Run, summary
+from akunu_py.cli.main import cli
+from akunu_py.models.baseline import Baseline
+from akunu_py.models.load import load_model
+from akunu_py.models.random_models import build_random_model
+from akunu_py.models.session import Session
+from akunu_py.sampling.forced import ForcedSampler
+from akunu_py.sampling.transforms import TransformChain
+from akunu_py.types import Draft, GenerationConfig
+
+PROMPT = tuple(range(5, 25))
+TEXT = tuple(30 + index % 7 for index in range(120))
+
+
+@pytest.fixture(scope="module")
+def loaded(tiny_gguf):
+    return load_model(tiny_gguf)
+
+
+def test_all_arms_give_the_models_own_tokens(loaded):
+    cases = [Case("a", "a", PROMPT), Case("b", "b", PROMPT[:9])]
+    seen = []
+    report = run_speed(
+        loaded, cases, max_tokens=24, rounds=2, repeats=3, num_draft_tokens=6,
+        progress=lambda *done: seen.append(done),
+    )  # fmt: skip
+    assert seen[-1] == (16, 16)
+    assert [arm.arm for arm in report.arms] == [BASELINE, "none", "ngram", "auto"]
+    assert not report.forced
+    for arm in report.arms:
+        assert (arm.identical, arm.pairs) == (4, 4)
+        assert arm.tokens_per_s > 0
+        assert arm.peak_memory_bytes > 1e5
+        assert arm.arm == BASELINE or 0 <= arm.outside < 1
+    assert report.arms[0].ratio == report.arms[0].median_ratio == 1
+    assert all(len(run.token_ids) == 24 for run in report.runs)
+    plain = next(run for run in report.runs if run.arm == "none")
+    assert plain.num_timed_tokens == plain.num_passes == 23
+    record = json.loads(json.dumps(report.to_dict()))
+    assert record["arms"][0]["arm"] == BASELINE
+    assert record["costs"]["5"] > 0
+
+
+def test_a_recorded_text_is_forced_on_every_arm(loaded):
+    report = run_speed(loaded, [Case("a", "a", PROMPT, TEXT)], max_tokens=40, repeats=3)
+    assert report.forced
+    for run in report.runs:
+        assert run.token_ids == TEXT[:40]
+    copying = {run.arm: run for run in report.runs}["ngram"]
+    assert copying.num_timed_tokens >= 39
+
+
+def test_the_baseline_alone(loaded):
+    baseline = Baseline(loaded.model)
+    first = baseline.run(PROMPT, 12)
+    assert baseline.run(PROMPT, 12).token_ids == first.token_ids
+    assert baseline.run(PROMPT[:7], 12).token_ids != first.token_ids
+    assert baseline.run(PROMPT, 12).token_ids == first.token_ids
+    assert baseline.run(PROMPT, 5, (1, 2, 3)).token_ids[:3] == (1, 2, 3)
+    assert first.num_timed_tokens == 11
+
+
+def test_a_forced_choice_costs_a_choice(loaded):
+    """The model's own choice is computed before it is replaced, and behind the text it counts."""
+    session = Session(loaded.model, context=100)
+    chain = TransformChain.from_config(GenerationConfig(), session.vocabulary_size)
+    sampler = ForcedSampler(chain, 3, (9, 8), session.vocabulary_size)
+    session.begin([5, 6, 7], sampler, 20)
+    assert session.choose(7, Draft.chain([9, 8]))[:2] == [9, 8]
+    row = mx.arange(session.vocabulary_size, dtype=mx.float32)[None]
+    assert sampler.choose(row, 2).item() == session.vocabulary_size - 1
+    assert sampler.choose(row, 3).item() == 9
+    assert sampler.choose(row, 5).item() == session.vocabulary_size - 1
+    # NaN that reaches argmax shows that the row was looked at, not skipped.
+    assert sampler.choose(row, 4).dtype == row.argmax().dtype
+
+
+def run(arm, case, tokens, seconds, **more):
+    return Run(arm, case, case, (1,) * tokens, tokens, seconds, 100, **more)
+
+
+def test_ratios_are_of_pairs():
+    theirs = [run(BASELINE, "a", 10, 1.0), run(BASELINE, "b", 10, 1.0), run(BASELINE, "c", 10, 9.0)]
+    ours = [
+        run("x", "c", 10, 3.0, num_passes=5, num_drafted=8, num_accepted=4, target_s=2.0),
+        run("x", "a", 10, 1.0, num_passes=5, target_s=0.5),
+        run("x", "b", 10, 0.5, num_passes=10, target_s=0.5),
+    ]
+    found = summary(ours, theirs)
+    assert found.tokens_per_s == pytest.approx(30 / 4.5)
+    assert found.ratio == pytest.approx((30 / 4.5) / (30 / 11))
+    assert found.median_ratio == pytest.approx(2.0)
+    assert 1.0 <= found.interval[0] <= 2.0 <= found.interval[1] <= 3.0
+    assert found.tokens_per_pass == pytest.approx(30 / 20)
+    assert found.hit_rate == 0.5
+    assert found.outside == pytest.approx(1 - 3.0 / 4.5)
+    assert found.identical == 3
+    assert math.isclose(summary(theirs, theirs).ratio, 1)
+
+
+def test_every_arm_comes_first_and_last():
+    arms = ("a", "b", "c")
+    orders = [_turned(arms, number) for number in range(12)]
+    assert {order[0] for order in orders} == {order[-1] for order in orders} == set(arms)
+    assert all(sorted(order) == list(arms) for order in orders)
+
+
+def test_what_cannot_be_measured(loaded):
+    with pytest.raises(ConfigError, match="nothing to measure"):
+        run_speed(loaded, [])
+    with pytest.raises(ConfigError, match="does not fit"):
+        run_speed(loaded, [Case("long", "s", (1,) * 200)], max_tokens=40)
+    with pytest.raises(ConfigError, match="no drafter"):
+        run_speed(loaded, [Case("a", "a", PROMPT)], drafters=["magic"])
+
+
+def test_random_models_are_the_same_each_time(loaded):
+    first, second = (build_random_model("llama-tiny", loaded.tokenizer).model for _ in range(2))
+    tokens = mx.array([[3, 4, 5]])
+    logits = first(tokens)
+    assert mx.array_equal(logits, second(tokens))
+    assert logits.dtype == mx.float32
+    assert bool(mx.isfinite(logits).all())
+    with pytest.raises(ConfigError, match="no random model 'llama-1t'"):
+        build_random_model("llama-1t", loaded.tokenizer)
+
+
+def command(*arguments):
+    result = CliRunner().invoke(cli, ["bench", "speed", *map(str, arguments)])
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "edits.jsonl"
+    text = "def read(path):\n    return path.read_text()\n" * 20
+    items = [
+        {"id": "short", "category": "c", "prompt": "x", "output": "y"},
+        {"id": "long", "category": "c", "prompt": text * 9, "output": text},
+        {"id": "good", "category": "c", "prompt": text, "output": text},
+    ]
+    path.write_text("\n".join(map(json.dumps, items)))
+    return path
+
+
+def test_the_command_with_a_random_model_and_a_trace(trace):
+    options = ["--random-model", "llama-tiny", "--trace", trace, "--max-tokens", 16]
+    code, output = command(*options, "--json", "--drafter", "ngram")
+    assert code == 0
+    record = json.loads(output)
+    assert record["forced"] is True
+    assert record["model"]["name"] == "llama-tiny, random weights"
+    assert {run["case"] for run in record["runs"]} == {"edits/good"}
+    assert [arm["arm"] for arm in record["arms"]] == [BASELINE, "ngram"]
+    code, output = command(*options, "--drafter", "none")
+    assert "random weights" in output
+    assert "forced to recorded replies" in output
+    code, output = command(*options, "--max-prompt-tokens", 8)
+    assert code == 2
+    assert "has no item with at most 8" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["m.gguf", "--random-model", "llama-135m"], "either a MODEL or"),
+        (["--tokenizer", "x.gguf"], "goes with --random-model"),
+        (["--random-model", "llama-9"], "no random model"),
+        (["--kv-bits", "8"], "--kv-bits has no counterpart"),
+        (["--trace", "absent.jsonl"], "absent.jsonl cannot be read"),
+    ],
+)
+def test_mistakes_of_the_caller(arguments, words):
+    code, output = command(*arguments)
+    assert code == 2
+    assert words in " ".join(output.split())

@@ -1,0 +1,316 @@
+"""The rule of the budget, step by step, and what it learns from.
+
+Mutants of the budget, made by hand, that these tests and those of test_budget.py kill (each was
+tried):
+
+1. lambda fixed at 1
+2. a plain step costs C(1) of a pass alone instead of 1
+3. with a step in flight the first token of a draft counted as part of the pass
+4. an accepted draft's whole time taken for its pass, the step in flight before it included
+5. drafts that were refused not compared with what the target chose
+6. probing without an allowance
+7. no probing
+8. carried rows left out of the rows of a pass
+9. replayed rows left out of the price of a rejection
+10. a pass's time added to the size of the draft as proposed instead of as cut
+11. the mean of the samples instead of their median
+12. a first pass that compiled its kernels counted
+13. the pause of a dear drafter never ended by a draft that was right, or never begun
+14. the price of a check left out, or the chance that nothing more than it is paid
+15. a stall of the machine counted in full for lambda
+16. drafts before the unit is known
+17. a tree cut to a size; a reply with penalties taken for one with a step in flight
+18. the budget's answer ignored by the loop, or the loop's steps not told to the budget
+19. stale costs kept that fresh ones of more rows refute; costs that fall with rows
+20. outcomes counted behind the first wrong token; recent outcomes not counted
+"""
+
+import random
+
+import pytest
+
+from akunu_py.cost_curve import CostCurve
+from akunu_py.decode_stats import StepStats
+from akunu_py.decoding.acceptance import Acceptance
+from akunu_py.decoding.budget import Budget, BudgetState
+from akunu_py.decoding.loop import decode
+from akunu_py.testing import OracleDrafter, ToyTarget
+from akunu_py.types import Draft
+
+UNIT_S = 0.02
+
+
+def known_state(points, *, context=10):
+    """A state that knows costs by rows, and the speed of the machine."""
+    state = BudgetState(CostCurve({1: 1.0, 65: 65.0}))
+    state.costs.begin(context)
+    state.costs_alone.begin(context)
+    for costs in (state.costs, state.costs_alone):
+        for _ in range(5):
+            costs.add_plain(UNIT_S)
+        costs.remember({0: points})
+    return state
+
+
+def draft_of(size, confidence=None, source="test"):
+    known = () if confidence is None else (confidence,) * size
+    return Draft.chain(range(size), source, 3, known)
+
+
+def plain_step(budget):
+    budget.observe(step(0, 0, UNIT_S), (7,))
+
+
+def step(drafted, accepted, target_s, *, rejected=None, propose_s=0.0):
+    rejected = accepted < drafted if rejected is None else rejected
+    return StepStats(
+        source="test", num_draft_tokens=drafted, num_tested_tokens=accepted + rejected,
+        num_accepted_tokens=accepted, num_output_tokens=accepted + 1,
+        kind="recovered" if rejected else "bonus", propose_s=propose_s, target_s=target_s,
+        commit_s=0.0,
+    )  # fmt: skip
+
+
+def taught(state, rate, size=8, times=400):
+    """Teach the acceptance that each token of a draft is right with a rate."""
+    acceptance = state.acceptance
+    rng = random.Random(5)
+    for _ in range(times):
+        wrong = next((k for k in range(size) if rng.random() >= rate), size)
+        chosen = [token if k < wrong else -2 for k, token in enumerate(range(size))]
+        acceptance.recent = 0.5
+        acceptance.observe(draft_of(size), chosen)
+    acceptance.recent = 0.5
+
+
+def test_nothing_is_drafted_before_the_unit_is_known():
+    budget = Budget(BudgetState(), context=10)
+    assert budget.limit(8) == 0
+    for _ in range(4):
+        plain_step(budget)
+    assert budget.limit(8) == 8
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        ({2: 1.0, 5: 1.0, 9: 1.0}, 8),
+        ({2: 1.1, 3: 1.2, 4: 3.0, 9: 8.0}, 2),
+        ({2: 2.5, 5: 5.5, 9: 9.5}, 0),
+        ({2: 1.9, 3: 2.9, 4: 3.9, 5: 1.1, 6: 5.0}, 4),
+    ],
+)
+def test_the_size_that_brings_most(points, expected):
+    state = known_state(points)
+    taught(state, 0.9)
+    budget = Budget(state, context=10)
+    budget._allowance = 0.0
+    assert len(budget.trim(draft_of(8))) == expected
+
+
+def test_a_short_draft_is_not_lengthened():
+    state = known_state({2: 1.0, 9: 1.0})
+    assert len(Budget(state, context=10).trim(draft_of(1, 0.9))) == 1
+    empty = Draft.empty("test")
+    assert Budget(state, context=10).trim(empty) is empty
+
+
+def test_with_a_step_in_flight_the_first_token_is_free():
+    """One token: it is checked for nothing, and a pass would bring no more than a plain step."""
+    state = known_state({0: 1.0, 1: 1.0, 2: 1.3, 3: 1.6})
+    taught(state, 0.9)
+    cold = Budget(state, context=10)
+    cold._allowance = 0.0
+    assert len(cold.trim(draft_of(1))) == 1
+    hot = Budget(state, context=10)
+    hot._allowance = 0.0
+    plain_step(hot)
+    assert len(hot.trim(draft_of(1))) == 0
+    plain_step(hot)
+    assert len(hot.trim(draft_of(2))) == 2
+    alone = Budget(state, context=10, pipelined=False)
+    alone._allowance = 0.0
+    plain_step(alone)
+    assert len(alone.trim(draft_of(1))) == 1
+
+
+def test_a_dear_check_needs_a_first_token_that_is_likely():
+    for check, expected in ((1.0, 8), (2.5, 0)):
+        state = known_state({0: check, 2: 1.2, 9: 1.3})
+        taught(state, 0.6)
+        budget = Budget(state, context=10)
+        budget._allowance = 0.0
+        plain_step(budget)
+        assert len(budget.trim(draft_of(8))) == expected
+
+
+def test_lambda_is_the_ratio_of_tokens_to_cost():
+    budget = Budget(known_state({2: 1.0, 5: 1.25}), context=10, pipelined=False)
+    assert budget.rate == 1.0
+    for _ in range(400):
+        budget.observe(step(4, 4, 1.25 * UNIT_S), (0, 1, 2, 3, 4))
+    assert budget.rate == pytest.approx(4.0, rel=0.02)
+    for _ in range(400):
+        plain_step(budget)
+    assert budget.rate == pytest.approx(1.0, rel=0.02)
+    # A stall of a hundred steps does not make the time of one less worth.
+    for _ in range(100):
+        budget.observe(step(4, 4, 1.25 * UNIT_S), (0, 1, 2, 3, 4))
+    before = budget.rate
+    budget.observe(step(4, 4, 100 * UNIT_S), (0, 1, 2, 3, 4))
+    assert budget.rate > 0.85 * before
+
+
+def test_where_time_is_worth_more_less_is_drafted():
+    state = known_state({2: 1.3, 3: 1.6, 4: 1.9, 5: 2.2, 9: 3.4})
+    taught(state, 0.8)
+    sizes = []
+    for rate in (1.0, 1.6, 2.2):
+        budget = Budget(state, context=10)
+        budget._allowance = 0.0
+        budget._tokens = rate * budget._cost
+        sizes.append(len(budget.trim(draft_of(8))))
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[-1]
+
+
+def test_times_go_to_the_size_that_was_verified():
+    state = known_state({2: 1.1, 3: 1.1, 4: 9.0, 9: 20.0})
+    budget = Budget(state, context=10)
+    draft = budget.trim(draft_of(8, 0.9))
+    assert len(draft) == 2
+    for _ in range(9):
+        budget._in_flight = False
+        budget.observe(step(2, 2, 1.5 * UNIT_S), (0, 1, 2))
+    assert state.costs.cost(10, 3) == pytest.approx(1.5)
+    assert state.costs.cost(10, 9) == 20.0
+
+
+def test_the_step_in_flight_is_not_part_of_the_pass():
+    state = known_state({0: 1.0, 4: 2.0})
+    budget = Budget(state, context=10)
+    for _ in range(15):
+        plain_step(budget)
+        budget.observe(step(4, 4, 2.2 * UNIT_S), (0, 1, 2, 3, 9))
+    assert state.costs.cost(10, 4) == pytest.approx(1.2)
+    # Where a restart waits for the step it puts in flight, nobody waits for that step again.
+    for _ in range(15):
+        budget._in_flight = False
+        budget.observe(step(0, 0, 2.0 * UNIT_S), (7,))
+        budget.observe(step(4, 4, 1.6 * UNIT_S), (0, 1, 2, 3, 9))
+    assert state.costs.cost(10, 4) == pytest.approx(1.6, rel=0.05)
+    for _ in range(9):
+        plain_step(budget)
+        budget.observe(step(4, 0, 1.3 * UNIT_S), (9,))
+    assert state.costs.check_cost(10) == pytest.approx(1.3)
+    assert budget._in_flight
+
+
+def test_refused_drafts_teach_what_they_were_worth():
+    state = known_state({2: 5.0, 9: 20.0})
+    budget = Budget(state, context=10)
+    budget._allowance = 0.0
+    for _ in range(30):
+        draft = draft_of(4)
+        assert len(budget.trim(draft)) == 0
+        for token in draft.tokens:
+            budget.observe(step(0, 0, UNIT_S), (token,))
+            if token < 3:
+                assert len(budget.trim(draft_of(4))) == 0
+    state.acceptance.recent = 0.95
+    assert min(state.acceptance.probabilities(draft_of(4))) > 0.85
+
+
+class CarryingTarget:
+    """Feeds `rows` again after any rejection, and carries `carried` now."""
+
+    def __init__(self, carried, rows):
+        self.carried_rows = carried
+        self._rows = rows
+
+    def replay_rows(self, num_accepted=0):
+        return self._rows + num_accepted
+
+
+def test_rows_that_are_fed_again_count():
+    points = {2: 1.05, 3: 1.1, 4: 1.15, 5: 1.2, 6: 3.0, 9: 6.0, 12: 9.0}
+    state = known_state(points)
+    taught(state, 0.5)
+
+    def size(target):
+        budget = Budget(state, context=10)
+        budget._allowance = 0.0
+        return len(budget.trim(draft_of(4), target))
+
+    assert size(None) == size(CarryingTarget(0, -4)) == 4
+    assert size(CarryingTarget(3, -4)) == 1  # 1 + 3 + 1 rows still cost little
+    assert size(CarryingTarget(0, 8)) == 0  # what a rejection costs eats the gain
+    budget = Budget(state, context=10)
+    for _ in range(9):
+        budget._in_flight = False
+        budget.observe(step(2, 2, 4.0 * UNIT_S), (0, 1, 2), carried_rows=3)
+    assert state.costs.cost(10, 6) == pytest.approx(4.0)
+    assert state.costs.cost(10, 3) == pytest.approx(1.1)
+
+
+def test_a_probe_takes_from_what_may_be_lost():
+    state = known_state({2: 1.9, 3: 2.9, 9: 8.5})
+    taught(state, 0.7)
+    budget = Budget(state, context=10)
+    sizes = [len(budget.trim(draft_of(8))) for _ in range(50)]
+    assert 0 < sum(size > 0 for size in sizes) < 10
+    for _ in range(1000):
+        plain_step(budget)
+    assert budget._allowance <= 4.0
+
+
+def test_a_tree_is_verified_whole_or_not_at_all():
+    tree = Draft((1, 2, 3), (-1, -1, 0), "test", 3)
+    costs = ({2: 1.0, 9: 1.0}, 3), ({2: 1.0, 3: 1.0, 4: 1.9, 9: 9.0}, 3), ({2: 5.0, 9: 20.0}, 0)
+    for points, expected in costs:
+        budget = Budget(known_state(points), context=10)
+        assert len(budget.trim(tree)) == expected
+        budget.observe(step(expected, 0, UNIT_S), (1,))
+
+
+def test_drafters_that_look_at_costs_are_told_them():
+    told = []
+    state = known_state({2: 1.1, 5: 1.7})
+    budget = Budget(state, context=10, tell=told.append)
+    assert [told[-1].cost(rows) for rows in (1, 2, 5)] == pytest.approx([1, 1.1, 1.7])
+    for _ in range(32):
+        budget._in_flight = False
+        budget.observe(step(4, 4, 3.0 * UNIT_S), (0, 1, 2, 3, 4))
+    assert told[-1].cost(5) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_budget_changes_no_token(seed):
+    prompt = [1, 2, 3]
+    target = ToyTarget(prompt, vocabulary_size=5, seed=seed)
+    drafter = OracleDrafter(target.rule, 6)
+    drafter.observe(prompt)
+    budget = Budget(BudgetState(), context=3)
+    steps = decode(
+        target, drafter, 3, num_draft_tokens=6, max_tokens=100, budget=budget
+    )  # fmt: skip
+    assert [t for step in steps for t in step.token_ids] == target.plain(prompt, 100)
+
+
+def test_estimates_of_acceptance():
+    acceptance = Acceptance()
+    long_match = Draft.chain([1] * 4, "a", 30)
+    short_match = Draft.chain([1] * 4, "a", 1)
+    assert acceptance.probabilities(long_match)[0] > acceptance.probabilities(short_match)[0]
+    sure, unsure = draft_of(4, 0.99, "b"), draft_of(4, 0.2, "b")
+    assert acceptance.probabilities(sure)[0] > acceptance.probabilities(unsure)[0] + 0.3
+    for _ in range(100):
+        acceptance.recent = 0.5
+        acceptance.observe(long_match, [9])
+        acceptance.recent = 0.5
+        acceptance.observe(short_match, [1, 1, 1, 1])
+    acceptance.recent = 0.5
+    assert acceptance.probabilities(long_match)[0] < 0.1
+    assert min(acceptance.probabilities(short_match)) > 0.9
+    # Another source starts afresh, and positions that were never tested stay near the prior.
+    assert acceptance.probabilities(Draft.chain([1], "c", 30))[0] > 0.8

@@ -1,0 +1,94 @@
+"""Costs on disk: they come back, and a file that is not theirs does no harm."""
+
+import json
+import os
+import sys
+
+import pytest
+
+from akunu_py.decoding.cost_file import CostFile, cache_folder
+
+KEY = {"model": "m", "device": "d", "mlx": "1"}
+COSTS = {"0": {"3": 1.2, "5": 2.0}, "2": {"5": 4.5}}
+
+
+def test_what_is_saved_comes_back(tmp_path):
+    file = CostFile(KEY, tmp_path)
+    assert file.load() == {}
+    file.save(COSTS)
+    assert CostFile(dict(reversed(KEY.items())), tmp_path).load() == {
+        0: {3: 1.2, 5: 2.0}, 2: {5: 4.5},
+    }  # fmt: skip
+    file.save({"0": {"4": 1.5}})
+    assert file.load() == {0: {4: 1.5}}
+    assert [path.name for path in file.path.parent.iterdir()] == [file.path.name]
+
+
+@pytest.mark.parametrize("change", ["model", "device", "mlx"])
+def test_others_have_files_of_their_own(tmp_path, change):
+    file = CostFile(KEY, tmp_path)
+    file.save(COSTS)
+    other = CostFile(KEY | {change: "other"}, tmp_path)
+    assert other.load() == {}
+    # Even under the same name: two keys may share a digest, and people copy files.
+    file.path.rename(other.path)
+    assert other.load() == {}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"{", b"\xff\xfe", b"null", b"[]", b"[" * 100_000, b'{"a": 1}' * 20_000,
+        b'{"format": 1}', b'{"format": 2, "key": {}, "costs": {}}',
+    ],
+)  # fmt: skip
+def test_files_that_are_none(tmp_path, content):
+    file = CostFile(KEY, tmp_path)
+    file.path.parent.mkdir(parents=True)
+    file.path.write_bytes(content)
+    assert file.load() == {}
+    file.save(COSTS)
+    assert file.load() != {}
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [
+        None, [], 3, {"0": []}, {"x": {}}, {"-1": {}}, {"99": {}}, {"0": {"": 1.0}},
+        {"0": {"999": 1.0}}, {"0": {"\u0663": 1.0}}, {"0": {"9" * 5000: 1.0}}, {"0": {"3": 0}},
+        {"0": {"3": -1}}, {"0": {"3": "1"}}, {"0": {"3": True}}, {"0": {"3": None}},
+        {"0": {"3": float("nan")}}, {"0": {"3": float("inf")}}, {"0": {"3": 10**400}},
+    ],
+)  # fmt: skip
+def test_costs_that_are_none(tmp_path, costs):
+    file = CostFile(KEY, tmp_path)
+    file.path.parent.mkdir(parents=True)
+    file.path.write_text(json.dumps({"format": 1, "key": KEY, "costs": costs}))
+    assert file.load() == {}
+
+
+def test_a_place_that_cannot_be_written_or_read(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    file = CostFile(KEY, blocked)
+    file.save(COSTS)
+    assert file.load() == {}
+    file = CostFile(KEY, tmp_path)
+    file.path.mkdir(parents=True)
+    file.save(COSTS)
+    assert file.load() == {}
+    assert list(file.path.parent.iterdir()) == [file.path]
+
+
+def test_the_folder_of_the_platform(monkeypatch, tmp_path):
+    monkeypatch.setenv("AKUNU_CACHE_DIR", str(tmp_path))
+    assert cache_folder() == tmp_path
+    monkeypatch.delenv("AKUNU_CACHE_DIR")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if sys.platform == "darwin":
+        assert cache_folder() == tmp_path / "Library" / "Caches" / "akunu"
+    elif os.name == "posix":
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+        assert cache_folder() == tmp_path / "xdg" / "akunu"
+        monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+        assert cache_folder() == tmp_path / ".cache" / "akunu"

@@ -1,0 +1,171 @@
+"""What passes cost, learned from times: medians, what was not measured, how fast the machine is."""
+
+import itertools
+import random
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from akunu_py.cost_curve import CostCurve
+from akunu_py.decoding.pass_costs import PassCosts, _never_falling, context_bucket, roofline
+
+STEEP = CostCurve({1: 1.0, 65: 65.0})
+
+
+def measured(passes, *, unit_s=0.02, prior=STEEP, context=10, repeats=5):
+    costs = PassCosts(prior)
+    costs.begin(context)
+    for _ in range(5):
+        costs.add_plain(unit_s)
+    for rows, cost in passes.items():
+        for _ in range(repeats):
+            costs.add_pass(context, rows, unit_s * cost)
+    return costs
+
+
+def test_the_roofline():
+    curve = roofline(4.0)
+    assert [curve.cost(m) for m in (1, 2, 6, 11)] == pytest.approx([1, 1.2, 2, 3])
+
+
+def test_buckets_of_context():
+    lengths = [0, 511, 512, 1023, 1024, 2047, 2048, 100_000]
+    assert [context_bucket(length) for length in lengths] == [0, 0, 1, 1, 2, 2, 3, 8]
+
+
+def test_before_anything_is_measured_the_prior_holds():
+    costs = PassCosts(STEEP)
+    assert costs.unit_s is None
+    assert [costs.cost(0, m) for m in (1, 5, 65)] == pytest.approx([1, 5, 65])
+    costs.add_pass(0, 5, 0.1)  # without a unit it says nothing
+    assert costs.cost(0, 5) == 5
+    assert costs.to_dict() == {}
+
+
+def test_what_was_measured_and_what_lies_between():
+    costs = measured({3: 1.2, 5: 2.0})
+    assert costs.unit_s == pytest.approx(0.02)
+    assert [costs.cost(10, m) for m in (1, 2, 3, 4, 5)] == pytest.approx([1, 1.1, 1.2, 1.6, 2.0])
+
+
+def test_up_to_twice_as_many_rows_are_hoped_to_cost_no_more_than_so_far():
+    costs = measured({3: 1.2})
+    assert costs.cost(10, 6) == pytest.approx(1.5)
+    assert costs.cost(10, 7) == pytest.approx(1.2 * 7 / 3)  # beyond, as the prior rises
+    flat_prior = CostCurve({1: 1.0})
+    assert measured({3: 2.4}, prior=flat_prior).cost(10, 6) == pytest.approx(2.4)
+
+
+def test_outliers_of_ten_times_do_not_count():
+    rng = random.Random(3)
+    costs = PassCosts(STEEP)
+    costs.begin(0)
+    for _ in range(60):
+        for rows in (0, 3, 5):
+            slow = 10 if rng.random() < 0.2 else 1
+            if rows:
+                costs.add_pass(0, rows, 0.02 * slow * {3: 1.3, 5: 1.9}[rows])
+            else:
+                costs.add_plain(0.02 * slow)
+    assert costs.unit_s == pytest.approx(0.02, rel=0.05)
+    assert costs.cost(0, 3) == pytest.approx(1.3, rel=0.1)
+    assert costs.cost(0, 5) == pytest.approx(1.9, rel=0.1)
+
+
+def test_the_first_pass_of_a_size_may_compile_its_kernels():
+    costs = measured({}, prior=CostCurve({1: 1.0}))
+    costs.add_pass(10, 4, 0.02 * 40)
+    assert costs.cost(10, 4) == 1
+    costs.add_pass(10, 4, 0.02 * 1.5)
+    costs.add_pass(10, 4, 0.02 * 1.5)
+    assert costs.cost(10, 4) == pytest.approx(1.5)
+
+
+def test_one_dear_sample_counts_half_and_one_cheap_one_counts():
+    assert measured({4: 9.0}, repeats=1).cost(10, 4) == pytest.approx(6.0)  # of 4 and 9
+    assert measured({4: 1.1}, repeats=1).cost(10, 4) == pytest.approx(1.1)
+    assert measured({4: 9.0}, repeats=2).cost(10, 4) == pytest.approx(9.0)
+
+
+def test_a_machine_that_slows_down_leaves_the_costs_as_they_are():
+    costs = measured({5: 1.5}, repeats=9)
+    for _ in range(9):
+        costs.add_pass(10, 5, 0.04 * 1.5)  # everything takes twice as long now, no plain step tells
+    assert costs.unit_s == pytest.approx(0.04, rel=0.05)
+    for _ in range(9):
+        costs.add_pass(10, 5, 0.04 * 1.5)
+    assert costs.cost(10, 5) == pytest.approx(1.5, rel=0.05)
+
+
+def test_contexts_have_costs_of_their_own_and_lend_them():
+    costs = measured({5: 1.5}, context=100)
+    assert costs.cost(5000, 5) == pytest.approx(1.5)  # lent by the nearest
+    for _ in range(3):
+        costs.add_pass(5000, 5, 0.02 * 4.0)  # as with latent attention
+    assert costs.cost(5000, 5) == pytest.approx(4.0)
+    assert costs.cost(100, 5) == pytest.approx(1.5)
+    assert costs.cost(900, 5) == pytest.approx(1.5)
+    assert costs.cost(20_000, 5) == pytest.approx(4.0)
+    assert costs.is_measured(100, 5)
+    assert not costs.is_measured(900, 5)
+
+
+def test_a_reply_of_another_length_measures_the_unit_anew():
+    costs = measured({5: 1.5})
+    costs.begin(400)
+    assert costs.unit_s is not None
+    costs.begin(4000)
+    assert costs.unit_s is None
+    assert costs.cost(4000, 5) == pytest.approx(1.5)
+
+
+def test_remembered_costs_are_outvoted_by_new_ones():
+    first = measured({3: 1.2, 5: 2.0})
+    record = first.to_dict()
+    assert record == {"0": {"3": 1.2, "5": 2.0}}
+    costs = PassCosts(STEEP)
+    costs.remember({0: {3: 1.2, 5: 2.0}})
+    assert costs.cost(0, 5) == 2.0
+    assert costs.to_dict() == record
+    assert costs.num_samples == 0
+    costs.begin(0)
+    for _ in range(3):
+        costs.add_plain(0.02)
+    for _ in range(4):
+        costs.add_pass(0, 5, 0.02 * 1.4)
+    assert costs.cost(0, 5) == pytest.approx(1.4)
+
+
+@given(st.lists(st.floats(0.1, 20), max_size=12))
+def test_more_rows_never_cost_less(costs):
+    found = _never_falling(costs)
+    assert len(found) == len(costs)
+    assert all(a <= b + 1e-12 for a, b in itertools.pairwise(found))
+    assert all(cost >= 1 for cost in found)
+    floored = [max(1.0, cost) for cost in costs]
+    if floored == sorted(floored):
+        assert found == floored
+    elif floored:
+        assert statistics.fmean(found) == pytest.approx(statistics.fmean(floored))
+
+
+def test_what_a_restart_waits_for():
+    costs = measured({})
+    assert costs.prepaid == 0
+    for factor, expected in ((1.1, 0.1), (2.0, 1.0), (3.0, 1.0), (0.9, 0.0)):
+        for _ in range(5):
+            costs.add_restart(0.02 * factor)
+        assert costs.prepaid == pytest.approx(expected)
+
+
+def test_a_check_has_a_cost_of_its_own():
+    costs = measured({})
+    assert costs.check_cost(10) == pytest.approx(1.02)
+    for _ in range(3):
+        costs.add_check(10, 0.03)
+    assert costs.check_cost(10) == pytest.approx(1.5)
+    assert costs.cost(10, 1) == 1.0
+    curve = costs.curve(10, 8)
+    assert set(curve.points) == set(range(1, 9))

@@ -1,0 +1,114 @@
+"""What `make_chain` is to return, written down the slow and obvious way."""
+
+import math
+
+from akunu_py.drafting.auto import features as f
+from akunu_py.drafting.auto import vote
+
+
+def bucket(value, bounds):
+    """The first bound that is not below the value."""
+    return sum(value > bound for bound in bounds)
+
+
+def naive_occurrences(text, longest, most, enough, further):
+    """All places with the last two tokens, or else with the last one; most recent first."""
+    end = len(text) - 1
+    found = []
+    for position in range(end - 1, 0, -1):
+        length = 0
+        while length < longest and text[position - length] == text[end - length] >= 0:
+            length += 1
+        found.append((position + 1, length))
+    found = [one for one in found if one[1] >= 2] or [one for one in found if one[1] == 1]
+    until, best = most, enough - 1
+    for count, (_, length) in enumerate(found, start=1):
+        if length > best:
+            best, until = length, min(most, count + further)
+        if count >= until:
+            return found[:count]
+    return found
+
+
+def naive_chain(text, calibration, at, longest):
+    """(tokens, probabilities, sets of features, sources, match length)."""
+    text = list(text)
+    found = naive_occurrences(
+        text, f.MAX_MATCH, vote.MAX_OCCURRENCES, vote.LONG_MATCH, vote.FURTHER_OCCURRENCES
+    )
+    tokens, probabilities, features, sources, match_length = [], [], [], [], 0
+    if not found:
+        return tokens, probabilities, features, sources, match_length
+    floor = min(max(length for _, length in found), 12) - 4
+
+    def near(start):
+        return at.pointer is not None and -8 <= start - at.pointer <= 64
+
+    voters = [
+        (start, length, 3.0 ** min(length, 12) * (9 if near(start) else 1))
+        for start, length in found
+        if length >= floor
+    ]
+    previous, size = text[-1], len(text)
+    for k in range(longest):
+        groups = {}
+        for voter in voters:
+            groups.setdefault(text[voter[0] + k], []).append(voter)
+        total = sum(weight for _, _, weight in voters)
+        order = sorted(groups, key=lambda t: -sum(weight for _, _, weight in groups[t]))
+        best = None
+        for token in sorted(order[:4], key=list(groups).index) if len(order) <= 4 else order[:4]:
+            if token < 0:
+                continue
+            group = groups[token]
+            lead = max(group, key=lambda voter: voter[2])
+            m = max(length for _, length, _ in group) + k
+            share = sum(weight for _, _, weight in group) / total
+            rows = features_of(at, found, text, (token, previous, group, lead, m, share, k),
+                               probabilities, calibration, near(lead[0]))  # fmt: skip
+            z = at.bias + sum(calibration.weights[row] for row in rows)
+            if best is None or z > best[0]:
+                best = (z, token, rows, group, lead)
+        if best is None:
+            break
+        z, token, rows, voters, lead = best
+        tokens.append(token)
+        probabilities.append(1 / (1 + math.exp(-z)))
+        features.append(set(rows))
+        sources.append(lead[0])
+        match_length = match_length or lead[1]
+        text.append(token)
+        previous = token
+        if math.prod(probabilities) < vote.MIN_REACH:
+            break
+    assert len(text) == size + len(tokens)
+    return tokens, probabilities, features, sources, match_length
+
+
+def features_of(at, found, text, candidate, probabilities, calibration, near):
+    token, previous, group, lead, m, share, k = candidate
+    match = bucket(m, (0, 1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 40))
+    position = bucket(k, (0, 1, 2, 3, 7, 15, 31))
+    streak = bucket(at.streak, (0, 1, 2, 3, 7, 15, 31))
+    region = 0 if lead[0] < at.memory_end else 1 if lead[0] < at.prompt_end else 2
+    rows = [
+        f.MATCH_SHARE
+        + match * 6
+        + (5 if share >= 0.995 else bucket(share, (0.35, 0.6, 0.8, 0.95))),
+        f.POSITION_MATCH + position * 3 + bucket(m, (2, 6)),
+        f.SUPPORT_MATCH + bucket(len(group), (1, 2, 3, 7)) * 4 + bucket(m, (1, 3, 7)),
+        f.REGION_MATCH + region * 2 + (m > 3),
+        f.STREAK + streak * 9 + at.last_outcome * 3 + (0 if k == 0 else 1 if k < 4 else 2),
+        f.POINTER + (0 if at.pointer is None else 1 if near else 2) * 8 + streak,
+    ]
+    if k < 4:
+        rows += calibration.outcome_features(previous, token)
+    if k == 0:
+        times = sum(text[start] == token for start, _ in found)
+        ratio = bucket((times + 0.4) / (len(found) + 0.8), (0.1, 0.2, 0.4, 0.6, 0.85, 0.95))
+        rows.append(f.RATIO + (ratio * 5 + bucket(len(found), (1, 2, 5, 15))) * 2 + (m > 2))
+    else:
+        table = f.EARLIER if k < 4 else f.EARLIER_DEEP
+        before = probabilities[min(k, 4) - 1]
+        rows.append(table + int(probabilities[0] * 5.99) * 6 + int(before * 5.99))
+    return rows

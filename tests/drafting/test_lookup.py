@@ -1,0 +1,83 @@
+"""Prompt lookup: equal to a naive search, whatever the chunks."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from akunu_py.decoding.loop import decode
+from akunu_py.drafting import LookupDrafter
+from akunu_py.errors import ConfigError
+from akunu_py.testing import ToyTarget
+
+TOKENS = st.lists(st.integers(0, 3), max_size=80)
+
+
+def naive_draft(text, max_context, limit):
+    """Search every position, longest context first, from the end."""
+    for length in range(min(max_context, len(text)), 0, -1):
+        for end in range(len(text) - 1, length - 1, -1):
+            if text[end - length : end] == text[-length:]:
+                copied = list(text)
+                for k in range(limit):
+                    copied.append(copied[end + k])
+                return copied[len(text) :], length
+    return [], 0
+
+
+@given(TOKENS, st.integers(1, 5), st.integers(0, 12))
+def test_it_drafts_what_a_naive_search_finds(text, max_context, limit):
+    drafter = LookupDrafter(max_context=max_context, num_draft_tokens=12)
+    drafter.observe(text)
+    draft = drafter.propose(limit)
+    expected, length = naive_draft(text, max_context, limit)
+    assert list(draft.tokens) == expected
+    assert draft.match_length == (length if limit else 0)
+    assert draft.source == "lookup"
+    assert draft.is_chain
+
+
+@given(TOKENS, st.lists(st.integers(0, 80), max_size=6))
+def test_the_chunks_do_not_matter(text, cuts):
+    whole, chunked = LookupDrafter(), LookupDrafter()
+    whole.observe(text)
+    bounds = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    for begin, end in pairwise(bounds):
+        chunked.observe(tuple(text[begin:end]))
+    assert chunked.tables == whole.tables
+    assert chunked.propose(10) == whole.propose(10)
+
+
+@given(TOKENS, st.integers(-2, 20), st.integers(0, 6))
+def test_never_more_than_asked_for(text, limit, count):
+    drafter = LookupDrafter(num_draft_tokens=count)
+    drafter.observe(text)
+    assert len(drafter.propose(limit)) <= max(0, min(limit, count))
+
+
+def test_a_loop_is_copied_on():
+    drafter = LookupDrafter()
+    drafter.observe([7, 1, 2, 1, 2])
+    assert drafter.propose(5).tokens == (1, 2, 1, 2, 1)
+
+
+def test_the_most_recent_occurrence_is_taken():
+    drafter = LookupDrafter(num_draft_tokens=2)
+    drafter.observe([1, 5, 6, 1, 7, 8, 1])
+    assert drafter.propose(2).tokens == (7, 8)
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=20), st.integers(0, 5))
+def test_the_output_is_that_of_plain_decoding(prompt, seed):
+    target = ToyTarget(prompt, vocabulary_size=3, seed=seed)
+    drafter = LookupDrafter(num_draft_tokens=4)
+    drafter.observe(prompt)
+    steps = decode(target, drafter, prompt[-1], num_draft_tokens=4, max_tokens=30)
+    assert [token for step in steps for token in step.token_ids] == target.plain(prompt, 30)
+
+
+@pytest.mark.parametrize("options", [{"max_context": 0}, {"num_draft_tokens": -1}])
+def test_options_out_of_range_are_named(options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        LookupDrafter(**options)

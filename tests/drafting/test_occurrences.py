@@ -1,0 +1,91 @@
+"""The occurrence index: equal to a naive search, in any chunks, over an older index too."""
+
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from akunu_py.drafting.occurrences import OccurrenceIndex
+
+TOKENS = st.lists(st.integers(0, 3), max_size=60)
+TEXTS = st.lists(TOKENS, max_size=4)
+ALL = {"enough": 10**6, "further": 1}
+
+
+def index_of(texts, older=None):
+    index = OccurrenceIndex(older)
+    for text in texts:
+        index.separate()
+        index.extend(text)
+    return index
+
+
+def naive_occurrences(text, longest):
+    """Compare at every position, from the end; two tokens must match, or one where none do."""
+    end = len(text) - 1
+    matches = []
+    for position in range(end - 1, 0, -1):
+        length = 0
+        while length < longest and text[position - length] == text[end - length] >= 0:
+            length += 1
+        matches.append((position + 1, length))
+    pairs = [match for match in matches if match[1] >= 2]
+    return pairs or [match for match in matches if match[1] == 1]
+
+
+@settings(max_examples=300)
+@given(TEXTS, TOKENS, st.integers(2, 70))
+def test_it_finds_what_a_naive_search_finds(texts, last, longest):
+    index = index_of([*texts, last])
+    found = index.occurrences(10**6, longest, **ALL)
+    assert found == naive_occurrences(index.tokens, longest)
+
+
+@given(TEXTS, TOKENS)
+def test_an_older_index_and_one_built_at_once_are_the_same(texts, last):
+    older = index_of(texts)
+    snapshot = (older.tokens.copy(), older.same_token.copy(), older.same_pair.copy())
+    over, whole = index_of([last], older), index_of([*texts, last])
+    assert over.tokens == whole.tokens
+    assert over.same_token == whole.same_token
+    assert over.same_pair == whole.same_pair
+    assert (older.tokens, older.same_token, older.same_pair) == snapshot
+
+
+@given(TEXTS, TOKENS, TOKENS)
+def test_what_the_older_index_takes_in_later_does_no_harm(texts, later, last):
+    older = index_of(texts)
+    over = OccurrenceIndex(older)
+    older.separate()
+    older.extend(later)
+    over.separate()
+    over.extend(last)
+    whole = index_of([*texts, last])
+    # An occurrence may be lost to a later one that is not part of this text.
+    for found, expected in ((over.same_token, whole.same_token), (over.same_pair, whole.same_pair)):
+        assert all(a in {0, b} for a, b in zip(found, expected, strict=True))
+
+
+@given(TOKENS, st.lists(st.integers(0, 60), max_size=5))
+def test_the_chunks_do_not_matter(text, cuts):
+    whole, chunked = index_of([text]), index_of([[]])
+    bounds = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    for begin, end in pairwise(bounds):
+        chunked.extend(tuple(text[begin:end]))
+    assert chunked.tokens == whole.tokens
+    assert chunked.same_token == whole.same_token
+    assert chunked.same_pair == whole.same_pair
+
+
+def test_the_search_is_bounded():
+    index = index_of([[1, 2] * 50 + [1]])
+    assert len(index.occurrences(7, 64, **ALL)) == 7
+    # Matches of 24 tokens and more: three after the last that is longer than those before.
+    assert len(index.occurrences(10**6, 30, enough=24, further=3)) <= 4
+    assert index_of([[5]]).occurrences(5, 64, **ALL) == []
+    assert OccurrenceIndex().occurrences(5, 64, **ALL) == []
+
+
+def test_matches_do_not_cross_separators():
+    index = index_of([[1, 2, 3, 9], [2, 3]])
+    assert index.occurrences(9, 64, **ALL) == [(5, 2)]

@@ -1,0 +1,74 @@
+"""Codebooks against gguf's tables, blocks against ggml itself where it is installed."""
+
+import gguf.quants
+import numpy as np
+import pytest
+from ggml_peer import Ggml
+from quant_blocks import QUANTIZED, info_of, weights_of
+
+from akunu_py.gguf import dequantize, relayout
+from akunu_py.gguf.codebooks import (
+    IQ2_MAGNITUDES,
+    IQ3_XXS_MAGNITUDES,
+    IQ4_VALUES,
+    grid,
+    sign_bytes,
+)
+from akunu_py.gguf.quants import form_of
+
+
+@pytest.mark.parametrize(
+    ("name", "magnitudes"),
+    [
+        ("IQ2_XXS", IQ2_MAGNITUDES),
+        ("IQ2_XS", IQ2_MAGNITUDES),
+        ("IQ2_S", IQ2_MAGNITUDES),
+        ("IQ3_XXS", IQ3_XXS_MAGNITUDES),
+        ("IQ3_S", range(1, 16, 2)),
+        ("IQ1_S", (-1, 0, 1)),
+    ],
+)
+def test_grids_are_ggml_s(name, magnitudes):
+    theirs = getattr(gguf.quants, name)
+    theirs.init_grid()
+    ours = np.array(magnitudes)[grid(name)]
+    assert np.array_equal(ours, theirs.grid.reshape(theirs.grid_shape))
+
+
+def test_signs_and_values_are_ggml_s():
+    assert sign_bytes().tobytes() == gguf.quants.IQ2_XXS.ksigns
+    assert gguf.quants.IQ4_NL.kvalues == IQ4_VALUES
+
+
+def test_tables_are_read_only():
+    for table in (grid("IQ1_S"), sign_bytes()):
+        with pytest.raises(ValueError, match="read-only"):
+            table[0] = 0
+
+
+@pytest.fixture(scope="module")
+def ggml():
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python has ggml's own quantizers")
+    return Ggml()
+
+
+@pytest.fixture(scope="module")
+def normal_weights():
+    generator = np.random.default_rng(5)
+    importance = generator.gamma(2, 1, 1024).astype(np.float32)
+    return generator.normal(0, 0.02, (4, 1024)).astype(np.float32), importance
+
+
+@pytest.mark.parametrize("kind", QUANTIZED)
+def test_blocks_ggml_made(kind, ggml, normal_weights):
+    """The same numbers as ggml reads, and less than 5 % more error against the originals."""
+    weights, importance = normal_weights
+    raw = ggml.quantize(kind, weights, importance)
+    info = info_of(kind, *weights.shape)
+    theirs = ggml.dequantize(kind, raw)
+    assert np.array_equal(dequantize(info, raw), theirs)
+    matrix = relayout(info, raw)
+    if matrix.mode == "affine":
+        own = np.sqrt(np.mean((theirs - weights) ** 2.0))
+        kept = np.sqrt(np.mean((weights_of(matrix) - weights) ** 2.0))
+        assert kept <= own * (1.05 if not form_of(kind).exact else 1.001)

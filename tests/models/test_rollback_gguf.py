@@ -1,0 +1,38 @@
+"""Every architecture of GGUF, with akunu's own model classes among them, with adversarial drafts."""
+
+import pytest
+from tiny_architectures.builder import BUILDERS, build
+from tiny_models import adversary, generate, prompt_of
+
+from akunu_py import Engine
+from akunu_py.drafting import PlainDrafter
+from akunu_py.types import GenerationConfig
+
+# Own classes, with sliding windows or states among them.
+SUBSET = [
+    "deepseek2", "falcon-h1", "gemma2", "gemma3", "granitehybrid", "jamba", "mamba2", "phi3",
+]  # fmt: skip
+
+
+def check(name, folder):
+    path = build(name).write(folder / "model.gguf")
+    with Engine.load(path, weights="dense", compute_type="float32") as engine:
+        session, count = engine._session, 60
+        for temperature, size in ((0.0, 30), (0.9, 5)):
+            config, prompt = GenerationConfig(temperature=temperature), prompt_of(size)
+            plain = generate(session, prompt, config, PlainDrafter(), max_tokens=count)
+            session.reset()
+            drafter = adversary("half", prompt + plain, size)
+            assert generate(session, prompt, config, drafter, max_tokens=count) == plain
+        assert session._rollback.supported
+
+
+@pytest.mark.parametrize("name", sorted(set(SUBSET) & set(BUILDERS)))
+def test_no_draft_changes_a_token(name, tmp_path):
+    check(name, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(BUILDERS) - set(SUBSET)))
+def test_no_draft_changes_a_token_of_any_architecture(name, tmp_path):
+    check(name, tmp_path)

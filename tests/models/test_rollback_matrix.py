@@ -1,0 +1,66 @@
+"""Every kind of cache with adversarial drafts: the tokens are those of the plain loop.
+
+In float32 all of them. In bfloat16 attention over rows in order is exact too; Mamba's passes over
+several rows add up in another order than single rows, and so does attention over a window that has
+wrapped. There a near-tie may fall either way, and nothing else may.
+
+Mutants that these tests kill: see test_rollback_parts.py.
+"""
+
+import mlx.core as mx
+import pytest
+from family_models import NAMES, variant_of
+from rollback_matrix import EXPERTS, LONG, SHORT, Family, Setting, settings_of
+
+from akunu_py.models.rollback import RollbackCaches
+
+NEAR_TIE = 0.05
+"""Between the two best log-probabilities; bfloat16's spacing at 4 is 0.03."""
+STATE_SPACES = {"falcon_h1", "mamba2", "nemotron_h", "plamo2"}
+# One for each combination of kinds of caches, and for each kind of state.
+SUBSET = [
+    "llama", "deepseek_v32", "llama, 8-bit caches", "llama, sliding", "llama, windows with sinks",
+    "gemma4", "iquestloopcoder", "llama4", "mamba2", "rwkv7", "qwen3_next", "lfm2", "kimi_linear",
+    "longcat_flash_ngram", "falcon_h1", "recurrent_gemma", "baichuan_m1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUBSET)
+def test_no_draft_changes_a_token(name):
+    family = Family(name)
+    for setting in (Setting(0.0, SHORT, ("half",)), Setting(0.8, LONG, ("random",))):
+        cell = family.run(setting)
+        assert not cell.differences, setting
+        assert len(set(cell.tokens)) >= 10
+        assert cell.drafted > 100 * cell.replies
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_no_adversary_changes_a_token(name):
+    family = Family(name)
+    for setting in settings_of(name, mx.float32):
+        cell = family.run(setting)
+        assert not cell.differences, setting
+        assert cell.drafted > 100 * cell.replies
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if variant_of(name).family not in EXPERTS])
+def test_in_bfloat16_only_near_ties_differ(name):
+    family = Family(name, mx.bfloat16)
+    reordered = name in STATE_SPACES or "cut off" in family.session._rollback.methods
+    for setting in settings_of(name, mx.bfloat16):
+        for difference in family.run(setting).differences:
+            assert reordered, (setting, difference)
+            assert difference.margin < NEAR_TIE, (setting, difference)
+
+
+@pytest.mark.parametrize("name", SUBSET)
+def test_without_rollback_the_text_changes(name, monkeypatch):
+    """The negative control: equality is due to the rollback, and the tests can see it."""
+    family = Family(name)
+    monkeypatch.setattr(RollbackCaches, "drop", lambda self, count: None)
+    monkeypatch.setattr(RollbackCaches, "restore", lambda self, saved: None)
+    (difference,) = family.run(Setting(0.0, SHORT, ("wrong",))).differences
+    assert difference.index < 10

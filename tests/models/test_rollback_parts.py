@@ -1,0 +1,246 @@
+"""Each way to roll back, on its own: what the rows that come next can see."""
+
+import mlx.core as mx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mlx_lm.models.cache import (
+    ArraysCache,
+    CacheList,
+    ChunkedKVCache,
+    KVCache,
+    QuantizedKVCache,
+    RotatingKVCache,
+)
+
+from akunu_py.errors import RollbackError
+from akunu_py.models.rollback import RollbackCaches, with_exact_sinks
+from akunu_py.models.rollback.rotating import SinkCache, sink_mask
+
+
+class Text:
+    """Rows fed to a cache: each is a number of its own, so that a stale one is seen."""
+
+    def __init__(self, cache):
+        self.cache = cache = with_exact_sinks(cache)
+        self.rollback = RollbackCaches([cache])
+        self.rows = []
+        self.count = 0
+
+    def feed(self, size):
+        """Feed rows; return for each what it sees."""
+        new = [self.count + index for index in range(size)]
+        self.count += size
+        values = mx.array(new, dtype=mx.float32).reshape(1, 1, size, 1)
+        mask = self.cache.make_mask(size) if isinstance(self.cache, RotatingKVCache) else None
+        keys, same = self.cache.update_and_fetch(values, values)
+        assert mx.array_equal(keys, same)
+        self.rows += new
+        columns = [int(value) for value in keys.flatten().tolist()]
+        if isinstance(mask, mx.array):
+            seen = mask.tolist()
+        else:
+            before = len(columns) - size
+            seen = [
+                [column <= before + row for column in range(len(columns))] for row in range(size)
+            ]
+        return [
+            sorted(c for c, visible in zip(columns, line, strict=True) if visible) for line in seen
+        ]
+
+    def drop(self, count):
+        self.rollback.drop(count)
+        del self.rows[len(self.rows) - count :]
+
+
+def in_window(rows, position, window, sinks):
+    """What the row at a position sees when each row is fed alone."""
+    first = max(0, position + 1 - (window - sinks))
+    return sorted({*rows[: min(sinks, position + 1)], *rows[first : position + 1]})
+
+
+passes = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 8)), min_size=1, max_size=25)
+
+
+@given(window=st.integers(2, 9), sinks=st.integers(0, 3), passes=passes)
+def test_each_row_sees_its_window(window, sinks, passes):
+    """Whatever was fed and dropped before it, in passes of any size."""
+    sinks = min(sinks, window - 2)
+    text = Text(RotatingKVCache(window, keep=sinks))
+    for size, dropped in passes:
+        seen = text.feed(size)
+        start = len(text.rows) - size
+        for row, found in enumerate(seen):
+            assert found == in_window(text.rows, start + row, window, sinks)
+        text.drop(min(dropped, size - 1))
+
+
+@given(window=st.integers(2, 9), sinks=st.integers(0, 3), before=passes, later=passes)
+def test_a_window_comes_back_as_it_was(window, sinks, before, later):
+    """Also after single rows, which are written into the arrays that were saved."""
+    sinks = min(sinks, window - 2)
+    text = Text(RotatingKVCache(window, keep=sinks))
+    for size, dropped in before:
+        text.feed(size)
+        text.drop(min(dropped, size - 1))
+    saved, rows = text.rollback.save(), list(text.rows)
+    for _ in range(2):
+        for size, dropped in later:
+            text.feed(size)
+            text.drop(min(dropped, size - 1))
+        text.rollback.restore(saved)
+        text.rows = list(rows)
+    (found,) = text.feed(1)
+    assert found == in_window(text.rows, len(rows), window, sinks)
+
+
+@given(window=st.integers(3, 9), size=st.integers(1, 20), singles=st.integers(0, 12))
+def test_a_window_knows_what_it_has_lost(window, size, singles):
+    """It drops as many rows as it can and says so before; the next row then sees all it should."""
+    for count in range(size + singles + 2):
+        text = Text(RotatingKVCache(window))
+        text.feed(size)
+        for _ in range(singles):
+            text.feed(1)
+        if not text.rollback.can_drop(count):
+            with pytest.raises(RollbackError, match=f"cannot drop {count} rows"):
+                text.drop(count)
+            # Nothing is lost as long as all rows are there; one is never left without.
+            assert len(text.rows) > window or count >= len(text.rows)
+            continue
+        text.drop(count)
+        (found,) = text.feed(1)
+        assert found == in_window(text.rows, len(text.rows) - 1, window, 0)
+
+
+def test_mlx_lms_own_trim_leaves_rows_in_place():
+    """Why rows are cut off: the next single row sees one that was dropped."""
+    text = Text(RotatingKVCache(4))
+    text.feed(3)
+    text.feed(4)
+    text.cache.trim(3)
+    del text.rows[-3:]
+    (found,) = text.feed(1)
+    assert found != in_window(text.rows, len(text.rows) - 1, 4, 0)
+
+
+def test_the_mask_of_sinks():
+    # Two sinks, two rows after them, then three of the pass; the window holds five.
+    assert sink_mask(3, 4, 5, 2).astype(mx.int32).tolist() == [
+        [1, 1, 1, 1, 1, 0, 0],
+        [1, 1, 0, 1, 1, 1, 0],
+        [1, 1, 0, 0, 1, 1, 1],
+    ]
+
+
+@given(chunk=st.integers(1, 6), passes=passes)
+def test_each_row_finds_its_chunk(chunk, passes):
+    text = Text(ChunkedKVCache(chunk))
+    saved = None
+    for index, (size, dropped) in enumerate(passes):
+        text.cache.maybe_trim_front()
+        text.feed(size)
+        start = text.cache.start_position
+        held = text.cache.keys_and_values()[0].flatten().tolist()
+        assert held == text.rows[start:]
+        for position in range(len(text.rows) - size, len(text.rows)):
+            assert position // chunk * chunk >= start
+        count = dropped % size
+        assert text.rollback.can_drop(count)
+        text.drop(count)
+        if index == len(passes) // 2:
+            saved = text.rollback.save(), list(text.rows)
+    text.rollback.restore(saved[0])
+    text.rows = saved[1]
+    text.cache.maybe_trim_front()
+    text.feed(1)
+    start = text.cache.start_position
+    assert text.cache.keys_and_values()[0].flatten().tolist() == text.rows[start:]
+    assert (len(text.rows) - 1) // chunk * chunk >= start
+
+
+def test_a_chunk_that_has_lost_its_front_says_so():
+    text = Text(ChunkedKVCache(4))
+    text.feed(6)
+    text.cache.maybe_trim_front()
+    text.feed(1)
+    assert text.cache.start_position == 2
+    # Down to length 5 the chunk of rows 4 to 7 goes on; below that row 0 would be needed.
+    assert [text.rollback.can_drop(count) for count in range(8)] == [True] * 4 + [False] * 4
+    with pytest.raises(RollbackError):
+        text.drop(4)
+
+
+@pytest.mark.parametrize("kind", [KVCache, lambda: QuantizedKVCache(group_size=32)])
+def test_rows_in_order_go_back_by_length(kind):
+    cache = kind()
+    rollback = RollbackCaches([cache])
+    rows = mx.random.normal((1, 1, 5, 32))
+    cache.update_and_fetch(rows, rows)
+    saved = rollback.save()
+    cache.update_and_fetch(rows, rows)
+    rollback.drop(3)
+    assert cache.offset == 7
+    rollback.restore(saved)
+    assert cache.offset == 5
+    assert rollback.by_length
+    assert rollback.can_drop(5)
+    assert not rollback.can_drop(6)
+
+
+def test_a_state_comes_back_and_can_come_back_again():
+    cache = ArraysCache(2)
+    rollback = RollbackCaches([cache])
+    cache[0], cache[1] = mx.array([1.0]), mx.array([2.0])
+    saved = rollback.save()
+    for _ in range(2):
+        cache[0] = mx.array([3.0])
+        rollback.restore(saved)
+        assert cache[0].item() == 1.0
+    assert rollback.replays
+    assert rollback.can_drop(0)
+    assert not rollback.can_drop(1)
+
+
+def test_parts_of_lists_are_found():
+    caches = [CacheList(ArraysCache(1), CacheList(KVCache(), RotatingKVCache(8))), KVCache()]
+    rollback = RollbackCaches(caches)
+    assert rollback.supported
+    assert rollback.replays
+    assert not rollback.by_length
+    assert rollback.methods == ["by length", "cut off", "restore, feed again"]
+
+
+def test_sinks_are_found_in_lists():
+    found = with_exact_sinks(CacheList(KVCache(), RotatingKVCache(8, keep=2), RotatingKVCache(8)))
+    assert [type(part) for part in found.caches] == [KVCache, SinkCache, RotatingKVCache]
+    assert (found.caches[1].max_size, found.caches[1].keep) == (8, 2)
+    assert RollbackCaches([found]).supported
+
+
+class Compressed(KVCache):
+    """A cache that keeps its rows in a way of its own, under the name of a known one."""
+
+
+@pytest.mark.parametrize("unknown", [Compressed(), CacheList(KVCache(), Compressed()), object()])
+def test_unknown_kinds_cannot_roll_back(unknown):
+    rollback = RollbackCaches([KVCache(), unknown])
+    assert not rollback.supported
+    assert rollback.methods == []
+    rollback.drop(0)
+    with pytest.raises(RollbackError, match="report this model"):
+        rollback.drop(1)
+    with pytest.raises(RollbackError):
+        rollback.save()
+
+
+def test_caches_drop_together_or_not_at_all():
+    whole, wrapped = KVCache(), RotatingKVCache(4)
+    rollback = RollbackCaches([whole, wrapped])
+    row = mx.zeros((1, 1, 1, 8))
+    for _ in range(9):
+        whole.update_and_fetch(row, row)
+        wrapped.update_and_fetch(row, row)
+    with pytest.raises(RollbackError):
+        rollback.drop(2)
+    assert whole.offset == wrapped.offset == 9

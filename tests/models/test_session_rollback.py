@@ -1,0 +1,217 @@
+"""The session over caches of every kind: rows carried over rejections, and what later calls reuse."""
+
+import mlx.core as mx
+import pytest
+from family_models import build_family
+from mlx_lm.models.cache import KVCache
+from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
+
+from akunu_py.drafting import NgramDrafter, PlainDrafter
+from akunu_py.models.session import Session
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
+from akunu_py.types import Draft, GenerationConfig
+
+# By length, cut off, in chunks, restored; and mixtures of them.
+KINDS = [
+    "llama", "llama, sliding", "llama, windows with sinks", "llama4", "mamba2", "qwen3_next",
+    "falcon_h1", "recurrent_gemma", "baichuan_m1",
+]  # fmt: skip
+RECURRENT = KINDS[4:]
+GREEDY = GenerationConfig()
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def named(request):
+    return request.param, build_family(request.param)
+
+
+@pytest.fixture(scope="module", params=RECURRENT)
+def recurrent(request):
+    return build_family(request.param)
+
+
+def begin(session, prompt, config=GREEDY, max_tokens=20):
+    size = session.vocabulary_size
+    sampler = Sampler(TransformChain.from_config(config, size), 7, size)
+    return session.begin(prompt, sampler, max_tokens)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        GenerationConfig(repetition_penalty=1.3, presence_penalty=0.5),
+        GenerationConfig(temperature=0.9, top_p=0.9, frequency_penalty=0.4, penalty_window=5),
+    ],
+)
+def test_penalties_see_the_rows_that_are_carried(recurrent, config):
+    session, prompt = Session(recurrent, context=600), prompt_of(12)
+    plain = generate(session, prompt, config, PlainDrafter())
+    for kind in ("half", "wrong"):
+        drafter = adversary(kind, prompt + plain, 2)
+        assert generate(session, prompt, config, drafter) == plain
+
+
+def test_any_sequence_of_prompts_gives_what_fresh_sessions_give(named):
+    """Going on from a reply, turning off from it, the same again, a beginning of it, another."""
+    name, model = named
+    session = Session(model, context=600)
+    prompt = prompt_of(40)
+    first = generate(session, prompt, GREEDY, adversary("wrong", prompt, 1), max_tokens=30)
+    prompts = [
+        [*prompt, *first, 7, 8, 9],
+        [*prompt, *first, 7, 8, 9, *prompt_of(20, 1)],
+        [*prompt, *first, 7, 8, 5, 6],
+        [*prompt, *first[:9], 9, 8, 7],
+        prompt,
+        [*prompt, 3],
+        prompt[:30],
+        prompt[:2],
+        prompt_of(50, 2),
+        [5],
+        prompt,
+    ]
+    for given in prompts:
+        fresh = Session(model, context=600)
+        expected = generate(fresh, given, GREEDY, PlainDrafter(), max_tokens=30)
+        drafter = adversary("half", given + expected, 3)
+        assert generate(session, given, GREEDY, drafter, max_tokens=30) == expected
+        assert len(session._fed) + session.carried_rows >= len(given) + 28
+
+
+def test_what_is_reused_is_what_can_be_restored(named):
+    name, model = named
+    session = Session(model, context=600)
+    prompt = prompt_of(40)
+    reply = generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=30)
+    held = len(session._fed)
+    # Whatever the kind: all of it, and the prompt's end, as often as one likes.
+    assert begin(session, [*prompt, *reply[:-1], 1]) == held == 69
+    generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=30)
+    for _ in range(2):
+        assert begin(session, prompt) == 39
+        generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=30)
+    # A turn elsewhere: the prompt's end, or the very place where every row is kept.
+    everything = name == "llama"
+    assert begin(session, [*prompt, *reply[:4], 96, 96]) == (44 if everything else 39)
+    # That was a prompt of its own, whose end comes later. Chunks hold what is needed by chance.
+    assert begin(session, prompt) == (39 if everything or name == "llama4" else 0)
+
+
+def test_a_window_that_has_lost_nothing_drops_rows():
+    session = Session(build_family("llama, sliding"), context=600)
+    prompt = prompt_of(6)
+    reply = generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=9)
+    assert begin(session, [*prompt, *reply[:4], 96, 96]) == 10
+
+
+def test_rows_are_carried_and_taken_in_again(recurrent):
+    session, prompt = Session(recurrent, context=600), prompt_of(10)
+    truth = generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=40)
+    wrong = [(token + 1) % VOCABULARY for token in truth]
+    begin(session, prompt, max_tokens=40)
+    assert (session.carried_rows, session.replay_rows(), session.replay_rows(3)) == (0, 1, 4)
+    # Nothing accepted: the last token's row alone is fed again.
+    assert session.choose(prompt[-1], Draft.chain([wrong[0], 3]))[0] == truth[0]
+    session.commit(())
+    assert (session.carried_rows, session.replay_rows()) == (1, 2)
+    assert len(session._fed) == 9
+    # Two of three accepted.
+    session.choose(truth[0], Draft.chain([truth[1], truth[2], wrong[3]]))
+    session.commit((0, 1))
+    assert (session.carried_rows, session.replay_rows(1)) == (4, 6)
+    # All accepted: every row is in.
+    session.choose(truth[3], Draft.chain([truth[4]]))
+    session.commit((0,))
+    assert session.carried_rows == 0
+    assert session._fed == [*prompt, *truth[:5]]
+
+
+def test_a_draft_checked_against_the_step_in_flight_carries_its_own_rows(recurrent):
+    session, prompt = Session(recurrent, context=600), prompt_of(10)
+    truth = generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=20)
+    begin(session, prompt)
+    session.choose(prompt[-1], Draft.empty())
+    session.commit(())
+    assert session._in_flight is not None
+    assert (session.replay_rows(), session.replay_rows(2)) == (0, 2)
+    session.choose(truth[0], Draft.chain([truth[1], truth[2], (truth[3] + 1) % VOCABULARY]))
+    session.commit((0, 1))
+    assert session.carried_rows == 2
+    assert session._fed == [*prompt, truth[0]]
+    assert session.choose(truth[3], Draft.empty()) == [truth[4]]
+
+
+def test_rejections_in_a_row_end_in_a_plain_step(recurrent):
+    session, prompt = Session(recurrent, context=600), prompt_of(10)
+    carried = []
+
+    class Wrong(PlainDrafter):
+        def propose(self, limit):
+            carried.append(session.carried_rows)
+            return Draft.chain([1, 2, 3, 4][:limit])
+
+    found = generate(session, prompt, GREEDY, Wrong(), max_tokens=40)
+    assert max(carried) < 8
+    # Eight rejections, then a plain step, which leaves the next one in flight.
+    assert carried[:9] in ([*range(8), 0], [*range(8), 1])
+    assert found == generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=40)
+
+
+def test_caches_that_drop_rows_feed_none_again(model):
+    session = Session(model, context=600)
+    begin(session, prompt_of(10))
+    session.choose(prompt_of(10)[-1], Draft.chain([1, 2, 3]))
+    session.commit(())
+    assert (session.carried_rows, session.replay_rows(3)) == (0, 0)
+
+
+def test_an_interrupt_inside_a_pass_starts_the_caches_afresh(named):
+    _, model = named
+    session, prompt = Session(model, context=600), prompt_of(30)
+    expected = generate(session, prompt, GREEDY, PlainDrafter())
+    forward, calls = session._forward, []
+
+    def interrupted(rows):
+        calls.append(1)
+        logits = forward(rows)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return logits
+
+    session._forward = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        generate(session, prompt, GREEDY, adversary("half", prompt + expected, 3))
+    session._forward = forward
+    drafter = adversary("half", prompt + expected, 3)
+    assert generate(session, prompt, GREEDY, drafter) == expected
+
+
+class Unknown(KVCache):
+    """A kind nobody knows here."""
+
+
+def test_a_model_with_unknown_caches_is_decoded_plainly():
+    model = tiny()
+    model.make_cache = lambda: [Unknown() for _ in model.layers]
+    session, prompt = Session(model, context=600), prompt_of(20)
+    found = generate(session, prompt, GREEDY, NgramDrafter())
+    assert session.max_draft_tokens() == 0
+    expected = generate(Session(tiny(), context=600), prompt, GREEDY, PlainDrafter())
+    assert found == expected
+    # A reply that goes on keeps the rows; one that does not starts afresh.
+    assert begin(session, [*prompt, *found[:-1], 5]) == 79
+    assert begin(session, [*prompt, 5, 6]) == 0
+    assert generate(session, prompt, GREEDY, NgramDrafter()) == expected
+
+
+def test_what_was_saved_is_let_go():
+    session = Session(build_family("mamba2"), context=600)
+    generate(session, prompt_of(20), GREEDY, NgramDrafter())
+    assert session._prompt_end is not None
+    session.reset()
+    assert session._prompt_end is None
+    generate(session, prompt_of(20), GREEDY, NgramDrafter())
+    session.close()
+    assert session._prompt_end is None
+    mx.clear_cache()

@@ -1,0 +1,153 @@
+"""What a model says with adversarial drafts, and what it says without.
+
+One `Cell` is one temperature and prompt, with several drafters. Tests judge cells;
+scripts/describe_rollback.py prints them.
+"""
+
+from dataclasses import dataclass, field
+from itertools import product
+
+import mlx.core as mx
+from family_models import build_family, variant_of
+from identity import margin
+from mlx_lm.generate import generate_step
+from tiny_families import FAMILIES, WINDOW
+from tiny_models import ADVERSARIES, adversary, generate, prompt_of
+
+from akunu_py.drafting import PlainDrafter
+from akunu_py.models.cache import make_caches
+from akunu_py.models.session import Session
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
+from akunu_py.types import GenerationConfig
+
+SEED = 7
+SHORT, LONG = 5, 40
+"""Prompts shorter than a window, and longer than two."""
+LONG_WINDOW = "llama, window of 300"
+"""The family whose cache grows in steps before it wraps; its text is long, so it has fewer cells."""
+EXPERTS = frozenset(
+    name
+    for name in FAMILIES
+    if "experts" in name or "moe" in name or "oss" in name
+) | {
+    "deepseek_v3", "deepseek_v32", "jamba", "kimi_linear", "llama4", "longcat_flash",
+    "longcat_flash_ngram", "mimo_v2_flash", "mixtral", "qwen3_next",
+}  # fmt: skip
+"""Families whose mixtures MLX computes in float32 alone on a CPU."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one cell is run with."""
+
+    temperature: float
+    prompt_size: int
+    drafters: tuple[str, ...]
+
+
+def settings_of(name: str, dtype: mx.Dtype) -> list[Setting]:
+    """All adversaries, greedy and sampled, with both prompts; a part of it for long texts."""
+    if name == LONG_WINDOW:
+        return [Setting(0.0, SHORT, ("half",)), Setting(0.8, LONG, ("random",))]
+    if dtype == mx.float32:
+        pairs = product((0.0, 0.8), (SHORT, LONG))
+        return [Setting(temperature, size, ADVERSARIES) for temperature, size in pairs]
+    return [Setting(0.0, size, ("half", "random")) for size in (SHORT, LONG)] + [
+        Setting(0.8, LONG, ("half",))
+    ]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first token that is another than without drafts, and how near the two best were there."""
+
+    drafter: str
+    index: int
+    margin: float
+
+
+@dataclass
+class Cell:
+    """What came out; `drafted` tokens in all were fed, and `replies` made with drafts."""
+
+    tokens: list[int]
+    replies: int = 0
+    drafted: int = 0
+    differences: list[Difference] = field(default_factory=list)
+
+
+class Family:
+    """A model and its session, in which cells are run."""
+
+    def __init__(self, name: str, dtype: mx.Dtype = mx.float32) -> None:
+        self.model = build_family(name, dtype)
+        self.dtype = dtype
+        self.kv_bits = variant_of(name).kv_bits
+        # With sinks mlx-lm's text depends on the passes of the prompt; by single rows it is right.
+        self.sinks = variant_of(name).sinks
+        self.session = Session(self.model, context=4096, kv_bits=self.kv_bits)
+        # Four windows and a half.
+        self.num_tokens = 1350 if name == LONG_WINDOW else 9 * WINDOW // 2
+
+    def run(self, setting: Setting) -> Cell:
+        config = GenerationConfig(temperature=setting.temperature)
+        prompt = prompt_of(setting.prompt_size)
+        cell = Cell(self.plain(prompt, config))
+        for kind in setting.drafters:
+            drafter = _Counting(adversary(kind, prompt + cell.tokens, setting.prompt_size))
+            found = self.reply(prompt, config, drafter)
+            cell.replies += 1
+            cell.drafted += drafter.drafted
+            pairs = zip(found, cell.tokens, strict=True)
+            index = next((i for i, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
+            if index is not None:
+                before = [*prompt, *cell.tokens[:index]]
+                distance = margin(self.session.logits(before)[-1], before, config, SEED)
+                cell.differences.append(Difference(kind, index, distance))
+        return cell
+
+    def plain(self, prompt: list[int], config: GenerationConfig) -> list[int]:
+        """The text without drafts: that of mlx-lm's own loop.
+
+        Drawn from bfloat16 it is the session's: mlx-lm's loop gives a sampler log-probabilities
+        rounded to that type, akunu's samples from exact ones.
+        """
+        greedy = config.temperature == 0
+        if not greedy and self.dtype != mx.float32:
+            return self.reply(prompt, config, PlainDrafter())
+        size = self.session.vocabulary_size
+        sampler = Sampler(TransformChain.from_config(config, size), SEED, size)
+        position = len(prompt) - 1
+
+        def choose(logprobs: mx.array) -> mx.array:
+            nonlocal position
+            position += 1
+            return sampler.choose(logprobs, position)
+
+        # The loop would quantize caches only after the prompt, so ready ones are given.
+        caches = make_caches(self.model, self.kv_bits) if self.kv_bits else None
+        steps = generate_step(
+            mx.array(prompt), self.model, max_tokens=self.num_tokens, prompt_cache=caches,
+            sampler=None if greedy else choose, prefill_step_size=1 if self.sinks else 512,
+        )  # fmt: skip
+        return [token for token, _ in steps]
+
+    def reply(self, prompt: list[int], config: GenerationConfig, drafter) -> list[int]:
+        return generate(
+            self.session, prompt, config, drafter, max_tokens=self.num_tokens, seed=SEED
+        )
+
+
+class _Counting:
+    """Counts what a drafter proposes."""
+
+    def __init__(self, drafter) -> None:
+        self.observe = drafter.observe
+        self._drafter = drafter
+        self.drafted = 0
+
+    def propose(self, limit):
+        draft = self._drafter.propose(limit)
+        self.drafted += len(draft)
+        return draft

@@ -1,0 +1,35 @@
+"""Costs of passes, interpolated."""
+
+import pytest
+
+from akunu_py import ConfigError
+from akunu_py.cost_curve import CostCurve
+
+
+def test_between_and_past_the_points():
+    curve = CostCurve({1: 1.0, 3: 1.2, 5: 2.2})
+    found = [curve.cost(rows) for rows in (1, 2, 3, 4, 5, 6, 9)]
+    assert found == pytest.approx([1.0, 1.1, 1.2, 1.7, 2.2, 2.7, 4.2])
+    assert curve.rises
+
+
+def test_a_flat_stretch_past_the_points():
+    curve = CostCurve({1: 1.0, 4: 1.4, 8: 2.8}, flat=(13, 32))
+    at_13 = 2.8 + 5 * 1.4 / 4
+    found = [curve.cost(rows) for rows in (8, 13, 20, 32, 33)]
+    assert found == pytest.approx([2.8, at_13, at_13, at_13, at_13 + 0.35])
+
+
+def test_one_point_is_a_constant():
+    assert CostCurve({1: 1.0}).cost(9) == 1.0
+
+
+def test_least_slopes():
+    curve = CostCurve({1: 1.0, 2: 2.0, 3: 2.0, 5: 4.0})
+    assert curve.slopes(4) == pytest.approx([0.5, 0.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("points", [{}, {2: 1.0}, {1: 0.0}, {1: float("nan")}, {1: 1.0, 0: 1.0}])
+def test_what_is_no_curve(points):
+    with pytest.raises(ConfigError, match="cost curve"):
+        CostCurve(points)

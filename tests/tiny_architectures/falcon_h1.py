@@ -1,0 +1,34 @@
+"""Falcon H1."""
+
+from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.mamba import mamba2_keys, mamba2_mixer
+from tiny_architectures.mixtures import gated
+
+
+def falcon_model(model: TinyModel, *, groups, tied, norm, layers=3) -> None:
+    model.sizes(layers=layers, rms_eps=0.02, rope_base=1e11)
+    model.keys(attention__key_length=16, attention__value_length=16)
+    # Inner sizes need not be twice the width.
+    mamba2_keys(model, inner=96, heads=6, groups=groups)
+    model.frame(64, tied=tied, std=0.3)
+    for layer in range(layers):
+        block = f"blk.{layer}."
+        model.norm(block + "attn_norm", 64)
+        model.linear(block + "attn_q", 64, 64, std=2)
+        model.linear(block + "attn_k", 32, 64, std=2)
+        model.linear(block + "attn_v", 32, 64)
+        model.linear(block + "attn_output", 64, 64)
+        mamba2_mixer(model, block, inner=96, heads=6, groups=groups, norm=norm)
+        model.vector(block + "ffn_norm", 64, mean=1.0)
+        gated(model, block, "", feed_forward=96, width=64)
+
+
+@tiny("falcon-h1")
+def falcon_h1(model: TinyModel) -> None:
+    falcon_model(model, groups=1, tied=False, norm=False)
+
+
+@tiny("falcon-h1-norm", "falcon-h1")
+def falcon_h1_norm(model: TinyModel) -> None:
+    """Two groups with norms of their own, tied embeddings."""
+    falcon_model(model, groups=2, tied=True, norm=True)

@@ -1,0 +1,63 @@
+"""Kimi Linear."""
+
+from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.mixtures import expert_stacks, gated
+
+WIDTH, HEADS, KDA, PLAIN, ROTATED, VALUE, LATENT = 64, 4, 16, 16, 8, 16, 32
+
+
+def delta_net(model: TinyModel, block) -> None:
+    inner = HEADS * KDA
+    for part in "qkv":
+        model.linear(f"{block}attn_{part}", inner, WIDTH)
+        kernel = model.random.normal(0, 0.6, (1, inner, 1, 4))
+        model.tensor(f"{block}ssm_conv1d_{part}.weight", kernel)
+    for part in "fg":
+        model.linear(f"{block}ssm_{part}_a", KDA, WIDTH)
+        model.linear(f"{block}ssm_{part}_b", inner, KDA, std=2)
+    model.linear(block + "ssm_beta", HEADS, WIDTH, std=2)
+    model.tensor(block + "ssm_a", -(2 ** model.random.uniform(-2, 2, (1, 1, HEADS, 1))))
+    model.vector(block + "ssm_dt.bias", inner, mean=-1, std=1)
+    model.norm(block + "ssm_norm", KDA)
+    model.linear(block + "attn_output", WIDTH, inner)
+
+
+def latent_attention(model: TinyModel, block) -> None:
+    model.linear(block + "attn_q", HEADS * (PLAIN + ROTATED), WIDTH, std=2)
+    model.linear(block + "attn_kv_a_mqa", LATENT + ROTATED, WIDTH, std=2)
+    model.norm(block + "attn_kv_a_norm", LATENT)
+    model.matrix(block + "attn_k_b.weight", HEADS, LATENT, PLAIN)
+    model.matrix(block + "attn_v_b.weight", HEADS, VALUE, LATENT)
+    model.linear(block + "attn_output", WIDTH, HEADS * VALUE)
+
+
+@tiny("kimi-linear")
+def kimi_linear(model: TinyModel) -> None:
+    kv_heads = [0, 0, 1, 0]
+    # Heads are normed to unit length with this epsilon, whatever the file has.
+    model.sizes(layers=4, rms_eps=1e-6)
+    model.key("attention.head_count_kv", kv_heads)
+    model.keys(
+        attention__kv_lora_rank=LATENT, attention__key_length=LATENT + ROTATED,
+        attention__value_length=LATENT, attention__key_length_mla=PLAIN + ROTATED,
+        attention__value_length_mla=VALUE, rope__dimension_count=ROTATED, ssm__conv_kernel=4,
+        kda__head_dim=KDA, expert_count=8, expert_used_count=3, expert_feed_forward_length=32,
+        expert_shared_count=2, leading_dense_block_count=1, expert_weights_scale=2.446,
+        expert_gating_func=2,
+    )  # fmt: skip
+    model.frame(WIDTH)
+    for layer, attends in enumerate(kv_heads):
+        block = f"blk.{layer}."
+        model.norm(block + "attn_norm", WIDTH)
+        if attends:
+            latent_attention(model, block)
+        else:
+            delta_net(model, block)
+        model.norm(block + "ffn_norm", WIDTH)
+        if layer == 0:
+            gated(model, block, "", feed_forward=96, width=WIDTH)
+            continue
+        model.linear(block + "ffn_gate_inp", 8, WIDTH, std=2)
+        model.vector(block + "exp_probs_b.bias", 8, std=0.5)
+        expert_stacks(model, block, experts=8, feed_forward=32, width=WIDTH, std=2)
+        gated(model, block, "_shexp", feed_forward=64, width=WIDTH)

@@ -1,0 +1,195 @@
+"""Token ids against llama.cpp's, recorded by scripts/record_tokenizers.py."""
+
+import functools
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fuzz_texts import digest, make_texts, pair_vocabulary, raw_vocabulary, vocabulary_texts
+from test_gguf_tokenizers import VOCABS, real
+
+from akunu_py.tokenizers import from_gguf
+from akunu_py.tokenizers.split_rules import split_rule, split_rule_names
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "tokenizers"
+NAMES = (
+    "llama-spm", "phi-3", "llama-bpe", "qwen2", "deepseek-coder", "gpt-2", "starcoder", "gemma-4",
+)  # fmt: skip
+
+
+def rows(ids, sizes):
+    ends = np.cumsum(sizes)
+    return [part.tolist() for part in np.split(ids, ends[:-1])] if len(ends) else []
+
+
+@functools.cache
+def recorded(name):
+    with np.load(GOLDEN / f"{name}.npz") as file:
+        return {key: file[key] for key in file.files}
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestVocabularies:
+    def test_fuzz(self, name):
+        tokenizer, metadata = real(name)
+        golden = recorded(name)
+        texts = vocabulary_texts(metadata, len(golden["plain_sizes"]))
+        assert len(texts) >= 1000
+        assert digest(texts) == str(golden["texts"]), "the texts are not those that were recorded"
+        adds = bool(golden["adds_bos"][0])
+        for special in (False, True):
+            kind = "special" if special else "plain"
+            expected = rows(golden[kind], golden[f"{kind}_sizes"])
+            assert len(expected) >= 400
+            for text, ids in zip(texts, expected, strict=False):
+                made = tokenizer.encode(text, parse_special=special)
+                bos = tokenizer.special_ids.get("bos")
+                begin = [bos] if adds and ids[:1] != [bos] else []
+                assert made == begin + ids, (special, text)
+
+    def test_end_and_fill_tokens(self, name):
+        tokenizer, metadata = real(name)
+        golden = recorded(name)
+        tokens = metadata["tokenizer.ggml.tokens"]
+        theirs = {tokens[id_] for id_ in golden["end_ids"].tolist()}
+        # "</s>" is ordinary text in Qwen's vocabulary; llama.cpp goes by the text alone.
+        assert {tokens[id_] for id_ in tokenizer.end_ids} == theirs - (
+            {"</s>"} if name == "qwen2" else set()
+        )
+        names = ("pre", "suf", "mid", "pad", "rep", "sep")
+        fill = dict(zip(names, golden["fim_ids"].tolist(), strict=True))
+        assert dict(tokenizer.fim_ids) == {key: id_ for key, id_ in fill.items() if id_ >= 0}
+        begins = tokenizer.encode("a")[0] == tokenizer.special_ids.get("bos")
+        assert begins == bool(golden["adds_bos"][0])
+
+
+# Names whose rule is the model's own rather than llama.cpp's; of how many of the recorded texts the
+# cuts differ, and what each of these texts has:
+_FOREIGN = r"[^\x00-\x7f]"  # llama.cpp knows cases in ASCII alone, and leaves marks out
+_LETTERS = r"[^\W\d_]{2}"  # it takes letters of both cases for one another
+_GLUED = r"\d"  # it glues what stands before a run of digits to its first group
+_DIGITS = r"(?![0-9])\d"  # its \d is of ASCII
+_SPACES = r"(?![\t-\r ])\s"  # its ranges of characters do not hold white space
+DIFFERENT = {
+    "tekken": (20, _FOREIGN), "gpt-4o": (20, _FOREIGN), "llama4": (20, _FOREIGN),
+    "kanana2": (20, _FOREIGN), "talkie": (20, _FOREIGN), "minimax-m2": (20, _FOREIGN),
+    "granite-embed-multi-97m": (8, _FOREIGN), "kimi-k2": (26, f"{_LETTERS}|{_FOREIGN}"), "youtu": (12, _LETTERS),
+    "tiny_aya": (19, f"{_LETTERS}|{_GLUED}"), "cohere2moe": (19, f"{_LETTERS}|{_GLUED}"),
+    "afmoe": (6, _GLUED), "superbpe": (1, _DIGITS), "deepseek-llm": (6, _SPACES),
+    "deepseek-coder": (6, _SPACES),
+}  # fmt: skip
+# llama.cpp itself aborts on it in a vocabulary of the kind "gpt2".
+WITHOUT_RULE = {"whitespace"}
+# Written in another way there.
+OTHER_EXPRESSIONS = DIFFERENT.keys() - {"youtu", "tiny_aya", "cohere2moe", "superbpe"} - {
+    "deepseek-llm", "deepseek-coder",
+}  # fmt: skip
+
+
+@functools.cache
+def split_texts():
+    texts = make_texts(7, len(recorded("splits")["sizes0"]))
+    assert digest(texts) == str(recorded("splits")["texts"])
+    return texts
+
+
+@functools.cache
+def split_ids(rule, name):
+    if rule.raw:
+        tokens, types, merges = raw_vocabulary()
+    else:
+        tokens, merges = pair_vocabulary()
+        types = [1] * len(tokens)
+    tokenizer = from_gguf(
+        {
+            "tokenizer.ggml.model": "gpt2",
+            "tokenizer.ggml.pre": name,
+            "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.token_type": np.array(types, np.int32),
+            "tokenizer.ggml.merges": merges,
+        }
+    )
+    return [tokenizer.encode(text) for text in split_texts()]
+
+
+def kin(name):
+    """The first name with the same rule: names share their ids, and a vocabulary takes a while."""
+    return next(other for other in split_rule_names() if split_rule(other) == split_rule(name))
+
+
+@pytest.mark.parametrize("name", recorded("splits")["names"].tolist())
+def test_every_pre_tokenizer_cuts_as_llama_cpp_does(name):
+    golden = recorded("splits")
+    index = golden["index"][golden["names"].tolist().index(name)]
+    expected = rows(golden[f"ids{index}"], golden[f"sizes{index}"])
+    made = split_ids(split_rule(name), kin(name))
+    different = [
+        text for text, ours, theirs in zip(split_texts(), made, expected, strict=True)
+        if ours != theirs
+    ]  # fmt: skip
+    count, reason = DIFFERENT.get(name, (0, ""))
+    assert len(different) == count, different[:3]
+    assert all(re.search(reason, text) for text in different)
+
+
+def test_the_texts_tell_the_rules_apart():
+    """A text set on which two rules agree would not notice one taken for the other."""
+    golden = recorded("splits")
+    assert len(set(golden["index"].tolist())) >= 29
+
+
+def test_split_rules_are_llama_cpp_s():
+    path = VOCABS / "pre_tokenizers.json"
+    if not path.exists():
+        pytest.skip("the list of llama.cpp's split rules is not on this machine")
+    theirs = json.loads(path.read_text())
+    assert set(split_rule_names()) == theirs.keys() - WITHOUT_RULE
+    for name in split_rule_names():
+        rule, expected = split_rule(name), theirs[name]
+        assert rule.ignore_merges == expected.get("ignore_merges", False), name
+        assert rule.add_bos == expected.get("add_bos", False), name
+        assert rule.raw == (not expected["byte_encode"]), name
+        if name not in OTHER_EXPRESSIONS:
+            assert list(rule.patterns) == expected["regex"], name
+
+
+def unigram(*, clean):
+    golden = recorded("unigram")
+    tokens = golden["tokens"].tolist()
+    return from_gguf(
+        {
+            "tokenizer.ggml.model": "t5",
+            "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.token_type": golden["types"],
+            "tokenizer.ggml.scores": golden["scores"],
+            "tokenizer.ggml.precompiled_charsmap": golden["charsmap"],
+            "tokenizer.ggml.add_space_prefix": True,
+            "tokenizer.ggml.remove_extra_whitespaces": clean,
+            "tokenizer.ggml.unknown_token_id": golden["types"].tolist().index(2),
+            "tokenizer.ggml.eos_token_id": tokens.index("</s>"),
+        }
+    )
+
+
+@pytest.mark.parametrize("clean", [False, True], ids=["plain", "clean"])
+def test_unigram(clean):
+    golden = recorded("unigram")
+    kind = "clean" if clean else "plain"
+    texts = make_texts(11, len(golden[f"{kind}_sizes"]), golden["tokens"].tolist())
+    assert digest(texts) == str(golden["texts"])
+    tokenizer = unigram(clean=clean)
+    different = [
+        text
+        for text, ids in zip(texts, rows(golden[kind], golden[f"{kind}_sizes"]), strict=True)
+        if tokenizer.encode(text) != ids
+    ]
+    # SentencePiece puts its space in front of a text of nothing but spaces too, llama.cpp does not.
+    assert len(different) == (0 if clean else 26)
+    assert [text for text in different if text.strip()] == []
+
+
+def test_a_unigram_text_comes_back():
+    tokenizer = unigram(clean=True)
+    assert tokenizer.decode(tokenizer.encode("  The  token<sep>ﬁt ")) == "The token<sep> fit"

@@ -1,0 +1,115 @@
+"""Text to ids and back over all of Unicode, at once and in portions."""
+
+import pytest
+from fuzz_texts import make_texts
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from test_gguf_tokenizers import BPE, GOLDEN, RAW, SPM, real
+
+TINY = {"bpe": BPE, "spm": SPM, "raw": RAW}
+# What comes back is the text, but for this: SentencePiece and Gemma write a space as ▁, so they
+# cannot tell one from the other.
+SPACED = {"spm", "raw", "llama-spm", "phi-3", "gemma-4"}
+# Their vocabularies lack tokens for the bytes of planes 4 and above.
+WITHOUT_UPPER_PLANES = {"starcoder"}
+
+texts = st.one_of(
+    st.text(max_size=60),
+    st.text(
+        st.sampled_from("aé▁ \n\t\r\0'<|>🦙👩\u200d\u0301你\ufeff\ud7ff\ue000\U0010ffff"),
+        max_size=40,
+    ),
+    st.text(st.characters(min_codepoint=0x10000), max_size=20),
+)
+examples = (
+    "  two  spaces\n\n\tand\r\n lines ", "\0 nul, ▁ and \ud7ff\ue000\U0010ffff", "\n" * 40,
+    " a  b ö 你好 🦙 <|im_end|> </s>", " ", "▁", "👩‍👩‍👧‍👦🏳️‍🌈e\u0301", "<0x0A>", "\r\n\r\n",
+)  # fmt: skip
+
+
+def expected(name, text):
+    return text.replace("▁", " ") if name in SPACED else text
+
+
+def fits(name, text):
+    return name not in WITHOUT_UPPER_PLANES or max(text, default="") < "\U00040000"
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=texts)
+def test_every_text_comes_back(text):
+    for name, tokenizer in TINY.items():
+        assert tokenizer.decode(tokenizer.encode(text)) == expected(name, text), name
+
+
+@settings(max_examples=120, deadline=None)
+@given(text=texts)
+def test_every_text_comes_back_from_real_vocabularies(text):
+    for name in GOLDEN:
+        tokenizer, _ = real(name)
+        if fits(name, text):
+            assert tokenizer.decode(tokenizer.encode(text)) == expected(name, text), name
+
+
+@pytest.mark.parametrize("text", examples, ids=ascii)
+def test_these_come_back(text):
+    for name, tokenizer in TINY.items():
+        assert tokenizer.decode(tokenizer.encode(text)) == expected(name, text), name
+    for name in GOLDEN:
+        tokenizer, _ = real(name)
+        assert tokenizer.decode(tokenizer.encode(text)) == expected(name, text), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GOLDEN)
+def test_every_character_comes_back(name):
+    """One by one, and 4096 in a row."""
+    tokenizer, _ = real(name)
+    characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    characters = [character for character in characters if fits(name, character)]
+    for start in range(0, len(characters), 4096):
+        text = "".join(characters[start : start + 4096])
+        assert tokenizer.decode(tokenizer.encode(text)) == expected(name, text)
+    for character in characters[::7]:
+        assert tokenizer.decode(tokenizer.encode(character)) == expected(name, character)
+
+
+def check_portions(tokenizer, ids):
+    """Fed in two portions, cut anywhere, and one by one, the text is that of all at once."""
+    whole = tokenizer.decode(ids)
+    for cut in range(len(ids) + 1):
+        detokenizer = tokenizer.detokenizer()
+        first = detokenizer.feed(ids[:cut])
+        assert whole.startswith(first)
+        assert first + detokenizer.feed(ids[cut:]) + detokenizer.finish() == whole
+    detokenizer = tokenizer.detokenizer()
+    assert "".join(detokenizer.feed([id_]) for id_ in ids) + detokenizer.finish() == whole
+
+
+@settings(max_examples=80, deadline=None)
+@given(text=texts)
+@example(text="🦙🦙 ö e\u0301 \U0010ffff")
+def test_portions_do_not_matter(text):
+    for tokenizer in TINY.values():
+        check_portions(tokenizer, tokenizer.encode(text))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_portions_of_any_ids_do_not_matter(data):
+    """What a model says need not be UTF-8: bytes that belong to no character become U+FFFD."""
+    for tokenizer in TINY.values():
+        id_ = st.integers(0, tokenizer.vocabulary_size - 1)
+        bytes_first = st.one_of(st.integers(0, 263), id_)
+        ids = data.draw(st.lists(bytes_first, max_size=16))
+        check_portions(tokenizer, ids)
+        data_ = b"".join(tokenizer._codec.token_bytes[id_] for id_ in ids)
+        text = data_.decode("utf-8", "replace")
+        assert tokenizer.decode(ids) == (text.removeprefix(" ") if tokenizer is SPM else text)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_portions_do_not_matter_in_real_vocabularies(name):
+    tokenizer, _ = real(name)
+    for text in make_texts(3, 40):
+        check_portions(tokenizer, tokenizer.encode(text)[:80])

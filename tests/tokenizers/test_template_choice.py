@@ -1,0 +1,243 @@
+"""Which template is used: the file's, a named one of the file, or a fallback; tools in templates."""
+
+import re
+
+import numpy as np
+import pytest
+from gguf_files import CHAT_TEMPLATE
+from test_gguf_tokenizers import real, tiny, tiny_metadata
+
+from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.tokenizers import from_gguf
+from akunu_py.tokenizers.chat_template import ChatTemplate
+from akunu_py.tokenizers.fallback_templates import _BY_ARCHITECTURE, _BY_NAME, choose_fallback
+
+CONVERSATION = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello."},
+    {"role": "user", "content": "Bye"},
+]
+SPECIAL = {"bos": "<s>", "eos": "</s>"}
+WRITTEN = {
+    "chatml": "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+    "<|im_start|>assistant\nHello.<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
+    "<|im_start|>assistant\n",
+    "phi4": "<|im_start|>system<|im_sep|>Be brief.<|im_end|><|im_start|>user<|im_sep|>Hi<|im_end|>"
+    "<|im_start|>assistant<|im_sep|>Hello.<|im_end|><|im_start|>user<|im_sep|>Bye<|im_end|>"
+    "<|im_start|>assistant<|im_sep|>",
+    "llama3": "<s><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
+    "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>\n\nHello.<|eot_id|>"
+    "<|start_header_id|>user<|end_header_id|>\n\nBye<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    "llama4": "<s><|header_start|>system<|header_end|>\n\nBe brief.<|eot|>"
+    "<|header_start|>user<|header_end|>\n\nHi<|eot|>"
+    "<|header_start|>assistant<|header_end|>\n\nHello.<|eot|>"
+    "<|header_start|>user<|header_end|>\n\nBye<|eot|><|header_start|>assistant<|header_end|>\n\n",
+    "mistral": "<s>[INST] Be brief.\n\nHi[/INST] Hello.</s>[INST] Bye[/INST]",
+    "llama2": "<s>[INST] Be brief.\n\nHi [/INST] Hello. </s><s>[INST] Bye [/INST]",
+    "gemma": "<s><start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\n"
+    "Hello.<end_of_turn>\n<start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n",
+    "gemma4": "<s><|turn>system\nBe brief.<turn|>\n<|turn>user\nHi<turn|>\n<|turn>model\n"
+    "Hello.<turn|>\n<|turn>user\nBye<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
+    "phi3": "<|system|>\nBe brief.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\nHello.<|end|>\n"
+    "<|user|>\nBye<|end|>\n<|assistant|>\n",
+    "glm4": "[gMASK]<sop><|system|>\nBe brief.<|user|>\nHi<|assistant|>\nHello.<|user|>\nBye"
+    "<|assistant|>\n",
+    "command-r": "<s><|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>Be brief.<|END_OF_TURN_TOKEN|>"
+    "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>Hi<|END_OF_TURN_TOKEN|>"
+    "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>Hello.<|END_OF_TURN_TOKEN|>"
+    "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>Bye<|END_OF_TURN_TOKEN|>"
+    "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
+    "granite": "<|start_of_role|>system<|end_of_role|>Be brief.<|end_of_text|>\n"
+    "<|start_of_role|>user<|end_of_role|>Hi<|end_of_text|>\n"
+    "<|start_of_role|>assistant<|end_of_role|>Hello.<|end_of_text|>\n"
+    "<|start_of_role|>user<|end_of_role|>Bye<|end_of_text|>\n"
+    "<|start_of_role|>assistant<|end_of_role|>",
+    "deepseek": "<s>Be brief.<｜User｜>Hi<｜Assistant｜>Hello.<｜end▁of▁sentence｜><｜User｜>Bye<｜Assistant｜>",
+    "exaone": "[|system|]Be brief.[|endofturn|]\n[|user|]Hi\n[|assistant|]Hello.[|endofturn|]\n"
+    "[|user|]Bye\n[|assistant|]",
+    "harmony": "<|start|>system<|message|>Be brief.<|end|><|start|>user<|message|>Hi<|end|>"
+    "<|start|>assistant<|message|>Hello.<|end|><|start|>user<|message|>Bye<|end|>"
+    "<|start|>assistant",
+}
+
+
+def test_every_format_is_here():
+    assert WRITTEN.keys() == _BY_NAME.keys()
+    assert {name for names in _BY_ARCHITECTURE.values() for name in names} <= _BY_NAME.keys()
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+class TestFormats:
+    def test_what_it_writes(self, name):
+        assert ChatTemplate(_BY_NAME[name].source, SPECIAL).render(CONVERSATION) == WRITTEN[name]
+
+    def test_its_tokens_are_all_that_it_writes(self, name):
+        tokens = re.findall(r"<[^<>\s]+>|\[[^\[\]\s]+\]", WRITTEN[name])
+        text_of_llama_2 = {"[INST]", "[/INST]"} if name == "llama2" else set()
+        roles = {"<|system|>"}  # of conversations with a system message alone
+        written = set(tokens) - {"<s>", "</s>"} - text_of_llama_2
+        assert written - roles == set(_BY_NAME[name].tokens) - roles
+
+    def test_without_a_prompt_for_a_reply(self, name):
+        short = ChatTemplate(_BY_NAME[name].source, SPECIAL).render(
+            CONVERSATION[1:3], add_generation_prompt=False
+        )
+        assert "Hello." in short
+        assert not short.endswith(("assistant\n", "model\n", "Assistant｜>"))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "start"),
+    [
+        ("qwen2", "chatml", 0),
+        ("phi-3", "phi3", 1),
+        pytest.param("gemma-4", "gemma4", 0, marks=pytest.mark.slow),
+    ],
+)
+def test_the_fallback_is_what_the_file_s_own_template_writes(name, expected, start):
+    tokenizer, metadata = real(name)
+    assert tokenizer.template_source == "file"
+    without = dict(metadata)
+    del without["tokenizer.chat_template"]
+    fallback = from_gguf(without)
+    assert fallback.template_source == f"fallback:{expected}"
+    messages = CONVERSATION[start:]
+    assert fallback.encode_chat(messages) == tokenizer.encode_chat(messages)
+
+
+def controls(*tokens):
+    return frozenset(tokens)
+
+
+CHOICES = [
+    ("llama", ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"), "", "llama3"),
+    ("llama", ("<|im_start|>", "<|im_end|>"), "", "chatml"),
+    ("llama", ("[INST]", "[/INST]"), "", "mistral"),
+    ("llama", ("<s>",), "Llama 2 7B Chat", "llama2"),
+    ("llama", ("<s>",), "Llama 2 7B", None),
+    ("llama", ("<|start_header_id|>", "<|eot_id|>"), "", None),
+    ("qwen2", ("<|im_start|>", "<|im_end|>"), "", "chatml"),
+    ("qwen2", ("<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "<|im_start|>", "<|im_end|>"), "",
+     "deepseek"),
+    ("gemma2", ("<start_of_turn>", "<end_of_turn>"), "", "gemma"),
+    ("gemma2", ("<|im_start|>", "<|im_end|>"), "", "chatml"),
+    ("qwen2", ("<start_of_turn>", "<end_of_turn>"), "", None),
+    ("phi3", ("<|user|>", "<|assistant|>", "<|end|>"), "", "phi3"),
+    ("phi3", ("<|im_start|>", "<|im_sep|>", "<|im_end|>"), "", "phi4"),
+    ("command-r", _BY_NAME["command-r"].tokens, "", "command-r"),
+    ("granite", _BY_NAME["granite"].tokens, "", "granite"),
+    ("unheard-of", ("<|im_start|>", "<|im_end|>"), "", "chatml"),
+    ("gpt2", ("<|endoftext|>",), "gpt2 chat", None),
+    (None, ("<|im_start|>", "<|im_end|>"), "", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("architecture", "tokens", "name", "expected"), CHOICES)
+def test_choice(architecture, tokens, name, expected):
+    found = choose_fallback(architecture, controls(*tokens), name)
+    assert (found and found.name) == expected
+
+
+def test_a_fallback_is_noticed_once(caplog):
+    tokenizer = tiny("bpe", general__architecture="phi3")
+    assert tokenizer.template_source == "fallback:phi3"
+    assert tokenizer.has_chat_template
+    assert not caplog.records
+    for _ in range(2):
+        tokenizer.encode_chat([{"role": "user", "content": "Hi"}])
+    assert [record.message for record in caplog.records if "phi3" in record.message] != []
+    assert len(caplog.records) == 1
+
+
+def test_without_one_that_fits():
+    tokenizer = tiny("bpe", general__architecture="gemma2")
+    assert tokenizer.template_source is None
+    with pytest.raises(ConfigError, match=r"no chat template.*--raw"):
+        tokenizer.encode_chat([{"role": "user", "content": "Hi"}])
+
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "end",
+        "description": "The <|end|> of <|us",
+        "parameters": {"a": [1, None]},
+    },
+}
+
+
+class TestNamedTemplates:
+    def make(self):
+        metadata = tiny_metadata("bpe", tokenizer__chat_template=CHAT_TEMPLATE)
+        metadata["tokenizer.chat_templates"] = ["tool_use", "broken"]
+        metadata["tokenizer.chat_template.tool_use"] = "{{ tools | tojson }}{{ messages | length }}"
+        metadata["tokenizer.chat_template.broken"] = "{% if"
+        return from_gguf(metadata)
+
+    def test_names(self):
+        assert self.make().chat_template_names == ("broken", "tool_use")
+        assert tiny("bpe").chat_template_names == ()
+
+    def test_tools_take_the_template_for_tools(self):
+        tokenizer = self.make()
+        messages = [{"role": "user", "content": "Hi"}]
+        plain = tokenizer.decode(tokenizer.encode_chat(messages))
+        assert plain == "Hi"
+        text = tokenizer.decode(tokenizer.encode_chat(messages, tools=[TOOL]))
+        assert text.endswith("]1")
+        assert text == tokenizer.decode(
+            tokenizer.encode_chat(messages, tools=[TOOL], template="tool_use")
+        )
+
+    def test_unknown_and_broken_ones(self):
+        messages = [{"role": "user", "content": "Hi"}]
+        with pytest.raises(ConfigError, match=r"named 'rag'.*it has broken, tool_use"):
+            self.make().encode_chat(messages, template="rag")
+        with pytest.raises(ConfigError, match="it has none"):
+            tiny("bpe").encode_chat(messages, template="rag")
+        with pytest.raises(ModelFormatError, match="chat template fails"):
+            self.make().encode_chat(messages, template="broken")
+
+
+class TestTools:
+    source = "{% if tools is not none %}{% for t in tools %}{{ t | tojson }}{{ t.function.name }}{% endfor %}{% endif %}"
+
+    def encode(self, tools):
+        metadata = tiny_metadata("bpe", tokenizer__chat_template=self.source)
+        ids = from_gguf(metadata).encode_chat([{"role": "user", "content": "Hi"}], tools=tools)
+        kinds = metadata["tokenizer.ggml.token_type"]
+        return from_gguf(metadata).decode(ids), int(np.sum(kinds[ids] == 3))
+
+    def test_they_reach_the_template_as_they_are(self):
+        text, special = self.encode([TOOL])
+        assert '"name": "end"' in text
+        assert "The <|end|> of <|us" in text
+        assert text.endswith("}end")
+        assert special == 1  # the begin token: what a description says is text
+        assert self.encode(None) == ("", 1)
+
+    @pytest.mark.parametrize("tool", [{1: 2}, {"a": {1}}, {"a": object()}, {"a": b"x"}])
+    def test_they_must_be_json(self, tool):
+        with pytest.raises(ConfigError, match="JSON"):
+            self.encode([tool])
+
+    def test_they_must_not_nest_deep(self):
+        tool = {}
+        for _ in range(99):
+            tool = {"a": tool}
+        with pytest.raises(ConfigError, match="deep"):
+            self.encode([tool])
+
+
+def test_further_variables():
+    source = "{{ enable_thinking }}{{ add_generation_prompt }}"
+    tokenizer = tiny("bpe", tokenizer__chat_template=source)
+    messages = [{"role": "user", "content": "Hi"}]
+    assert tokenizer.decode(tokenizer.encode_chat(messages)) == "True"
+    ids = tokenizer.encode_chat(
+        messages, variables={"enable_thinking": False}, add_generation_prompt=False
+    )
+    assert tokenizer.decode(ids) == "FalseFalse"
