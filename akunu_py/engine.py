@@ -1,11 +1,6 @@
 """The engine: text in, text out, over one loaded model."""
 
-import contextlib
-import dataclasses
-import os
-import threading
-import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, Unpack
@@ -13,9 +8,11 @@ from typing import Literal, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from akunu_py.admission import Admission
 from akunu_py.decoding.budget import BudgetState
-from akunu_py.drafting.registry import make_drafter
-from akunu_py.errors import ConfigError, ContextOverflowError, EngineStateError
+from akunu_py.drafting import AutoDrafter, Memory, ReplyMemory, vocabulary_fingerprint
+from akunu_py.drafting.registry import default_num_draft_tokens, make_drafter
+from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.generation_options import GenerationOptions, with_options
 from akunu_py.models.budget_memory import BudgetMemory
 from akunu_py.models.load import (
@@ -29,10 +26,10 @@ from akunu_py.models.load import (
 from akunu_py.models.padded import PADDED_ROWS, PaddedModel
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.session import Progress, Session
+from akunu_py.prompt_ids import check_id, checked_ids
 from akunu_py.reply import ReplyStream, Request
+from akunu_py.trace_file import append_line
 from akunu_py.types import GenerationConfig, GenerationResult, Message, Tokenizer
-
-_LOCK_TIMEOUT_S = 1.0
 
 Prompt = str | Sequence[int]
 """Text, or token ids that are used as they are."""
@@ -53,6 +50,7 @@ class Engine:
         context: int | None = None,
         kv_bits: int | None = None,
         reproducible: bool = False,
+        memory: str | Path | None = None,
     ) -> None:
         limit = loaded.description.context
         if reproducible:
@@ -61,18 +59,16 @@ class Engine:
         whole = isinstance(context, int) and not isinstance(context, bool)
         if context is not None and not (whole and 2 <= context <= limit):
             raise ConfigError(f"context is {context!r}; this model allows 2 to {limit} tokens")
+        self._admission = Admission()
         self._loaded: LoadedModel | None = loaded
         self._padded_rows = PADDED_ROWS if reproducible else None
         model = PaddedModel(loaded.model) if reproducible else loaded.model
         self._session: Session | None = Session(model, context=context or limit, kv_bits=kv_bits)
         self._kv_bits = kv_bits
-        self._memory: BudgetMemory | None = None
+        self._costs: BudgetMemory | None = None
+        self._replies = ReplyMemory(self._kept_memory(memory))
         self.description: ModelDescription = loaded.description
         self.context: int = self._session.context
-        # Weak, so that a stream dropped by its reader is over and not in the way.
-        self._reply: weakref.ref[ReplyStream] | None = None
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
 
     @classmethod
     def load(
@@ -87,14 +83,16 @@ class Engine:
         context: int | None = None,
         kv_bits: int | None = None,
         reproducible: bool = False,
+        memory: str | Path | None = None,
     ) -> Self:
         """Load a GGUF file or an MLX model folder; without a path, the default model.
 
         `context` bounds the context, in tokens; `kv_bits`, 4 or 8, quantizes the KV cache;
         `reproducible` gives every pass the same number of rows, so that drafting cannot change a
-        token on any device, at a price that `akunu tune` measures. The other options are those of
-        `akunu_py.models.load.LoadOptions`: whether weights stay quantized, what is computed in, the
-        forms of GGUF types that MLX has not, and how texts are split.
+        token on any device, at a price that `akunu tune` measures; `memory` is a folder in which
+        what `auto` drafts from is kept for later runs (docs/drafting.md). The other options are
+        those of `akunu_py.models.load.LoadOptions`: whether weights stay quantized, what is
+        computed in, the forms of GGUF types that MLX has not, and how texts are split.
 
         Raises ConfigError for a path that is no model or an option out of range, ModelFormatError
         for a file that is not what it claims to be.
@@ -107,7 +105,9 @@ class Engine:
             pre_tokenizer=pre_tokenizer,
         )
         loaded = load_model(path, options, context=context)
-        return cls(loaded, context=context, kv_bits=kv_bits, reproducible=reproducible)
+        return cls(
+            loaded, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory
+        )
 
     def generate(
         self,
@@ -139,13 +139,10 @@ class Engine:
         **options: Unpack[GenerationOptions],
     ) -> ReplyStream:
         """Continue a prompt as `generate` does, event by event."""
-        self._check_usable()
-        if isinstance(prompt, str):
-            if not prompt:
-                raise ConfigError("the prompt is empty; give some text")
-            ids = self.tokenizer.encode(prompt, parse_special=True)
-        else:
-            ids = self._checked_ids(prompt)
+        self._admission.check()
+        if isinstance(prompt, str) and not prompt:
+            raise ConfigError("the prompt is empty; give some text")
+        ids = self._ids_of(prompt, parse_special=True)
         return self._start(ids, config, progress, options, continues=True)
 
     def chat(
@@ -172,7 +169,7 @@ class Engine:
         **options: Unpack[GenerationOptions],
     ) -> ReplyStream:
         """Answer a conversation as `chat` does, event by event."""
-        self._check_usable()
+        self._admission.check()
         ids = self.tokenizer.encode_chat(messages)
         return self._start(ids, config, progress, options, continues=False)
 
@@ -181,13 +178,14 @@ class Engine:
 
         The conversation's caches are left alone. Raises as `generate` does.
         """
-        ids = self._checked_ids(token_ids)
+        self._admission.check()
+        ids = checked_ids(token_ids, self.vocabulary_size)
         if len(ids) > self.context:
             raise ContextOverflowError(
                 f"{len(ids)} tokens do not fit into the context of {self.context}"
             )
-        with self._exclusive():
-            self._end_reply("this reply was ended by a later call on the same engine")
+        with self._admission.exclusive():
+            self._admission.end_reply("this reply was ended by a later call on the same engine")
             return self._open_session.logits(ids)
 
     def tune(
@@ -198,17 +196,15 @@ class Engine:
         Takes about a hundred plain steps for each of `repeats`. The conversation is forgotten.
         `progress` is called with rounds done and in all. Raises as `generate` does.
         """
-        self._check_usable()
-        ids = self._checked_ids(
-            self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        )
+        self._admission.check()
+        ids = self._ids_of(prompt)
         if len(ids) + 2 * max(ROWS) > self.context:
             raise ContextOverflowError(
                 f"{len(ids)} tokens and a pass of {max(ROWS)} do not fit into the context of "
                 f"{self.context}; measure with fewer"
             )
-        with self._exclusive():
-            self._end_reply("this reply was ended by a measurement on the same engine")
+        with self._admission.exclusive():
+            self._admission.end_reply("this reply was ended by a measurement on the same engine")
             times = measure_passes(self._open_session, ids, repeats=repeats, progress=progress)
             self._budget_memory().learn(times)
         return times
@@ -216,8 +212,8 @@ class Engine:
     @property
     def tokenizer(self) -> Tokenizer:
         """Return the model's tokenizer."""
-        self._check_usable()
-        assert self._loaded is not None  # noqa: S101 - _check_usable looked
+        self._admission.check()
+        assert self._loaded is not None  # noqa: S101 - the admission looked
         return self._loaded.tokenizer
 
     @property
@@ -232,25 +228,67 @@ class Engine:
 
     def reset(self) -> None:
         """Forget the conversation: the next call prefills its whole prompt."""
-        with self._exclusive():
-            self._end_reply("this reply was ended by a reset of the engine")
+        with self._admission.exclusive():
+            self._admission.end_reply("this reply was ended by a reset of the engine")
             self._open_session.reset()
+
+    def remember(self, text: Prompt) -> None:
+        """Let the drafter `auto` draft from a text that replies may repeat, as a project's files.
+
+        Of a long text the last 100,000 tokens are kept, and of all texts and replies the newest.
+        Raises ConfigError for token ids out of range, EngineStateError as `generate` does.
+        """
+        self._admission.check()
+        ids = self._ids_of(text)
+        with self._admission.exclusive():
+            self._admission.unfinished_reply()
+            self._replies.remember(ids)
+
+    def forget(self) -> None:
+        """Forget what the drafter `auto` learned: earlier replies, texts to remember, weights.
+
+        Raises ConfigError where a memory on disk could not be emptied.
+        """
+        with self._admission.exclusive():
+            self._admission.end_reply("this reply was ended by forgetting what the engine learned")
+            self._replies.forget()
+
+    def append_trace(
+        self,
+        path: str | Path,
+        reply: ReplyStream,
+        *,
+        category: str = "generate",
+        session: str | None = None,
+        turn: int | None = None,
+    ) -> None:
+        """Append a reply that is over to a trace file, which `akunu bench replay` reads.
+
+        A conversation has one `session`, and `turn` counts its replies. Nothing is written for a
+        reply without text. Raises ConfigError for one without a result, or where the file cannot
+        be written.
+        """
+        line = reply.trace_line(self.description.name, category, session, turn)
+        if line.output:
+            append_line(Path(path), line)
 
     def close(self) -> None:
         """Give the memory back. A second call does nothing."""
         if self._loaded is None:
             return
-        with self._exclusive():
-            self._end_reply("the engine was closed")
+        with self._admission.exclusive():
+            self._admission.end_reply("the engine was closed")
             session = self._open_session
-            if self._memory is not None:
-                self._memory.save(new_samples=1)
+            if self._costs is not None:
+                self._costs.save(new_samples=1)
+            self._replies.save()
+            self._admission.closed = True
             self._loaded = None
             self._session = None
             session.close()
 
     def __enter__(self) -> Self:
-        self._check_usable()
+        self._admission.check()
         return self
 
     def __exit__(
@@ -279,28 +317,35 @@ class Engine:
                 f"the prompt has {len(prompt)} tokens and the context holds {self.context}, the "
                 "reply included; shorten the prompt or load the model with a larger context"
             )
+        most = settled.num_draft_tokens
+        if most is None:
+            most = default_num_draft_tokens(settled.drafter)
         if self._padded_rows is not None:
-            most = min(settled.num_draft_tokens, self._padded_rows - 1)
-            settled = dataclasses.replace(settled, num_draft_tokens=most)
-        drafter = make_drafter(settled.drafter, num_draft_tokens=settled.num_draft_tokens)
+            most = min(most, self._padded_rows - 1)
         for token in settled.logit_bias:
-            self._check_id(token, "logit_bias")
-        with self._exclusive():
-            self._end_reply("this reply was ended by a later call on the same engine")
+            check_id(token, "logit_bias", self.vocabulary_size)
+        with self._admission.exclusive():
+            self._admission.end_reply("this reply was ended by a later call on the same engine")
+            # Only now: a reply that `_end_reply` ends joins the memory that this one begins with.
+            ended = self._replies.begin_reply() if settled.drafter == AutoDrafter.name else None
             reply = ReplyStream(
                 self._open_session,
                 self.tokenizer,
                 Request(
                     tuple(prompt),
                     settled,
-                    drafter,
+                    make_drafter(
+                        settled.drafter, num_draft_tokens=most, auto_state=self._replies.state
+                    ),
+                    most,
                     progress,
                     continues=continues,
                     budgets=self._budgets(settled),
+                    ended=ended,
                 ),
-                self._check_usable,
+                self._admission.check,
             )
-            self._reply = weakref.ref(reply)
+            self._admission.admit(reply)
         return reply
 
     def _budgets(self, config: GenerationConfig) -> BudgetState | None:
@@ -312,77 +357,38 @@ class Engine:
         return memory.state
 
     def _budget_memory(self) -> BudgetMemory:
-        if self._memory is None:
+        if self._costs is None:
             assert self._loaded is not None  # noqa: S101 - the callers looked
-            self._memory = BudgetMemory(
+            self._costs = BudgetMemory(
                 self.description,
                 self._loaded.model,
                 kv_bits=self._kv_bits,
                 padded_rows=self._padded_rows,
             )
-        return self._memory
-
-    @contextlib.contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        """Hold the engine for a call; refuse, rather than queue, where another call takes long."""
-        self._check_usable()
-        if not self._lock.acquire(timeout=_LOCK_TIMEOUT_S):
-            raise EngineStateError("the engine is busy in another thread; load one for each thread")
-        try:
-            yield
-        finally:
-            self._lock.release()
-
-    def _end_reply(self, reason: str) -> None:
-        """End a stream left unfinished; refuse where another thread is at it."""
-        self._check_usable()
-        reply = self._reply() if self._reply else None
-        if reply is None or reply.finished:
-            return
-        mine = reply.thread is threading.current_thread() or not reply.thread.is_alive()
-        if reply.executing or not mine:
-            raise EngineStateError(
-                "the engine is making a reply, in another thread or around this callback; wait "
-                "for it, cancel it, or load one engine for each thread"
-            )
-        reply.close(reason)
-        self._reply = None
-
-    def _check_usable(self) -> None:
-        if self._loaded is None:
-            raise EngineStateError("the engine is closed; load it again")
-        if os.getpid() != self._pid:
-            raise EngineStateError(
-                "the engine was loaded before a fork and cannot be used after it; load the model "
-                "in the child process"
-            )
+        return self._costs
 
     @property
     def _open_session(self) -> Session:
-        self._check_usable()
-        assert self._session is not None  # noqa: S101 - _check_usable looked
+        self._admission.check()
+        assert self._session is not None  # noqa: S101 - the admission looked
         return self._session
 
-    def _checked_ids(self, token_ids: Sequence[int]) -> list[int]:
-        try:
-            ids = list(token_ids)
-        except TypeError:
-            raise ConfigError(
-                f"the prompt is a {type(token_ids).__name__}; give text or token ids"
-            ) from None
-        if not ids:
-            raise ConfigError("the prompt is empty; give at least one token id")
-        for token in ids:
-            self._check_id(token, "the prompt")
-        return [int(token) for token in ids]
+    def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt, parse_special=parse_special)
+        return checked_ids(prompt, self.vocabulary_size)
 
-    def _check_id(self, token: int, place: str) -> None:
-        whole = isinstance(token, int | np.integer) and not isinstance(token, bool)
-        if not whole or not 0 <= token < self.vocabulary_size:
-            raise ConfigError(
-                f"{place} holds {token!r}; token ids are whole numbers from 0 to "
-                f"{self.vocabulary_size - 1}"
-            )
+    def _kept_memory(self, folder: str | Path | None) -> Memory:
+        """Return the memory in a folder, or a new one that is not kept."""
+        if folder is None:
+            return Memory()
+        if Path(folder).exists() and not Path(folder).is_dir():
+            raise ConfigError(f"{folder} is a file; a memory is kept in a folder")
+        return Memory(
+            directory=folder,
+            vocabulary=vocabulary_fingerprint(self.tokenizer.token_texts()),
+            vocabulary_size=self.vocabulary_size,
+        )
 
 
 def _exhaust(stream: ReplyStream) -> GenerationResult:

@@ -24,7 +24,7 @@ class GenerationOptions(TypedDict, total=False):
     seed: int | None
     stop: tuple[str, ...]
     drafter: str
-    num_draft_tokens: int
+    num_draft_tokens: int | None
     draft_budget: DraftBudget
 
 

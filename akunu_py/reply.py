@@ -12,10 +12,11 @@ from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
 from akunu_py.decoding.loop import Step, decode
 from akunu_py.decoding.stats import StatsRecorder, cut_step
 from akunu_py.decoding.stopping import StopTexts
-from akunu_py.errors import EngineStateError
+from akunu_py.errors import ConfigError, EngineStateError
 from akunu_py.models.session import Progress, Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
+from akunu_py.trace_file import TraceLine, describe_decoding
 from akunu_py.types import (
     Detokenizer,
     Drafter,
@@ -33,14 +34,20 @@ class _CancelledDuringPrefillError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one reply is made from; `prompt` is checked, not empty, shorter than the context."""
+    """What one reply is made from; `prompt` is checked, not empty, shorter than the context.
+
+    `num_draft_tokens` is the most that are drafted for a pass, whatever the config says; `ended` is
+    called once when no token will follow, also where the reply failed.
+    """
 
     prompt: tuple[int, ...]
     config: GenerationConfig
     drafter: Drafter
+    num_draft_tokens: int
     progress: Progress | None = None
     continues: bool = False  # whether the text goes on from the prompt's, a space included
     budgets: BudgetState | None = None  # what decides how much is drafted; None: nothing does
+    ended: Callable[[], None] | None = None
 
 
 class ReplyStream(Iterator[StreamEvent]):
@@ -49,6 +56,12 @@ class ReplyStream(Iterator[StreamEvent]):
     `cancel` may be called from any thread: the reply ends after the step under way, with the
     finish reason "cancelled". `close` ends it without a result. Both leave the engine ready for
     the next call, and so does dropping the stream.
+
+    Attributes:
+        prompt: the ids the model was given.
+        config: what the reply is made with.
+        result: of a reply that is over; None before, and for one that was closed.
+
     """
 
     def __init__(
@@ -57,11 +70,14 @@ class ReplyStream(Iterator[StreamEvent]):
         self.thread = threading.current_thread()
         self.executing = False
         self._admit = admit
+        self._tokenizer = tokenizer
         self._cancelled = threading.Event()
         self._ended_by = ""
-        self._events: Generator[StreamEvent, None, None] | None = _events(
-            session, tokenizer, request, self._cancelled
+        self._events: Generator[StreamEvent, None, None] | None = _with_end(
+            _events(session, tokenizer, request, self._cancelled), request.ended
         )
+        self.prompt = request.prompt
+        self.config = request.config
         self.result: GenerationResult | None = None
 
     @property
@@ -108,6 +124,22 @@ class ReplyStream(Iterator[StreamEvent]):
             self._events = None
             self._ended_by = reason
 
+    def trace_line(
+        self, model: str, category: str, session: str | None = None, turn: int | None = None
+    ) -> TraceLine:
+        """Return the reply as a line of a trace; raises ConfigError for one without a result."""
+        if self.result is None:
+            raise ConfigError("the reply has no result: read it to its end before it is traced")
+        return TraceLine(
+            category=category,
+            prompt=self._tokenizer.decode(self.prompt, with_control=True),
+            output=self.result.text,
+            model=model,
+            decoding=describe_decoding(self.config, self.result.seed),
+            session=session,
+            turn=turn,
+        )
+
     def __enter__(self) -> Self:
         return self
 
@@ -118,6 +150,17 @@ class ReplyStream(Iterator[StreamEvent]):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _with_end(
+    events: Generator[StreamEvent, None, None], ended: Callable[[], None] | None
+) -> Generator[StreamEvent, None, None]:
+    """Yield a reply's events, and say when it is over: at its end, closed, dropped or failed."""
+    try:
+        yield from events
+    finally:
+        if ended is not None:
+            ended()
 
 
 def _events(
@@ -183,7 +226,7 @@ def _events(
             session,
             drafter,
             prompt[-1],
-            num_draft_tokens=config.num_draft_tokens,
+            num_draft_tokens=request.num_draft_tokens,
             max_tokens=max_tokens,
             end_ids=tokenizer.end_ids,
             budget=budget,

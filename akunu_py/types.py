@@ -142,7 +142,8 @@ class GenerationConfig:
         seed: of the noise, 0 to 2**64 - 1; None draws one, reported in the result.
         stop: texts that end the reply; they are not part of it.
         drafter: a drafter's name (see `akunu_py.drafting`), or "none".
-        num_draft_tokens: most tokens drafted for one pass.
+        num_draft_tokens: most tokens drafted for one pass; None: as many as the drafter's own
+            default says.
         draft_budget: "auto" drafts as many tokens as pay on this machine, none included; "always"
             as many as the drafter has.
 
@@ -162,8 +163,8 @@ class GenerationConfig:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
     stop: tuple[str, ...] = ()
-    drafter: str = "ngram"
-    num_draft_tokens: int = 4
+    drafter: str = "auto"
+    num_draft_tokens: int | None = None
     draft_budget: DraftBudget = "auto"
 
     def __post_init__(self) -> None:
@@ -202,9 +203,10 @@ class GenerationConfig:
             raise ConfigError(f"stop is {self.stop!r}; give a tuple of texts, none of them empty")
         if not isinstance(self.drafter, str):
             raise ConfigError(f"drafter is {self.drafter!r}; give a drafter's name, or 'none'")
-        _check_count("num_draft_tokens", self.num_draft_tokens, 0, "give 0 (no drafts) or more")
-        if self.num_draft_tokens > 64:
-            raise ConfigError(f"num_draft_tokens is {self.num_draft_tokens}; give at most 64")
+        if self.num_draft_tokens is not None:
+            _check_count("num_draft_tokens", self.num_draft_tokens, 0, "give 0 (no drafts) or more")
+            if self.num_draft_tokens > 64:
+                raise ConfigError(f"num_draft_tokens is {self.num_draft_tokens}; give at most 64")
         if self.draft_budget not in get_args(DraftBudget):
             known = " or ".join(map(repr, get_args(DraftBudget)))
             raise ConfigError(f"draft_budget is {self.draft_budget!r}; give {known}")
@@ -314,8 +316,15 @@ class Tokenizer(Protocol):
         Raises ConfigError for a missing template, ModelFormatError for one that fails.
         """
 
-    def decode(self, token_ids: Iterable[int]) -> str:
-        """Return the text of ids, control tokens left out."""
+    def decode(self, token_ids: Iterable[int], *, with_control: bool = False) -> str:
+        """Return the text of ids, control tokens left out.
+
+        With `with_control` they are written out, but for the begin token that `encode` puts in
+        front.
+        """
+
+    def token_texts(self) -> Sequence[str]:
+        """Return the text of each id, as the vocabulary writes it."""
 
     def detokenizer(self, *, continues: bool = False) -> Detokenizer:
         """Return a fresh incremental detokenizer.

@@ -1,8 +1,8 @@
 """How many drafted tokens a model accepts, and what that brings on this machine.
 
-Each prompt is answered twice, with drafting and without, from an empty KV cache both times. The two
-replies follow each other at once and change places from prompt to prompt, so that a machine that
-grows warm or gets other work slows both alike.
+Each prompt is answered twice, with drafting and without, from an empty KV cache and an empty
+memory of earlier replies both times. The two replies follow each other at once and change places
+from prompt to prompt, so that a machine that grows warm or gets other work slows both alike.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.report import HitRateReport, Model, Outcome
 from akunu_py.bench.workloads import Prompt
-from akunu_py.drafting import make_drafter
+from akunu_py.drafting import default_num_draft_tokens, make_drafter
 from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.types import DraftBudget, GenerationConfig, GenerationResult, Tokenizer
 
@@ -74,13 +74,16 @@ class BenchEngine(Protocol):
     def reset(self) -> None:
         """Forget what the KV cache holds."""
 
+    def forget(self) -> None:
+        """Forget what drafts could be taken from earlier replies."""
+
 
 def run_hit_rate(
     engine: BenchEngine,
     prompts: Sequence[Prompt],
     *,
     drafter: str = "ngram",
-    num_draft_tokens: int = 4,
+    num_draft_tokens: int | None = None,
     draft_budget: DraftBudget = "always",
     max_tokens: int = 128,
     temperature: float = 0.0,
@@ -145,16 +148,18 @@ def run_hit_rate(
 def check_options(
     *,
     drafter: str,
-    num_draft_tokens: int,
+    num_draft_tokens: int | None,
     draft_budget: DraftBudget,
     max_tokens: int,
     temperature: float,
     seed: int,
 ) -> GenerationConfig:
-    """Return the configuration of the replies with drafting.
+    """Return the configuration of the replies with drafting, its number of tokens included.
 
     Raises ConfigError for an unknown drafter or an option out of range.
     """
+    if num_draft_tokens is None:
+        num_draft_tokens = default_num_draft_tokens(drafter)
     config = GenerationConfig(
         max_tokens=max_tokens,
         temperature=temperature,
@@ -195,6 +200,8 @@ def _encode(engine: BenchEngine, prompt: Prompt) -> list[int]:
 
 
 def _reply(engine: BenchEngine, ids: Sequence[int], config: GenerationConfig) -> GenerationResult:
+    # Otherwise what a drafter remembers would hold the reply that the warm-up made.
+    engine.forget()
     engine.reset()
     return engine.generate(ids, config)
 

@@ -56,15 +56,14 @@ def bench() -> None:
     "--drafter",
     default="ngram",
     show_default=True,
-    help="ngram, ngram-window, or a plug-in's name; none shows how far two equal runs differ.",
+    help="auto, ngram, ngram-window, lookup, recycling, or a plug-in's name; none shows how far "
+    "two equal runs differ.",
 )
 @click.option(
     "--num-draft-tokens",
     type=int,
-    default=4,
-    show_default=True,
     metavar="N",
-    help="Draft at most N tokens a pass.",
+    help="Draft at most N tokens a pass; the drafter's own number when left out.",
 )
 @click.option(
     "--draft-budget",

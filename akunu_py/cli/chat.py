@@ -2,11 +2,18 @@
 
 import contextlib
 import sys
+import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from akunu_py.cli.options import generation_options, load_engine, model_options
+from akunu_py.cli.options import (
+    generation_options,
+    keeping_options,
+    load_engine,
+    model_options,
+)
 from akunu_py.cli.terminal import (
     cancel_on_interrupt,
     printable,
@@ -19,6 +26,7 @@ from akunu_py.types import DecodeStats
 
 if TYPE_CHECKING:
     from akunu_py.engine import Engine
+    from akunu_py.reply import ReplyStream
     from akunu_py.types import GenerationConfig
 
 _HELP = '''/help   this list
@@ -34,10 +42,16 @@ _BLOCK = '"""'
 @click.command()
 @click.argument("model", required=False)
 @click.option("--system", help="A system message.")
+@keeping_options
 @generation_options
 @model_options
-def chat(
-    model: str | None, system: str | None, config: "GenerationConfig", loading: dict[str, Any]
+def chat(  # noqa: PLR0917 - click passes by name
+    model: str | None,
+    system: str | None,
+    memory: Path | None,
+    trace_file: Path | None,
+    config: "GenerationConfig",
+    loading: dict[str, Any],
 ) -> None:
     """Chat with a model.
 
@@ -46,20 +60,28 @@ def chat(
       akunu chat
       akunu chat model.gguf --temperature 0.7 --system "Answer briefly."
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    with load_engine(model, loading) as engine:
+    with load_engine(model, loading, memory=memory) as engine:
         if not engine.tokenizer.has_chat_template:
             raise click.ClickException(
                 "this model has no chat template; use akunu generate --raw with it"
             )
-        Conversation(engine, config, system).run()
+        Conversation(engine, config, system, trace_file).run()
 
 
 class Conversation:
     """The messages of one session, and the loop that reads and answers."""
 
-    def __init__(self, engine: "Engine", config: "GenerationConfig", system: str | None) -> None:
+    def __init__(
+        self,
+        engine: "Engine",
+        config: "GenerationConfig",
+        system: str | None,
+        trace_file: Path | None = None,
+    ) -> None:
         self._engine = engine
         self._config = config
+        self._trace_file = trace_file
+        self._session = uuid.uuid4().hex
         self._opening = [] if system is None else [{"role": "system", "content": system}]
         self._messages = list(self._opening)
         self._stats = DecodeStats()
@@ -122,6 +144,7 @@ class Conversation:
             click.echo(_HELP)
         elif command == "/reset":
             self._messages = list(self._opening)
+            self._session = uuid.uuid4().hex
             self._engine.reset()
             _note("the conversation is forgotten")
         elif command == "/stats":
@@ -170,11 +193,23 @@ class Conversation:
         if text := "".join(pieces):
             # A turn stopped before it said anything is as if it had not been.
             self._messages = [*messages, {"role": "assistant", "content": text}]
-        result = None if stream is None else stream.result
-        if result is not None:
-            self._stats += result.stats
-            self._replies += 1
-            _note(statistics_line(result))
+        if stream is None or stream.result is None:
+            return
+        self._stats += stream.result.stats
+        self._replies += 1
+        _note(statistics_line(stream.result))
+        self._trace(stream)
+
+    def _trace(self, reply: "ReplyStream") -> None:
+        """Append a reply to the trace file, if there is one; the chat goes on without it."""
+        if self._trace_file is None:
+            return
+        try:
+            self._engine.append_trace(
+                self._trace_file, reply, category="chat", session=self._session, turn=self._replies
+            )
+        except AkunuError as error:
+            _note(str(error))
 
 
 def _note(text: str) -> None:

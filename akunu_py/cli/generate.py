@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from akunu_py.cli.options import generation_options, load_engine, model_options
+from akunu_py.cli.options import (
+    generation_options,
+    keeping_options,
+    load_engine,
+    model_options,
+)
 from akunu_py.cli.terminal import prompt_progress, show
 
 if TYPE_CHECKING:
     from akunu_py.engine import Engine
+    from akunu_py.reply import ReplyStream
     from akunu_py.types import GenerationConfig, GenerationResult
 
 _MAX_PROMPT_BYTES = 64 * 2**20
@@ -27,6 +33,11 @@ _MAX_PROMPT_BYTES = 64 * 2**20
 @click.option("--system", help="A system message for the chat template.")
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without a chat template.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of text.")
+@keeping_options
+@click.option(
+    "--trace-category", metavar="NAME", default="generate", show_default=True,
+    help="The category of a line in the trace file.",
+)  # fmt: skip
 @generation_options
 @model_options
 def generate(  # noqa: PLR0917 - click passes by name
@@ -36,6 +47,9 @@ def generate(  # noqa: PLR0917 - click passes by name
     system: str | None,
     raw: bool,
     as_json: bool,
+    memory: Path | None,
+    trace_file: Path | None,
+    trace_category: str,
     config: "GenerationConfig",
     loading: dict[str, Any],
 ) -> None:
@@ -53,11 +67,16 @@ def generate(  # noqa: PLR0917 - click passes by name
     model, from_stdin = _split(sources)
     if raw and system is not None:
         raise click.UsageError("--system needs the chat template; leave out --raw or --system")
+    if not trace_category:
+        raise click.UsageError("--trace-category is empty; give a name")
     text = _prompt_text(prompt, path, from_stdin=from_stdin)
-    with load_engine(model, loading) as engine:
-        result = _reply(engine, text, system, config, raw=raw, echo=not as_json)
-    if as_json:
-        click.echo(json.dumps(_record(result)))
+    with load_engine(model, loading, memory=memory) as engine:
+        reply = _reply(engine, text, system, config, raw=raw, echo=not as_json)
+        assert reply.result is not None  # noqa: S101 - the last event carries the result
+        if as_json:
+            click.echo(json.dumps(_record(reply.result)))
+        if trace_file is not None:
+            engine.append_trace(trace_file, reply, category=trace_category)
 
 
 def _split(sources: tuple[str, ...]) -> tuple[str | None, bool]:
@@ -113,7 +132,8 @@ def _reply(
     *,
     raw: bool,
     echo: bool,
-) -> "GenerationResult":
+) -> "ReplyStream":
+    """Make a reply to its end."""
     with prompt_progress() as progress:
         if raw:
             stream = engine.stream(text, config, progress=progress)
@@ -126,8 +146,7 @@ def _reply(
                 show(event.text)
     if echo:
         show("\n")
-    assert stream.result is not None  # noqa: S101 - the last event carries the result
-    return stream.result
+    return stream
 
 
 def _record(result: "GenerationResult") -> dict[str, object]:

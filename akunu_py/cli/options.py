@@ -79,16 +79,29 @@ _GENERATION_OPTIONS = (
     click.option("--seed", type=int, help="Seed of the noise; drawn and reported when left out."),
     click.option("--stop", multiple=True, metavar="TEXT", help="End before TEXT; repeatable."),
     click.option(
-        "--drafter", default="ngram", show_default=True,
-        help="none, ngram, ngram-window, or a plug-in's name.",
+        "--drafter", default="auto", show_default=True,
+        help="auto, ngram, ngram-window, lookup, recycling, a plug-in's name, or none.",
     ),
     click.option(
-        "--num-draft-tokens", type=int, default=4, show_default=True, metavar="N",
-        help="Draft at most N tokens a pass.",
+        "--num-draft-tokens", type=int, metavar="N",
+        help="Draft at most N tokens a pass; the drafter's own number when left out.",
     ),
     click.option(
         "--draft-budget", type=click.Choice(["auto", "always"]), default="auto", show_default=True,
         help="Draft as many tokens as pay on this machine, or always as many as there are.",
+    ),
+)  # fmt: skip
+
+
+_KEEPING_OPTIONS = (
+    click.option(
+        "--memory", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
+        help="Keep what replies said in this folder, and draft from it in later runs.",
+    ),
+    click.option(
+        "--trace-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+        callback=lambda _context, _option, path: _in_a_folder(path),
+        help="Append prompt and reply to this file, a line of JSON that akunu bench replay reads.",
     ),
 )  # fmt: skip
 
@@ -125,6 +138,18 @@ def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     return _stack(_GENERATION_OPTIONS, wrapped)
 
 
+def keeping_options(function: Callable[_P, _R]) -> Callable[..., _R]:
+    """Add `--memory` and `--trace-file`: what is kept beyond the run."""
+    return _stack(_KEEPING_OPTIONS, function)
+
+
+def _in_a_folder(path: Path | None) -> Path | None:
+    """Refuse a file that cannot be made before a reply is waited for."""
+    if path is not None and not path.parent.is_dir():
+        raise click.UsageError(f"there is no folder {path.parent} for the trace file")
+    return path
+
+
 def _stack(options: Iterable[Callable[..., Any]], function: Callable[_P, _R]) -> Callable[_P, _R]:
     for option in reversed(list(options)):
         function = option(function)
@@ -152,8 +177,10 @@ def _parse_bias(entry: str) -> tuple[int, float]:
         ) from None
 
 
-def load_engine(model: str | None, loading: dict[str, Any]) -> "Engine":
+def load_engine(
+    model: str | None, loading: dict[str, Any], *, memory: Path | None = None
+) -> "Engine":
     """Load the model a command was given, with what `model_options` collected."""
     from akunu_py.engine import Engine  # noqa: PLC0415 - mlx-lm takes over a second
 
-    return Engine.load(None if model is None else Path(model), **loading)
+    return Engine.load(None if model is None else Path(model), memory=memory, **loading)

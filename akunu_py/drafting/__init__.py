@@ -7,7 +7,8 @@ from akunu_py.drafting.memory import Memory, vocabulary_fingerprint
 from akunu_py.drafting.ngram import NgramDrafter, WindowedNgramDrafter
 from akunu_py.drafting.plain import PlainDrafter
 from akunu_py.drafting.recycling import RecyclingDrafter
-from akunu_py.drafting.registry import drafter_names, make_drafter
+from akunu_py.drafting.registry import default_num_draft_tokens, drafter_names, make_drafter
+from akunu_py.drafting.reply_memory import ReplyMemory
 
 __all__ = [
     "AutoDrafter",
@@ -18,7 +19,9 @@ __all__ = [
     "NgramDrafter",
     "PlainDrafter",
     "RecyclingDrafter",
+    "ReplyMemory",
     "WindowedNgramDrafter",
+    "default_num_draft_tokens",
     "drafter_names",
     "make_drafter",
     "vocabulary_fingerprint",

@@ -35,6 +35,7 @@ class Memory:
 
     Attributes:
         index: over all texts, a separator before each.
+        unsaved: whether texts came or went since it was loaded or saved.
 
     Raises ConfigError for a bound below 2, or a directory without a vocabulary's fingerprint.
 
@@ -59,6 +60,7 @@ class Memory:
         self.vocabulary = vocabulary
         self.vocabulary_size = vocabulary_size
         self.index = OccurrenceIndex()
+        self.unsaved = False
         self._path: Path | None = None
         if directory is not None:
             if not vocabulary.isalnum():
@@ -86,6 +88,7 @@ class Memory:
             self._drop_oldest(self.max_tokens // 2 - len(kept) - 1)
         self.index.separate()
         self.index.extend(kept)
+        self.unsaved = True
 
     def texts(self) -> list[list[int]]:
         """Return the texts, oldest first."""
@@ -100,6 +103,7 @@ class Memory:
     def clear(self) -> None:
         """Forget everything; a file stays as it is until the next `save`."""
         self.index = OccurrenceIndex()
+        self.unsaved = True
 
     def save(self) -> None:
         """Write the texts to the directory, if one was given.
@@ -119,6 +123,7 @@ class Memory:
         content = _MAGIC + json.dumps(header).encode() + b"\n" + ids
         self._path.parent.mkdir(parents=True, exist_ok=True)
         _replace_file(self._path, content)
+        self.unsaved = False
 
     def _drop_oldest(self, room: int) -> None:
         """Keep the newest texts that fit into `room` tokens, separators included."""

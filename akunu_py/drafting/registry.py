@@ -6,9 +6,11 @@ called with `num_draft_tokens=N`, it returns a `Drafter` for one reply.
 
 import difflib
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 
-from akunu_py.drafting.auto import AutoDrafter
+from akunu_py.drafting.auto import AutoDrafter, AutoState
+from akunu_py.drafting.auto.drafter import MAX_LENGTH
 from akunu_py.drafting.lookup import LookupDrafter
 from akunu_py.drafting.ngram import NgramDrafter, WindowedNgramDrafter
 from akunu_py.drafting.plain import PlainDrafter
@@ -17,15 +19,46 @@ from akunu_py.errors import ConfigError, ContractError
 from akunu_py.types import Drafter
 
 ENTRY_POINT_GROUP = "akunu.drafters"
-DEFAULT_DRAFTER = "ngram"
 
-BUILT_IN: dict[str, Callable[[int], Drafter]] = {
-    "none": lambda _: PlainDrafter(),
-    "ngram": lambda count: NgramDrafter(num_draft_tokens=count),
-    "ngram-window": lambda count: WindowedNgramDrafter(num_draft_tokens=count),
-    "lookup": lambda count: LookupDrafter(num_draft_tokens=count),
-    "auto": lambda count: AutoDrafter(max_length=count),
-    "recycling": lambda count: RecyclingDrafter(num_draft_tokens=count),
+_PLUG_IN_TOKENS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterSetup:
+    """What one of akunu's own drafters is made from.
+
+    Attributes:
+        num_draft_tokens: most tokens of a draft.
+        auto_state: what earlier replies left to `auto`; None: nothing.
+
+    """
+
+    num_draft_tokens: int
+    auto_state: AutoState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _BuiltIn:
+    """A factory, and how many tokens the drafter drafts where nobody says."""
+
+    make: Callable[[DrafterSetup], Drafter]
+    num_draft_tokens: int
+
+
+BUILT_IN: dict[str, _BuiltIn] = {
+    "auto": _BuiltIn(
+        lambda setup: AutoDrafter(state=setup.auto_state, max_length=setup.num_draft_tokens),
+        MAX_LENGTH,
+    ),
+    "ngram": _BuiltIn(lambda setup: NgramDrafter(num_draft_tokens=setup.num_draft_tokens), 4),
+    "ngram-window": _BuiltIn(
+        lambda setup: WindowedNgramDrafter(num_draft_tokens=setup.num_draft_tokens), 4
+    ),
+    "lookup": _BuiltIn(lambda setup: LookupDrafter(num_draft_tokens=setup.num_draft_tokens), 10),
+    "recycling": _BuiltIn(
+        lambda setup: RecyclingDrafter(num_draft_tokens=setup.num_draft_tokens), 4
+    ),
+    "none": _BuiltIn(lambda _: PlainDrafter(), 0),
 }
 
 
@@ -35,13 +68,24 @@ def drafter_names() -> tuple[str, ...]:
     return (*BUILT_IN, *sorted(offered - BUILT_IN.keys()))
 
 
-def make_drafter(name: str, *, num_draft_tokens: int) -> Drafter:
+def default_num_draft_tokens(name: str) -> int:
+    """Return the most tokens a drafter drafts for a pass where nobody says; 4 for a plug-in."""
+    return BUILT_IN[name].num_draft_tokens if name in BUILT_IN else _PLUG_IN_TOKENS
+
+
+def make_drafter(
+    name: str, *, num_draft_tokens: int | None = None, auto_state: AutoState | None = None
+) -> Drafter:
     """Make the drafter of that name for one reply.
 
-    Raises ConfigError for an unknown name, ContractError when a plug-in returns no drafter.
+    `num_draft_tokens` is the most it drafts for a pass, its own default when left out;
+    `auto_state` is for `auto` alone. Raises ConfigError for an unknown name, ContractError when a
+    plug-in returns no drafter.
     """
+    if num_draft_tokens is None:
+        num_draft_tokens = default_num_draft_tokens(name)
     if name in BUILT_IN:
-        return BUILT_IN[name](num_draft_tokens)
+        return BUILT_IN[name].make(DrafterSetup(num_draft_tokens, auto_state))
     for point in entry_points(group=ENTRY_POINT_GROUP):
         if point.name == name:
             drafter = point.load()(num_draft_tokens=num_draft_tokens)

@@ -209,9 +209,24 @@ class FolderTokenizer:
                 )
         return ids
 
-    def decode(self, token_ids: Iterable[int]) -> str:
-        """Return the text of ids, control tokens left out."""
-        return str(self._wrapper.decode(list(token_ids), skip_special_tokens=True))
+    def decode(self, token_ids: Iterable[int], *, with_control: bool = False) -> str:
+        """Return the text of ids, control tokens left out.
+
+        With `with_control` they are written out, but for the begin token that `encode` puts in
+        front.
+        """
+        ids = list(token_ids)
+        if with_control and ids[:1] == [self._wrapper.bos_token_id] == self.encode("")[:1]:
+            del ids[0]
+        return str(self._wrapper.decode(ids, skip_special_tokens=not with_control))
+
+    def token_texts(self) -> Sequence[str]:
+        """Return the text of each id, as the vocabulary writes it."""
+        ids: dict[str, int] = self._wrapper.get_vocab()
+        texts = [""] * (max(ids.values(), default=-1) + 1)
+        for text, token in ids.items():
+            texts[token] = text
+        return texts
 
     def detokenizer(self, *, continues: bool = False) -> Detokenizer:  # noqa: ARG002
         """Return a fresh incremental detokenizer; mlx-lm's decide about a space by themselves."""

@@ -190,13 +190,26 @@ class GGUFTokenizer:
             ids.insert(0, self._bos_id)
         return ids
 
-    def decode(self, token_ids: Iterable[int]) -> str:
+    def decode(self, token_ids: Iterable[int], *, with_control: bool = False) -> str:
         """Return the text of ids, control tokens left out.
 
-        Raises ConfigError for an id outside the vocabulary.
+        With `with_control` they are written out, but for the begin token that `encode` puts in
+        front. Raises ConfigError for an id outside the vocabulary.
         """
         detokenizer = self.detokenizer()
-        return detokenizer.feed(token_ids) + detokenizer.finish()
+        if not with_control:
+            return detokenizer.feed(token_ids) + detokenizer.finish()
+        ids = list(token_ids)
+        if self._add_bos and ids[:1] == [self._bos_id]:
+            del ids[0]
+        uncommon = self._vocabulary.uncommon
+        controls = {id_: text for text, id_, kind in uncommon if kind is TokenType.CONTROL}
+        pieces = [controls.get(token, "") or detokenizer.feed((token,)) for token in ids]
+        return "".join(pieces) + detokenizer.finish()
+
+    def token_texts(self) -> Sequence[str]:
+        """Return the text of each id, as the vocabulary writes it."""
+        return self._vocabulary.tokens
 
     def detokenizer(self, *, continues: bool = False) -> ByteDetokenizer:
         """Return a fresh incremental detokenizer; see the protocol for `continues`."""

@@ -54,6 +54,9 @@ class FakeEngine:
     def reset(self):
         self.calls.append("reset")
 
+    def forget(self):
+        self.calls.append("forget")
+
     def generate(self, prompt, config=None):
         text = "".join(map(chr, prompt))
         self.calls.append((text, config.drafter))

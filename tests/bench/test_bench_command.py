@@ -108,10 +108,15 @@ def test_defaults(fake):
     }  # fmt: skip
 
 
+def test_the_number_of_tokens_is_the_drafters_own_where_nobody_says(fake):
+    config = json.loads(run("--json", "--limit", "1", "--drafter", "lookup").stdout)["config"]
+    assert (config["drafter"], config["num_draft_tokens"]) == ("lookup", 10)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--drafter", "magic"], "no drafter 'magic'; choose from none, ngram, ngram-window"),
+        (["--drafter", "magic"], "no drafter 'magic'; choose from auto, ngram, ngram-window"),
         (["--max-tokens", "0"], "max_tokens is 0"),
         (["--num-draft-tokens", "65"], "give at most 64"),
         (["--temperature", "nan"], "temperature is nan"),

@@ -119,8 +119,9 @@ def test_each_reply_starts_from_nothing_and_the_order_alternates():
     engine = FakeEngine(SCRIPT)
     progress = []
     run_hit_rate(engine, [ONE, TWO, FOUR], progress=lambda *counts: progress.append(counts))
-    assert engine.calls[::2] == ["reset"] * 8
-    asked = engine.calls[1::2]
+    assert engine.calls[::3] == ["forget"] * 8
+    assert engine.calls[1::3] == ["reset"] * 8
+    asked = engine.calls[2::3]
     assert asked[:2] == [("one", "ngram"), ("one", "none")]  # the warm-up
     assert asked[2:] == [
         ("one", "none"), ("one", "ngram"),

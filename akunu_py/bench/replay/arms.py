@@ -5,7 +5,7 @@ from typing import Protocol
 
 from akunu_py.bench.replay.baselines import BASELINES
 from akunu_py.cost_curve import CostCurve
-from akunu_py.drafting import drafter_names, make_drafter
+from akunu_py.drafting import default_num_draft_tokens, drafter_names, make_drafter
 from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.auto.drafter import MAX_LENGTH
 from akunu_py.errors import ConfigError
@@ -16,8 +16,6 @@ NOT_REPLAYABLE = {
     "draft-model": "it is a model that would have to run, and its target's choices with it",
 }
 """Drafters that a replay of texts cannot stand for, and why."""
-
-_DEFAULT_LIMIT = 4
 
 
 class Arm(Protocol):
@@ -100,7 +98,7 @@ def check_names(names: Sequence[str]) -> None:
     """Raise ConfigError for a name that is neither a drafter's nor a baseline's."""
     for name in names:
         if name not in BASELINES and name not in NOT_REPLAYABLE:
-            make_drafter(name, num_draft_tokens=_DEFAULT_LIMIT)
+            make_drafter(name)
 
 
 def is_curve_bound(name: str) -> bool:
@@ -119,9 +117,7 @@ def make_arm(name: str, curve: CostCurve | None = None) -> Arm:
         raise ConfigError(f"{name} cannot be replayed: {NOT_REPLAYABLE[name]}")
     if name in CURVE_BOUND and curve is not None:
         return CURVE_BOUND[name](curve)
-    return RegistryArm(
-        lambda: make_drafter(name, num_draft_tokens=_DEFAULT_LIMIT), default_limit=_DEFAULT_LIMIT
-    )
+    return RegistryArm(lambda: make_drafter(name), default_limit=default_num_draft_tokens(name))
 
 
 def known_names() -> tuple[str, ...]:

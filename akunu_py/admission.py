@@ -1,0 +1,74 @@
+"""Who may use an engine, and when: one reply at a time, not after it was closed or a fork."""
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+
+from akunu_py.errors import EngineStateError
+from akunu_py.reply import ReplyStream
+
+_LOCK_TIMEOUT_S = 1.0
+
+
+class Admission:
+    """Knows the reply under way, and holds the lock of calls that must not meet.
+
+    Attributes:
+        closed: whether the engine is; set by it.
+
+    """
+
+    def __init__(self) -> None:
+        self.closed = False
+        # Weak, so that a stream dropped by its reader is over and not in the way.
+        self._reply: weakref.ref[ReplyStream] | None = None
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def check(self) -> None:
+        """Raise EngineStateError after a close or a fork."""
+        if self.closed:
+            raise EngineStateError("the engine is closed; load it again")
+        if os.getpid() != self._pid:
+            raise EngineStateError(
+                "the engine was loaded before a fork and cannot be used after it; load the model "
+                "in the child process"
+            )
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the engine for a call; refuse, rather than queue, where another call takes long."""
+        self.check()
+        if not self._lock.acquire(timeout=_LOCK_TIMEOUT_S):
+            raise EngineStateError("the engine is busy in another thread; load one for each thread")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def admit(self, reply: ReplyStream) -> None:
+        """Make a reply the one under way."""
+        self._reply = weakref.ref(reply)
+
+    def end_reply(self, reason: str) -> None:
+        """End a stream left unfinished; refuse where another thread is at it."""
+        reply = self.unfinished_reply()
+        if reply is not None:
+            reply.close(reason)
+            self._reply = None
+
+    def unfinished_reply(self) -> ReplyStream | None:
+        """Return the stream left unfinished, if any; refuse where another thread is at it."""
+        self.check()
+        reply = self._reply() if self._reply else None
+        if reply is None or reply.finished:
+            return None
+        mine = reply.thread is threading.current_thread() or not reply.thread.is_alive()
+        if reply.executing or not mine:
+            raise EngineStateError(
+                "the engine is making a reply, in another thread or around this callback; wait "
+                "for it, cancel it, or load one engine for each thread"
+            )
+        return reply

@@ -1,0 +1,81 @@
+"""Replies written down as a trace, which `akunu bench replay` reads; docs/benchmarks.md has it."""
+
+import json
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from akunu_py.errors import ConfigError
+from akunu_py.types import GenerationConfig
+
+_SAMPLING = (
+    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+    "frequency_penalty",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceLine:
+    """One reply: what the model was given, what it said, and what it was made with.
+
+    `session` and `turn` are of a conversation, whose lines stand together; None for a reply alone.
+    """
+
+    category: str
+    prompt: str
+    output: str
+    model: str
+    decoding: str
+    session: str | None = None
+    turn: int | None = None
+
+    def to_json(self) -> str:
+        """Return the line, with an id that no other has."""
+        record: dict[str, object] = {
+            "id": uuid.uuid4().hex,
+            "category": self.category,
+            "prompt": self.prompt,
+            "output": self.output,
+            "model": self.model,
+            "decoding": self.decoding,
+        }
+        if self.session is not None:
+            record["session"] = self.session
+            record["turn"] = self.turn or 0
+        return json.dumps(record, ensure_ascii=False)
+
+
+def append_line(path: Path, line: TraceLine) -> None:
+    """Append a line to a trace file, in one write.
+
+    Lines of processes that write at the same time do not mix. Raises ConfigError where the file
+    cannot be written.
+    """
+    data = line.to_json().encode() + b"\n"
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            if os.write(handle, data) != len(data):
+                # The rest would come behind other processes' lines: the next one begins anew.
+                os.write(handle, b"\n")
+                raise ConfigError(f"{path}: the disk is full; its last line is cut off")
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def describe_decoding(config: GenerationConfig, seed: int) -> str:
+    """Return how tokens were chosen, as in "temperature 0.7, top_p 0.9, seed 5"."""
+    default = GenerationConfig()
+    said = [
+        f"{name} {getattr(config, name):g}"
+        for name in _SAMPLING
+        if name == "temperature" or getattr(config, name) != getattr(default, name)
+    ]
+    if config.logit_bias:
+        said.append("logit_bias")
+    if config.temperature:
+        said.append(f"seed {seed}")
+    return ", ".join(said)
