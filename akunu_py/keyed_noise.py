@@ -1,0 +1,118 @@
+"""The host's half of the keyed noise: what a key is, and the noise of given tokens.
+
+The choice at a position is argmax over tokens of logit - log E, with E exponential noise that is a
+function of (seed, position, purpose, token id). `sampling/noise.py` has the device's half, with
+equal bits; here is what the rooms without MLX draw with: one token at a time in plain Python, many
+at once in numpy, and the way back from hash bits to the token that has them.
+"""
+
+import enum
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MASK32 = 2**32 - 1
+_MASK64 = 2**64 - 1
+# An odd constant near 2**32 / golden ratio: neighbouring ids start far apart.
+TOKEN_STRIDE = 0x9E3779B1
+# The largest float32 below 1: v stays inside (0, 1), so -log1p(-v) stays finite.
+BELOW_ONE = 1.0 - 2.0**-24
+
+
+class Purpose(enum.IntEnum):
+    """What a draw is for: purposes never share noise."""
+
+    TARGET = 0
+    DRAFT = 1
+    ACCEPTANCE = 2
+    RESIDUAL = 3
+
+
+def _mix64(value: int) -> int:
+    """Mix 64 bits by SplitMix64's finalizer, a bijection (Steele, Lea, Flood 2014)."""
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK64
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK64
+    return value ^ (value >> 31)
+
+
+def noise_key(seed: int, position: int, purpose: Purpose = Purpose.TARGET) -> tuple[int, int]:
+    """Return the two 32-bit words that key the noise of one position.
+
+    `position` counts tokens from the beginning of the prompt. The mixing is chained, so that
+    (seed + 1, position) and (seed, position + 1) have nothing in common.
+    """
+    value = _mix64((seed + 0x9E3779B97F4A7C15) & _MASK64)
+    value = _mix64((value ^ position) + 0x9E3779B97F4A7C15 & _MASK64)
+    value = _mix64((value ^ purpose) + 0x9E3779B97F4A7C15 & _MASK64)
+    return value & _MASK32, value >> 32
+
+
+def _mix32(value: int) -> int:
+    """Mix 32 bits by two multiplications with low bias (Wellons 2018, "lowbias32")."""
+    value = (value ^ (value >> 16)) * 0x7FEB352D & _MASK32
+    value = (value ^ (value >> 15)) * 0x846CA68B & _MASK32
+    return value ^ (value >> 16)
+
+
+def hash_token(key: tuple[int, int], token: int) -> int:
+    """Return the 32 hash bits of one token: the host's form.
+
+    For a fixed key this is a bijection of 32-bit ids: two tokens never share their bits.
+    """
+    value = _mix32((token * TOKEN_STRIDE ^ key[0]) & _MASK32)
+    return _mix32((value + key[1]) & _MASK32)
+
+
+def exponential(bits: int) -> float:
+    """Return E > 0, finite, for 32 hash bits: -log(1 - v), v the middle of the bits' cell."""
+    return -math.log1p(-min((bits + 0.5) * 2.0**-32, BELOW_ONE))
+
+
+def gumbel(key: tuple[int, int], token: int) -> float:
+    """Return the noise -log E of one token: the host's form of `gumbel_row`, up to rounding."""
+    return -math.log(exponential(hash_token(key, token)))
+
+
+def mix_bits(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Mix each 32-bit word as `hash_token` does, by "lowbias32"."""
+    words = (words ^ (words >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    words = (words ^ (words >> np.uint32(15))) * np.uint32(0x846CA68B)
+    return words ^ (words >> np.uint32(16))
+
+
+def _unmix_bits(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Undo `mix_bits`: each of its steps is a bijection of 32-bit words."""
+    words = (words ^ (words >> np.uint32(16))) * _INVERSE_SECOND
+    words = words ^ (words >> np.uint32(15)) ^ (words >> np.uint32(30))
+    words = words * _INVERSE_FIRST
+    return words ^ (words >> np.uint32(16))
+
+
+_INVERSE_FIRST = np.uint32(pow(0x7FEB352D, -1, 2**32))
+_INVERSE_SECOND = np.uint32(pow(0x846CA68B, -1, 2**32))
+_INVERSE_STRIDE = np.uint32(pow(TOKEN_STRIDE, -1, 2**32))
+
+
+def hash_tokens(key: tuple[int, int], tokens: NDArray[np.integer]) -> NDArray[np.uint32]:
+    """Return the 32 hash bits of each token: `hash_token` for many ids below 2**32."""
+    strides = tokens.astype(np.uint32) * np.uint32(TOKEN_STRIDE)
+    return mix_bits(mix_bits(strides ^ np.uint32(key[0])) + np.uint32(key[1]))
+
+
+def tokens_of_bits(key: tuple[int, int], bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the id that hashes to each of the given bits: the inverse of `hash_tokens`."""
+    words = _unmix_bits(bits) - np.uint32(key[1])
+    return (_unmix_bits(words) ^ np.uint32(key[0])) * _INVERSE_STRIDE
+
+
+def gumbels_of_bits(bits: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """Return -log E for hash bits, finite for all of them; falls as the bits rise."""
+    uniform = np.minimum((bits.astype(np.float64) + 0.5) * 2.0**-32, BELOW_ONE)
+    gumbels: NDArray[np.float64] = -np.log(-np.log1p(-uniform))
+    return gumbels
+
+
+def gumbels(key: tuple[int, int], tokens: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Return the noise -log E of each token: `gumbel` for many, up to rounding."""
+    return gumbels_of_bits(hash_tokens(key, tokens))
