@@ -1,0 +1,194 @@
+"""The chain of transforms on the host, in numpy: from a row of logits to the adjusted distribution.
+
+The same definitions in the same order as `sampling/transforms.py` (mlx-lm 0.32's): bias and
+penalties on the logits, then on the untempered log-probabilities top-p, min-p, top-k, and
+temperature last; ties at the edge of top-k go to the lowest id. In float64, where the device
+computes in float32: a token within rounding of an edge may fall on the other side of it. That
+costs acceptance and nothing else: a verifier takes q as what it was drawn from.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.errors import ConfigError
+from akunu_py.types import GenerationConfig
+
+Row = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adjustment:
+    """What happens to a row of logits before a token is drawn; fields as in `GenerationConfig`.
+
+    Temperature 0 makes the row one-hot on its likeliest token, the lowest id among equals; the
+    filters then change nothing and are left out.
+
+    Raises ConfigError, as `GenerationConfig` does, naming the field.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    penalty_window: int = 20
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # One place knows the ranges.
+        GenerationConfig(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            penalty_window=self.penalty_window,
+            logit_bias=self.logit_bias,
+        )
+
+    @classmethod
+    def from_config(
+        cls, config: GenerationConfig, *, temperature: float | None = None
+    ) -> "Adjustment":
+        """Return a config's chain, at another temperature where one is given."""
+        adjustment = cls(
+            temperature=config.temperature,
+            top_k=config.top_k,
+            top_p=config.top_p,
+            min_p=config.min_p,
+            repetition_penalty=config.repetition_penalty,
+            presence_penalty=config.presence_penalty,
+            frequency_penalty=config.frequency_penalty,
+            penalty_window=config.penalty_window,
+            logit_bias=config.logit_bias,
+        )
+        return adjustment if temperature is None else replace(adjustment, temperature=temperature)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether a distribution comes out as it went in."""
+        return self.temperature == 1 and not self.has_filters and not self.has_history
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether tokens may be dropped before the draw."""
+        return self.temperature > 0 and (self.top_p < 1 or self.min_p > 0 or self.top_k > 0)
+
+    @property
+    def has_history(self) -> bool:
+        """Whether a bias or penalty moves single logits."""
+        return bool(
+            self.logit_bias
+            or self.repetition_penalty != 1
+            or self.presence_penalty
+            or self.frequency_penalty
+        )
+
+    def moved_logits(self, logits: Mapping[int, float], recent: Sequence[int]) -> dict[int, float]:
+        """Return what bias and penalties make of the logits of the tokens they move.
+
+        `logits` has at least those tokens: `moved_tokens(recent)`.
+        """
+        moved: dict[int, float] = {}
+        counts = self._counts(recent)
+        for token in self.moved_tokens(recent):
+            value = logits[token] + self.logit_bias.get(token, 0.0)
+            if token in counts:
+                penalty = self.repetition_penalty
+                value = value * penalty if value < 0 else value / penalty
+                value -= self.presence_penalty + self.frequency_penalty * counts[token]
+            moved[token] = value
+        return moved
+
+    def moved_tokens(self, recent: Sequence[int]) -> tuple[int, ...]:
+        """Return the tokens whose logits a bias or penalty moves, each once."""
+        return tuple(dict.fromkeys((*self.logit_bias, *self._counts(recent))))
+
+    def _counts(self, recent: Sequence[int]) -> Counter[int]:
+        penalised = self.repetition_penalty != 1 or self.presence_penalty or self.frequency_penalty
+        return Counter(recent[-self.penalty_window :] if penalised else ())
+
+    def probabilities(self, logits: Row, recent: Sequence[int] = ()) -> Row:
+        """Return the adjusted distribution of one row, float64 [vocab], its sum 1 up to rounding.
+
+        `logits` may be log-probabilities; -inf is a token of probability 0. `recent` are the
+        tokens before the row, oldest first, of which the penalties' window is used.
+
+        Raises ConfigError for a bias or recent token outside the row, and for a row without any
+        finite logit.
+        """
+        row = np.asarray(logits, dtype=np.float64)
+        tokens = self.moved_tokens(recent) if self.has_history else ()
+        if tokens:
+            if not 0 <= min(tokens) <= max(tokens) < row.size:
+                raise ConfigError(f"a bias or penalty names a token outside 0 to {row.size - 1}")
+            row = row.copy()
+            for token, value in self.moved_logits(
+                {token: float(row[token]) for token in tokens}, recent
+            ).items():
+                row[token] = value
+        return self.adjusted(row, np.ones(row.size))
+
+    def adjusted(self, logits: Row, multiplicity: Row) -> Row:
+        """Return the adjusted probability of one token of each entry, penalties left out.
+
+        Entry i stands for `multiplicity[i]` tokens with the same logit each, so that a long tail
+        of equals costs one entry: probabilities times multiplicities sum to 1. Where an edge of
+        top-k would split an entry, ConfigError is raised: give its tokens one by one.
+        """
+        highest = logits.max(initial=-math.inf)
+        if not math.isfinite(highest):
+            raise ConfigError("a row of logits needs a largest one that is finite")
+        if self.temperature == 0:
+            likeliest = np.zeros(logits.size)
+            best = int(logits.argmax())
+            if multiplicity[best] != 1:
+                raise ConfigError("the likeliest entry stands for several tokens")
+            likeliest[best] = 1.0
+            return likeliest
+        row = logits - highest
+        if self.top_p < 1:
+            row = _keep_top_p(row, multiplicity, self.top_p)
+        if self.min_p > 0:
+            # The likeliest is at 0 and no filter drops it.
+            row = np.where(row < math.log(self.min_p), -math.inf, row)
+        if 0 < self.top_k < multiplicity.sum():
+            row = _keep_top_k(row, multiplicity, self.top_k)
+        weights = np.exp(row / self.temperature)
+        probabilities: Row = weights / (weights * multiplicity).sum()
+        return probabilities
+
+
+def _keep_top_p(row: Row, multiplicity: Row, mass: float) -> Row:
+    """Keep the smallest set with this share of the mass, and equals of its last token."""
+    order = np.argsort(-row, kind="stable")
+    descending = row[order]
+    weights = np.exp(descending) * multiplicity[order]
+    through = np.cumsum(weights)
+    before = np.concatenate(([0.0], through[:-1]))
+    total = float(through[-1])
+    # An entry is dropped where those above it have the mass already; a tail of equals stays whole,
+    # as its first token or its last one decides for all of them.
+    last = int((before < mass * total).sum()) - 1
+    return np.where(row < descending[last], -math.inf, row)
+
+
+def _keep_top_k(row: Row, multiplicity: Row, count: int) -> Row:
+    """Keep the `count` likeliest tokens, at the edge the first entries."""
+    order = np.argsort(-row, kind="stable")
+    through = np.cumsum(multiplicity[order])
+    edge = int(np.searchsorted(through, count))
+    if through[edge] != count and row[order[edge]] > -math.inf:
+        raise ConfigError("top-k ends within an entry of several tokens")
+    kept = np.full(row.size, -math.inf)
+    kept[order[: edge + 1]] = row[order[: edge + 1]]
+    return kept
