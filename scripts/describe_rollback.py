@@ -5,19 +5,25 @@
     python scripts/describe_rollback.py --write  into docs/models.md, between its markers
 
 Runs the matrix of tests/models/test_rollback_matrix.py: tiny random models with adversarial drafts,
-against mlx-lm's plain loop. Takes minutes.
+against mlx-lm's plain loop. Takes minutes; with `--resume FILE` a run that was interrupted goes on.
 """
 
 import argparse
+import json
+import multiprocessing
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "models.md"
 START = "<!-- scripts/describe_rollback.py writes from here -->"
 END = "<!-- end of describe_rollback.py -->"
+
+sys.path.insert(0, str(ROOT / "tests"))
 
 
 @dataclass
@@ -77,14 +83,40 @@ def describe(name: str) -> Line:
     return line
 
 
-def table() -> str:
+def describe_all(names: list[str], jobs: int) -> Iterator[tuple[str, Line]]:
+    """Yield the lines as processes finish them."""
+    # MLX does not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        waiting = {pool.submit(describe, name): name for name in names}
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
+
+
+def collect(jobs: int, kept: Path | None) -> dict[str, Line]:
+    """Return the line of every family; those in the file `kept` are taken from there."""
     from family_models import NAMES
 
+    found: dict[str, Line] = {}
+    if kept is not None and kept.exists():
+        for text in kept.read_text(encoding="utf-8").splitlines():
+            name, entry = json.loads(text)
+            found[name] = Line(**entry)
+    missing = [name for name in NAMES if name not in found]
+    for name, line in describe_all(missing, jobs):
+        found[name] = line
+        print(f"{len(found)} of {len(NAMES)}: {name}", file=sys.stderr)
+        if kept is not None:
+            with kept.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([name, asdict(line)]) + "\n")
+    return {name: found[name] for name in NAMES}
+
+
+def table(found: dict[str, Line]) -> str:
     lines = [
         "| family | caches | rollback | drafted tokens | replies the same, float32 | bfloat16 |",
         "|---|---|---|---|---|---|",
     ]
-    found = {name: describe(name) for name in NAMES}
     for name, line in found.items():
         half = f"{line.half_same} of {line.half_replies}" if line.half_replies else ""
         lines.append(
@@ -108,9 +140,13 @@ def table() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="into docs/models.md")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE",
+        help="keep finished families here and skip those it has; name a new file after a change",
+    )  # fmt: skip
     arguments = parser.parse_args()
-    sys.path.insert(0, str(ROOT / "tests"))
-    text = table()
+    text = table(collect(arguments.jobs, arguments.resume))
     if not arguments.write:
         print(text)
         return

@@ -22,8 +22,8 @@ from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import GenerationConfig
 
 SEED = 7
-SHORT, LONG = 5, 40
-"""Prompts shorter than a window, and longer than two."""
+SHORT, LONG, LONGER = 5, 40, 340
+"""Prompts shorter than a window, longer than two, and longer than the one of `LONG_WINDOW`."""
 LONG_WINDOW = "llama, window of 300"
 """The family whose cache grows in steps before it wraps; its text is long, so it has fewer cells."""
 EXPERTS = frozenset(
@@ -49,7 +49,7 @@ class Setting:
 def settings_of(name: str, dtype: mx.Dtype) -> list[Setting]:
     """All adversaries, greedy and sampled, with both prompts; a part of it for long texts."""
     if name == LONG_WINDOW:
-        return [Setting(0.0, SHORT, ("half",)), Setting(0.8, LONG, ("random",))]
+        return [Setting(0.0, SHORT, ("half",)), Setting(0.8, LONGER, ("random",))]
     if dtype == mx.float32:
         pairs = product((0.0, 0.8), (SHORT, LONG))
         return [Setting(temperature, size, ADVERSARIES) for temperature, size in pairs]

@@ -34,6 +34,14 @@ DELTA_NET = {
     "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 16,
     "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
 }  # fmt: skip
+DELTA_ATTENTION = {
+    "kda_layers": [1, 3], "full_attn_layers": [2, 4], "num_heads": 4, "head_dim": 16,
+    "short_conv_kernel_size": 4,
+}  # fmt: skip
+BAILING = {
+    **FRAME, **EXPERTS, "num_shared_experts": 1, "first_k_dense_replace": 1, "layer_group_size": 2,
+    "n_group": 1, "topk_group": 1,
+}  # fmt: skip
 STATE_SPACE = {
     "hidden_size": 64, "num_hidden_layers": 4, "vocab_size": VOCABULARY, "state_size": 16,
     "conv_kernel": 4, "use_bias": False, "use_conv_bias": True, "intermediate_size": 128,
@@ -71,6 +79,13 @@ LONGCAT = {
     "n_routed_experts": 4, "zero_expert_num": 2, "num_layers": 2, "routed_scaling_factor": 1.0,
     "mla_scale_q_lora": True, "mla_scale_kv_lora": True, "attention_bias": False,
     "attention_method": "MLA", "zero_expert_type": "identity",
+}  # fmt: skip
+COMPRESSED = {
+    **FRAME, "head_dim": 32, "q_lora_rank": 32, "qk_rope_head_dim": 16, "o_groups": 2,
+    "o_lora_rank": 32, "moe_intermediate_size": 32, "n_routed_experts": 4, "num_experts_per_tok": 2,
+    "sliding_window": WINDOW, "compress_ratios": [0, 4, 4, 1], "kv_source_layer_ids": [1, 3],
+    "index_source_layer_ids": [1, 3], "index_n_heads": 2, "index_head_dim": 32, "index_topk": 8,
+    "candidate_block_size": 4, "candidate_topk_blocks": 4, "hc_mult": 2, "rms_norm_eps": 1e-6,
 }  # fmt: skip
 LLAMA_4 = {
     **FRAME, "model_type": "llama4_text", "attention_bias": False, "attention_chunk_size": WINDOW,
@@ -120,6 +135,20 @@ FAMILIES: dict[str, tuple[str, Arguments]] = {
         },
     ),
     "longcat_flash": ("longcat_flash", LONGCAT),
+    "minimax_m3": (
+        "minimax_m3_vl",
+        {
+            "text_config": {
+                **FRAME, "intermediate_size": 32, "dense_intermediate_size": 96,
+                "shared_intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2,
+                "sparse_attention_config": {
+                    "use_sparse_attention": True, "sparse_num_index_heads": 2,
+                    "sparse_index_dim": 16, "sparse_block_size": 8, "sparse_topk_blocks": 2,
+                    "sparse_local_block": 1, "sparse_attention_freq": [0, 1, 0, 1],
+                },
+            }
+        },
+    ),
     "mistral3": ("mistral3", {"text_config": {**MINISTRAL, "model_type": "ministral3"}}),
     # Sliding windows, most of them with caches of all rows between them.
     "llama, sliding": ("llama", SLIDING),
@@ -180,6 +209,8 @@ FAMILIES: dict[str, tuple[str, Arguments]] = {
     ),
     # Chunks.
     "llama4": ("llama4", {"text_config": LLAMA_4}),
+    # A window with compressed context, in a cache of the model's own.
+    "deepseek_v41": ("deepseek_v41", COMPRESSED),
     # Recurrent states alone.
     "mamba": ("mamba", {**STATE_SPACE, "time_step_rank": 4}),
     "mamba2": (
@@ -225,10 +256,7 @@ FAMILIES: dict[str, tuple[str, Arguments]] = {
         {
             **FRAME, **LATENT, **EXPERTS, "model_max_length": 2048, "num_experts_per_token": 2,
             "num_shared_experts": 1, "first_k_dense_replace": 1, "mla_use_nope": True,
-            "linear_attn_config": {
-                "kda_layers": [1, 3], "full_attn_layers": [2, 4], "num_heads": 4, "head_dim": 16,
-                "short_conv_kernel_size": 4,
-            },
+            "linear_attn_config": DELTA_ATTENTION,
         },
     ),
     "lfm2": (
@@ -279,13 +307,27 @@ FAMILIES: dict[str, tuple[str, Arguments]] = {
             "moe_shared_expert_intermediate_size": 32,
         },
     ),
-    "bailing_moe_linear": (
-        "bailing_moe_linear",
+    "kimi_k3": (
+        "kimi_k3",
         {
-            **FRAME, **EXPERTS, "num_shared_experts": 1, "first_k_dense_replace": 1,
-            "layer_group_size": 2, "group_norm_size": 2, "n_group": 1, "topk_group": 1,
+            "text_config": {
+                **FRAME, **LATENT, "model_type": "kimi_linear", "num_experts": 4,
+                "moe_intermediate_size": 32, "num_experts_per_token": 2, "num_shared_experts": 1,
+                "first_k_dense_replace": 1, "linear_attn_config": DELTA_ATTENTION,
+            }
         },
     ),
+    "bailing_hybrid": (
+        "bailing_hybrid", {**BAILING, **LATENT, "group_norm_size": 2, "routed_scaling_factor": 1.0},
+    ),
+    "bailing_moe_v3": (
+        "bailing_moe_v3",
+        {
+            **BAILING, **LATENT, "moe_shared_expert_intermediate_size": 32,
+            "routed_scaling_factor": 1.0,
+        },
+    ),
+    "bailing_moe_linear": ("bailing_moe_linear", {**BAILING, "group_norm_size": 2}),
     "longcat_flash_ngram": (
         "longcat_flash_ngram",
         {**LONGCAT, "ngram_vocab_size_ratio": 3, "emb_neighbor_num": 3, "emb_split_num": 2},

@@ -16,7 +16,7 @@ from akunu_py.errors import RollbackError
 from akunu_py.models.rollback.by_length import ByLength
 from akunu_py.models.rollback.chunked import Chunked
 from akunu_py.models.rollback.part import Part
-from akunu_py.models.rollback.recurrent import Recurrent
+from akunu_py.models.rollback.recurrent import Compressed, Recurrent
 from akunu_py.models.rollback.rotating import Rotating, SinkCache
 
 Saved = list[Any]
@@ -30,6 +30,10 @@ _PARTS: dict[type, Callable[[Any], Part]] = {
     ChunkedKVCache: Chunked,
     ArraysCache: Recurrent,
 }
+_PARTS_OF_ONE_MODEL: dict[tuple[str, str], Callable[[Any], Part]] = {
+    ("mlx_lm.models.deepseek_v41", "LayerCache"): Compressed,
+}
+"""By module and name of the class: such a module is loaded for its model alone."""
 
 
 class RollbackCaches:
@@ -45,8 +49,7 @@ class RollbackCaches:
 
     def __init__(self, caches: Sequence[Any]) -> None:
         leaves = list(_leaves(caches))
-        # A subclass may keep its rows in another way, so the exact type counts.
-        kinds = [_PARTS.get(type(leaf)) for leaf in leaves]
+        kinds = [_kind(leaf) for leaf in leaves]
         self.supported = bool(kinds) and None not in kinds
         self._parts: list[Part] = [
             kind(leaf) for kind, leaf in zip(kinds, leaves, strict=True) if kind is not None
@@ -95,6 +98,13 @@ def with_exact_sinks(cache: Any) -> Any:
     elif type(cache) is RotatingKVCache and cache.keep > 0:
         return SinkCache(cache.max_size, keep=cache.keep)
     return cache
+
+
+def _kind(cache: Any) -> Callable[[Any], Part] | None:
+    """Return the way a cache goes back, None for a kind that is not known."""
+    # A subclass may keep its rows in another way, so the exact type counts.
+    exact = type(cache)
+    return _PARTS.get(exact) or _PARTS_OF_ONE_MODEL.get((exact.__module__, exact.__qualname__))
 
 
 def _leaves(caches: Sequence[Any]) -> Iterator[Any]:

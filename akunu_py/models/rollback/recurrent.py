@@ -1,7 +1,9 @@
-"""ArraysCache: states of recurrent layers (Mamba, gated delta nets, RWKV) and short convolutions.
+"""Caches that have taken their rows in, and give none back: states, and compressed context.
 
-A state has taken its rows in; none can be taken out again. Models of mlx-lm put new arrays into the
-cache at every pass and write into none, so references to the old ones are enough to go back.
+`ArraysCache` holds the states of recurrent layers (Mamba, gated delta nets, RWKV) and of short
+convolutions; DeepSeek V4.1's `LayerCache` a window, and one row for each closed group of earlier
+ones. Models of mlx-lm put new arrays into both at every pass and write into none, so references to
+the old ones are enough to go back.
 """
 
 from typing import Any, ClassVar
@@ -11,15 +13,12 @@ from mlx_lm.models.cache import ArraysCache
 from akunu_py.errors import RollbackError
 
 
-class Recurrent:
-    """Restored to the state before a pass; the rows to keep are fed again."""
+class _Restored:
+    """Restored to what it was before a pass; the rows to keep are fed again."""
 
     method: ClassVar[str] = "restore, feed again"
     drops_rows: ClassVar[bool] = False
     by_length: ClassVar[bool] = False
-
-    def __init__(self, cache: ArraysCache) -> None:
-        self._cache = cache
 
     def can_drop(self, count: int) -> bool:
         """Return whether there is nothing to do."""
@@ -30,6 +29,13 @@ class Recurrent:
         if count:
             raise RollbackError(f"a recurrent state was to drop {count} rows")
 
+
+class Recurrent(_Restored):
+    """An `ArraysCache`; what else it has is for batches."""
+
+    def __init__(self, cache: ArraysCache) -> None:
+        self._cache = cache
+
     def save(self) -> list[Any]:
         """Return references to the arrays of the state."""
         return list(self._cache.cache)
@@ -37,3 +43,18 @@ class Recurrent:
     def restore(self, saved: list[Any]) -> None:
         """Put the arrays back; the list stays as it is, to be restored again."""
         self._cache.cache = list(saved)
+
+
+class Compressed(_Restored):
+    """DeepSeek V4.1's `LayerCache`: every attribute is an array, None or a number."""
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+
+    def save(self) -> dict[str, Any]:
+        """Return references to all that the cache holds."""
+        return dict(vars(self._cache))
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Put all of it back; what was saved stays as it is, to be restored again."""
+        vars(self._cache).update(saved)
