@@ -47,7 +47,8 @@ def measure_passes(
 
     In turn, so that a machine that gets other work slows all sizes alike. The first round is left
     out: it compiles kernels. Tokens fed are those of the prompt, since a mixture's experts depend
-    on them. The session's conversation is over afterwards.
+    on them. Where the caches cannot roll back, one row is all that is measured. The session's
+    conversation is over afterwards.
     """
     chain = TransformChain.from_config(GenerationConfig(), session.vocabulary_size)
     sampler = Sampler(chain, 0, session.vocabulary_size)
@@ -61,6 +62,8 @@ def measure_passes(
             # Back to the end of the prompt. No more tokens are asked for than the pass can give,
             # so that no further one is queued and still under way in the next measurement.
             session.begin(prompt, sampler, size)
+            if session.max_draft_tokens() < size - 1:
+                continue
             started = time.perf_counter()
             session.choose(last, Draft.chain(fed[: size - 1], "measured"))
             session.commit(())
@@ -78,5 +81,5 @@ def measure_passes(
         if progress:
             progress(number + 1, repeats + 1)
     session.reset()
-    taken = {size: tuple(times) for size, times in passes.items()}
+    taken = {size: tuple(times) for size, times in passes.items() if times}
     return PassTimes(len(prompt), tuple(plain), taken)
