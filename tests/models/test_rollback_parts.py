@@ -1,9 +1,14 @@
 """Each way to roll back, on its own: what the rows that come next can see."""
 
+import ast
+from importlib import import_module
+from pathlib import Path
+
 import mlx.core as mx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mlx_lm.models import cache as mlx_cache
 from mlx_lm.models.cache import (
     ArraysCache,
     CacheList,
@@ -12,6 +17,7 @@ from mlx_lm.models.cache import (
     QuantizedKVCache,
     RotatingKVCache,
 )
+from mlx_lm.models.deepseek_v41 import LayerCache
 
 from akunu_py.errors import RollbackError
 from akunu_py.models.rollback import RollbackCaches, with_exact_sinks
@@ -244,3 +250,45 @@ def test_caches_drop_together_or_not_at_all():
     with pytest.raises(RollbackError):
         rollback.drop(2)
     assert whole.offset == wrapped.offset == 9
+
+
+def test_every_kind_that_mlx_lms_models_make_is_known():
+    """Read from their `make_cache`; a kind that a later mlx-lm adds is named here."""
+    made = set()
+    for path in Path(mlx_cache.__file__).parent.glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        functions = ast.walk(ast.parse(text)) if "make_cache" in text else ()
+        for function in functions:
+            if getattr(function, "name", "") == "make_cache":
+                called = [part for part in ast.walk(function) if isinstance(part, ast.Call)]
+                names = {getattr(call.func, "id", "") for call in called}
+                made |= {(path.stem, name) for name in names if "Cache" in name}
+    kinds = {
+        getattr(mlx_cache, name, None) or getattr(import_module(f"mlx_lm.models.{module}"), name)
+        for module, name in made
+    }
+    assert {kind.__name__ for kind in kinds} >= {
+        "KVCache", "RotatingKVCache", "ChunkedKVCache", "ArraysCache", "CacheList", "LayerCache",
+    }  # fmt: skip
+    made_empty = [kind.__new__(kind) for kind in kinds - {CacheList}]
+    unknown = [
+        type(cache).__name__ for cache in made_empty if not RollbackCaches([cache]).supported
+    ]
+    assert unknown == []
+
+
+def test_a_cache_of_a_model_comes_back_with_all_it_holds():
+    cache = LayerCache(4)
+    rollback = RollbackCaches([cache])
+    cache.update_window(mx.arange(3).reshape(1, 3, 1))
+    cache.compress_kv = mx.array([1.0])
+    saved = rollback.save()
+    for _ in range(2):
+        cache.update_window(mx.zeros((1, 3, 1), dtype=mx.int32))
+        cache.compress_kv, cache.pending_kv = mx.array([2.0]), mx.array([3.0])
+        rollback.restore(saved)
+        assert cache.offset == 3
+        assert cache.window.flatten().tolist() == [0, 1, 2]
+        assert (cache.compress_kv.item(), cache.pending_kv) == (1.0, None)
+    assert rollback.replays
+    assert not rollback.can_drop(1)
