@@ -10,7 +10,8 @@ VerificationKind = Literal["bonus", "recovered"]
 class StepStats:
     """One step: what was drafted, what was accepted, and where the time went (seconds).
 
-    MLX is lazy: `target_s` spans the forward pass up to the transfer of the chosen ids.
+    `propose_s` is the drafter's own time, to propose and to observe, and the budget's to cut. MLX is
+    lazy: `target_s` spans the forward pass up to the transfer of the chosen ids.
     """
 
     source: str

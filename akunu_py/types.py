@@ -259,6 +259,22 @@ class Drafter(Protocol):
         """Guess at most `limit` tokens to follow what was observed; an empty draft is fine."""
 
 
+@runtime_checkable
+class CandidateObserver(Protocol):
+    """A drafter that learns from the target's own runners-up.
+
+    Optional: the loop asks with `isinstance`, and has the target look for them only then.
+    """
+
+    def observe_candidates(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Take in the rows of a pass, before `observe` gets its output.
+
+        A row is (token fed, the target's most likely next ids, best first). Rows of rejected draft
+        tokens count: what the target would say after them is known all the same. Rows of the
+        prompt are not among them.
+        """
+
+
 class Target(Protocol):
     """The model that decides, over a cache that holds every committed token but the last."""
 
@@ -277,6 +293,17 @@ class Target(Protocol):
 
         Raises RollbackError where the cache cannot.
         """
+
+
+@runtime_checkable
+class CandidateTarget(Protocol):
+    """A target that can say what it found likely, for drafters that are a `CandidateObserver`."""
+
+    def track_candidates(self, count: int) -> None:
+        """Look for the `count` likeliest ids after every row evaluated from now on."""
+
+    def candidates(self) -> Sequence[tuple[int, Sequence[int]]]:
+        """Return those of the last `choose`: (token fed, ids by their raw logits, best first)."""
 
 
 class Detokenizer(Protocol):

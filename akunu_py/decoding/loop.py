@@ -13,7 +13,18 @@ from akunu_py.decoding.budget import Budget, Carrying
 from akunu_py.decoding.stopping import cut_at_end
 from akunu_py.decoding.verify import verify_match
 from akunu_py.errors import ContractError
-from akunu_py.types import Draft, Drafter, FinishReason, StepStats, Target
+from akunu_py.types import (
+    CandidateObserver,
+    CandidateTarget,
+    Draft,
+    Drafter,
+    FinishReason,
+    StepStats,
+    Target,
+)
+
+NUM_CANDIDATES = 8
+"""Likeliest next tokens of a row that a `CandidateObserver` is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +51,19 @@ def decode(
 
     The target holds the prompt without its last token, `last`; the drafter has observed the whole
     prompt. With a budget a draft is cut to the length that pays; without, all of it is verified.
-    `clock` gives seconds. Closing the iterator between steps cancels: what was yielded is what is
-    committed.
+    A drafter that is a `CandidateObserver` is told what a target that is a `CandidateTarget` found
+    likely. `clock` gives seconds. Closing the iterator between steps cancels: what was yielded is
+    what is committed.
 
     Raises ContractError when the drafter drafts more than it may, and what `target` raises.
     """
     remaining = max_tokens
     carried_rows = 0
     carrying = target if isinstance(target, Carrying) else None
+    learner = drafter if isinstance(drafter, CandidateObserver) else None
+    teller = target if isinstance(target, CandidateTarget) else None
+    if learner is not None and teller is not None:
+        teller.track_candidates(NUM_CANDIDATES)
     while remaining > 0:
         # The pass adds its own token to the accepted ones, so one less than remains is of use.
         limit = min(num_draft_tokens, target.max_draft_tokens(), remaining - 1)
@@ -70,7 +86,10 @@ def decode(
         target.commit(verification.accepted)
         committed = clock()
         output, ended = cut_at_end(verification.output(draft), end_ids)
+        if learner is not None and teller is not None:
+            learner.observe_candidates(teller.candidates())
         drafter.observe(output)
+        observed = clock()
         remaining -= len(output)
         last = output[-1]
         # Tokens accepted beyond an end-of-generation id are not part of the reply: there the
@@ -84,7 +103,7 @@ def decode(
             num_accepted_tokens=accepted,
             num_output_tokens=len(output),
             kind=verification.kind,
-            propose_s=proposed - started,
+            propose_s=proposed - started + observed - committed,
             target_s=chosen - proposed,
             commit_s=committed - chosen,
         )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from akunu_py.errors import ContractError
 from akunu_py.models.cache import make_caches
 from akunu_py.models.rollback import RollbackCaches, Saved
+from akunu_py.sampling.candidates import top_candidates
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.types import Draft
 
@@ -34,7 +35,7 @@ Progress = Callable[[int, int], None]
 
 
 class Session:
-    """One conversation's caches over a model; implements `akunu_py.types.Target`.
+    """One conversation's caches over a model; a `Target`, `CandidateTarget` and `Carrying`.
 
     While nothing is drafted, one step is kept in flight, as mlx-lm's plain loop does: the pass over
     the token being chosen is queued before that token is read back. A draft that arrives then
@@ -69,7 +70,11 @@ class Session:
         self._settled = True
         self._end = context
         self._sampler: Sampler | None = None
-        # The choice that follows the last row fed, computed but not read; see the class docstring.
+        # How many candidates of each row are looked for, and those of the last pass.
+        self._num_candidates = 0
+        self._candidates: list[tuple[int, list[int]]] = []
+        # The choice that follows the last row fed, computed but not read, and behind it the
+        # candidates of that row, if they are tracked; see the class docstring.
         self._in_flight: mx.array | None = None
         # Tokens of the last pass that await `commit`, where among them the draft begins, and what
         # the caches were before the pass, where that is needed.
@@ -94,6 +99,7 @@ class Session:
         """
         self._sampler = sampler
         self._in_flight = None
+        self._num_candidates = 0
         self._carried = ()
         self._end = min(self.context, len(prompt) + max_tokens)
         rows = list(prompt[:-1])
@@ -198,6 +204,17 @@ class Session:
         last = 1 if self._in_flight is None else 0
         return len(self._carried) + last + num_accepted
 
+    def track_candidates(self, count: int) -> None:
+        """Look for the `count` likeliest ids after every row, until the next `begin`.
+
+        They come to the host with the choices, in the same transfer.
+        """
+        self._num_candidates = min(count, self.vocabulary_size)
+
+    def candidates(self) -> list[tuple[int, list[int]]]:
+        """Return those of the last `choose`: (token fed, ids by their raw logits, best first)."""
+        return self._candidates
+
     def choose(self, last: int, draft: Draft) -> list[int]:
         """Run one pass and return the target's choice after `last` and after each draft token.
 
@@ -217,18 +234,19 @@ class Session:
         if self._pass:
             raise ContractError("choose was called twice without commit")
         self._settled = False
+        self._candidates = []
         with mx.stream(self._stream):
             if self._in_flight is not None:
-                choices = self._choose_in_flight(self._in_flight, draft)
+                choices = self._choose_in_flight(self._in_flight, last, draft)
             elif draft.tokens:
                 rows = (*self._carried, last, *draft.tokens)
                 choices = self._verify(rows, len(self._carried) + 1)
             else:
                 rows = (*self._carried, last)
-                choice = self._choose_row(self._forward(mx.array(rows))[:, -1], rows)
+                row = self._evaluated(self._forward(mx.array(rows))[:, -1], rows)
                 self._fed += rows
                 self._carried = ()
-                choices = [self._read_and_look_ahead(choice)]
+                choices = [self._read_and_look_ahead(row, last)]
         return choices
 
     def commit(self, accepted: Sequence[int]) -> None:
@@ -251,14 +269,14 @@ class Session:
         if self._steps % _CLEAR_EVERY == 0:
             mx.clear_cache()
 
-    def _choose_in_flight(self, choice: mx.array, draft: Draft) -> list[int]:
+    def _choose_in_flight(self, row: mx.array, last: int, draft: Draft) -> list[int]:
         """Choose when the last token's row is fed and its choice is under way."""
         if not draft.tokens:
-            return [self._read_and_look_ahead(choice)]
-        first = _read(choice)
+            return [self._read_and_look_ahead(row, last)]
+        first = self._read(row, last)
         if first != draft.tokens[0]:
             # Nothing of the draft can be accepted: the plain pipeline goes on.
-            return [self._read_and_look_ahead(choice), *[-1] * len(draft)]
+            return [self._read_and_look_ahead(row, last), *[-1] * len(draft)]
         self._in_flight = None
         return [first, *self._verify(draft.tokens, 0)]
 
@@ -277,26 +295,50 @@ class Session:
     def _choose_rows(self, rows: tuple[int, ...], start: int = 0) -> list[int]:
         """Feed rows in one pass and return the choice after each from `start` on."""
         logits = self._forward(mx.array(rows))
-        choices = mx.concatenate(
-            [
-                self._choose_row(logits[:, index], rows[: index + 1])
-                for index in range(start, len(rows))
+        asked = rows[start:]
+        results = [
+            self._choose_row(logits[:, index], rows[: index + 1])
+            for index in range(start, len(rows))
+        ]
+        width = self._num_candidates
+        if width:
+            results.append(top_candidates(logits[0, start:], width).flatten())
+        ids: list[int] = mx.concatenate(results).tolist()  # type: ignore[assignment]
+        if width:
+            self._candidates += [
+                (token, ids[first : first + width])
+                for token, first in zip(asked, range(len(asked), len(ids), width), strict=True)
             ]
-        )
-        ids: list[int] = choices.tolist()  # type: ignore[assignment]
-        return ids
+        return ids[: len(asked)]
 
-    def _read_and_look_ahead(self, choice: mx.array) -> int:
+    def _read_and_look_ahead(self, row: mx.array, last: int) -> int:
         """Read a choice back, its own pass queued first where its successor will be asked for."""
         self._in_flight = None
         position = len(self._fed)
         if position + 1 >= self._end or self._active_sampler.chain.needs_history:
-            return _read(choice)
-        self._in_flight = self._choose_row(self._forward(choice)[:, 0], (-1,))
-        mx.async_eval(choice, self._in_flight)  # type: ignore[no-untyped-call]
-        token = _read(choice)
+            return self._read(row, last)
+        choice = row[:1] if self._num_candidates else row
+        self._in_flight = self._evaluated(self._forward(choice)[:, 0], (-1,))
+        mx.async_eval(row, self._in_flight)  # type: ignore[no-untyped-call]
+        token = self._read(row, last)
         self._fed.append(token)
         return token
+
+    def _evaluated(self, logits: mx.array, rows: tuple[int, ...]) -> mx.array:
+        """Return the choice after `rows` and the row's candidates, if they are tracked, in one."""
+        choice = self._choose_row(logits, rows)
+        if not self._num_candidates:
+            return choice
+        return mx.concatenate([choice, top_candidates(logits, self._num_candidates)[0]])
+
+    def _read(self, row: mx.array, last: int) -> int:
+        """Bring a choice to the host, and the candidates after `last` with it."""
+        if not self._num_candidates:
+            token: int = row.item()  # type: ignore[assignment]
+            return token
+        ids: list[int] = row.tolist()  # type: ignore[assignment]
+        self._candidates = [(last, ids[1:])]
+        return ids[0]
 
     def _choose_row(self, logits: mx.array, rows: tuple[int, ...]) -> mx.array:
         """Return the choice after `rows`, which follow the tokens fed before this pass."""
@@ -347,9 +389,3 @@ class Session:
                 rows = self._model(chunk[None], cache=caches)[0].astype(mx.float32)
                 pieces.append(np.array(rows))
         return np.concatenate(pieces)
-
-
-def _read(choice: mx.array) -> int:
-    """Wait for a choice and bring it to the host."""
-    token: int = choice.item()  # type: ignore[assignment]
-    return token
