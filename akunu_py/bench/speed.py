@@ -14,7 +14,8 @@ from akunu_py.bench.report import Model
 from akunu_py.bench.speed_report import BASELINE, Run, SpeedReport
 from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
 from akunu_py.decoding.loop import Step, decode
-from akunu_py.drafting import make_drafter
+from akunu_py.drafting.auto import AutoState
+from akunu_py.drafting.registry import default_num_draft_tokens, make_drafter
 from akunu_py.errors import ConfigError
 from akunu_py.models.baseline import Baseline
 from akunu_py.models.budget_memory import device_prior
@@ -45,8 +46,10 @@ class _Bench:
     loaded: LoadedModel
     session: Session
     baseline: Baseline
-    num_draft_tokens: int
+    num_draft_tokens: int | None
     states: dict[str, BudgetState] = field(default_factory=dict)
+    # What one reply of `auto` leaves to the next, as in an engine.
+    auto_states: dict[str, AutoState] = field(default_factory=dict)
 
 
 def run_speed(
@@ -54,7 +57,7 @@ def run_speed(
     cases: Sequence[Case],
     *,
     drafters: Sequence[str] = ("none", "ngram", "auto"),
-    num_draft_tokens: int = 32,
+    num_draft_tokens: int | None = None,
     max_tokens: int = 96,
     rounds: int = 1,
     repeats: int = 5,
@@ -63,7 +66,10 @@ def run_speed(
     """Decode each case with mlx-lm and with each drafter, greedily, `rounds` times.
 
     What passes cost is measured first, after the first case's prompt and with `repeats`, and given
-    to the budgets of all arms. `progress` is called with runs done and in all.
+    to the budgets of all arms. `progress` is called with runs done and in all. What `auto` learns
+    is kept over the cases of a round, as in an engine, and forgotten before the next: a case that
+    comes again must not be copied from itself. `num_draft_tokens` bounds all drafters; None leaves
+    each its own default.
 
     Raises ConfigError without cases, for a case that does not fit, or an unknown drafter.
     """
@@ -87,10 +93,13 @@ def run_speed(
     # Kernels are compiled at first use.
     for arm in arms:
         _run(bench, arm, cases[0], max_tokens)
+    bench.auto_states.clear()
     runs: list[Run] = []
     total = len(cases) * rounds * len(arms)
     for number in range(len(cases) * rounds):
         case = cases[number % len(cases)]
+        if case is cases[0]:
+            bench.auto_states.clear()
         for arm in _turned(arms, number):
             runs.append(_run(bench, arm, case, max_tokens))
             if progress:
@@ -145,7 +154,14 @@ def _akunu(bench: _Bench, arm: str, case: Case, max_tokens: int) -> Run:
         if case.text is None
         else ForcedSampler(chain, len(prompt), case.text, session.vocabulary_size)
     )
-    drafter = make_drafter(arm, num_draft_tokens=bench.num_draft_tokens)
+    drafter = make_drafter(
+        arm,
+        num_draft_tokens=bench.num_draft_tokens,
+        auto_state=bench.auto_states.setdefault(arm, AutoState()),
+    )
+    most = bench.num_draft_tokens
+    if most is None:
+        most = default_num_draft_tokens(arm)
     with session.measured():
         session.begin(prompt, sampler, max_tokens + _MARGIN)
         drafter.observe(prompt)
@@ -161,7 +177,7 @@ def _akunu(bench: _Bench, arm: str, case: Case, max_tokens: int) -> Run:
             session,
             drafter,
             prompt[-1],
-            num_draft_tokens=bench.num_draft_tokens,
+            num_draft_tokens=most,
             max_tokens=max_tokens + _MARGIN,
             budget=None if arm == "none" else budget,
         ):

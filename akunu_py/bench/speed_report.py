@@ -65,7 +65,7 @@ class SpeedReport:
     model: Model
     environment: Environment
     forced: bool
-    num_draft_tokens: int
+    num_draft_tokens: int | None
     max_tokens: int
 
     @property

@@ -66,10 +66,8 @@ _TEXT_BEYOND = 66
 @click.option(
     "--num-draft-tokens",
     type=click.IntRange(0, 64),
-    default=32,
-    show_default=True,
     metavar="N",
-    help="Draft at most N tokens a pass.",
+    help="Draft at most N tokens a pass; each drafter's own number when left out.",
 )
 @click.option(
     "--max-tokens",
@@ -220,7 +218,7 @@ def _print(report: "SpeedReport") -> None:
                 f"{model.name}, {model.weights} weights; {environment.device_name} "
                 f"({environment.device}), MLX {environment.mlx}\n"
                 f"choices: {choices}; {report.max_tokens} tokens a reply, up to "
-                f"{report.num_draft_tokens} drafted\n"
+                f"{_most(report.num_draft_tokens)} drafted\n"
                 f"a plain step takes {report.times.unit_s * 1e3:.2f} ms; rows and costs: {costs}"
             )
         )
@@ -235,6 +233,10 @@ def _print(report: "SpeedReport") -> None:
     for arm in report.arms:
         table.add_row(arm.arm, *_cells(arm))
     console.print(table)
+
+
+def _most(num_draft_tokens: int | None) -> str:
+    return "each drafter's own number" if num_draft_tokens is None else str(num_draft_tokens)
 
 
 def _cells(arm: "ArmSummary") -> list[str]:

@@ -11,6 +11,7 @@ from akunu_py import ConfigError
 from akunu_py.bench.speed import Case, _turned, run_speed
 from akunu_py.bench.speed_report import BASELINE, Run, summary
 from akunu_py.cli.main import cli
+from akunu_py.decoding.budget import Budget
 from akunu_py.models.baseline import Baseline
 from akunu_py.models.load import load_model
 from akunu_py.models.random_models import build_random_model
@@ -50,6 +51,23 @@ def test_all_arms_give_the_models_own_tokens(loaded):
     record = json.loads(json.dumps(report.to_dict()))
     assert record["arms"][0]["arm"] == BASELINE
     assert record["costs"]["5"] > 0
+
+
+def test_what_auto_remembers_is_forgotten_between_rounds(loaded, monkeypatch):
+    """A reply may be copied by later cases, as in an engine, and never by itself come again."""
+    # Times of this machine are to decide nothing.
+    monkeypatch.setattr(Budget, "limit", lambda self, most: most)
+    monkeypatch.setattr(Budget, "trim", lambda self, draft, carrying=None: draft)
+    monkeypatch.setattr(Budget, "_tell_curve", lambda self: None)
+    text = tuple(30 + index * 37 % 101 for index in range(101))  # no token twice
+    cases = [Case(name, name, (*PROMPT, 140 + place), text) for place, name in enumerate("ab")]
+    report = run_speed(loaded, cases, max_tokens=30, rounds=2, repeats=3, drafters=["auto"])
+    accepted = {}
+    for run in report.runs:
+        if run.arm == "auto":
+            accepted.setdefault(run.case, []).append(run.num_accepted)
+    assert accepted["a"] == [0, 0]
+    assert min(accepted["b"]) > 10
 
 
 def test_a_recorded_text_is_forced_on_every_arm(loaded):
