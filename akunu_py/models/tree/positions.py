@@ -1,0 +1,127 @@
+"""A position for each row, where mlx-lm's models know one for the first row of a pass.
+
+`mx.fast.rope` takes an offset for each entry of a batch. So rows are moved to the batch axis, where
+each is the first of its own sequence, rotated, and moved back. Models call rope through an
+attribute of their attention, in whose place another callable is put for a pass.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+from mlx_lm.models import ministral3, mistral4
+
+_ROPE_KEYS = frozenset({"rope", "rotary_emb"})
+
+BY_SLOT = frozenset({"mlx_lm.models.phi3small", "mlx_lm.models.minimax_m3_vl"})
+"""Modules of attention that goes by the place of a row in the cache, in blocks. In a tree that is
+not its position, and a try on a short text would not show it."""
+
+
+class RowRope:
+    """A rope that turns row i of x [1, heads, n, dims] by `offset` + depths[i]."""
+
+    def __init__(self, rope: Callable[..., mx.array], depths: mx.array) -> None:
+        self._rope = rope
+        self._depths = depths
+
+    def __call__(
+        self, x: mx.array, offset: int | mx.array = 0, *args: Any, **options: Any
+    ) -> mx.array:
+        """Return x rotated; raises ValueError for an x of another shape."""
+        if x.ndim != 4 or x.shape[0] != 1 or x.shape[2] != self._depths.size:
+            raise ValueError(f"rows of a tree are rotated as {x.shape}")
+        rows = x.transpose(2, 1, 0, 3)
+        turned = self._rope(rows, self._depths + offset, *args, **options)
+        return turned.transpose(2, 1, 0, 3)
+
+
+class RowScaledAttention:
+    """Attention whose queries are scaled by position, with each row's own.
+
+    As Ministral 3 and Mistral 4 have it: 1 + beta log(1 + floor(position / length)).
+    """
+
+    def __init__(self, attention: nn.Module, depths: mx.array) -> None:
+        self._attention = attention
+        self._depths = depths
+        if isinstance(attention, ministral3.Attention):
+            self._beta = attention.scaling_beta
+            self._length = attention.original_max_position_embeddings
+        else:
+            parameters = attention.args.rope_parameters
+            self._beta = parameters["llama_4_scaling_beta"]
+            self._length = parameters["original_max_position_embeddings"]
+
+    def __call__(
+        self,
+        x: mx.array,
+        attn_scale: mx.array | None = None,  # noqa: ARG002 - that of rows in order
+        mask: mx.array | None = None,
+        cache: Any | None = None,
+    ) -> mx.array:
+        """Return the attention's output for x [1, n, width]."""
+        positions = self._depths + (0 if cache is None else cache.offset)
+        scale = 1 + self._beta * mx.log(1 + mx.floor(positions / self._length))
+        out: mx.array = self._attention(x, scale[:, None].astype(x.dtype), mask, cache)
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """An entry of a module, and what stands in for its value during a pass."""
+
+    owner: nn.Module
+    key: str
+    make: Callable[[Any, mx.array], Any]
+
+
+class RowPositions:
+    """The places of one model where positions come in.
+
+    Attributes:
+        by_slot: whether some part goes by the places of rows in the cache: see `BY_SLOT`.
+
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        modules: Sequence[nn.Module] = model.modules()
+        self.by_slot = any(type(module).__module__ in BY_SLOT for module in modules)
+        ropes = [
+            value for module in modules for key, value in module.items() if _is_rope(key, value)
+        ]
+        # A rope that calls a rope must not add the depths twice.
+        inner = {id(part) for rope in ropes for part in rope.modules()}
+        self._slots = [
+            _Slot(module, key, RowRope)
+            for module in modules
+            if id(module) not in inner
+            for key, value in module.items()
+            if _is_rope(key, value)
+        ] + [
+            _Slot(module, key, RowScaledAttention)
+            for module in modules
+            for key, value in module.items()
+            if isinstance(value, ministral3.Attention | mistral4.Mistral4Attention)
+        ]
+
+    @contextmanager
+    def at(self, depths: mx.array) -> Iterator[None]:
+        """Have the model's rows at these depths, int32 [n], behind the rows in the caches."""
+        with ExitStack() as stack:
+            for slot in self._slots:
+                value = slot.owner[slot.key]
+                # As an entry of the dict that a module is: its order is that of the parameters.
+                slot.owner[slot.key] = slot.make(value, depths)
+                stack.callback(slot.owner.__setitem__, slot.key, value)
+            yield
+
+
+def _is_rope(key: str, value: Any) -> bool:
+    if not isinstance(value, nn.Module) or not callable(value):
+        return False
+    name = type(value).__name__.lower()
+    return key in _ROPE_KEYS or "rope" in name or "rotary" in name

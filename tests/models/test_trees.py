@@ -1,0 +1,207 @@
+"""Which models trees are refused for, by trying them.
+
+Mutants that these tests kill, by hand: only the first leaf compared; no row fed after compaction;
+caches not restored after a try; a try remembered by model and not by window; a try again at every
+tree; NaN passing the comparison; a lead too short to outgrow the window.
+"""
+
+from contextlib import nullcontext
+
+import mlx.core as mx
+import pytest
+from family_models import build_family, variant_of
+from mlx_lm.models import gpt2
+from mlx_lm.models.cache import ChunkedKVCache
+from tiny_models import tiny
+
+from akunu_py.models.cache import make_caches
+from akunu_py.models.padded import PaddedModel
+from akunu_py.models.rollback import RollbackCaches
+from akunu_py.models.tree import Trees, compaction, masks, positions, trees
+from akunu_py.models.tree.forward import TreeForward
+
+SIZE = 97
+
+
+class Tried:
+    """A model, caches of some rows, and how often it was called."""
+
+    def __init__(self, model, rows, kv_bits=None):
+        self.model = model
+        self.caches = make_caches(model, kv_bits)
+        self.rollback = RollbackCaches(self.caches)
+        self.feed(rows)
+        self.trees = Trees(model)
+
+    def feed(self, rows):
+        if rows:
+            self.model(mx.array([(7 * row) % SIZE for row in range(rows)])[None], cache=self.caches)
+
+    def usable(self, depth=3):
+        return self.trees.usable(self.caches, self.rollback, SIZE, depth)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 40])
+@pytest.mark.parametrize(
+    "name", ["llama", "deepseek_v3", "ministral3", "gemma3", "qwen3, 4-bit caches"]
+)
+def test_a_model_that_takes_trees_is_found_to(name, rows):
+    tried = Tried(build_family(name), rows, variant_of(name).kv_bits)
+    assert tried.usable()
+    assert not tried.trees.refusal
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
+@pytest.mark.parametrize("broken", ["positions", "mask", "window", "mask of sinks", "compaction"])
+def test_whatever_is_broken_is_found(monkeypatch, broken, dtype):
+    """The control: each part of the way is needed, and the try sees that it is missing."""
+    name = "llama, windows with sinks" if broken == "mask of sinks" else "gemma3"
+    tried = Tried(build_family(name, dtype), 40)
+    whole = masks.tree_mask
+    if broken == "positions":
+        monkeypatch.setattr(positions.RowPositions, "at", lambda *_: nullcontext())
+    elif broken == "mask":
+        monkeypatch.setattr(masks, "tree_mask", lambda rows, before, *_: mx.tri(
+            len(rows), before + len(rows), before) > 0)  # fmt: skip
+    elif broken == "window":
+        monkeypatch.setattr(masks, "tree_mask", lambda rows, before, *_: whole(rows, before))
+    elif broken == "mask of sinks":
+        monkeypatch.setattr(masks, "tree_mask", lambda rows, before, window, _: whole(
+            rows, before, window))  # fmt: skip
+    else:
+
+        def drop(caches, fed, kept):
+            tried.rollback.drop(fed - len(kept))
+
+        monkeypatch.setattr(trees, "keep_rows", drop)
+    assert not tried.usable()
+    assert "differ" in tried.trees.refusal
+
+
+def test_logits_that_are_no_numbers_are_refused(monkeypatch):
+    monkeypatch.setattr(trees, "_distance", lambda *_: float("nan"))
+    assert not Tried(tiny(), 5).usable()
+
+
+@pytest.mark.parametrize("name", ["llama4", "mamba2", "qwen3_next", "falcon_h1", "minimax_m3"])
+def test_models_known_not_to_take_trees_are_not_tried(name, monkeypatch):
+    def never(*_):
+        raise AssertionError("tried")
+
+    monkeypatch.setattr(TreeForward, "__call__", never)
+    tried = Tried(build_family(name), 5)
+    assert not tried.usable()
+    assert tried.trees.refusal
+
+
+def test_a_model_that_makes_its_mask_itself_is_found(monkeypatch):
+    """Llama 4 does: were its caches taken for ones that a mask can be put on, the try would tell."""
+    for module in (masks, trees):
+        monkeypatch.setattr(module, "MASKED", (*masks.MASKED, ChunkedKVCache))
+    monkeypatch.setattr(compaction, "_check", lambda *_: None)
+    tried = Tried(build_family("llama4"), 5)
+    assert not tried.usable()
+    assert "differ" in tried.trees.refusal
+
+
+def test_learned_positions_are_refused():
+    model = gpt2.Model(
+        gpt2.ModelArgs(
+            model_type="gpt2", n_ctx=64, n_embd=64, n_head=4, n_layer=2, n_positions=64,
+            layer_norm_epsilon=1e-5, vocab_size=SIZE,
+        )
+    )  # fmt: skip
+    tried = Tried(model, 5)
+    assert not tried.usable()
+    assert "differ" in tried.trees.refusal
+
+
+def test_a_model_that_fails_on_a_tree_is_refused():
+    model = build_family("llama")
+    model.model.layers[0].self_attn["rope"] = _Rows(model.model.layers[0].self_attn.rope)
+    tried = Tried(model, 5)
+    assert not tried.usable()
+    assert "ValueError: rows in order alone" in tried.trees.refusal
+
+
+class _Rows(positions.nn.RoPE):
+    def __init__(self, rope):
+        super().__init__(rope.dims)
+
+    def __call__(self, x, offset=0):
+        if isinstance(offset, mx.array) and offset.ndim:
+            raise ValueError("rows in order alone")
+        return super().__call__(x, offset)
+
+
+def test_reproducible_passes_take_chains():
+    tried = Tried(PaddedModel(tiny()), 5)
+    assert not tried.usable()
+    assert "reproducible" in tried.trees.refusal
+
+
+class Counted:
+    """Counts the passes of a model."""
+
+    def __init__(self, monkeypatch):
+        self.passes = 0
+        whole = TreeForward.__call__
+
+        def counting(forward, *arguments):
+            self.passes += 1
+            return whole(forward, *arguments)
+
+        monkeypatch.setattr(TreeForward, "__call__", counting)
+
+
+def test_a_model_is_tried_once_and_once_more_beyond_each_window(monkeypatch):
+    counted = Counted(monkeypatch)
+    tried = Tried(build_family("llama, sliding"), 5)
+    for _ in range(3):
+        assert tried.usable()
+    assert counted.passes == 1
+    # The window is of 16 tokens; a leaf at position 5 + 11 does not see the first.
+    assert tried.usable(depth=10)
+    assert counted.passes == 1
+    assert tried.usable(depth=11)
+    assert counted.passes == 2
+    tried.feed(30)
+    assert tried.usable()
+    assert counted.passes == 2
+
+
+def test_a_window_that_fails_is_found_before_a_row_reaches_it(monkeypatch):
+    """The tree of the second try lies beyond the window, however near the text is to it."""
+    whole = masks.tree_mask
+    monkeypatch.setattr(masks, "tree_mask", lambda rows, before, *_: whole(rows, before))
+    for rows in (1, 4, 5, 6):
+        tried = Tried(build_family("llama, sliding"), rows)
+        assert tried.usable(depth=3)
+        assert not tried.usable(depth=16 - rows)
+        assert tried.usable(depth=15 - rows)
+
+
+@pytest.mark.parametrize("rows", [0, 5, 12, 40])
+@pytest.mark.parametrize("name", ["llama", "llama, sliding", "llama, 8-bit caches"])
+def test_a_try_leaves_the_caches_as_they_were(name, rows):
+    tried, other = (Tried(build_family(name), rows, variant_of(name).kv_bits) for _ in range(2))
+    # One row more: a window is a ring then, which is written into in place.
+    for one in (tried, other):
+        one.model(mx.array([[3]]), cache=one.caches)
+    assert tried.usable()
+    for token in (5, 6):
+        found = tried.model(mx.array([[token]]), cache=tried.caches)
+        assert mx.array_equal(found, other.model(mx.array([[token]]), cache=other.caches))
+
+
+def test_an_interrupted_try_leaves_the_caches_as_they_were(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    tried = Tried(tiny(), 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(TreeForward, "__call__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tried.usable()
+    assert [cache.offset for cache in tried.caches] == [5, 5]
+    assert tried.usable()
