@@ -1,0 +1,278 @@
+"""Drafters in the engine: the default, what outlives a reply, and candidates.
+
+Mutants, made by hand, that these tests kill: a reply joined when it begins; one of another drafter
+joined; a closed stream lost; the state made anew for each reply; a memory that is not read; the cap of
+`reproducible` left out.
+"""
+
+import gc
+import json
+import logging
+
+import pytest
+
+from akunu_py import ConfigError, Engine, EngineStateError, GenerationConfig
+from akunu_py.bench.replay.traces import read_trace
+from akunu_py.drafting import make_drafter
+from akunu_py.drafting.registry import BUILT_IN
+
+PROMPT = "def hello(world):\n    return world"
+DRAFTERS = [name for name in BUILT_IN if name != "none"]
+
+
+def texts(engine):
+    return engine._replies.state.memory.texts()
+
+
+@pytest.fixture
+def fresh(engine):
+    engine.forget()
+    return engine
+
+
+def test_auto_is_the_default(fresh):
+    assert GenerationConfig().drafter == "auto"
+    assert GenerationConfig().num_draft_tokens is None
+    result = fresh.generate(PROMPT, max_tokens=12)
+    assert texts(fresh) == [list(result.token_ids)]
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("budget", ["auto", "always"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"temperature": 0.8, "seed": 3}, {"temperature": 1.2, "seed": 4, "presence_penalty": 0.5}],
+    ids=["greedy", "sampled", "penalties"],
+)
+def test_no_drafter_changes_a_token(engine, drafter, budget, options):
+    plain = engine.generate(PROMPT, max_tokens=50, drafter="none", **options)
+    for count in (None, 3):
+        drafted = engine.generate(
+            PROMPT, max_tokens=50, drafter=drafter, draft_budget=budget, num_draft_tokens=count,
+            **options,
+        )  # fmt: skip
+        assert drafted.token_ids == plain.token_ids
+
+
+def test_a_reply_comes_back_faster_the_second_time(fresh):
+    """The text is new to the prompt: only what the first reply left can foretell the second."""
+    options = {"max_tokens": 60, "temperature": 1.5, "seed": 5, "draft_budget": "always"}
+    first = fresh.generate(PROMPT, **options)
+    second = fresh.generate(PROMPT, **options)
+    assert second.token_ids == first.token_ids
+    assert second.stats.steps < 0.7 * first.stats.steps
+
+
+def test_only_replies_of_auto_are_remembered(fresh):
+    weights = list(fresh._replies.state.calibration.weights)
+    for drafter in BUILT_IN:
+        if drafter != "auto":
+            fresh.generate(PROMPT, max_tokens=8, drafter=drafter, draft_budget="always")
+    assert texts(fresh) == []
+    assert fresh._replies.state.calibration.weights == weights
+    never = dict.fromkeys(fresh.tokenizer.end_ids, -1e6)
+    fresh.generate(PROMPT, max_tokens=20, repetition_penalty=1.3, logit_bias=never)
+    assert [len(text) for text in texts(fresh)] == [20]
+
+
+def test_a_reply_joins_when_it_ends_however_it_ends(fresh):
+    def started(count=2):
+        stream = fresh.stream(PROMPT, max_tokens=60, temperature=1.4, seed=9)
+        tokens = [token for _ in range(count) for token in next(stream).token_ids]
+        assert tokens
+        return stream, tokens
+
+    cancelled, tokens = started()
+    cancelled.cancel()
+    tokens += [token for event in cancelled for token in event.token_ids]
+    assert texts(fresh) == [tokens]
+    closed, tokens = started()
+    assert len(texts(fresh)) == 1
+    closed.close()
+    closed.close()
+    assert texts(fresh)[1:] == [tokens]
+    dropped, tokens = started()
+    del dropped
+    gc.collect()
+    assert texts(fresh)[2:] == [tokens]
+    left, tokens = started()
+    result = fresh.generate(PROMPT, max_tokens=4)
+    assert texts(fresh)[3:] == [tokens, list(result.token_ids)]
+    with pytest.raises(EngineStateError):
+        next(left)
+    assert len(texts(fresh)) == 5
+
+
+def test_a_reply_without_tokens_joins_nothing(fresh):
+    def fail(done, total):
+        raise RuntimeError("the caller's own")
+
+    fresh.reset()
+    with pytest.raises(RuntimeError):
+        fresh.generate(PROMPT, max_tokens=8, progress=fail)
+    unread = fresh.stream(PROMPT, max_tokens=8)
+    again = fresh.stream(PROMPT, max_tokens=8)
+    again.cancel()
+    assert list(again)[-1].result.token_ids == ()
+    unread.close()
+    fresh.reset()
+    assert texts(fresh) == []
+
+
+def test_a_failure_in_the_middle_keeps_what_was_said(fresh, monkeypatch):
+    stream = fresh.stream(PROMPT, max_tokens=60, temperature=1.4, seed=2)
+    tokens = list(next(stream).token_ids)
+    with monkeypatch.context() as patch:
+        patch.setattr(fresh._session, "choose", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            next(stream)
+    fresh.reset()
+    assert texts(fresh) == [tokens]
+
+
+def test_remembering_a_text(fresh):
+    never = dict.fromkeys(fresh.tokenizer.end_ids, -1e6)
+    options = {
+        "max_tokens": 60, "temperature": 1.5, "seed": 31, "draft_budget": "always",
+        "logit_bias": never,
+    }  # fmt: skip
+    first = fresh.generate(PROMPT, **options)
+    fresh.forget()
+    assert texts(fresh) == []
+    again = fresh.generate(PROMPT, **options)
+    fresh.forget()
+    fresh.remember(first.token_ids)
+    fresh.remember("hello world")
+    assert texts(fresh) == [list(first.token_ids), fresh.tokenizer.encode("hello world")]
+    told = fresh.generate(PROMPT, **options)
+    assert told.token_ids == first.token_ids == again.token_ids
+    assert again.stats.steps == first.stats.steps
+    assert told.stats.steps < 0.7 * first.stats.steps
+    for wrong in ([], [-1], [10**9], 5, None):
+        with pytest.raises(ConfigError):
+            fresh.remember(wrong)
+
+
+def test_remembering_and_forgetting_while_a_reply_is_under_way(fresh):
+    stream = fresh.stream(PROMPT, max_tokens=30)
+    first = next(stream)
+    fresh.remember("hello world")
+    tokens = [*first.token_ids, *(token for event in stream for token in event.token_ids)]
+    assert texts(fresh) == [fresh.tokenizer.encode("hello world"), tokens]
+    stream = fresh.stream(PROMPT, max_tokens=30)
+    next(stream)
+    fresh.forget()
+    assert texts(fresh) == []
+    with pytest.raises(EngineStateError, match="ended by forgetting"):
+        next(stream)
+
+
+def test_a_memory_on_disk_serves_the_next_run(tiny_gguf, tmp_path):
+    options = {"max_tokens": 40, "temperature": 1.5, "seed": 5, "draft_budget": "always"}
+    folder = tmp_path / "new" / "folder"
+    with Engine.load(tiny_gguf, memory=folder) as engine:
+        first = engine.generate(PROMPT, **options)
+        engine.remember("the last thing, moments later")
+    (file,) = folder.iterdir()
+    with Engine.load(tiny_gguf, memory=str(folder)) as engine:
+        assert texts(engine)[0] == list(first.token_ids)
+        assert len(texts(engine)) == 2
+        second = engine.generate(PROMPT, **options)
+        assert second.stats.steps < first.stats.steps
+    assert list(folder.iterdir()) == [file]
+    with Engine.load(tiny_gguf, memory=folder) as engine:
+        assert len(texts(engine)) == 3
+        engine.forget()
+    with Engine.load(tiny_gguf, memory=folder) as engine:
+        assert texts(engine) == []
+
+
+def test_a_damaged_or_unwritable_memory_costs_no_reply(tiny_gguf, tmp_path, caplog):
+    with Engine.load(tiny_gguf, memory=tmp_path) as engine:
+        expected = engine.generate(PROMPT, max_tokens=6).token_ids
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(b"akunu memory 1\nnonsense")
+    with caplog.at_level(logging.WARNING), Engine.load(tiny_gguf, memory=tmp_path) as engine:
+        assert "passed over" in caplog.text
+        file.unlink()
+        file.mkdir()
+        for _ in range(3):
+            assert engine.generate(PROMPT, max_tokens=6).token_ids == expected
+    assert caplog.text.count("cannot be written") == 1
+    with pytest.raises(ConfigError, match="is a file"):
+        Engine.load(tiny_gguf, memory=tiny_gguf)
+
+
+def test_reproducible_passes_take_seven_tokens_at_most(tiny_gguf, monkeypatch):
+    asked = []
+
+    def spy(name, *, num_draft_tokens, auto_state):
+        asked.append(num_draft_tokens)
+        return make_drafter(name, num_draft_tokens=num_draft_tokens, auto_state=auto_state)
+
+    monkeypatch.setattr("akunu_py.engine.make_drafter", spy)
+    with Engine.load(tiny_gguf, reproducible=True) as engine:
+        plain = engine.generate(PROMPT, max_tokens=40, drafter="none").token_ids
+        for drafter in DRAFTERS:
+            drafted = engine.generate(PROMPT, max_tokens=40, drafter=drafter, draft_budget="always")
+            assert drafted.token_ids == plain
+            assert len(drafted.stats.drafted_per_position) <= 7
+        engine.generate(PROMPT, max_tokens=2, drafter="lookup", num_draft_tokens=3)
+    assert asked == [0, 7, 4, 4, 7, 4, 3]
+
+
+def test_recycling_drafts_and_some_of_it_is_right(default_model):
+    with Engine.load(default_model) as engine:
+        prompt = "class Stack:\n"
+        never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
+        options = {"max_tokens": 64, "logit_bias": never}
+        plain = engine.generate(prompt, drafter="none", **options)
+        for budget in ("auto", "always"):
+            result = engine.generate(prompt, drafter="recycling", draft_budget=budget, **options)
+            assert result.token_ids == plain.token_ids
+        assert result.stats.drafted > 10
+        assert result.stats.accepted > 3
+        sampled = {**options, "temperature": 0.8, "seed": 6}
+        plain = engine.generate(prompt, drafter="none", **sampled)
+        result = engine.generate(prompt, drafter="recycling", draft_budget="always", **sampled)
+        assert result.token_ids == plain.token_ids
+
+
+def test_a_trace_is_read_back(engine, tmp_path):
+    path = tmp_path / "t.jsonl"
+    messages = [{"role": "user", "content": "hello <|end|> world"}]
+    for turn in (1, 2):
+        stream = engine.stream_chat(messages, max_tokens=12, temperature=0.7, top_p=0.9, seed=4)
+        with pytest.raises(ConfigError, match="no result"):
+            engine.append_trace(path, stream)
+        result = list(stream)[-1].result
+        engine.append_trace(path, stream, category="chat", session="s", turn=turn)
+    stream = engine.stream(PROMPT, max_tokens=9)
+    raw = list(stream)[-1].result
+    engine.append_trace(path, stream)
+    silent = engine.stream(PROMPT, max_tokens=9, stop=(raw.text[0],))
+    list(silent)
+    engine.append_trace(path, silent)  # nothing was said: no line
+    first, second, third = read_trace(path)
+    assert len({first.id, second.id, third.id}) == 3
+    assert (first.session, first.turn, second.session, second.turn) == ("s", 1, "s", 2)
+    assert first.category == "chat"
+    assert first.output == result.text
+    # The template's control tokens are written out; what the message says of them stands beside.
+    assert first.prompt == "<|user|>hello <|end|> world<|end|><|assistant|>"
+    assert (third.category, third.prompt, third.output) == ("generate", PROMPT, raw.text)
+    record = json.loads(path.read_text("utf-8").splitlines()[0])
+    assert record["decoding"] == "temperature 0.7, top_p 0.9, seed 4"
+    assert record["model"] == engine.description.name
+    record = json.loads(path.read_text("utf-8").splitlines()[2])
+    assert record["decoding"] == "temperature 0"
+    assert "session" not in record
+    assert "turn" not in record
+
+
+def test_a_trace_that_cannot_be_written(engine, tmp_path):
+    stream = engine.stream(PROMPT, max_tokens=4)
+    list(stream)
+    for path in (tmp_path, tmp_path / "no" / "folder.jsonl"):
+        with pytest.raises(ConfigError, match="cannot be written"):
+            engine.append_trace(path, stream)
