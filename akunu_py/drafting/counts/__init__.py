@@ -1,0 +1,1 @@
+"""Count-based drafting: n-gram counts as a probability model, in memory or fitted to a corpus."""
