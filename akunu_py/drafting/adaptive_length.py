@@ -1,0 +1,215 @@
+"""How far a model drafter drafts: rules that see q, and never the token drawn from it.
+
+A rule is asked before the token of a position is drawn, and is shown how q is spread there, so the
+length at a position depends on the history and on q alone. Under rejection sampling that is what
+keeps the law: a drafter that stopped, or went on, because of the token it drew would change which
+of its tokens are tested (`docs/methods.md`).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.errors import ConfigError
+
+Confidence = Literal["largest", "entropy"]
+
+
+class Spread(Protocol):
+    """What a rule may know of q at a position; `SparseDistribution` is one."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Return the number of tokens."""
+
+    def entropy(self) -> float:
+        """Return the entropy in nats."""
+
+    def largest(self) -> float:
+        """Return the largest probability."""
+
+
+@dataclass(frozen=True, slots=True)
+class DenseSpread:
+    """The spread of a row of probabilities, float [vocab] with sum 1."""
+
+    row: NDArray[np.floating]
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Return the number of tokens."""
+        return int(self.row.size)
+
+    def entropy(self) -> float:
+        """Return the entropy in nats."""
+        row = self.row[self.row > 0].astype(np.float64)
+        return max(0.0, -float((row * np.log(row)).sum()))
+
+    def largest(self) -> float:
+        """Return the largest probability."""
+        return float(self.row.max())
+
+
+@dataclass(frozen=True, slots=True)
+class LengthTrace:
+    """What an entropy-adaptive length came from, for a trace.
+
+    `entropy` is H, normalised to 0 ... 1; `smoothed` is h after it; `num_draft_tokens` is gamma.
+    """
+
+    entropy: float
+    smoothed: float
+    num_draft_tokens: int
+
+
+class LengthRule(Protocol):
+    """Says, position by position, whether to draft one more token."""
+
+    def wants(self, place: int, spread: Spread) -> bool:
+        """Return whether to draft the token at this place of the draft, 0 being its first.
+
+        `spread` is that of q there, before anything is drawn. A draft is asked for at the places
+        0, 1, ... in turn and ends with the first False; place 0 begins a new one.
+        """
+
+    @property
+    def trace(self) -> LengthTrace | None:
+        """Return what the draft's length came from, None where there is nothing to tell."""
+
+
+class FixedLength:
+    """Always as many tokens. Raises ConfigError for a negative number."""
+
+    def __init__(self, num_draft_tokens: int) -> None:
+        if num_draft_tokens < 0:
+            raise ConfigError(f"num_draft_tokens is {num_draft_tokens}; give 0 or more")
+        self.num_draft_tokens = num_draft_tokens
+
+    @property
+    def trace(self) -> LengthTrace | None:
+        """Return None."""
+        return None
+
+    def wants(self, place: int, spread: Spread) -> bool:  # noqa: ARG002 - the protocol's signature
+        """Return whether the place is below the number."""
+        return place < self.num_draft_tokens
+
+
+class EntropyLength:
+    """The less certain q is where a draft begins, the shorter the draft.
+
+    H = entropy / ln V of q at the draft's first position; h <- beta h + (1 - beta) H, the first H
+    being the first h; gamma = round(gamma_max - (gamma_max - gamma_min) h), halves to the even
+    number. A vocabulary of one token has H = 0.
+
+    Raises ConfigError unless 0 <= shortest <= longest and 0 <= beta < 1.
+    """
+
+    def __init__(self, *, shortest: int = 1, longest: int = 8, beta: float = 0.0) -> None:
+        if not 0 <= shortest <= longest:
+            raise ConfigError(
+                f"drafts of {shortest} to {longest} tokens; give 0 or more, the shorter first"
+            )
+        if not 0 <= beta < 1:
+            raise ConfigError(f"beta is {beta!r}; give 0 or more, below 1")
+        self.shortest = shortest
+        self.longest = longest
+        self.beta = beta
+        self._trace: LengthTrace | None = None
+
+    @property
+    def trace(self) -> LengthTrace | None:
+        """Return H, h and gamma of the latest draft, None before the first."""
+        return self._trace
+
+    def wants(self, place: int, spread: Spread) -> bool:
+        """Return whether the place is below gamma, which place 0 decides."""
+        if place == 0 or self._trace is None:
+            self._trace = self._begun(spread)
+        return place < self._trace.num_draft_tokens
+
+    def _begun(self, spread: Spread) -> LengthTrace:
+        size = spread.vocabulary_size
+        # Rounding may put the entropy of a uniform q above ln V.
+        entropy = min(1.0, spread.entropy() / math.log(size)) if size > 1 else 0.0
+        smoothed = entropy
+        if self._trace is not None:
+            smoothed = self.beta * self._trace.smoothed + (1 - self.beta) * entropy
+        length = round(self.longest - (self.longest - self.shortest) * smoothed)
+        return LengthTrace(entropy, smoothed, length)
+
+
+class LowerBoundStop:
+    """Stop where a token of the draft is too unlikely to be accepted.
+
+    The estimate at a position is `largest`, q's largest probability, or `entropy`,
+    1 - sqrt(scale * entropy in nats), a lower bound on the acceptance probability for a suitable
+    scale (Agrawal et al. 2024, AdaEDL, arXiv:2410.18351). With `whole` the product of the estimates
+    of all positions up to this one is held against the bound: the probability that the draft is
+    right up to here.
+
+    Raises ConfigError for a bound outside 0 ... 1, a scale not above 0 or an unknown estimate.
+    """
+
+    def __init__(
+        self,
+        bound: float,
+        *,
+        estimate: Confidence = "largest",
+        whole: bool = False,
+        scale: float = 0.2,
+    ) -> None:
+        if not 0 <= bound <= 1:
+            raise ConfigError(f"the bound is {bound!r}; give 0 (never stop) to 1")
+        if estimate not in {"largest", "entropy"}:
+            raise ConfigError(f"the estimate is {estimate!r}; give 'largest' or 'entropy'")
+        if not 0 < scale < math.inf:
+            raise ConfigError(f"the scale is {scale!r}; give a number above 0")
+        self.bound = bound
+        self.estimate = estimate
+        self.whole = whole
+        self.scale = scale
+        self._product = 1.0
+
+    @property
+    def trace(self) -> LengthTrace | None:
+        """Return None."""
+        return None
+
+    def wants(self, place: int, spread: Spread) -> bool:
+        """Return whether the estimate, or the product of all so far, reaches the bound."""
+        if self.estimate == "largest":
+            estimate = spread.largest()
+        else:
+            estimate = max(0.0, 1 - math.sqrt(self.scale * spread.entropy()))
+        if not self.whole:
+            return estimate >= self.bound
+        self._product = estimate * (1.0 if place == 0 else self._product)
+        return self._product >= self.bound
+
+
+class AllOf:
+    """Draft as long as every rule wants to; the trace is the first one that has any.
+
+    Raises ConfigError without a rule.
+    """
+
+    def __init__(self, rules: Sequence[LengthRule]) -> None:
+        if not rules:
+            raise ConfigError("a length needs a rule at least")
+        self.rules = tuple(rules)
+
+    @property
+    def trace(self) -> LengthTrace | None:
+        """Return the first trace among the rules'."""
+        return next((rule.trace for rule in self.rules if rule.trace is not None), None)
+
+    def wants(self, place: int, spread: Spread) -> bool:
+        """Return whether all rules want the token; each is asked, whatever the others say."""
+        # A rule that is not asked would miss where a draft begins.
+        wanted = [rule.wants(place, spread) for rule in self.rules]
+        return all(wanted)

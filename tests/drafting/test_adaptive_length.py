@@ -1,0 +1,165 @@
+"""Rules for the length of a draft: exact values by hand, and what they may depend on."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from akunu_py.drafting.adaptive_length import (
+    AllOf,
+    DenseSpread,
+    EntropyLength,
+    FixedLength,
+    LengthTrace,
+    LowerBoundStop,
+)
+from akunu_py.drafting.counts.distribution import SparseDistribution
+from akunu_py.errors import ConfigError
+
+
+def spread(*row):
+    return DenseSpread(np.array(row))
+
+
+UNIFORM = spread(0.25, 0.25, 0.25, 0.25)
+HALVES = spread(0.5, 0.5, 0.0, 0.0)  # H = ln 2 / ln 4 = 1/2
+ONE_HOT = spread(0.0, 1.0, 0.0, 0.0)
+
+
+def length_of(rule, spreads):
+    for place, shown in enumerate(spreads):
+        if not rule.wants(place, shown):
+            return place
+    return len(spreads)
+
+
+@pytest.mark.parametrize(
+    ("shown", "entropy", "gamma"), [(UNIFORM, 1.0, 2), (HALVES, 0.5, 5), (ONE_HOT, 0.0, 8)]
+)
+def test_gamma_falls_with_the_entropy(shown, entropy, gamma):
+    rule = EntropyLength(shortest=2, longest=8)
+    assert rule.trace is None
+    assert length_of(rule, [shown] + [UNIFORM] * 19) == gamma
+    assert rule.trace == LengthTrace(
+        pytest.approx(entropy, abs=1e-15), pytest.approx(entropy), gamma
+    )
+
+
+def test_the_first_position_decides_and_later_ones_do_not():
+    rule = EntropyLength(shortest=1, longest=6)
+    assert length_of(rule, [ONE_HOT] + [UNIFORM] * 10) == 6
+    assert length_of(rule, [UNIFORM] + [ONE_HOT] * 10) == 1
+
+
+def test_halves_are_rounded_to_the_even_number():
+    # 8 - 7 / 2 = 4.5 and 7 - 5 / 2 = 4.5; 6 - 5 / 2 = 3.5.
+    assert length_of(EntropyLength(shortest=1, longest=8), [HALVES] * 20) == 4
+    assert length_of(EntropyLength(shortest=2, longest=7), [HALVES] * 20) == 4
+    assert length_of(EntropyLength(shortest=1, longest=6), [HALVES] * 20) == 4
+
+
+def test_smoothing_by_hand():
+    rule = EntropyLength(shortest=0, longest=8, beta=0.75)
+    rule.wants(0, UNIFORM)
+    assert rule.trace == LengthTrace(pytest.approx(1.0), pytest.approx(1.0), 0)
+    rule.wants(0, ONE_HOT)  # h = 3/4
+    assert rule.trace == LengthTrace(0.0, pytest.approx(0.75), 2)
+    rule.wants(0, HALVES)  # h = 9/16 + 1/8 = 11/16: 8 - 5.5
+    assert rule.trace == LengthTrace(pytest.approx(0.5), pytest.approx(11 / 16), 2)
+    rule.wants(1, ONE_HOT)  # within the draft nothing moves
+    assert rule.trace.smoothed == pytest.approx(11 / 16)
+
+
+def test_without_beta_the_past_is_forgotten():
+    rule = EntropyLength(shortest=0, longest=4)
+    rule.wants(0, UNIFORM)
+    rule.wants(0, ONE_HOT)
+    assert rule.trace == LengthTrace(0.0, 0.0, 4)
+
+
+def test_a_vocabulary_of_one_token_is_certain():
+    assert length_of(EntropyLength(longest=5), [spread(1.0)] * 9) == 5
+
+
+@given(
+    st.lists(st.lists(st.floats(0, 1), min_size=2, max_size=6), min_size=1, max_size=8),
+    st.integers(0, 4),
+    st.integers(0, 8),
+    st.floats(0, 0.99),
+)
+def test_gamma_stays_between_its_ends(rows, shortest, more, beta):
+    rule = EntropyLength(shortest=shortest, longest=shortest + more, beta=beta)
+    for weights in rows:
+        row = np.array(weights) + 1e-3
+        rule.wants(0, DenseSpread(row / row.sum()))
+        assert shortest <= rule.trace.num_draft_tokens <= shortest + more
+        assert 0 <= rule.trace.smoothed <= 1
+
+
+def test_a_stop_on_the_largest_probability():
+    rows = [spread(0.9, 0.1), spread(0.6, 0.4), spread(0.5, 0.5)]
+    assert length_of(LowerBoundStop(0.6), rows) == 2
+    assert length_of(LowerBoundStop(0.61), rows) == 1
+    assert length_of(LowerBoundStop(0.0), rows) == 3
+    assert length_of(LowerBoundStop(0.95), rows) == 0
+
+
+def test_a_stop_on_the_product():
+    rows = [spread(0.5, 0.5)] * 4
+    rule = LowerBoundStop(0.125, whole=True)
+    assert length_of(rule, rows) == 3
+    assert length_of(rule, rows) == 3  # a new draft begins anew
+    assert length_of(LowerBoundStop(0.126, whole=True), rows) == 2
+
+
+def test_a_stop_on_the_entropy_bound():
+    # 1 - sqrt(0.2 ln 2) = 0.6277
+    rows = [spread(0.5, 0.5)] * 3
+    assert length_of(LowerBoundStop(0.627, estimate="entropy"), rows) == 3
+    assert length_of(LowerBoundStop(0.628, estimate="entropy"), rows) == 0
+    # The product: 0.6277 squared is 0.3940.
+    assert length_of(LowerBoundStop(0.393, estimate="entropy", whole=True), rows) == 2
+    assert length_of(LowerBoundStop(0.395, estimate="entropy", whole=True), rows) == 1
+    # Where the bound says nothing it is 0.
+    assert length_of(LowerBoundStop(0.0, estimate="entropy", scale=9.0), rows) == 3
+
+
+def test_all_of_is_the_shortest_and_asks_each_rule():
+    entropy = EntropyLength(shortest=1, longest=6)
+    rule = AllOf([FixedLength(4), LowerBoundStop(0.4), entropy])
+    assert length_of(rule, [HALVES] * 9) == 4
+    assert rule.trace == entropy.trace
+    assert length_of(rule, [UNIFORM] * 9) == 0
+    assert rule.trace.num_draft_tokens == 1
+    assert AllOf([FixedLength(1)]).trace is None
+
+
+def test_a_sparse_distribution_is_a_spread():
+    q = SparseDistribution(np.array([2]), np.array([0.4]), 0.2, 4)
+    dense = DenseSpread(q.dense())
+    assert q.entropy() == pytest.approx(dense.entropy(), abs=1e-15)
+    assert q.largest() == dense.largest()
+    assert dense.vocabulary_size == 4
+    assert EntropyLength().wants(0, q)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: FixedLength(-1),
+        lambda: EntropyLength(shortest=3, longest=2),
+        lambda: EntropyLength(shortest=-1),
+        lambda: EntropyLength(beta=1.0),
+        lambda: EntropyLength(beta=math.nan),
+        lambda: LowerBoundStop(1.1),
+        lambda: LowerBoundStop(math.nan),
+        lambda: LowerBoundStop(0.5, estimate="mean"),
+        lambda: LowerBoundStop(0.5, scale=0),
+        lambda: AllOf([]),
+    ],
+)
+def test_numbers_out_of_range_are_refused(make):
+    with pytest.raises(ConfigError):
+        make()
