@@ -27,6 +27,7 @@ class Purpose(enum.IntEnum):
     DRAFT = 1
     ACCEPTANCE = 2
     RESIDUAL = 3
+    ORDER = 4
 
 
 def _mix64(value: int) -> int:

@@ -9,10 +9,19 @@ assert [t for step in steps for t in step.token_ids] == target.plain([1, 2, 3], 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from akunu_py.errors import RollbackError
 from akunu_py.types import Draft
 
 NextToken = Callable[[tuple[int, ...]], int]
+
+Law = Callable[[tuple[int, ...]], NDArray[np.float64]]
+"""A context to the distribution of its next token, float64 [vocab]."""
+
+Pick = Callable[[NDArray[np.float64]], int]
+"""A distribution to a token drawn from it."""
 
 
 def hashed_choice(vocabulary_size: int, seed: int) -> NextToken:
@@ -53,12 +62,14 @@ class ToyTarget:
 
     def choose(self, last: int, draft: Draft) -> list[int]:
         """Return the rule's token after `last` and after each node."""
+        return [self.rule(context) for context in self._contexts(last, draft)]
+
+    def _contexts(self, last: int, draft: Draft) -> list[tuple[int, ...]]:
         self._pending = (last, draft)
-        paths: list[tuple[int, ...]] = []
+        contexts = [(*self.cache, last)]
         for token, parent in zip(draft.tokens, draft.parents, strict=True):
-            paths.append((*(paths[parent] if parent >= 0 else ()), token))
-        root = (*self.cache, last)
-        return [self.rule(root), *(self.rule(root + path) for path in paths)]
+            contexts.append((*contexts[parent + 1], token))
+        return contexts
 
     def commit(self, accepted: Sequence[int]) -> None:
         """Keep `last` and the accepted tokens."""
@@ -74,6 +85,37 @@ class ToyTarget:
         for _ in range(count):
             context.append(self.rule(tuple(context)))
         return context[len(prompt) :]
+
+
+class ToyDistributions(ToyTarget):
+    """A `ToyTarget` that has distributions too; its rule takes the likeliest token."""
+
+    def __init__(self, prompt: Sequence[int], law: Law, *, max_draft_tokens: int = 64) -> None:
+        super().__init__(
+            prompt,
+            rule=lambda context: int(law(context).argmax()),
+            max_draft_tokens=max_draft_tokens,
+        )
+        self.law = law
+
+    def distributions(self, last: int, draft: Draft) -> NDArray[np.float64]:
+        """Return the law after `last` and after each node."""
+        return np.stack([self.law(context) for context in self._contexts(last, draft)])
+
+
+def hashed_law(vocabulary_size: int, seed: int) -> Law:
+    """Return a law with weights 0 to 9 by a hash of the whole context; some tokens have none."""
+
+    def law(context: tuple[int, ...]) -> NDArray[np.float64]:
+        digest = hashlib.blake2b(repr((seed, context)).encode(), digest_size=8).digest()
+        rng = np.random.default_rng(int.from_bytes(digest, "big"))
+        weights = rng.integers(0, 10, vocabulary_size)
+        if not weights.any():
+            weights += 1
+        probabilities: NDArray[np.float64] = weights / weights.sum()
+        return probabilities
+
+    return law
 
 
 class ScriptedDrafter:
@@ -123,3 +165,45 @@ class OracleDrafter:
         for _ in range(count):
             context.append(self.rule(tuple(context)))
         return Draft.chain(context[len(context) - count :], "oracle")
+
+
+class SampledToyDrafter:
+    """Draws chains of a law's tokens, and can say from what (`draft_probabilities`).
+
+    `pick` draws. `goes_on`, where it is given, says before each draw whether there is one, from
+    the tokens so far and the distribution there: all that the length of a draft may depend on.
+    """
+
+    def __init__(
+        self,
+        law: Law,
+        pick: Pick,
+        length: int,
+        goes_on: Callable[[tuple[int, ...], NDArray[np.float64]], bool] | None = None,
+    ) -> None:
+        self.law = law
+        self.pick = pick
+        self.length = length
+        self.goes_on = goes_on
+        self.observed: list[int] = []
+        self._rows: list[NDArray[np.float64]] = []
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Record committed tokens."""
+        self.observed += tokens
+
+    def propose(self, limit: int) -> Draft:
+        """Draw token after token."""
+        context = list(self.observed)
+        self._rows = []
+        for _ in range(min(limit, self.length)):
+            row = self.law(tuple(context))
+            if self.goes_on is not None and not self.goes_on(tuple(context), row):
+                break
+            self._rows.append(row)
+            context.append(self.pick(row))
+        return Draft.chain(context[len(self.observed) :], "sampled")
+
+    def draft_probabilities(self) -> NDArray[np.float64] | None:
+        """Return the distributions of the last draft, [n, vocab]; None for an empty one."""
+        return np.stack(self._rows) if self._rows else None
