@@ -3,11 +3,12 @@
 A rule is asked before the token of a position is drawn, and is shown how q is spread there, so the
 length at a position depends on the history and on q alone. Under rejection sampling that is what
 keeps the law: a drafter that stopped, or went on, because of the token it drew would change which
-of its tokens are tested (`docs/methods.md`).
+of its tokens are tested (`docs/methods.md`). Where q at a position costs a pass, a rule is asked
+before that pass and judges by the position before; `after_draws` gives it that form.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -76,6 +77,12 @@ class LengthRule(Protocol):
         0, 1, ... in turn and ends with the first False; place 0 begins a new one.
         """
 
+    def wants_next(self, place: int, spread: Spread) -> bool:
+        """Return whether to draft the token at this place, 1 or more, before q there is known.
+
+        `spread` is that of q at the place before. A draft is asked for at 1, 2, ... in turn.
+        """
+
     @property
     def trace(self) -> LengthTrace | None:
         """Return what the draft's length came from, None where there is nothing to tell."""
@@ -97,6 +104,10 @@ class FixedLength:
     def wants(self, place: int, spread: Spread) -> bool:  # noqa: ARG002 - the protocol's signature
         """Return whether the place is below the number."""
         return place < self.num_draft_tokens
+
+    def wants_next(self, place: int, spread: Spread) -> bool:
+        """Return whether the place is below the number."""
+        return self.wants(place, spread)
 
 
 class EntropyLength:
@@ -129,6 +140,15 @@ class EntropyLength:
     def wants(self, place: int, spread: Spread) -> bool:
         """Return whether the place is below gamma, which place 0 decides."""
         if place == 0 or self._trace is None:
+            self._trace = self._begun(spread)
+        return place < self._trace.num_draft_tokens
+
+    def wants_next(self, place: int, spread: Spread) -> bool:
+        """Return whether the place is below gamma, which q at place 0 decided.
+
+        So a draft has one token at least: q there is known only once it is drawn.
+        """
+        if place == 1 or self._trace is None:
             self._trace = self._begun(spread)
         return place < self._trace.num_draft_tokens
 
@@ -191,6 +211,10 @@ class LowerBoundStop:
         self._product = estimate * (1.0 if place == 0 else self._product)
         return self._product >= self.bound
 
+    def wants_next(self, place: int, spread: Spread) -> bool:
+        """Return whether the estimate of the place before, or the product, reaches the bound."""
+        return self.wants(place - 1, spread)
+
 
 class AllOf:
     """Draft as long as every rule wants to; the trace is the first one that has any.
@@ -213,3 +237,50 @@ class AllOf:
         # A rule that is not asked would miss where a draft begins.
         wanted = [rule.wants(place, spread) for rule in self.rules]
         return all(wanted)
+
+    def wants_next(self, place: int, spread: Spread) -> bool:
+        """Return whether all rules want the token; each is asked, whatever the others say."""
+        wanted = [rule.wants_next(place, spread) for rule in self.rules]
+        return all(wanted)
+
+
+class Drawn(Protocol):
+    """A token that a draft model drew, as far as a rule may use it for later ones.
+
+    `probability` is q of the token, `entropy` that of q there, in units of ln V.
+    """
+
+    @property
+    def probability(self) -> float:
+        """Return q of the token."""
+
+    @property
+    def entropy(self) -> float:
+        """Return the entropy of q, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class _DrawnSpread:
+    """The spread at a position whose token is drawn: q of that token stands for the largest."""
+
+    drawn: Drawn
+    vocabulary_size: int
+
+    def entropy(self) -> float:
+        return self.drawn.entropy * math.log(self.vocabulary_size)
+
+    def largest(self) -> float:
+        return self.drawn.probability
+
+
+def after_draws(rule: LengthRule, vocabulary_size: int) -> Callable[[Sequence[Drawn]], bool]:
+    """Return a rule as a function of the tokens drawn so far, for a draft model (`GoesOn`).
+
+    It is to be asked once for each number of tokens drawn: 0, which is always wanted, 1, 2, ...
+    q of the tokens drawn before a position belongs to its history, so the law holds here, too.
+    """
+
+    def goes_on(drawn: Sequence[Drawn]) -> bool:
+        return not drawn or rule.wants_next(len(drawn), _DrawnSpread(drawn[-1], vocabulary_size))
+
+    return goes_on

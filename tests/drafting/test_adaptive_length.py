@@ -1,6 +1,7 @@
 """Rules for the length of a draft: exact values by hand, and what they may depend on."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from akunu_py.drafting.adaptive_length import (
     FixedLength,
     LengthTrace,
     LowerBoundStop,
+    after_draws,
 )
 from akunu_py.drafting.counts.distribution import SparseDistribution
 from akunu_py.errors import ConfigError
@@ -143,6 +145,43 @@ def test_a_sparse_distribution_is_a_spread():
     assert q.largest() == dense.largest()
     assert dense.vocabulary_size == 4
     assert EntropyLength().wants(0, q)
+
+
+@dataclass
+class Token:
+    probability: float
+    entropy: float
+
+
+def drawn_length(rule, tokens, size=4):
+    goes_on = after_draws(rule, size)
+    for count in range(len(tokens)):
+        if not goes_on(tokens[:count]):
+            return count
+    return len(tokens)
+
+
+def test_rules_for_models_whose_next_q_costs_a_pass():
+    sure, unsure = Token(0.9, 0.0), Token(0.3, 1.0)
+    assert drawn_length(FixedLength(3), [sure] * 9) == 3
+    assert drawn_length(EntropyLength(shortest=2, longest=6), [sure] * 9) == 6
+    assert drawn_length(EntropyLength(shortest=2, longest=6), [unsure] + [sure] * 9) == 2
+    assert drawn_length(EntropyLength(shortest=2, longest=6), [Token(0.1, 0.5)] * 9) == 4
+    # q at the first place is known once its token is drawn.
+    assert drawn_length(EntropyLength(shortest=0, longest=6), [unsure] * 9) == 1
+    assert drawn_length(LowerBoundStop(0.5), [sure, sure, unsure, sure]) == 3
+    assert drawn_length(LowerBoundStop(0.8, whole=True), [sure] * 9) == 3
+    # Entropies are in units of ln V: 1 - sqrt(0.2 ln 4) = 0.473.
+    assert drawn_length(LowerBoundStop(0.47, estimate="entropy"), [unsure] * 9) == 9
+    assert drawn_length(LowerBoundStop(0.48, estimate="entropy"), [unsure] * 9) == 1
+    assert drawn_length(AllOf([FixedLength(5), LowerBoundStop(0.5)]), [sure, unsure] * 9) == 2
+
+
+def test_the_trace_of_a_rule_for_models():
+    rule = EntropyLength(shortest=0, longest=8, beta=0.5)
+    drawn_length(rule, [Token(0.1, 1.0)] * 9)
+    assert drawn_length(rule, [Token(0.1, 0.25)] * 9) == 3
+    assert rule.trace == LengthTrace(pytest.approx(0.25), pytest.approx(0.625), 3)
 
 
 @pytest.mark.parametrize(
