@@ -111,6 +111,9 @@ class Budget:
         # The drafter's own time, in plain steps, and the pauses of one that is not worth asking.
         self._draft_times: deque[float] = deque(maxlen=9)
         self._pause = self._paused = 0
+        # That time a token, and whose: of drafts whose length is planned.
+        self._token_times: deque[float] = deque(maxlen=9)
+        self._sampled_source = ""
         self._tell = tell
         self._samples_told = -1
         self._costs.begin(context)
@@ -146,6 +149,37 @@ class Budget:
         self._pace(gain)
         return draft.first(size)
 
+    def plan(self, most: int, carrying: Carrying | None = None) -> int:
+        """Return how many tokens, at most `most`, a drafter may draw that samples from q.
+
+        Decided before it draws them: a draft that is cut for what was drawn biases what rejection
+        sampling emits. So the estimate knows the drafter's record alone, and its time a token.
+        """
+        if most <= 0:
+            return 0
+        times = sorted(self._token_times)
+        own = times[len(times) // 2] if times else 0.0
+        blank = Draft.chain(range(most), self._sampled_source)
+        probabilities = self._acceptance.probabilities(blank)
+        size, _ = self._best_size(probabilities, carrying, own)
+        if size:
+            return size
+        # Nothing is known of text that is not drafted: now and then one token is.
+        costs, context = self._costs, self._context
+        loss = self.rate * (costs.cost(context, 2) - 1.0 + own) - probabilities[0]
+        if loss < self._allowance:
+            self._allowance -= max(0.0, loss)
+            return 1
+        return 0
+
+    def expect(self, draft: Draft) -> Draft:
+        """Take in a draft that was drawn as planned; return it."""
+        if draft.tokens:
+            self._sampled_source = draft.source
+            self._shadow = Draft(draft.tokens, draft.parents, draft.source)
+            self._chosen = []
+        return draft
+
     def observe(self, stats: StepStats, output: Sequence[int], carried_rows: int = 0) -> None:
         """Take in a finished step: what it took, and the tokens the target chose.
 
@@ -163,9 +197,12 @@ class Budget:
             self._tell_curve()
 
     def _best_size(
-        self, probabilities: list[float], carrying: Carrying | None
+        self, probabilities: list[float], carrying: Carrying | None, own: float = 0.0
     ) -> tuple[int, float]:
-        """Return the size with the largest gain over a plain step, and that gain in tokens."""
+        """Return the size with the largest gain over a plain step, and that gain in tokens.
+
+        `own` is what each token costs the drafter, where it is not drafted yet.
+        """
         rate, costs, context = self.rate, self._costs, self._context
         carried = 0 if carrying is None else carrying.carried_rows
         # With a step in flight the first token is checked for nothing, and the pass that follows
@@ -185,7 +222,7 @@ class Budget:
                 replayed += reach * (1 - probability) * extra
             reach *= probability
             tokens += reach
-            cost = costs.cost(context, base + drafted) + replayed - plain
+            cost = costs.cost(context, base + drafted) + replayed - plain + own * drafted
             gain = sure * (tokens - rate * cost) - checking
             if gain > best_gain:
                 best, best_gain = free + drafted, gain
@@ -218,6 +255,8 @@ class Budget:
         unit_s = costs.unit_s
         if unit_s is not None and (drafted or stats.propose_s > _CHEAP_DRAFT * unit_s):
             self._draft_times.append(stats.propose_s / unit_s)
+            if drafted:
+                self._token_times.append(stats.propose_s / unit_s / drafted)
         rows = 1 + drafted + carried_rows
         if not drafted:
             expected = 1.0

@@ -10,7 +10,9 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from akunu_py.decoding.budget import Budget, Carrying
+from akunu_py.decoding.draft_law import SampledDrafter, certain, draft_law
 from akunu_py.decoding.stopping import cut_at_end
+from akunu_py.decoding.verifiers import DistributionTarget, Verdict, Verifier
 from akunu_py.decoding.verify import verify_match
 from akunu_py.errors import ContractError
 from akunu_py.types import (
@@ -29,11 +31,16 @@ NUM_CANDIDATES = 8
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The tokens one step added, and why the reply ended with it, if it did."""
+    """The tokens one step added, and why the reply ended with it, if it did.
+
+    `verdict` is how a verifier came to them; None where drafts are compared with the target's
+    choices.
+    """
 
     token_ids: tuple[int, ...]
     stats: StepStats
     finish_reason: FinishReason | None
+    verdict: Verdict | None = None
 
 
 def decode(
@@ -45,6 +52,8 @@ def decode(
     max_tokens: int,
     end_ids: Collection[int] = (),
     budget: Budget | None = None,
+    verifier: Verifier | None = None,
+    position: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Step]:
     """Yield steps until an end-of-generation id or `max_tokens`.
@@ -55,10 +64,18 @@ def decode(
     likely. `clock` gives seconds. Closing the iterator between steps cancels: what was yielded is
     what is committed.
 
-    Raises ContractError when the drafter drafts more than it may, and what `target` raises.
+    With a verifier the target's distributions decide instead of its choices; `position` is then
+    that of the first token to come, counted from the beginning of the prompt. Drafts of a
+    `SampledDrafter` are not cut: how many tokens may be drawn is decided before they are.
+
+    Raises ContractError when the drafter drafts more than it may, for a verifier with a target that
+    has no distributions, and what `target` raises.
     """
     remaining = max_tokens
     carried_rows = 0
+    if verifier is not None:
+        judged = _with_distributions(target, verifier)
+    sampled = verifier is not None and isinstance(drafter, SampledDrafter)
     carrying = target if isinstance(target, Carrying) else None
     learner = drafter if isinstance(drafter, CandidateObserver) else None
     teller = target if isinstance(target, CandidateTarget) else None
@@ -70,6 +87,8 @@ def decode(
         started = clock()
         if budget is not None and limit > 0:
             limit = budget.limit(limit)
+            if sampled:
+                limit = budget.plan(limit, carrying)
         draft = drafter.propose(limit) if limit > 0 else Draft.empty()
         if len(draft) > limit:
             raise ContractError(
@@ -77,11 +96,17 @@ def decode(
                 "allowed; propose(limit) must respect its limit"
             )
         if budget is not None:
-            draft = budget.trim(draft, carrying)
+            draft = budget.expect(draft) if sampled else budget.trim(draft, carrying)
             carried_rows = 0 if carrying is None else carrying.carried_rows
         proposed = clock()
-        choices = target.choose(last, draft)
-        verification = verify_match(draft, choices)
+        verdict = None
+        if verifier is None:
+            verification = verify_match(draft, target.choose(last, draft))
+        else:
+            law = draft_law(drafter, draft) if verifier.uses_q else certain(draft)
+            rows = judged.distributions(last, draft)
+            verdict = verifier.verify(draft, law, rows, position + max_tokens - remaining)
+            verification = verdict.verification
         chosen = clock()
         target.commit(verification.accepted)
         committed = clock()
@@ -110,6 +135,14 @@ def decode(
         if budget is not None:
             budget.observe(stats, output, carried_rows)
         if ended:
-            yield Step(output, stats, "stop")
+            yield Step(output, stats, "stop", verdict)
             return
-        yield Step(output, stats, None if remaining else "length")
+        yield Step(output, stats, None if remaining else "length", verdict)
+
+
+def _with_distributions(target: Target, verifier: Verifier) -> DistributionTarget:
+    if not isinstance(target, DistributionTarget):
+        raise ContractError(
+            f"the verifier {verifier.name!r} needs a target with distributions; this one has none"
+        )
+    return target

@@ -90,6 +90,10 @@ class Verifier(Protocol):
     def exact(self) -> bool:
         """Return whether what comes out follows the target's law."""
 
+    @property
+    def uses_q(self) -> bool:
+        """Return whether it looks at what a draft was drawn from."""
+
     def verify(self, draft: Draft, law: DraftLaw, rows: Rows, position: int) -> Verdict:
         """Decide over a draft drawn by `law` with the target's distributions [len + 1, vocab].
 
@@ -114,6 +118,8 @@ class RejectionVerifier:
 
     Raises ConfigError for a lenience outside (0, 1].
     """
+
+    uses_q = True
 
     def __init__(self, chance: Chance, *, lenience: float = 1.0, adjust: bool = True) -> None:
         if not 0 < lenience <= 1:
@@ -215,6 +221,7 @@ class LenientGreedyVerifier:
     """
 
     name = "lenient-greedy"
+    uses_q = False
 
     def __init__(self, lenience: float) -> None:
         if not 0 < lenience <= 1:
