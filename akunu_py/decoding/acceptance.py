@@ -8,6 +8,7 @@ right lately.
 import bisect
 from collections.abc import Sequence
 
+from akunu_py.draft_trees import depths, walk
 from akunu_py.types import Draft
 
 _CONFIDENCE_EDGES = (0.35, 0.6, 0.8, 0.95)
@@ -46,13 +47,13 @@ class Acceptance:
         """The share of drafted tokens that were right lately."""
 
     def probabilities(self, draft: Draft) -> list[float]:
-        """Return the probability of each token, given those before it."""
+        """Return the probability of each token, given those before it on its path."""
         table = self._tables.setdefault(draft.source, {})
         match = _match_class(draft.match_length)
         recent = bisect.bisect_right(_RECENT_EDGES, self.recent)
         found: list[float] = []
-        for position in range(len(draft)):
-            confidence = draft.confidence[position] if draft.confidence else -1.0
+        for node, position in enumerate(depths(draft)):
+            confidence = draft.confidence[node] if draft.confidence else -1.0
             level = _confidence_class(confidence)
             probability = _PRIOR_BY_MATCH[match]
             if confidence >= 0:
@@ -67,19 +68,22 @@ class Acceptance:
         return found
 
     def observe(self, draft: Draft, chosen: Sequence[int]) -> None:
-        """Compare a draft with what the target chose instead, as far as that is known."""
+        """Compare a draft with what the target chose instead, as far as that is known.
+
+        Of a tree, all children of a node on the target's path are outcomes.
+        """
         table = self._tables.setdefault(draft.source, {})
         match = _match_class(draft.match_length)
         recent = bisect.bisect_right(_RECENT_EDGES, self.recent)
-        for position, (token, choice) in enumerate(zip(draft.tokens, chosen, strict=False)):
-            right = token == choice
-            confidence = draft.confidence[position] if draft.confidence else -1.0
-            level = _confidence_class(confidence)
-            _count(table, (match, level), right)
-            _count(table, (match, level, _position_class(position), recent), right)
-            self.recent = _RECENT_DECAY * self.recent + (1 - _RECENT_DECAY) * right
-            if not right:
-                return
+        for position, (siblings, taken) in enumerate(walk(draft, chosen)):
+            for node in siblings:
+                right = node == taken
+                confidence = draft.confidence[node] if draft.confidence else -1.0
+                level = _confidence_class(confidence)
+                _count(table, (match, level), right)
+                _count(table, (match, level, _position_class(position), recent), right)
+            followed = taken is not None
+            self.recent = _RECENT_DECAY * self.recent + (1 - _RECENT_DECAY) * followed
 
 
 def match_for(probability: float) -> int | None:

@@ -1,0 +1,68 @@
+"""Which part of a drafted tree pays.
+
+The rule of `akunu_py.decoding.budget` for trees: of the nodes in the order of their reach, as many
+as maximise E[tokens] - lambda cost. Often all of these lie on one path: then it is a chain.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from akunu_py.draft_trees import reaches, shared_out, subtree
+from akunu_py.types import Draft
+
+Price = Callable[[int], float]
+"""Of so many rows more than a plain step has: lambda times their cost, in tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class PayingPart:
+    """Nodes to verify, in order, and the tokens they bring beyond their price."""
+
+    nodes: tuple[int, ...]
+    gain: float
+
+
+def paying_part(
+    draft: Draft,
+    probabilities: Sequence[float],
+    price: Price,
+    *,
+    in_flight: bool,
+    checking: float = 0.0,
+) -> PayingPart:
+    """Return the part with the largest gain over a plain step; no node where none pays.
+
+    `probabilities` are the nodes', given their parents. With a step in flight its result is
+    compared with the children of the root, at the price `checking`; the pass has the row of the one
+    that is right and those of the nodes kept below it. A child of the root below which nothing pays
+    is left out: it would bring nothing but the end of the pipeline.
+    """
+    chances = shared_out(draft, probabilities)
+    reach = reaches(draft, chances)
+    if not in_flight:
+        return _best(range(len(draft)), reach, price)
+    kept: list[int] = []
+    gain = -checking
+    for root, parent in enumerate(draft.parents):
+        if parent >= 0 or chances[root] <= 0:
+            continue
+        below = subtree(draft, root)[1:]
+        best = _best(below, [reach[node] / chances[root] for node in below], price)
+        if best.nodes:
+            kept += [root, *best.nodes]
+            gain += chances[root] * best.gain
+    if gain <= 0:
+        return PayingPart((), 0.0)
+    return PayingPart(tuple(sorted(kept)), gain)
+
+
+def _best(nodes: Sequence[int], reach: Sequence[float], price: Price) -> PayingPart:
+    # A node comes after its parent: it reaches no further, and equals keep their order.
+    order = sorted(range(len(nodes)), key=lambda place: -reach[place])
+    tokens, size, most = 0.0, 0, 0.0
+    for count, place in enumerate(order, start=1):
+        tokens += reach[place]
+        gain = tokens - price(count)
+        if gain > most:
+            size, most = count, gain
+    return PayingPart(tuple(sorted(nodes[place] for place in order[:size])), most)

@@ -1,0 +1,180 @@
+"""Trees of drafted tokens: their paths, their likeliest part, and one tree from several drafts.
+
+A node's *reach* is the probability that the target's own text goes through it: the product of the
+probabilities on its path. The expected number of tokens that a tree brings is the sum of its nodes'
+reaches. A child reaches no further than its parent, so the k nodes of largest reach are the best
+tree of k nodes there is in it.
+"""
+
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from akunu_py.types import Draft
+
+
+def depths(draft: Draft) -> list[int]:
+    """Return how many nodes are above each."""
+    found: list[int] = []
+    for parent in draft.parents:
+        found.append(0 if parent < 0 else found[parent] + 1)
+    return found
+
+
+def reaches(draft: Draft, probabilities: Sequence[float]) -> list[float]:
+    """Return each node's reach, from its probability given that its parent is right."""
+    found: list[float] = []
+    for parent, probability in zip(draft.parents, probabilities, strict=True):
+        found.append(probability * (1.0 if parent < 0 else found[parent]))
+    return found
+
+
+def shared_out(draft: Draft, probabilities: Sequence[float]) -> list[float]:
+    """Return probabilities of which siblings' sum to at most 1: at most one of them is right."""
+    sums: dict[int, float] = {}
+    for parent, probability in zip(draft.parents, probabilities, strict=True):
+        sums[parent] = sums.get(parent, 0.0) + probability
+    return [
+        probability / max(1.0, sums[parent])
+        for parent, probability in zip(draft.parents, probabilities, strict=True)
+    ]
+
+
+def subtree(draft: Draft, root: int) -> list[int]:
+    """Return a node and all below it, in order."""
+    inside = {root}
+    for node in range(root + 1, len(draft)):
+        if draft.parents[node] in inside:
+            inside.add(node)
+    return sorted(inside)
+
+
+def walk(draft: Draft, chosen: Iterable[int]) -> Iterator[tuple[Sequence[int], int | None]]:
+    """Follow tokens through a tree: yield the nodes drafted for each, and which one it is.
+
+    That is None for a token that was not drafted there; nothing is yielded after it, nor after a
+    leaf.
+    """
+    if draft.is_chain:
+        for node, (token, choice) in enumerate(zip(draft.tokens, chosen, strict=False)):
+            yield (node,), node if token == choice else None
+            if token != choice:
+                return
+        return
+    children: dict[int, list[int]] = {}
+    for node, parent in enumerate(draft.parents):
+        children.setdefault(parent, []).append(node)
+    here = -1
+    for choice in chosen:
+        siblings = children.get(here)
+        if siblings is None:
+            return
+        taken = next((node for node in siblings if draft.tokens[node] == choice), None)
+        yield siblings, taken
+        if taken is None:
+            return
+        here = taken
+
+
+def part(draft: Draft, nodes: Collection[int]) -> Draft:
+    """Return the tree of these nodes, in order; the parent of each is one of them, or none is."""
+    kept = sorted(nodes)
+    if len(kept) == len(draft):
+        return draft
+    places = {node: place for place, node in enumerate(kept)}
+    return Draft(
+        tuple(draft.tokens[node] for node in kept),
+        tuple(places.get(draft.parents[node], -1) for node in kept),
+        draft.source,
+        draft.match_length,
+        tuple(draft.confidence[node] for node in kept) if draft.confidence else (),
+    )
+
+
+def best_chain(draft: Draft) -> Draft:
+    """Return the root-to-leaf path that brings most tokens by the draft's confidence.
+
+    Without confidence that is the longest; of equals, the one whose leaf comes first.
+    """
+    if draft.is_chain:
+        return draft
+    gathered: list[float] = []
+    for parent, reach in zip(
+        draft.parents, reaches(draft, draft.confidence or (1.0,) * len(draft)), strict=True
+    ):
+        gathered.append(reach + (0.0 if parent < 0 else gathered[parent]))
+    node = gathered.index(max(gathered))
+    path: list[int] = []
+    while node >= 0:
+        path.append(node)
+        node = draft.parents[node]
+    return part(draft, path)
+
+
+class TreeBuilder:
+    """A tree that grows node by node, equal siblings becoming one.
+
+    Attributes:
+        tokens: of the nodes.
+        parents: of the nodes, -1 for the root's children.
+        confidence: of the nodes, given their parents.
+
+    """
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.confidence: list[float] = []
+        self._nodes: dict[tuple[int, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def add(self, parent: int, token: int, confidence: float) -> int:
+        """Return the node of a token after `parent`, new or known; the larger confidence stays."""
+        node = self._nodes.get((parent, token))
+        if node is None:
+            node = self._nodes[parent, token] = len(self.tokens)
+            self.tokens.append(token)
+            self.parents.append(parent)
+            self.confidence.append(min(confidence, 1.0))
+        else:
+            self.confidence[node] = max(self.confidence[node], min(confidence, 1.0))
+        return node
+
+    def graft(self, draft: Draft, confidence: Sequence[float]) -> None:
+        """Add a draft's nodes, with a confidence for each."""
+        places: list[int] = []
+        for token, parent, chance in zip(draft.tokens, draft.parents, confidence, strict=True):
+            places.append(self.add(-1 if parent < 0 else places[parent], token, chance))
+
+    def draft(self, limit: int, source: str, match_length: int = 0) -> Draft:
+        """Return the `limit` nodes of largest reach; of equals, those added first.
+
+        Each node comes before those of smaller reach, so that any beginning of the tree is the best
+        tree of its size.
+        """
+        whole = Draft(tuple(self.tokens), tuple(self.parents), source, match_length)
+        chances = shared_out(whole, self.confidence)
+        reach = reaches(whole, chances)
+        order = heapq.nsmallest(limit, range(len(reach)), key=lambda node: (-reach[node], node))
+        places = {node: place for place, node in enumerate(order)}
+        return Draft(
+            tuple(self.tokens[node] for node in order),
+            tuple(places.get(self.parents[node], -1) for node in order),
+            source,
+            match_length,
+            tuple(chances[node] for node in order),
+        )
+
+
+def merged(drafts: Iterable[Draft], limit: int, source: str) -> Draft:
+    """Return the prefix tree of several drafts, cut to the `limit` nodes of largest reach.
+
+    A draft without confidence counts as certain.
+    """
+    builder = TreeBuilder()
+    longest = 0
+    for draft in drafts:
+        builder.graft(draft, draft.confidence or (1.0,) * len(draft))
+        longest = max(longest, draft.match_length)
+    return builder.draft(limit, source, longest)
