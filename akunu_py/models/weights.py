@@ -92,8 +92,12 @@ class WeightReader:
         if placement.columns is not None:
             values = values[..., _checked(placement, placement.columns, values.shape[-1])]
         if placement.convert is not None:
-            with np.errstate(all="ignore"):  # said below
-                values = np.ascontiguousarray(placement.convert(values), np.float32)
+            try:
+                with np.errstate(all="ignore"):  # said below
+                    values = np.ascontiguousarray(placement.convert(values), np.float32)
+            except ValueError as error:
+                # It cannot be reshaped.
+                raise _wrong_shape(placement, values.shape, shape) from error
         if values.shape != shape:
             raise _wrong_shape(placement, values.shape, shape)
         # Norms, biases and the like; matrices would have to be read a second time for it.

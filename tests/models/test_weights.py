@@ -12,6 +12,7 @@ from quant_blocks import QUANTIZED, random_blocks
 
 from akunu_py.errors import ModelFormatError
 from akunu_py.gguf import TensorInfo, dequantize
+from akunu_py.gguf.architectures.recurrent import depthwise
 from akunu_py.gguf.plan import Placement
 from akunu_py.models.layers import PlanesLinear, StackedLinear
 from akunu_py.models.weights import Float16OverflowError, WeightReader
@@ -260,3 +261,11 @@ def test_shapes_that_do_not_fit_are_named(placement, shape):
         reader(file).layer(placement, old)
     with pytest.raises(ModelFormatError, match=r"'w'|tensors w"):
         reader(file).array(placement, shape)
+
+
+def test_a_tensor_that_cannot_be_converted_is_named():
+    """Found by scripts/fuzz_gguf.py: a kernel of three dimensions, which cannot be reshaped."""
+    file = File()
+    file.add_dense("w", np.zeros((4, 1, 8)))
+    with pytest.raises(ModelFormatError, match=r"'w' has the shape \(4, 1, 8\)"):
+        reader(file).array(placed("w", convert=depthwise), (4, 8, 1))
