@@ -44,9 +44,10 @@ class Session:
 
     Recurrent states cannot drop the rows of rejected tokens. They go back to what they were before
     the pass, and the rows that stay are *carried*: fed again in front of the next pass, which reads
-    the weights anyway. An extra pass for them would never cost less. So that repeated rejections do
-    not feed a growing number of rows again and again, nothing is drafted once `_MAX_CARRIED` are
-    carried; the plain step takes them in for good.
+    the weights anyway. So that repeated rejections do not feed a growing number of rows again and
+    again, nothing is drafted once `_MAX_CARRIED` are carried, or sooner where the budget finds that
+    to cost less; the plain step takes them in for good. It costs hardly more than a pass of their
+    own would, and brings a token.
     """
 
     def __init__(self, model: nn.Module, *, context: int, kv_bits: int | None = None) -> None:

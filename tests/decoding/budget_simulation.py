@@ -113,14 +113,15 @@ class SimulatedDrafter:
 
 def simulate(
     curve, rate, *, tokens=1500, state=None, budget="auto", length=8, limit=64, takes_s=0.0,
-    confidence=None, told=None, pipelined=True, **target_options,
+    confidence=None, told=None, pipelined=True, kind=SimulatedTarget, **target_options,
 ):  # fmt: skip
     """Return what decoding cost a token, in plain steps, with its target, drafter and steps.
 
     `budget` "auto" decides; None verifies all; a number is a fixed size of drafts.
+    `kind` is the class of the target.
     """
     text = [index % 50 for index in range(tokens + 80)]
-    target = SimulatedTarget(text, curve, pipelined=pipelined, **target_options)
+    target = kind(text, curve, pipelined=pipelined, **target_options)
     drafter = SimulatedDrafter(target, rate, length, takes_s, confidence=confidence, told=told)
     rule = None
     if budget == "auto":
