@@ -46,7 +46,7 @@ def kinds(caches: list[object]) -> str:
     def name(cache: object) -> str:
         parts = getattr(cache, "caches", None)
         if parts is not None:
-            return " and ".join(name(part) for part in parts)
+            return f"({', '.join(name(part) for part in parts)})"
         sinks = " with sinks" if getattr(cache, "keep", 0) else ""
         own = {"SinkCache": "RotatingKVCache"}
         return own.get(type(cache).__name__, type(cache).__name__) + sinks

@@ -31,8 +31,9 @@ EXPERTS = frozenset(
     for name in FAMILIES
     if "experts" in name or "moe" in name or "oss" in name
 ) | {
-    "deepseek_v3", "deepseek_v32", "jamba", "kimi_linear", "llama4", "longcat_flash",
-    "longcat_flash_ngram", "mimo_v2_flash", "mixtral", "qwen3_next",
+    "bailing_hybrid", "deepseek_v3", "deepseek_v32", "deepseek_v41", "jamba", "kimi_k3",
+    "kimi_linear", "llama4", "longcat_flash", "longcat_flash_ngram", "mimo_v2_flash", "minimax_m3",
+    "mixtral", "qwen3_next",
 }  # fmt: skip
 """Families whose mixtures MLX computes in float32 alone on a CPU."""
 
