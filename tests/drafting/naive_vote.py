@@ -85,6 +85,18 @@ def naive_chain(text, calibration, at, longest):
     return tokens, probabilities, features, sources, match_length
 
 
+def outcome_level(history):
+    """The bucket of a history, a one and then its outcomes."""
+    outcomes = [] if history is None else [int(bit) for bit in f"{history:b}"[1:]]
+    if not outcomes:
+        return 0
+    ages = [0.9**age for age in reversed(range(len(outcomes)))]
+    uses = sum(ages)
+    hits = sum(age * outcome for age, outcome in zip(ages, outcomes, strict=True))
+    trust = 0 if len(outcomes) == 1 else 1 if uses <= 3 else 2
+    return 1 + 5 * trust + min(4, int(5 * (hits + 0.5) / (uses + 1)))
+
+
 def features_of(at, found, text, candidate, probabilities, calibration, near):
     token, previous, group, lead, m, share, k = candidate
     match = bucket(m, (0, 1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 40))
@@ -102,7 +114,10 @@ def features_of(at, found, text, candidate, probabilities, calibration, near):
         f.POINTER + (0 if at.pointer is None else 1 if near else 2) * 8 + streak,
     ]
     if k < 4:
-        rows += calibration.outcome_features(previous, token)
+        tables = calibration.by_token, calibration.by_previous, calibration.by_pair
+        keys = token, previous, previous << 24 ^ token
+        for number, (table, key) in enumerate(zip(tables, keys, strict=True)):
+            rows.append(f.OUTCOMES + 16 * number + outcome_level(table.get(key)))
     if k == 0:
         times = sum(text[start] == token for start, _ in found)
         ratio = bucket((times + 0.4) / (len(found) + 0.8), (0.1, 0.2, 0.4, 0.6, 0.85, 0.95))

@@ -44,10 +44,8 @@ def play(drafter, prompt, reply, limit=32):
 def everything(drafter):
     """All that later drafts depend on."""
     state = drafter.state
-    outcomes = [
-        {key: (o.hits, o.uses, o.feature) for key, o in table.items()}
-        for table in (state.calibration.by_token, state.calibration.by_previous, state.calibration.by_pair)
-    ]  # fmt: skip
+    known = state.calibration
+    outcomes = [dict(table) for table in (known.by_token, known.by_previous, known.by_pair)]
     return (
         drafter._index.tokens, drafter._index.same_pair, drafter._at, state.calibration.weights,
         outcomes, (state.pace.tokens, state.pace.cost), state.memory.texts(),
@@ -200,14 +198,14 @@ def streams():
 )
 def test_adversarial_streams_cost_a_bounded_number_of_looks(name, text, monkeypatch):
     looks = 0
-    decide = vote._Vote.decide
+    proposals = vote._proposals
 
-    def counted(self, k):
+    def counted(*arguments):
         nonlocal looks
         looks += 1
-        return decide(self, k)
+        return proposals(*arguments)
 
-    monkeypatch.setattr(vote._Vote, "decide", counted)
+    monkeypatch.setattr(vote, "_proposals", counted)
     drafter = AutoDrafter(curve=FREE)
     drafter.observe(text)
     found = drafter._index.occurrences(
@@ -219,6 +217,7 @@ def test_adversarial_streams_cost_a_bounded_number_of_looks(name, text, monkeypa
         looks = 0
         drafter.propose(32)
         assert looks <= 33
+        assert len(drafter._chain.runs) <= 33
         drafter.observe([text[-1]])
 
 
@@ -256,7 +255,10 @@ def drafter_with_chain(tokens, *, sources=None, drafted=0, **at):
     drafter._at = Situation(**at)
     size = len(tokens)
     drafter._chain = Chain(
-        list(tokens), [0.5] * size, [(0,)] * size, list(sources or range(20, 20 + size)), 3
+        list(tokens),
+        [0.5] * size,
+        [(k + 1, (0,), source) for k, source in enumerate(sources or range(20, 20 + size))],
+        3,
     )
     drafter._num_drafted = drafted
     return drafter
@@ -291,13 +293,13 @@ def test_nothing_to_propose_makes_the_last_outcome_worse_and_keeps_the_streak():
 def test_the_place_copied_from_is_given_up_after_some_misses():
     drafter = drafter_with_chain((1,), pointer=40)
     for number in range(1, 10):
-        drafter._chain = Chain([1], [0.5], [(0,)], [30], 2)
+        drafter._chain = Chain([1], [0.5], [(1, (0,), 30)], 2)
         drafter.observe((2,))
         assert drafter._at.pointer == (40 + number if number < 9 else None)
     # A right token in between starts the count anew.
     drafter = drafter_with_chain((1,), pointer=40)
     for token in (2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 2, 2):
-        drafter._chain = Chain([1], [0.5], [(0,)], [30], 2)
+        drafter._chain = Chain([1], [0.5], [(1, (0,), 30)], 2)
         drafter.observe((token,))
     assert drafter._at.pointer == 31 + 8
 

@@ -1,5 +1,6 @@
 """What `auto` learns, and how it reckons: calibration, length, pace, buckets."""
 
+import math
 import random
 
 import pytest
@@ -28,33 +29,55 @@ def test_estimates_become_right():
     of_token = (features.MATCH_SHARE, features.STREAK, features.POINTER)
     estimates = []
     for _ in range(4000):
-        p = calibration.sigmoid(sum(known.weights[i] for i in of_token))
+        p = 1 / (1 + math.exp(-sum(known.weights[i] for i in of_token)))
         estimates.append(p)
-        known.learn([1], [p], [of_token], [1 if rng.random() < 2 / 3 else 0], 9, 0.0)
+        known.learn([1], [p], [(1, of_token, 0)], [1 if rng.random() < 2 / 3 else 0], 9, 0.0)
     late = estimates[1000:]
     assert abs(sum(late) / len(late) - 2 / 3) < 0.05
 
 
-def test_learning_stops_at_the_first_wrong_token_and_counts_deep_ones_fourfold():
-    rows = [(features.EARLIER_DEEP + k,) for k in range(20)]
+def test_learning_stops_at_the_first_wrong_token():
+    runs = [(k + 1, (features.EARLIER_DEEP + k,), 0) for k in range(20)]
     known = Calibration([0.0] * features.NUM_WEIGHTS)
     tokens, halves = list(range(20)), [0.5] * 20
-    right, _ = known.learn(tokens, halves, rows, [*range(13), 99, 14, 15], 0, 0.0)
+    right, bias = known.learn(tokens, halves, runs, [*range(13), 99, 14, 15], 0, 0.0)
     assert right == 13
     step = calibration.WEIGHT_RATE * 0.5
-    moved = [known.weights[row[0]] for row in rows]
-    expected = [step] * 8 + [4 * step, 0, 0, 0, 4 * step] + [0] * 7
-    assert moved == pytest.approx(expected)
-    # Position 13 was wrong, and is none of those learned from; 12 wrong moves it down.
-    known.learn(tokens, halves, rows, [*range(12), 99], 0, 0.0)
-    assert known.weights[rows[12][0]] == pytest.approx(0)
+    moved = [known.weights[features.EARLIER_DEEP + k] for k in range(20)]
+    assert moved == pytest.approx([step] * 13 + [-step] + [0] * 6)
+    assert bias == pytest.approx(calibration.BIAS_RATE * 0.5 * 12)
+    # What the target has not decided on teaches nothing, nor does an output beyond the chain.
+    right, _ = known.learn(tokens, halves, runs, [0, 1], 0, 0.0)
+    assert right == 2
+    assert known.weights[features.EARLIER_DEEP + 2] == pytest.approx(step)
+    assert known.learn([0, 1], halves[:2], runs[:2], [0, 1, 2, 3], 0, 0.0)[0] == 2
+
+
+@pytest.mark.parametrize(("right", "output_size"), [(4, 20), (9, 20), (15, 20), (20, 21), (7, 7)])
+def test_a_run_teaches_what_its_tokens_would(right, output_size):
+    tokens, output = list(range(20)), [*range(right), *[99] * (output_size - right)]
+    probabilities = [0.5] * 2 + [0.9] * 8 + [0.8] * 10
+    rows = [(features.STREAK + (k >= 2) + (k >= 10), features.POINTER) for k in range(20)]
+    together = [(2, rows[0], 0), (10, rows[2], 0), (20, rows[10], 0)]
+    one_by_one = [(k + 1, row, 0) for k, row in enumerate(rows)]
+    learned = []
+    for runs in (together, one_by_one):
+        known = Calibration([0.0] * features.NUM_WEIGHTS)
+        outcome = known.learn(tokens, probabilities, runs, output, 50, 0.0)
+        assert outcome[0] == right
+        learned.append(([*known.weights, outcome[1]], known.by_token, known.by_pair))
+    assert learned[0][0] == pytest.approx(learned[1][0])
+    assert learned[0][1:] == learned[1][1:]
+    decided = [k < right for k in range(min(20, output_size, right + 1))]
+    errors = sum(was - p for was, p in zip(decided, probabilities, strict=False))
+    assert learned[0][0][features.POINTER] == pytest.approx(calibration.WEIGHT_RATE * errors)
 
 
 def test_the_bias_is_bounded_and_of_one_reply():
     known = Calibration([0.0] * features.NUM_WEIGHTS)
     bias = 0.0
     for _ in range(100):
-        _, bias = known.learn([1], [0.9], [(0,)], [2], 0, bias)
+        _, bias = known.learn([1], [0.9], [(1, (0,), 0)], [2], 0, bias)
     assert bias == -calibration.BIAS_LIMIT
     state = AutoState()
     drafter = AutoDrafter(state=state)
@@ -98,24 +121,35 @@ def test_the_pace_is_the_tokens_a_unit_of_cost_brings():
     assert pace.tokens_per_cost == 1.0
 
 
+def one_each(count):
+    return [(k + 1, (0,), 0) for k in range(count)]
+
+
 def test_outcomes_are_those_of_each_place_after_the_token_before_it():
     known = Calibration([0.0] * features.NUM_WEIGHTS)
-    known.learn([1, 2, 3], [0.5] * 3, [(0,)] * 3, [1, 2, 9], 7, 0.0)
-    assert set(known.by_token) == {1, 2, 3}
-    assert set(known.by_previous) == {7, 1, 2}
-    hits = [(outcome.hits, outcome.uses) for outcome in known.by_token.values()]
-    assert hits == [(1, 1), (1, 1), (0, 1)]
-    before = known.outcome_features(2, 3)
-    for _ in range(6):
-        known.learn([3], [0.5], [(0,)], [3], 2, 0.0)
-    after = known.outcome_features(2, 3)
-    # In each table better outcomes are further on, and more uses too.
-    assert all(a > b for a, b in zip(after, before, strict=True))
-    assert known.outcome_features(50, 60) == (
-        features.OUTCOMES,
-        features.OUTCOMES + 16,
-        features.OUTCOMES + 32,
-    )
+    known.learn([1, 2, 3], [0.5] * 3, one_each(3), [1, 2, 9], 7, 0.0)
+    assert known.by_token == {1: 0b11, 2: 0b11, 3: 0b10}
+    assert known.by_previous == {7: 0b11, 1: 0b11, 2: 0b10}
+    for outcome in (1, 0, 1):
+        known.learn([3], [0.5], one_each(1), [3 * outcome], 2, 0.0)
+    assert known.by_token[3] == known.by_previous[2] == 0b10101
+    assert known.by_token[1] == 0b11
+    # Of pairs, each its own.
+    known.learn([3], [0.5], one_each(1), [3], 9, 0.0)
+    assert known.by_token[3] == 0b101011
+    assert sorted(known.by_pair.values()) == [0b11, 0b11, 0b11, 0b10101]
+    # Only the first tokens of a chain are counted.
+    known.learn(list(range(30, 38)), [0.5] * 8, one_each(8), list(range(30, 38)), 2, 0.0)
+    assert {token for token in known.by_token if token >= 30} == {30, 31, 32, 33}
+
+
+def test_a_full_history_forgets_its_oldest_outcome():
+    known = Calibration([0.0] * features.NUM_WEIGHTS)
+    outcomes = [number % 3 == 0 for number in range(25)]
+    for right in outcomes:
+        known.learn([3], [0.5], one_each(1), [3 if right else 4], 2, 0.0)
+    last = "".join(str(int(right)) for right in outcomes[-12:])
+    assert known.by_token[3] == int("1" + last, 2)
 
 
 def test_weights_of_another_size_are_refused():
@@ -127,7 +161,7 @@ def test_buckets_cover_all_values_and_runs_end_with_them():
     for value in range(features.MAX_MATCH + features.MAX_POSITION):
         run = features.match_run[value]
         rows = {
-            (features.match_row[v], features.coarse_match[v], features.middle_match[v])
+            (features.match_row[v], features.position_match[9][v], features.middle_match[v])
             for v in range(value, min(value + run, len(features.match_row)))
         }
         assert len(rows) == 1

@@ -6,7 +6,6 @@ bias belongs to one reply. How often a token, what it follows, and the two toget
 before are features too.
 """
 
-import math
 from collections.abc import Sequence
 
 from akunu_py.drafting.auto import features
@@ -14,30 +13,40 @@ from akunu_py.drafting.auto import features
 WEIGHT_RATE = 0.02
 BIAS_RATE = 0.1
 BIAS_LIMIT = 1.5
-LEARNED_IN_FULL = 8  # positions of a chain; of those behind, every fourth counts four times
-EVERY = 4
 OUTCOME_DECAY = 0.9
 MAX_OUTCOMES = 60_000  # tokens and pairs remembered; then all are forgotten
 
-_PAIR_SHIFT = 24
-_UNSEEN = tuple(features.OUTCOMES + i * features.NUM_OUTCOMES for i in range(3))
+PAIR_SHIFT = 24
+# A history of outcomes: a one, then a bit for each, the last one lowest; twelve at most.
+UNSEEN = 1
+_FULL = 1 << 12
+
+Run = tuple[int, tuple[int, ...], int]
+"""Tokens of a chain with one estimate: where they end, its features, their source."""
 
 
-class _Outcome:
-    """How often a prediction was right lately, and the feature that stands for it."""
+def _levels() -> list[int]:
+    """Return the bucket of each history: by how often it was tried and right lately."""
+    levels, hits, uses = [0, 0], [0.0, 0.0], [0.0, 0.0]
+    for history in range(2, 2 * _FULL):
+        h = hits[history >> 1] * OUTCOME_DECAY + (history & 1)
+        u = uses[history >> 1] * OUTCOME_DECAY + 1.0
+        hits.append(h)
+        uses.append(u)
+        levels.append(1 + 5 * (u > 1) + 5 * (u > 3) + min(4, int(5 * (h + 0.5) / (u + 1))))
+    return levels
 
-    __slots__ = ("feature", "hits", "uses")
 
-    def __init__(self) -> None:
-        self.hits = 0.0
-        self.uses = 0.0
-        self.feature = 0
-
-    def add(self, right: bool, first_feature: int) -> None:
-        self.hits = hits = self.hits * OUTCOME_DECAY + right
-        self.uses = uses = self.uses * OUTCOME_DECAY + 1.0
-        level = min(4, int(5 * (hits + 0.5) / (uses + 1)))
-        self.feature = first_feature + 1 + 5 * (uses > 1) + 5 * (uses > 3) + level
+TOKEN_ROWS, PREVIOUS_ROWS, PAIR_ROWS = (
+    [features.OUTCOMES + table * features.NUM_OUTCOMES + level for level in _levels()]
+    for table in range(3)
+)
+# What a history becomes with one more outcome; where it is full, its oldest goes.
+_AFTER_WRONG = [
+    history << 1 if history < _FULL else (history << 1 & _FULL - 1) | _FULL
+    for history in range(2 * _FULL)
+]
+_AFTER_RIGHT = [history | 1 for history in _AFTER_WRONG]
 
 
 class Calibration:
@@ -52,70 +61,59 @@ class Calibration:
         if len(start) != features.NUM_WEIGHTS:
             raise ValueError(f"{len(start)} start weights for {features.NUM_WEIGHTS} features")
         self.weights = list(start)
-        # Each holds the outcomes of the first tokens of chains: predicted, before it, both.
-        self.by_token: dict[int, _Outcome] = {}
-        self.by_previous: dict[int, _Outcome] = {}
-        self.by_pair: dict[int, _Outcome] = {}
-
-    def outcome_features(self, previous: int, token: int) -> tuple[int, int, int]:
-        """Return the features of what became of this prediction before."""
-        a = self.by_token.get(token)
-        b = self.by_previous.get(previous)
-        c = self.by_pair.get(previous << _PAIR_SHIFT ^ token)
-        return (
-            _UNSEEN[0] if a is None else a.feature,
-            _UNSEEN[1] if b is None else b.feature,
-            _UNSEEN[2] if c is None else c.feature,
-        )
+        # Histories of the first tokens of chains: by the token predicted, that before it, and both.
+        self.by_token: dict[int, int] = {}
+        self.by_previous: dict[int, int] = {}
+        self.by_pair: dict[int, int] = {}
 
     def learn(  # noqa: PLR0917 - once a pass, where keywords would cost
         self,
-        tokens: Sequence[int],
+        tokens: list[int],
         probabilities: Sequence[float],
-        features_of: Sequence[tuple[int, ...]],
+        runs: Sequence[Run],
         output: Sequence[int],
         previous: int,
         bias: float,
     ) -> tuple[int, float]:
-        """Learn from what the target made of a chain: tokens, their probabilities and features.
+        """Learn from what the target made of a chain: tokens, their probabilities, its runs.
 
-        `output` is what it committed, `previous` the token before. Returns how many tokens were
-        right from the first on, and the new bias.
+        Of every token up to the first wrong one, whether it was drafted or not. `output` is what
+        the target committed, `previous` the token before. Returns how many tokens were right from
+        the first on, and the new bias.
         """
+        known = min(len(tokens), len(output))
+        right = 0
+        for token, decided in zip(tokens, output, strict=False):
+            if token != decided:
+                known = right + 1
+                break
+            right += 1
         weights = self.weights
-        for position, (token, decided) in enumerate(zip(tokens, output, strict=False)):
-            right = token == decided
-            # Which are learned from may not depend on the outcome, or the estimates would be off.
-            if position < LEARNED_IN_FULL or not position % EVERY:
-                error = right - probabilities[position]
-                if position >= LEARNED_IN_FULL:
-                    error *= EVERY
-                step = WEIGHT_RATE * error
-                for feature in features_of[position]:
-                    weights[feature] += step
-                bias = max(-BIAS_LIMIT, min(BIAS_LIMIT, bias + BIAS_RATE * error))
-            if position < features.EARLY:
-                self._count(previous, token, right)
-                previous = token
-            if not right:
-                return position, bias
-        return min(len(tokens), len(output)), bias
-
-    def _count(self, previous: int, token: int, right: bool) -> None:
-        if len(self.by_pair) >= MAX_OUTCOMES:
+        begin = 0
+        for end, of_run, _ in runs:
+            if end >= known:
+                error = right - begin - (known - begin) * probabilities[begin]
+            else:
+                error = (end - begin) * (1.0 - probabilities[begin])
+            step = WEIGHT_RATE * error
+            for feature in of_run:
+                weights[feature] += step
+            bias += BIAS_RATE * error
+            if end >= known:
+                break
+            begin = end
+        bias = max(-BIAS_LIMIT, min(BIAS_LIMIT, bias))
+        if len(self.by_pair) > MAX_OUTCOMES - features.EARLY:
             for table in (self.by_token, self.by_previous, self.by_pair):
                 table.clear()
-        for table, key, unseen in (
-            (self.by_token, token, _UNSEEN[0]),
-            (self.by_previous, previous, _UNSEEN[1]),
-            (self.by_pair, previous << _PAIR_SHIFT ^ token, _UNSEEN[2]),
-        ):
-            outcome = table.get(key)
-            if outcome is None:
-                outcome = table[key] = _Outcome()
-            outcome.add(right, unseen)
-
-
-def sigmoid(value: float) -> float:
-    """Return 1 / (1 + exp(-value))."""
-    return 1.0 / (1.0 + math.exp(-value)) if value > -700 else 0.0
+        by_token, by_previous, by_pair = self.by_token, self.by_previous, self.by_pair
+        after = _AFTER_RIGHT
+        for k, token in enumerate(tokens[: min(known, features.EARLY)]):
+            if k == right:
+                after = _AFTER_WRONG
+            pair = previous << PAIR_SHIFT ^ token
+            by_token[token] = after[by_token.get(token, UNSEEN)]
+            by_previous[previous] = after[by_previous.get(previous, UNSEEN)]
+            by_pair[pair] = after[by_pair.get(pair, UNSEEN)]
+            previous = token
+        return right, bias

@@ -104,7 +104,7 @@ class AutoDrafter:
             self._move_pointer(len(output))
             return
         right, at.bias = self.state.calibration.learn(
-            chain.tokens, chain.probabilities, chain.features, output,
+            chain.tokens, chain.probabilities, chain.runs, output,
             self._index.tokens[-1], at.bias,
         )  # fmt: skip
         if right < min(size, len(output)):
@@ -114,7 +114,10 @@ class AutoDrafter:
             at.last_outcome = 0
             at.streak += right
         if right:
-            at.pointer = chain.sources[right - 1] + len(output)
+            for end, _, source in chain.runs:
+                if end >= right:
+                    at.pointer = source + len(output)
+                    break
             self._misses = 0
         else:
             self._move_pointer(len(output))

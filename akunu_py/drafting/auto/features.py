@@ -49,8 +49,9 @@ NUM_WEIGHTS = EARLIER_DEEP + CERTAINTY * CERTAINTY
 
 # Rows of the tables, by value: match + position, position, supporters.
 match_row = [MATCH_SHARE + bucket * NUM_SHARES for bucket in _MATCH]
-position_row = [POSITION_MATCH + bucket * 3 for bucket in POSITION]
-coarse_match = _COARSE_MATCH
+position_match = [
+    [POSITION_MATCH + bucket * 3 + coarse for coarse in _COARSE_MATCH] for bucket in POSITION
+]
 support_row = [SUPPORT_MATCH + bucket * 4 for bucket in _buckets((1, 2, 3, 7), 256)]
 middle_match = _MIDDLE_MATCH
 ratio_column = [2 * bucket for bucket in _OCCURRENCES]

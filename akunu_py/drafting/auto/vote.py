@@ -8,9 +8,18 @@ those occurrences that proposed it go on to vote on the next token.
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf, tanh
 
 from akunu_py.drafting.auto import features as f
-from akunu_py.drafting.auto.calibration import Calibration, sigmoid
+from akunu_py.drafting.auto.calibration import (
+    PAIR_ROWS,
+    PAIR_SHIFT,
+    PREVIOUS_ROWS,
+    TOKEN_ROWS,
+    UNSEEN,
+    Calibration,
+    Run,
+)
 from akunu_py.drafting.occurrences import OccurrenceIndex
 
 MAX_OCCURRENCES = 32
@@ -22,13 +31,12 @@ MIN_REACH = 0.02  # of the whole chain: below it nothing is thought out further
 _VOTE = [3.0 ** min(length, 12) for length in range(f.MAX_MATCH + 1)]
 _MATCH_SLACK = 4  # matches shorter than the longest (up to 12) by more than this do not vote
 _NEAR_VOTE = 9.0  # more weight for an occurrence where copying left off
-_NEAR = range(-8, 65)
+_NEAR_BEFORE, _NEAR_AFTER = -8, 64
 
-_Voter = tuple[int, int, float]
-"""Position of the token after an occurrence, tokens that match, weight."""
+_Voter = tuple[float, int, int]
+"""Weight, position of the token after an occurrence, tokens that match."""
 
-_Decision = tuple[int, float, tuple[int, ...], int]
-"""A token, its probability and features, and the position its occurrence began to propose at."""
+_LEAST = -inf
 
 
 @dataclass(slots=True)
@@ -55,16 +63,15 @@ class Situation:
 
 @dataclass(slots=True)
 class Chain:
-    """Candidate tokens in order, and of each: probability, features, and where it was copied from.
+    """Candidate tokens in order, and of each its probability, given that those before are right.
 
-    Probabilities are conditional on the tokens before being right. `sources[k] + k` is the position
-    that token k was copied from.
+    `runs` are stretches of tokens with one estimate; the source of a run + k is the position that
+    token k was copied from.
     """
 
     tokens: list[int] = field(default_factory=list)
     probabilities: list[float] = field(default_factory=list)
-    features: list[tuple[int, ...]] = field(default_factory=list)
-    sources: list[int] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
     match_length: int = 0
 
 
@@ -89,195 +96,251 @@ def make_chain(  # noqa: PLR0917 - once a pass, where keywords would cost
         return chain
     text = index.tokens
     size = len(text)
-    vote = _Vote(text, calibration, at, found)
-    k, reach = 0, 1.0
     # The chain is written behind the text, so that a match that runs into the end copies itself.
     try:
-        while k < longest:
-            piece = vote.agreed(k, longest) if k >= f.EARLY else None
-            if piece:
-                p, of_token, source = vote.estimate_agreed(k)
-            else:
-                decision = vote.decide(k)
-                if decision is None:
-                    break
-                token, p, of_token, source = decision
-                piece = [token]
-            for token in piece:
-                if token < 0:
-                    return chain
-                text.append(token)
-                chain.tokens.append(token)
-                chain.probabilities.append(p)
-                chain.features.append(of_token)
-                chain.sources.append(source)
-                k += 1
-                reach *= p
-                if reach < MIN_REACH or reach < pace * floors[k]:
-                    return chain
+        _vote(chain, text, found, calibration, at, longest, floors, pace)
     finally:
         del text[size:]
-        chain.match_length = vote.match_length
     return chain
 
 
-class _Vote:
-    """The voters left, and what they propose at each position of a chain."""
-
-    __slots__ = (
-        "_at",
-        "_calibration",
-        "_certainty",
-        "_found",
-        "_pointer_row",
-        "_previous",
-        "_row",
-        "_streak_row",
-        "_text",
-        "_voters",
-        "match_length",
-    )
-
-    def __init__(
-        self,
-        text: list[int],
-        calibration: Calibration,
-        at: Situation,
-        found: list[tuple[int, int]],
-    ) -> None:
-        self._text = text
-        self._calibration = calibration
-        self._at = at
-        self._found = found
-        self._voters = _voters(found, at.pointer)
-        self._previous = text[-1]
-        streak = f.POSITION[min(at.streak, f.MAX_POSITION)]
-        self._streak_row = f.STREAK + 9 * streak + 3 * at.last_outcome
-        self._pointer_row = f.POINTER + streak
-        # Buckets of the first token's probability, of the last early one's, and of that before.
-        self._row = 0
-        self._certainty = 0
-        self.match_length = 0
-
-    def decide(self, k: int) -> _Decision | None:
-        """Vote on token k: return the proposal most likely to be right, if there is any."""
-        text, at, calibration = self._text, self._at, self._calibration
-        weights = calibration.weights
-        options, total = _proposals(text, self._voters, k)
-        early = k < f.EARLY
-        streak = self._streak_row + (0 if not k else 1 if early else 2)
-        context = at.bias + weights[streak]
-        earlier = 0
+def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double its time
+    chain: Chain,
+    text: list[int],
+    found: list[tuple[int, int]],
+    calibration: Calibration,
+    at: Situation,
+    longest: int,
+    floors: Sequence[float],
+    pace: float,
+) -> None:
+    """Fill the chain: its early tokens here, one by one, what follows them by `_vote_deep`."""
+    tokens, probabilities, runs = chain.tokens, chain.probabilities, chain.runs
+    weights, by_token, by_pair = calibration.weights, calibration.by_token, calibration.by_pair
+    by_previous = calibration.by_previous
+    pointer, memory_end, prompt_end = at.pointer, at.memory_end, at.prompt_end
+    streak = f.POSITION[min(at.streak, f.MAX_POSITION)]
+    pointer_row = f.POINTER + streak
+    streak = f.STREAK + 9 * streak + 3 * at.last_outcome
+    earlier = certainty = row = 0
+    voters = _voters(found, pointer)
+    previous = text[-1]
+    nexts = [text[position] for position, _ in found]
+    k, reach = 0, 1.0
+    while k < longest:
+        before = PREVIOUS_ROWS[by_previous.get(previous, UNSEEN)]
+        context = at.bias + weights[streak] + weights[before]
+        total = 1.0
+        if len(voters) == 1:
+            options = [(1.0, text[voters[0][1] + k], voters)]
+        else:
+            options, total = _proposals(text, voters, k)
         if k:
-            earlier = (f.EARLIER if early else f.EARLIER_DEEP) + self._row + self._certainty
+            earlier = f.EARLIER + row + certainty
             context += weights[earlier]
-        pointer, pointer_row, position_row = at.pointer, self._pointer_row, f.position_row[k]
-        best = -1e9
-        of_token: tuple[int, ...] = ()
+        position_of = f.position_match[k]
+        best = _LEAST
         for weight, token, group in options:
             if token < 0:
                 continue
             lead = group[0]
-            source, matched, _ = lead
-            if len(group) > 1:
-                lead = max(group, key=_weight)
-                source = lead[0]
-                matched = max(group, key=_matched)[1]
-            m = matched + k
+            count = len(group)
+            m = lead[2] + k
+            if count > 1:
+                lead = max(group)
+                m = max([voter[2] for voter in group]) + k
+            source = lead[1]
             share = weight / total
             a = f.match_row[m]
             a += f.ALL_AGREE if share >= 0.995 else bisect_left(f.SHARE_BOUNDS, share)
-            b = position_row + f.coarse_match[m]
-            c = f.support_row[len(group)] + f.middle_match[m]
-            region = 0 if source < at.memory_end else 2 if source < at.prompt_end else 4
-            d = f.REGION_MATCH + region + (m > 3)
-            near = 0 if pointer is None else 8 if source - pointer in _NEAR else 16
-            e = pointer_row + near
-            z = context + weights[a] + weights[b] + weights[c] + weights[d] + weights[e]
-            if not early:
-                if z > best:
-                    best, of_token = z, (a, b, c, d, e, streak, earlier)
-                    chosen, winners, leader = token, group, lead
-                continue
+            b = position_of[m]
+            c = f.support_row[count] + f.middle_match[m]
+            d = f.REGION_MATCH + (m > 3)
+            if source >= memory_end:
+                d += 2 if source < prompt_end else 4
+            e = pointer_row
+            if pointer is not None:
+                e += 8 if _NEAR_BEFORE <= source - pointer <= _NEAR_AFTER else 16
             if not k:
-                earlier = self._ratio_feature(token, m)
-                z += weights[earlier]
-            g, h, i = calibration.outcome_features(self._previous, token)
-            z += weights[g] + weights[h] + weights[i]
+                times = (nexts.count(token) + 0.4) / (len(nexts) + 0.8)
+                earlier = f.RATIO + 10 * bisect_left(f.RATIO_BOUNDS, times)
+                earlier += f.ratio_column[len(nexts)] + (m > 2)
+                context = at.bias + weights[streak] + weights[before] + weights[earlier]
+            g = TOKEN_ROWS[by_token.get(token, UNSEEN)]
+            h = PAIR_ROWS[by_pair.get(previous << PAIR_SHIFT ^ token, UNSEEN)]
+            z = (
+                context + weights[a] + weights[b] + weights[c] + weights[d] + weights[e]
+                + weights[g] + weights[h]
+            )  # fmt: skip
             if z > best:
-                best, of_token = z, (a, b, c, d, e, streak, earlier, g, h, i)
-                chosen, winners, leader = token, group, lead
-        if not of_token:
-            return None
-        probability = sigmoid(best)
-        if early:
-            self._certainty = int(probability * f.CERTAINTY_SCALE)
-            if not k:
-                self._row = f.CERTAINTY * self._certainty
-                self.match_length = leader[1]
-        self._voters = winners
-        self._previous = chosen
-        return chosen, probability, of_token, leader[0]
+                best, chosen, winners, leader = z, token, group, lead
+                of_token = (a, b, c, d, e, streak, earlier, before, g, h)
+        if best == _LEAST:
+            return
+        p = 0.5 + 0.5 * tanh(0.5 * best)
+        certainty = int(p * f.CERTAINTY_SCALE)
+        if not k:
+            row = f.CERTAINTY * certainty
+            chain.match_length = leader[2]
+            streak += 1
+        text.append(chosen)
+        tokens.append(chosen)
+        probabilities.append(p)
+        k += 1
+        runs.append((k, of_token, leader[1]))
+        reach *= p
+        if reach < MIN_REACH or reach < pace * floors[k]:
+            return
+        voters, previous = winners, chosen
+        if k == f.EARLY:
+            deep = f.EARLIER_DEEP + row + certainty
+            rest = _Rest(text, weights, at, pointer_row, streak + 1, deep)
+            rest.vote(chain, voters, reach, longest, floors, pace)
+            return
 
-    def agreed(self, k: int, longest: int) -> list[int]:
-        """Return tokens k, k + 1, ... that all voters propose and one estimate serves.
 
-        Deep in a chain the features change from run to run, not from token to token. Empty where
-        the voters differ.
-        """
-        text, voters = self._text, self._voters
-        lead = voters[0] if len(voters) == 1 else max(voters, key=_weight)
-        start = lead[0] + k
-        m = k + (lead[1] if len(voters) == 1 else max(voters, key=_matched)[1])
-        run = min(f.match_run[m], f.position_run[k], longest - k)
-        piece = text[start : start + run]
-        if len(voters) > 1:
-            run = len(piece)
-            for voter in voters:
-                if text[voter[0] + k : voter[0] + k + run] != piece:
-                    return []
+class _Rest:
+    """Votes on the tokens behind the early ones.
+
+    Here the features change from stretch to stretch, not from token to token: where all voters
+    agree, one estimate serves as many tokens as share its buckets.
+    """
+
+    __slots__ = ("_at", "_deep", "_pointer_row", "_streak", "_text", "_weights")
+
+    def __init__(  # noqa: PLR0917
+        self,
+        text: list[int],
+        weights: list[float],
+        at: Situation,
+        pointer_row: int,
+        streak: int,
+        deep: int,
+    ) -> None:
+        self._text = text
+        self._weights = weights
+        self._at = at
+        self._pointer_row = pointer_row
+        self._streak = streak
+        self._deep = deep
+
+    def vote(  # noqa: PLR0917
+        self,
+        chain: Chain,
+        voters: list[_Voter],
+        reach: float,
+        longest: int,
+        floors: Sequence[float],
+        pace: float,
+    ) -> None:
+        """Extend the chain as `make_chain` says."""
+        k = len(chain.tokens)
+        while k < longest:
+            lead = max(voters)
+            m = k + max([voter[2] for voter in voters])
+            stretch = self._agreed(voters, k, min(f.match_run[m], f.position_run[k], longest - k))
+            if stretch:
+                z, of_token = self._estimate(k, m, len(voters), lead[1], f.ALL_AGREE)
+            else:
+                decision = self._decide(voters, k)
+                if decision is None:
+                    return
+                z, of_token, token, lead, voters = decision
+                stretch = [token]
+            p = 0.5 + 0.5 * tanh(0.5 * z)
+            count = 0
+            ended = False
+            for token in stretch:
+                if token < 0:
+                    ended = True
+                    break
+                count += 1
+                reach *= p
+                if reach < MIN_REACH or reach < pace * floors[k + count]:
+                    ended = True
+                    break
+            if count:
+                del stretch[count:]
+                self._text += stretch
+                chain.tokens += stretch
+                chain.probabilities += [p] * count
+                k += count
+                chain.runs.append((k, of_token, lead[1]))
+            if ended:
+                return
+
+    def _agreed(self, voters: list[_Voter], k: int, most: int) -> list[int]:
+        """Return tokens k, k + 1, ... as far as all voters propose the same, at most `most`."""
+        text = self._text
+        start = voters[0][1] + k
+        piece = text[start : start + most]
+        for _, other, _ in voters[1:]:
+            start = other + k
+            others = text[start : start + len(piece)]
+            if others != piece:
+                same = 0
+                for one, two in zip(piece, others, strict=False):
+                    if one != two:
+                        break
+                    same += 1
+                del piece[same:]
         return piece
 
-    def estimate_agreed(self, k: int) -> tuple[float, tuple[int, ...], int]:
-        """Return the probability of each token of a run, its features, and its source."""
-        voters, at = self._voters, self._at
-        source = max(voters, key=_weight)[0]
-        m = k + max(voters, key=_matched)[1]
-        region = 0 if source < at.memory_end else 2 if source < at.prompt_end else 4
-        near = 0 if at.pointer is None else 8 if source - at.pointer in _NEAR else 16
-        of_token = (
-            f.match_row[m] + f.ALL_AGREE,
-            f.position_row[k] + f.coarse_match[m],
-            f.support_row[len(voters)] + f.middle_match[m],
-            f.REGION_MATCH + region + (m > 3),
-            self._pointer_row + near,
-            self._streak_row + 2,
-            f.EARLIER_DEEP + self._row + self._certainty,
-        )
-        weights = self._calibration.weights
-        z = at.bias
-        for feature in of_token:
-            z += weights[feature]
-        return sigmoid(z), of_token, source
+    def _estimate(
+        self, k: int, m: int, count: int, source: int, share: int
+    ) -> tuple[float, tuple[int, ...]]:
+        """Return the estimate of token k on the logistic scale, and its features.
 
-    def _ratio_feature(self, token: int, matched: int) -> int:
-        """Return the feature of how many of all occurrences, voters or not, were followed so."""
-        text, found = self._text, self._found
-        count = len(found)
-        times = 1 if count == 1 else sum(text[position] == token for position, _ in found)
-        ratio = bisect_left(f.RATIO_BOUNDS, (times + 0.4) / (count + 0.8))
-        return f.RATIO + 10 * ratio + f.ratio_column[count] + (matched > 2)
+        Of `count` voters the longest match is m - k, and the heaviest at `source`; `share` is the
+        bucket of their share of the vote.
+        """
+        at, weights = self._at, self._weights
+        a = f.match_row[m] + share
+        b = f.position_match[k][m]
+        c = f.support_row[count] + f.middle_match[m]
+        d = f.REGION_MATCH + (m > 3)
+        if source >= at.memory_end:
+            d += 2 if source < at.prompt_end else 4
+        e = self._pointer_row
+        if at.pointer is not None:
+            e += 8 if _NEAR_BEFORE <= source - at.pointer <= _NEAR_AFTER else 16
+        streak, deep = self._streak, self._deep
+        z = (
+            at.bias + weights[a] + weights[b] + weights[c] + weights[d] + weights[e]
+            + weights[streak] + weights[deep]
+        )  # fmt: skip
+        return z, (a, b, c, d, e, streak, deep)
+
+    def _decide(
+        self, voters: list[_Voter], k: int
+    ) -> tuple[float, tuple[int, ...], int, _Voter, list[_Voter]] | None:
+        """Return the proposal most likely to be right: estimate, features, token, lead, voters."""
+        options, total = _proposals(self._text, voters, k)
+        best = None
+        for weight, token, group in options:
+            if token < 0:
+                continue
+            lead = max(group)
+            m = k + max([voter[2] for voter in group])
+            share = weight / total
+            bucket = f.ALL_AGREE if share >= 0.995 else bisect_left(f.SHARE_BOUNDS, share)
+            z, of_token = self._estimate(k, m, len(group), lead[1], bucket)
+            if best is None or z > best[0]:
+                best = z, of_token, token, lead, group
+        return best
 
 
 def _voters(found: list[tuple[int, int]], pointer: int | None) -> list[_Voter]:
     """Weigh the occurrences; those with much shorter matches than the longest do not vote."""
     if len(found) == 1:
-        return [(*found[0], 1.0)]
-    floor = min(max(found, key=_matched)[1], 12) - _MATCH_SLACK
+        start, length = found[0]
+        return [(1.0, start, length)]
+    floor = min(max([length for _, length in found]), 12) - _MATCH_SLACK
     if pointer is None:
-        return [(start, length, _VOTE[length]) for start, length in found if length >= floor]
+        return [(_VOTE[length], start, length) for start, length in found if length >= floor]
+    low, high = pointer + _NEAR_BEFORE, pointer + _NEAR_AFTER
     return [
-        (start, length, _VOTE[length] * (_NEAR_VOTE if start - pointer in _NEAR else 1.0))
+        (_VOTE[length] * _NEAR_VOTE if low <= start <= high else _VOTE[length], start, length)
         for start, length in found
         if length >= floor
     ]
@@ -287,36 +350,26 @@ def _proposals(
     text: list[int], voters: list[_Voter], k: int
 ) -> tuple[list[tuple[float, int, list[_Voter]]], float]:
     """Return the heaviest proposals for token k, (weight, token, voters), and all votes' weight."""
-    if len(voters) == 1:
-        return [(1.0, text[voters[0][0] + k], voters)], 1.0
-    groups: dict[int, list[_Voter]] = {}
-    for voter in voters:
-        token = text[voter[0] + k]
-        group = groups.get(token)
-        if group is None:
-            groups[token] = [voter]
-        else:
-            group.append(voter)
-    if len(groups) == 1:
+    proposed = [text[start + k] for _, start, _ in voters]
+    token = proposed[0]
+    if proposed.count(token) == len(proposed):
         return [(1.0, token, voters)], 1.0
+    groups: dict[int, list[_Voter]] = {}
+    for token, voter in zip(proposed, voters, strict=True):
+        if token in groups:
+            groups[token].append(voter)
+        else:
+            groups[token] = [voter]
     options: list[tuple[float, int, list[_Voter]]] = []
     total = 0.0
     for token, group in groups.items():
-        weight = group[0][2] if len(group) == 1 else sum([voter[2] for voter in group])
+        weight = group[0][0] if len(group) == 1 else sum([voter[0] for voter in group])
         total += weight
         options.append((weight, token, group))
     if len(options) > MAX_PROPOSALS:
         options.sort(key=_weight_of_option, reverse=True)
         del options[MAX_PROPOSALS:]
     return options, total
-
-
-def _matched(occurrence: tuple[int, int] | _Voter) -> int:
-    return occurrence[1]
-
-
-def _weight(voter: _Voter) -> float:
-    return voter[2]
 
 
 def _weight_of_option(option: tuple[float, int, list[_Voter]]) -> float:
