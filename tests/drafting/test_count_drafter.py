@@ -1,0 +1,234 @@
+"""Drafting from counts: which token each way of drawing takes, at which position, from which q."""
+
+import math
+from collections import Counter
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from akunu_py.adjustment import Adjustment
+from akunu_py.decoding.draft_law import SampledDrafter
+from akunu_py.decoding.loop import decode
+from akunu_py.drafting.adaptive_length import EntropyLength, LowerBoundStop
+from akunu_py.drafting.counts.drafter import CountDrafter, SampledCountDrafter
+from akunu_py.drafting.counts.ngram_model import NgramModel
+from akunu_py.errors import ConfigError
+from akunu_py.keyed_noise import Purpose, gumbels, noise_key
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
+from akunu_py.testing import ToyTarget
+from akunu_py.types import Drafter, GenerationConfig
+
+SIZE = 30
+PROMPT = (np.random.default_rng(1).zipf(1.4, 200) % SIZE).tolist()
+
+
+def drafter_of(kind=CountDrafter, config=None, seed=11, order=4, **fields):
+    drafter = kind(NgramModel(SIZE, order=order), **fields)
+    drafter.begin_reply(config or GenerationConfig(temperature=1.0), seed)
+    return drafter
+
+
+def model_of(tokens, order=4):
+    model = NgramModel(SIZE, order=order)
+    model.observe(tokens)
+    return model
+
+
+def test_protocols():
+    drafter, sampled = drafter_of(), drafter_of(SampledCountDrafter)
+    assert isinstance(drafter, Drafter)
+    assert isinstance(sampled, Drafter)
+    assert isinstance(sampled, SampledDrafter)
+    assert not isinstance(drafter, SampledDrafter)  # its q is nothing a verifier should look at
+
+
+@pytest.mark.parametrize("order", [1, 2, 4])
+def test_greedy_takes_the_likeliest_after_each(order):
+    drafter = drafter_of(draws="greedy", order=order, num_draft_tokens=6)
+    drafter.observe(PROMPT)
+    draft = drafter.propose(5)
+    model, context = model_of(PROMPT, order), list(PROMPT)
+    for token, confidence in zip(draft.tokens, draft.confidence, strict=True):
+        row = model.distribution(context).dense()
+        assert token == row.argmax()
+        assert confidence == row[token]
+        context.append(token)
+    assert len(draft) == 5
+    assert len(drafter.propose(9)) == 6
+    assert len(drafter.propose(0)) == 0
+    # What was drafted is not counted.
+    drafter.observe([3])
+    again = drafter_of(draws="greedy", order=order, num_draft_tokens=6)
+    again.observe([*PROMPT, 3])
+    assert drafter.propose(6) == again.propose(6)
+
+
+def test_temperature_0_is_greedy():
+    cold = drafter_of(config=GenerationConfig())
+    greedy = drafter_of(draws="greedy", config=GenerationConfig(temperature=0.7, top_k=3))
+    for drafter in (cold, greedy):
+        drafter.observe(PROMPT)
+    assert cold.propose(4) == greedy.propose(4)
+    assert min(cold.propose(4).confidence) > 0
+    assert max(cold.propose(4).confidence) < 1
+
+
+CONFIGS = [
+    GenerationConfig(temperature=1.0),
+    GenerationConfig(temperature=0.7, top_k=5),
+    GenerationConfig(temperature=1.3, top_p=0.8, min_p=0.01),
+    GenerationConfig(temperature=1.0, repetition_penalty=1.3, penalty_window=7, logit_bias={2: 1}),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_coupled_draft_is_what_the_targets_sampler_takes_of_q(config):
+    """The same q, put through the device's own chain and noise, gives the same tokens."""
+    sampler = Sampler(TransformChain.from_config(config, SIZE), 11, SIZE)
+    model, context = model_of(PROMPT), list(PROMPT)
+    drafter = drafter_of(config=config, num_draft_tokens=12)
+    for token in PROMPT:
+        drafter.observe([token])
+    draft = drafter.propose(12)
+    for token in draft.tokens:
+        row = mx.array(np.log(model.distribution(context).dense())[None].astype(np.float32))
+        assert token == sampler.choose(row, len(context), context).item()
+        context.append(token)
+
+
+def test_the_draft_temperature_takes_the_place_of_the_replys():
+    config = GenerationConfig(temperature=0.4, top_k=6)
+    drafter = drafter_of(config=config, draft_temperature=1.7)
+    drafter.observe(PROMPT)
+    draft = drafter.propose(1)
+    row = model_of(PROMPT).distribution(PROMPT).dense()
+    expected = Adjustment(temperature=1.7, top_k=6).probabilities(np.log(row))
+    key = noise_key(11, len(PROMPT), Purpose.TARGET)
+    with np.errstate(divide="ignore"):
+        best = (np.log(expected) + gumbels(key, np.arange(SIZE))).argmax()
+    assert draft.tokens == (best,)
+    assert draft.confidence[0] == pytest.approx(expected[best])
+
+
+def test_coupled_drafts_agree_more_often_than_independent_draws():
+    model = model_of(PROMPT)
+    q = model.distribution([])
+    p = q.adjusted(Adjustment(temperature=0.7))
+    keys = [(noise_key(3, i), noise_key(3, i, Purpose.DRAFT)) for i in range(3000)]
+    coupled = sum(p.draw(target) == q.draw(target) for target, _ in keys) / len(keys)
+    independent = sum(p.draw(target) == q.draw(draft) for target, draft in keys) / len(keys)
+    p, q = p.dense(), q.dense()
+    # P(both choose i) = 1 / sum_k max(p_k / p_i, q_k / q_i).
+    expected = sum(1 / np.maximum(p / p[i], q / q[i]).sum() for i in range(SIZE))
+    assert abs(coupled - expected) < 4 * math.sqrt(expected * (1 - expected) / len(keys))
+    match = (p * q).sum()
+    assert abs(independent - match) < 4 * math.sqrt(match * (1 - match) / len(keys))
+    assert expected > match + 0.3
+
+
+def test_independent_draws_have_the_frequencies_of_their_rows():
+    config = GenerationConfig(temperature=1.2, top_p=0.95)
+    counts = Counter()
+    rows = {}
+    for seed in range(1500):
+        drafter = drafter_of(SampledCountDrafter, config, seed=seed, num_draft_tokens=2, order=2)
+        drafter.observe(PROMPT[:40])
+        draft = drafter.propose(2)
+        assert draft.confidence == ()
+        q = drafter.draft_probabilities()
+        assert q.shape == (2, SIZE)
+        assert q.dtype == np.float64
+        np.testing.assert_allclose(q.sum(axis=1), 1, atol=1e-12)
+        rows[()] = q[0]
+        rows[draft.tokens[:1]] = q[1]
+        for length in range(3):
+            counts[draft.tokens[:length]] += 1
+    commonest = max((prefix for prefix in rows if prefix), key=counts.__getitem__)
+    for prefix in ((), commonest):
+        q, number = rows[prefix], counts[prefix]
+        for token in range(SIZE):
+            spread = math.sqrt(number * q[token] * (1 - q[token]))
+            assert abs(counts[*prefix, token] - number * q[token]) <= 4 * spread + 1e-9
+
+
+def test_a_discarded_draw_has_nothing_to_do_with_the_next_at_its_position():
+    same = 0
+    for seed in range(1500):
+        drafter = drafter_of(SampledCountDrafter, seed=seed, order=1, num_draft_tokens=2)
+        drafter.model.observe(range(8))
+        drafter.observe([0])
+        first = drafter.propose(2).tokens[1]
+        drafter.observe([1])
+        same += drafter.propose(1).tokens[0] == first
+    q = model_of([*range(8), 0, 1], 1).distribution([]).dense()
+    expected = (q * q).sum()
+    assert abs(same / 1500 - expected) < 4 * math.sqrt(expected / 1500)
+
+
+def test_rejection_at_temperature_0_is_certain():
+    drafter = drafter_of(SampledCountDrafter, GenerationConfig())
+    assert drafter.draft_probabilities().shape == (0, SIZE)
+    drafter.observe(PROMPT)
+    draft = drafter.propose(3)
+    assert drafter.draft_probabilities().tolist() == np.eye(SIZE)[list(draft.tokens)].tolist()
+    greedy = drafter_of(draws="greedy")
+    greedy.observe(PROMPT)
+    assert greedy.propose(3).tokens == draft.tokens
+    drafter.propose(0)
+    assert drafter.draft_probabilities().shape == (0, SIZE)
+
+
+@pytest.mark.parametrize("kind", [CountDrafter, SampledCountDrafter])
+def test_a_length_rule_ends_the_draft(kind):
+    drafter = drafter_of(kind, length=LowerBoundStop(1.0))
+    drafter.observe(PROMPT)
+    assert len(drafter.propose(4)) == 0
+    entropy = drafter_of(kind, length=EntropyLength(shortest=2, longest=2), num_draft_tokens=9)
+    entropy.observe(PROMPT)
+    assert len(entropy.propose(9)) == 2
+    share = model_of(PROMPT).distribution(PROMPT).entropy() / math.log(SIZE)
+    assert entropy.length_trace.entropy == pytest.approx(share)
+    assert drafter_of(kind).length_trace is None
+
+
+def test_extending_looks_at_what_was_drafted():
+    drafter = drafter_of(num_draft_tokens=8)
+    drafter.observe(PROMPT)
+    whole = drafter.propose(6)
+    assert drafter.extend(whole.tokens[:4], 2).tokens == whole.tokens[4:]
+
+
+@pytest.mark.parametrize("draws", ["greedy", "coupled"])
+def test_drafting_changes_nothing_in_the_loop(draws):
+    target = ToyTarget(PROMPT[:9], vocabulary_size=SIZE, seed=2)
+    drafter = drafter_of(draws=draws)
+    drafter.observe(PROMPT[:9])
+    steps = decode(target, drafter, PROMPT[8], num_draft_tokens=4, max_tokens=40)
+    tokens = [token for step in steps for token in step.token_ids]
+    assert tokens == target.plain(PROMPT[:9], 40)
+
+
+@given(st.lists(st.integers(0, SIZE - 1), min_size=1, max_size=40), st.lists(st.integers(0, 40)))
+def test_drafts_do_not_depend_on_how_text_is_cut(tokens, cuts):
+    config = GenerationConfig(temperature=1.0, presence_penalty=0.5, penalty_window=5)
+    whole = drafter_of(config=config)
+    cut = drafter_of(config=config)
+    whole.observe(tokens)
+    bounds = sorted({0, len(tokens), *(min(at, len(tokens)) for at in cuts)})
+    for start, end in zip(bounds, bounds[1:], strict=False):  # noqa: RUF007
+        cut.observe(tokens[start:end])
+    assert whole.propose(4) == cut.propose(4)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"num_draft_tokens": -1}, {"num_draft_tokens": 65}, {"draws": "best"},
+     {"draft_temperature": -1}],
+)  # fmt: skip
+def test_arguments_out_of_range_are_refused(fields):
+    with pytest.raises(ConfigError):
+        drafter_of(**fields)
