@@ -306,6 +306,17 @@ class CandidateTarget(Protocol):
         """Return those of the last `choose`: (token fed, ids by their raw logits, best first)."""
 
 
+@runtime_checkable
+class TreeTarget(Protocol):
+    """A target that cannot take trees always; one without this protocol can."""
+
+    def takes_tree(self, draft: Draft) -> bool:
+        """Return whether `choose` can be called with this tree now.
+
+        If not, it is called with one of its paths.
+        """
+
+
 class Detokenizer(Protocol):
     """Token ids to text, step by step; never emits half a character."""
 

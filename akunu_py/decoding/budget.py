@@ -9,6 +9,7 @@ next one in flight, which is what n = 0 costs.
 The budget decides how much is drafted and never what is chosen, so it cannot change a token.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
@@ -17,6 +18,8 @@ from akunu_py.cost_curve import CostCurve
 from akunu_py.decode_stats import StepStats
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts
+from akunu_py.decoding.tree_budget import paying_part
+from akunu_py.draft_trees import best_chain, part, subtree, walk
 from akunu_py.types import Draft
 
 _LEAST_GAIN = 0.02
@@ -105,12 +108,15 @@ class Budget:
         self._tokens = self._cost = _LAMBDA_START
         # The last draft as it was proposed, and what the target has chosen in its place so far.
         self._shadow: Draft | None = None
+        # The part of it that was verified.
+        self._cut = Draft.empty()
         self._chosen: list[int] = []
         self._allowance = _PROBE_START
         self._steps = 0
         # The drafter's own time, in plain steps, and the pauses of one that is not worth asking.
         self._draft_times: deque[float] = deque(maxlen=9)
         self._pause = self._paused = 0
+        self._asked = False
         # That time a token, and whose: of drafts whose length is planned.
         self._token_times: deque[float] = deque(maxlen=9)
         self._sampled_source = ""
@@ -126,28 +132,36 @@ class Budget:
 
     def limit(self, most: int) -> int:
         """Return how many tokens the drafter may propose now: `most`, or 0 not to ask it."""
+        self._asked = False
         if self._costs.unit_s is None:
             return 0
         if self._paused < self._pause:
             self._paused += 1
             return 0
+        self._asked = most > 0
         return most
 
     def trim(self, draft: Draft, carrying: Carrying | None = None) -> Draft:
-        """Return as much of a draft as pays; a tree is left as it is, or dropped.
+        """Return as much of a draft as pays; of a tree its likeliest part, often a chain.
 
         `carrying` is the target, where it feeds rows again after a rejection.
         """
+        self._cut = draft
         if not draft.tokens:
+            if self._asked:
+                self._pace(0.0)
             return draft
         if self._shadow is None:
             self._shadow = draft
             self._chosen = []
-        size, gain = self._best_size(self._acceptance.probabilities(draft), carrying)
-        if not draft.is_chain:
-            size = len(draft) if size else 0
+        probabilities = self._acceptance.probabilities(draft)
+        if draft.is_chain:
+            size, gain = self._best_size(probabilities, carrying)
+            self._cut = draft.first(size)
+        else:
+            self._cut, gain = self._best_part(draft, probabilities, carrying)
         self._pace(gain)
-        return draft.first(size)
+        return self._cut
 
     def plan(self, most: int, carrying: Carrying | None = None) -> int:
         """Return how many tokens, at most `most`, a drafter may draw that samples from q.
@@ -174,6 +188,7 @@ class Budget:
 
     def expect(self, draft: Draft) -> Draft:
         """Take in a draft that was drawn as planned; return it."""
+        self._cut = draft
         if draft.tokens:
             self._sampled_source = draft.source
             self._shadow = Draft(draft.tokens, draft.parents, draft.source)
@@ -185,7 +200,7 @@ class Budget:
 
         `carried_rows` is how many rows the pass fed again before its own.
         """
-        cost = self._measure(stats, carried_rows)
+        cost = self._measure(stats, output, carried_rows)
         self._tokens = self._tokens * _LAMBDA_MEMORY + len(output)
         self._cost = self._cost * _LAMBDA_MEMORY + cost
         self._allowance = min(_PROBE_MOST, self._allowance + _PROBE_SHARE)
@@ -235,17 +250,48 @@ class Budget:
             return hoped_size, gain
         return best, gain
 
+    def _best_part(
+        self, draft: Draft, probabilities: list[float], carrying: Carrying | None
+    ) -> tuple[Draft, float]:
+        """Return the part of a tree with the largest gain, and that gain in tokens."""
+        rate, costs, context = self.rate, self._costs, self._context
+        base = 1 if carrying is None else 1 + carrying.carried_rows
+        plain = 1.0 if base == 1 else costs.cost(context, base)
+        best = paying_part(
+            draft,
+            probabilities,
+            lambda rows: rate * (costs.cost(context, base + rows) - plain),
+            in_flight=self._in_flight,
+            checking=rate * (costs.check_cost(context) - 1.0),
+        )
+        if best.gain > _LEAST_GAIN:
+            return part(draft, best.nodes), best.gain
+        # What rows cost is tried with chains: it does not depend on who follows whom.
+        chain = best_chain(draft)
+        size, gain = self._best_size(self._acceptance.probabilities(chain), carrying)
+        return chain.first(size), gain
+
     def _pace(self, gain: float) -> None:
-        """Ask a drafter that costs more than it brings less and less often."""
+        """Ask a drafter that costs more than it brings less and less often, but not more rarely
+        than it takes to make its time as small a share as that of a cheap one."""
         unit_s = self._costs.unit_s
         own = sorted(self._draft_times)[len(self._draft_times) // 2] if self._draft_times else 0.0
         if unit_s is None or own < _CHEAP_DRAFT or gain > self.rate * own:
             self._pause = 0
         else:
-            self._pause = min(_LONGEST_PAUSE, 2 * self._pause + 1)
+            enough = math.ceil(own / _CHEAP_DRAFT)
+            self._pause = min(_LONGEST_PAUSE, 2 * self._pause + 1, enough)
         self._paused = 0
 
-    def _measure(self, stats: StepStats, carried_rows: int) -> float:
+    def _rows_behind(self, first: int, drafted: int) -> int:
+        """Return the rows of the pass that follows when the first of the drafted tokens is right."""
+        cut = self._cut
+        for root, (token, parent) in enumerate(zip(cut.tokens, cut.parents, strict=True)):
+            if parent < 0 and token == first and not cut.is_chain:
+                return len(subtree(cut, root))
+        return drafted
+
+    def _measure(self, stats: StepStats, output: Sequence[int], carried_rows: int) -> float:
         """Add a step's time to the costs; return the step's cost for lambda."""
         costs, context = self._costs, self._context
         drafted, accepted = stats.num_draft_tokens, stats.num_accepted_tokens
@@ -275,11 +321,13 @@ class Budget:
             expected = costs.check_cost(context)
             costs.add_check(context, pass_s)
         else:
+            # The row of the first token and those below it: of a tree, not the other branches.
+            rows = self._rows_behind(output[0], drafted)
             checked = costs.check_cost(context)
-            expected = checked + costs.cost(context, drafted)
+            expected = checked + costs.cost(context, rows)
             if unit_s is not None:
                 waited_s = max(0.0, checked - costs.prepaid) * unit_s
-                costs.add_pass(context, drafted, max(0.1 * unit_s, pass_s - waited_s))
+                costs.add_pass(context, rows, max(0.1 * unit_s, pass_s - waited_s))
             self._in_flight = False
         if unit_s is None:
             return expected
@@ -288,8 +336,10 @@ class Budget:
     def _compare(self, output: Sequence[int]) -> None:
         """Compare what the target chose with the draft it belongs to, once that is known."""
         shadow = self._shadow
-        if shadow is None or not shadow.is_chain:
-            self._shadow = None
+        if shadow is None:
+            return
+        if not shadow.is_chain:
+            self._compare_tree(shadow, output)
             return
         known = len(self._chosen)
         self._chosen += output[: len(shadow) - known]
@@ -299,6 +349,16 @@ class Budget:
             self._shadow = None
             if drafted and drafted[-1] == self._chosen[-1]:
                 # All of it was right: a drafter that was not worth asking may be now.
+                self._pause = 0
+
+    def _compare_tree(self, shadow: Draft, output: Sequence[int]) -> None:
+        """Compare as `_compare` does, once the target's text has left the tree."""
+        self._chosen += output
+        taken = [node for _, node in walk(shadow, self._chosen)]
+        if taken[-1] is None or taken[-1] not in shadow.parents:
+            self._acceptance.observe(shadow, self._chosen)
+            self._shadow = None
+            if taken[-1] is not None:
                 self._pause = 0
 
     def _tell_curve(self) -> None:

@@ -14,6 +14,7 @@ from akunu_py.decoding.draft_law import SampledDrafter, certain, draft_law
 from akunu_py.decoding.stopping import cut_at_end
 from akunu_py.decoding.verifiers import DistributionTarget, Verdict, Verifier
 from akunu_py.decoding.verify import verify_match
+from akunu_py.draft_trees import best_chain
 from akunu_py.errors import ContractError
 from akunu_py.types import (
     CandidateObserver,
@@ -23,6 +24,7 @@ from akunu_py.types import (
     FinishReason,
     StepStats,
     Target,
+    TreeTarget,
 )
 
 NUM_CANDIDATES = 8
@@ -61,8 +63,9 @@ def decode(
     The target holds the prompt without its last token, `last`; the drafter has observed the whole
     prompt. With a budget a draft is cut to the length that pays; without, all of it is verified.
     A drafter that is a `CandidateObserver` is told what a target that is a `CandidateTarget` found
-    likely. `clock` gives seconds. Closing the iterator between steps cancels: what was yielded is
-    what is committed.
+    likely. Of a tree that a `TreeTarget` does not take, the path that brings most is verified.
+    `clock` gives seconds. Closing the iterator between steps cancels: what was yielded is what is
+    committed.
 
     With a verifier the target's distributions decide instead of its choices; `position` is then
     that of the first token to come, counted from the beginning of the prompt. Drafts of a
@@ -77,6 +80,7 @@ def decode(
         judged = _with_distributions(target, verifier)
     sampled = verifier is not None and isinstance(drafter, SampledDrafter)
     carrying = target if isinstance(target, Carrying) else None
+    trees = target if isinstance(target, TreeTarget) else None
     learner = drafter if isinstance(drafter, CandidateObserver) else None
     teller = target if isinstance(target, CandidateTarget) else None
     if learner is not None and teller is not None:
@@ -95,6 +99,8 @@ def decode(
                 f"the drafter {draft.source!r} proposed {len(draft)} tokens where {limit} were "
                 "allowed; propose(limit) must respect its limit"
             )
+        if not (sampled or draft.is_chain or trees is None or trees.takes_tree(draft)):
+            draft = best_chain(draft)
         if budget is not None:
             draft = budget.expect(draft) if sampled else budget.trim(draft, carrying)
             carried_rows = 0 if carrying is None else carrying.carried_rows

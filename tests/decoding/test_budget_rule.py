@@ -19,7 +19,7 @@ tried):
 14. the price of a check left out, or the chance that nothing more than it is paid
 15. a stall of the machine counted in full for lambda
 16. drafts before the unit is known
-17. a tree cut to a size; a reply with penalties taken for one with a step in flight
+17. a reply with penalties taken for one with a step in flight
 18. the budget's answer ignored by the loop, or the loop's steps not told to the budget
 19. stale costs kept that fresh ones of more rows refute; costs that fall with rows
 20. outcomes counted behind the first wrong token; recent outcomes not counted
@@ -262,15 +262,6 @@ def test_a_probe_takes_from_what_may_be_lost():
     for _ in range(1000):
         plain_step(budget)
     assert budget._allowance <= 4.0
-
-
-def test_a_tree_is_verified_whole_or_not_at_all():
-    tree = Draft((1, 2, 3), (-1, -1, 0), "test", 3)
-    costs = ({2: 1.0, 9: 1.0}, 3), ({2: 1.0, 3: 1.0, 4: 1.9, 9: 9.0}, 3), ({2: 5.0, 9: 20.0}, 0)
-    for points, expected in costs:
-        budget = Budget(known_state(points), context=10)
-        assert len(budget.trim(tree)) == expected
-        budget.observe(step(expected, 0, UNIT_S), (1,))
 
 
 def test_drafters_that_look_at_costs_are_told_them():

@@ -4,6 +4,10 @@ Mutants that these tests kill, by hand: with a step in flight the first level co
 pass; a first token kept below which nothing pays; the check's price left out or counted for each
 child; reach not taken relative to the first token; siblings not shared out; a tree cut to the
 nodes that come first.
+
+Of the budget: a tree's rows behind the step in flight counted as those of the whole; only the nodes
+the target took counted as outcomes; a tree's outcomes taken at the first step; a depth taken for the
+number of a node; of the loop: a tree given to a target that does not take it.
 """
 
 from itertools import combinations
@@ -11,10 +15,15 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_budget_rule import UNIT_S, known_state, plain_step, step
 from test_draft_trees import trees
 
+from akunu_py.decoding.acceptance import Acceptance
+from akunu_py.decoding.budget import Budget, BudgetState
+from akunu_py.decoding.loop import decode
 from akunu_py.decoding.tree_budget import paying_part
 from akunu_py.draft_trees import reaches, shared_out, subtree
+from akunu_py.testing import ScriptedDrafter, ToyTarget
 from akunu_py.types import Draft
 
 BUSHY = Draft((1, 2, 3, 4, 5, 6), (-1, -1, 0, 0, 1, 2), "", 0, (0.6, 0.35, 0.9, 0.05, 0.8, 0.9))
@@ -79,3 +88,123 @@ def test_the_dearer_a_row_the_narrower_the_tree(slope, expected):
     """Down to a chain, and to nothing."""
     best = paying_part(BUSHY, BUSHY.confidence, lambda rows: slope * rows, in_flight=False)
     assert best.nodes == expected
+
+
+@pytest.mark.parametrize(
+    ("slope", "expected"), [(0.02, BUSHY.tokens), (0.3, (1, 2, 3, 6)), (0.4, (1, 3, 6)), (0.8, ())]
+)
+def test_the_budget_keeps_the_part_that_pays(slope, expected):
+    budget = Budget(known_state({1 + rows: 1 + slope * rows for rows in range(1, 9)}), context=10)
+    budget._allowance = 0.0
+    budget._acceptance.probabilities = lambda draft: list(draft.confidence)
+    assert budget.trim(BUSHY).tokens == expected
+
+
+def test_where_no_part_pays_a_chain_probes():
+    budget = Budget(known_state({2: 1.9, 3: 2.9, 9: 8.9}), context=10)
+    budget._acceptance.probabilities = lambda draft: list(draft.confidence)
+    cuts = {budget.trim(BUSHY).tokens for _ in range(20)}
+    assert cuts == {(), (1, 3)}
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "output", "rows"),
+    [(True, (2, 9), 2), (True, (1, 3, 9), 4), (False, (2, 9), 7), (False, (9,), 7)],
+)
+def test_a_pass_behind_the_step_in_flight_has_the_rows_of_one_branch(
+    monkeypatch, in_flight, output, rows
+):
+    state = known_state({2: 1.0, 9: 1.0})
+    budget = Budget(state, context=10)
+    budget._acceptance.probabilities = lambda draft: list(draft.confidence)
+    plain_step(budget)
+    budget._in_flight = in_flight
+    assert budget.trim(BUSHY) == BUSHY
+    measured = []
+    monkeypatch.setattr(state.costs, "add_pass", lambda context, rows, _: measured.append(rows))
+    budget.observe(step(6, len(output) - 1, UNIT_S), output)
+    assert measured == [rows]
+
+
+def outcomes(acceptance, source=""):
+    return {key: tuple(cell) for key, cell in acceptance._tables[source].items() if len(key) == 4}
+
+
+def test_all_children_of_an_accepted_node_are_outcomes():
+    tree = Draft((1, 2, 3, 4), (-1, -1, 1, 1), "", 0, (0.9, 0.5, 0.7, 0.1))
+    acceptance = Acceptance()
+    acceptance.observe(tree, (2, 4))
+    # By confidence, then depth: at the first level the second is right, at the next the last.
+    right = {(level, depth): cell for (_, level, depth, _), cell in outcomes(acceptance).items()}
+    assert right == {
+        (3, 0): (0.0, 1.0), (1, 0): (1.0, 1.0), (2, 1): (0.0, 1.0), (0, 1): (1.0, 1.0)
+    }  # fmt: skip
+    acceptance.observe(tree, (1, 4))
+    right = {(level, depth): cell for (_, level, depth, _), cell in outcomes(acceptance).items()}
+    assert right[2, 1] == (0.0, 1.0)
+
+
+def test_a_node_is_estimated_by_its_depth():
+    acceptance = Acceptance()
+    chain = Draft.chain((1, 2), "", 0, (0.5, 0.5))
+    for _ in range(50):
+        acceptance.recent = 0.5
+        acceptance.observe(chain, (1, 9))
+    acceptance.recent = 0.5
+    first, second, below = acceptance.probabilities(
+        Draft((1, 2, 3), (-1, -1, 0), "", 0, (0.5, 0.5, 0.5))
+    )
+    assert first == second > 0.8
+    assert below < 0.2
+
+
+@pytest.mark.parametrize(
+    ("outputs", "seen"),
+    [(((1, 3, 9),), (1, 3, 9)), (((1,), (3,), (6,)), (1, 3, 6)), (((1,), (9,)), (1, 9))],
+)
+def test_a_tree_not_verified_is_compared_with_what_came_instead(monkeypatch, outputs, seen):
+    budget = Budget(known_state({2: 9.0, 9: 90.0}), context=10)
+    observed = []
+    monkeypatch.setattr(
+        Acceptance, "observe", lambda self, draft, chosen: observed.append((draft, tuple(chosen)))
+    )
+    assert not budget.trim(BUSHY).tokens
+    for output in outputs:
+        assert not observed
+        budget.observe(step(0, 0, UNIT_S), output)
+    assert observed == [(BUSHY, seen)]
+
+
+class Choosy(ToyTarget):
+    """Takes trees of an even number of nodes; counts what it was given."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.given = []
+
+    def takes_tree(self, draft):
+        assert not draft.is_chain
+        return len(draft) % 2 == 0
+
+    def choose(self, last, draft):
+        self.given.append(draft)
+        return super().choose(last, draft)
+
+
+@pytest.mark.parametrize("budget", [None, Budget(BudgetState(), context=2)])
+def test_a_target_is_given_no_tree_that_it_does_not_take(budget):
+    odd = Draft((0, 1, 2), (-1, -1, 1), "odd")
+    even = Draft((0, 1), (-1, -1), "even")
+    target = Choosy([1, 2], rule=lambda context: 1)
+    drafter = ScriptedDrafter([odd, even, [1, 1], odd])
+    tokens = [
+        token
+        for step in decode(target, drafter, 2, num_draft_tokens=4, max_tokens=12, budget=budget)
+        for token in step.token_ids
+    ]
+    assert tokens == [1] * 12
+    if budget is None:
+        assert target.given[:4] == [
+            Draft.chain((1, 2), "scripted"), Draft(even.tokens, even.parents, "scripted"), Draft.chain((1, 1), "scripted"),
+            Draft.chain((1, 2), "scripted"),
+        ]  # fmt: skip
