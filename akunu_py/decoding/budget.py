@@ -284,7 +284,7 @@ class Budget:
         self._paused = 0
 
     def _rows_behind(self, first: int, drafted: int) -> int:
-        """Return the rows of the pass that follows when the first of the drafted tokens is right."""
+        """Return the rows of the pass that follows when the first drafted token is right."""
         cut = self._cut
         for root, (token, parent) in enumerate(zip(cut.tokens, cut.parents, strict=True)):
             if parent < 0 and token == first and not cut.is_chain:
