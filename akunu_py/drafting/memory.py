@@ -5,17 +5,15 @@ for each vocabulary: token ids mean nothing to another one. What is on disk is a
 file that is damaged, of another version or of another vocabulary is passed over with a warning.
 """
 
-import contextlib
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from akunu_py.drafting.atomic_file import replace_file
 from akunu_py.drafting.occurrences import OccurrenceIndex
 from akunu_py.errors import ConfigError
 
@@ -122,7 +120,7 @@ class Memory:
         }
         content = _MAGIC + json.dumps(header).encode() + b"\n" + ids
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        _replace_file(self._path, content)
+        replace_file(self._path, content)
         self.unsaved = False
 
     def _drop_oldest(self, room: int) -> None:
@@ -189,18 +187,3 @@ def vocabulary_fingerprint(tokens: Iterable[str | bytes]) -> str:
         digest.update(len(data).to_bytes(4, "little"))
         digest.update(data)
     return digest.hexdigest()[:32]
-
-
-def _replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that at every moment the old one or the new one is there, whole."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(name, path)  # noqa: PTH105 - the name of a temporary file is a str
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)  # noqa: PTH108
-        raise

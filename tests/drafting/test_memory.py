@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.drafting import Memory, memory, vocabulary_fingerprint
+from akunu_py.drafting import Memory, vocabulary_fingerprint
 from akunu_py.errors import ConfigError
 
 VOCABULARY = vocabulary_fingerprint(["a", "b", "c"])
@@ -179,7 +179,7 @@ def test_a_write_that_fails_leaves_the_old_file(saved, monkeypatch, broken):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(memory.os, broken, fail)
+    monkeypatch.setattr(os, broken, fail)
     with pytest.raises(OSError, match="disk full"):
         kept.save()
     assert saved.read_bytes() == before
@@ -189,8 +189,8 @@ def test_a_write_that_fails_leaves_the_old_file(saved, monkeypatch, broken):
 def test_the_content_is_on_disk_before_the_name(saved, monkeypatch):
     order = []
     fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(memory.os, "fsync", lambda fd: (order.append("fsync"), fsync(fd)))
-    monkeypatch.setattr(memory.os, "replace", lambda a, b: (order.append("replace"), replace(a, b)))
+    monkeypatch.setattr(os, "fsync", lambda fd: (order.append("fsync"), fsync(fd)))
+    monkeypatch.setattr(os, "replace", lambda a, b: (order.append("replace"), replace(a, b)))
     on_disk(saved.parent).save()
     assert order == ["fsync", "replace"]
 
