@@ -1,8 +1,10 @@
 """What the recorded comparisons of mixtures of experts do not show."""
 
+import mlx.core as mx
 import pytest
 from tiny_architectures.builder import build
 
+from akunu_py import Engine
 from akunu_py.errors import AkunuError, ModelFormatError, UnsupportedArchitectureError
 from akunu_py.gguf.config import read_plan
 from akunu_py.gguf.reader import GGUFFile
@@ -82,3 +84,20 @@ def test_groups_of_which_all_are_chosen_are_none(tmp_path):
     tiny = build("deepseek2")
     tiny.key("expert_group_used_count", 4)
     assert plan_of(tiny, tmp_path).arguments["n_group"] == 1
+
+
+def test_one_expert_a_token(tmp_path):
+    """Found by scripts/fuzz_gguf.py: mlx-lm's compiled sum over one expert ended the process."""
+    tiny = build("bailingmoe")
+    tiny.key("expert_used_count", 1)
+    path = tiny.write(tmp_path / "model.gguf")
+    with Engine.load(path, weights="dense", compute_type="float32") as engine:
+        # With one expert its weight is 1, so each row's mixture is that expert alone.
+        mixture = engine._loaded.model.model.layers[-1].mlp
+        for size in (1, 3, 8):
+            x = mx.random.normal((1, size, 64))
+            chosen, weights = mixture.gate(x)
+            assert mx.allclose(weights, mx.ones_like(weights))
+            expected = mixture.switch_mlp(x, chosen)[..., 0, :] + mixture.shared_experts(x)
+            assert mx.allclose(mixture(x), expected, atol=1e-5)
+        assert engine.logits([1, 2, 3, 4]).shape[0] == 4
