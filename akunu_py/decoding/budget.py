@@ -43,6 +43,10 @@ _PROBE_HOPE = 0.5
 _CHEAP_DRAFT = 0.01
 """A drafter that takes less of a plain step than this is always asked."""
 
+_BROUGHT_MEMORY = 0.9
+_BROUGHT_START = 0.2
+"""What asking the drafter lately brought, in tokens: about the last ten times count."""
+
 _LONGEST_PAUSE = 64
 _CURVE_EVERY = 16
 _CURVE_ROWS = 65
@@ -117,6 +121,7 @@ class Budget:
         self._draft_times: deque[float] = deque(maxlen=9)
         self._pause = self._paused = 0
         self._asked = False
+        self._brought = _BROUGHT_START
         # That time a token, and whose: of drafts whose length is planned.
         self._token_times: deque[float] = deque(maxlen=9)
         self._sampled_source = ""
@@ -272,11 +277,14 @@ class Budget:
         return chain.first(size), gain
 
     def _pace(self, gain: float) -> None:
-        """Ask a drafter that costs more than it brings less and less often, but not more rarely
-        than it takes to make its time as small a share as that of a cheap one."""
+        """Ask a drafter that has lately cost more than it brought less and less often.
+
+        But no more rarely than makes its time as small a share as that of a cheap one.
+        """
         unit_s = self._costs.unit_s
         own = sorted(self._draft_times)[len(self._draft_times) // 2] if self._draft_times else 0.0
-        if unit_s is None or own < _CHEAP_DRAFT or gain > self.rate * own:
+        self._brought = self._brought * _BROUGHT_MEMORY + gain * (1 - _BROUGHT_MEMORY)
+        if unit_s is None or own < _CHEAP_DRAFT or max(gain, self._brought) > self.rate * own:
             self._pause = 0
         else:
             enough = math.ceil(own / _CHEAP_DRAFT)
