@@ -6,7 +6,7 @@ from pathlib import Path
 
 import mlx.core as mx
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from mlx_lm.models import cache as mlx_cache
 from mlx_lm.models.cache import (
@@ -81,6 +81,8 @@ def test_each_row_sees_its_window(window, sinks, passes):
         text.drop(min(dropped, size - 1))
 
 
+@example(window=4, sinks=0, before=[(1, 0)] * 6, later=[(1, 0)] * 3)
+@example(window=6, sinks=2, before=[(1, 0)] * 9, later=[(1, 0)] * 3)
 @given(window=st.integers(2, 9), sinks=st.integers(0, 3), before=passes, later=passes)
 def test_a_window_comes_back_as_it_was(window, sinks, before, later):
     """Also after single rows, which are written into the arrays that were saved."""
