@@ -15,6 +15,8 @@ from akunu_py.drafting.adaptive_length import (
     FixedLength,
     LowerBoundStop,
 )
+from akunu_py.drafting.assisted import AssistedNgramDrafter
+from akunu_py.drafting.combined import Source, combine
 from akunu_py.drafting.counts.drafter import SampledCountDrafter
 from akunu_py.drafting.counts.ngram_model import NgramModel
 from akunu_py.testing import hashed_law
@@ -44,12 +46,15 @@ class EnumeratedDraws(SampledCountDrafter):
         return draft
 
 
-def law_of(p, make_rule, drop_below=0.0):
+def law_of(p, make_rule, drop_below=0.0, combined=False):
     def run(branch):
         model = NgramModel(SIZE, order=2, discount=0.5)
         drafter = EnumeratedDraws(model, num_draft_tokens=2, length=make_rule())
-        drafter.begin_reply(GenerationConfig(temperature=1.2), 5)
         drafter.branch, drafter.drop_below = branch, drop_below
+        if combined:
+            sources = [Source(AssistedNgramDrafter(), 0.6), Source(drafter, max_tokens=1)]
+            drafter = combine(sources, num_draft_tokens=2, vocabulary_size=SIZE)
+        drafter.begin_reply(GenerationConfig(temperature=1.2), 5)
         drafter.observe(PROMPT)
         verifier = RejectionVerifier(branch)
         context = PROMPT
@@ -80,6 +85,13 @@ RULES = {
 def test_rejection_keeps_the_law_with_every_length_rule(rule, seed):
     p = hashed_law(SIZE, seed)
     found = extended(law_of(p, RULES[rule]), p, PROMPT, TOKENS)
+    assert distance(found, plain_law(p, PROMPT, TOKENS)) < 1e-12
+
+
+@pytest.mark.parametrize("rule", ["fixed", "bound"])
+def test_rejection_keeps_the_law_of_copies_and_draws_in_one_chain(rule):
+    p = hashed_law(SIZE, 1)
+    found = extended(law_of(p, RULES[rule], combined=True), p, PROMPT, TOKENS)
     assert distance(found, plain_law(p, PROMPT, TOKENS)) < 1e-12
 
 

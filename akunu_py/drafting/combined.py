@@ -1,0 +1,232 @@
+"""Several drafters, one chain: the first that is confident begins, the others go on.
+
+So a long copy comes from an n-gram at no cost, and a draft model is asked where there is nothing to
+copy, or for what follows the copy; or it begins and an n-gram goes on.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.errors import ConfigError, ContractError
+from akunu_py.types import CandidateObserver, Draft, Drafter, GenerationConfig
+
+
+@runtime_checkable
+class Extender(Protocol):
+    """A drafter that can go on behind tokens that another one drafted."""
+
+    def extend(self, drafted: Sequence[int], limit: int) -> Draft:
+        """Draft a chain of at most `limit` tokens to follow what was observed and `drafted`."""
+
+
+@runtime_checkable
+class _Sampling(Protocol):
+    """A `SampledDrafter`; decoding, which defines it, is no room below this one."""
+
+    def draft_probabilities(self) -> NDArray[np.floating] | None:
+        """Return the distributions the last draft was drawn from, [n, vocab]; None: certain."""
+
+
+@runtime_checkable
+class _ReplyAware(Protocol):
+    """A drafter that is told how its reply is sampled."""
+
+    def begin_reply(
+        self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
+    ) -> None:
+        """Draft with these transforms and this seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A drafter of a combination.
+
+    A piece of its draft ends before the first token whose confidence is below `min_confidence`; a
+    token without one is kept. `max_tokens` is the most of one piece: small for a drafter whose
+    tokens cost more than those of the drafters before it, None for as many as there is room for.
+
+    Raises ConfigError for numbers out of range.
+    """
+
+    drafter: Drafter
+    min_confidence: float = 0.0
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_confidence <= 1:
+            raise ConfigError(f"min_confidence is {self.min_confidence!r}; give 0 to 1")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise ConfigError(f"max_tokens is {self.max_tokens}; give 1 or more, or None for all")
+
+    def limit(self, room: int) -> int:
+        """Return the most tokens of a piece where there is room for so many."""
+        return room if self.max_tokens is None else min(room, self.max_tokens)
+
+    def piece(self, drafted: Sequence[int], limit: int) -> Draft:
+        """Return what this drafter is confident of behind `drafted`; may be empty."""
+        if isinstance(self.drafter, Extender):
+            draft = self.drafter.extend(drafted, limit)
+        elif not drafted:
+            draft = self.drafter.propose(limit)
+        else:
+            return Draft.empty()
+        if not draft.is_chain or len(draft) > limit:
+            raise ContractError(
+                f"the drafter {draft.source!r} drafted a tree or more than {limit} tokens; a "
+                "combination is made of chains within their limit"
+            )
+        for place, confidence in enumerate(draft.confidence):
+            if confidence < self.min_confidence:
+                return draft.first(place)
+        return draft
+
+
+class CombinedDrafter:
+    """Chains from several drafters; made by `combine`.
+
+    The sources are asked in their order. The first with a confident piece adds it, then all are
+    asked again for what follows, until there is no room or none has anything; one that ended its
+    piece itself is not asked before another has gone on. Drafters without `extend` can only begin.
+    The draft's `source` has the names of those that took part;
+    `origins` has one for each token.
+    """
+
+    def __init__(self, sources: Sequence[Source], *, num_draft_tokens: int) -> None:
+        if not sources:
+            raise ConfigError("a combination needs a drafter at least")
+        if not 0 <= num_draft_tokens <= 64:
+            raise ConfigError(f"num_draft_tokens is {num_draft_tokens}; give 0 to 64")
+        self.sources = tuple(sources)
+        self.num_draft_tokens = num_draft_tokens
+        self._pieces: list[Draft] = []
+
+    def begin_reply(
+        self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
+    ) -> None:
+        """Tell the sources that want to know how the reply is sampled."""
+        for source in self.sources:
+            if isinstance(source.drafter, _ReplyAware):
+                source.drafter.begin_reply(config, seed, check)
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Return the name of the source of each token of the last draft."""
+        return tuple(piece.source for piece in self._pieces for _ in piece.tokens)
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Hand committed tokens to every source."""
+        for source in self.sources:
+            source.drafter.observe(tokens)
+
+    def propose(self, limit: int) -> Draft:
+        """Draft at most min(limit, num_draft_tokens) tokens."""
+        limit = min(limit, self.num_draft_tokens)
+        self._begin()
+        tokens: list[int] = []
+        ended: Source | None = None
+        while len(tokens) < limit:
+            for source in self.sources:
+                if source is ended:
+                    continue
+                most = source.limit(limit - len(tokens))
+                piece = source.piece(tokens, most)
+                if len(piece):
+                    tokens += piece.tokens
+                    self._take(source, piece)
+                    ended = source if len(piece) < most else None
+                    break
+            else:
+                break
+        return self._draft(tokens)
+
+    def _begin(self) -> None:
+        self._pieces = []
+
+    def _take(self, source: Source, piece: Draft) -> None:  # noqa: ARG002 - for draws
+        self._pieces.append(piece)
+
+    def _draft(self, tokens: list[int]) -> Draft:
+        pieces = self._pieces
+        confidence: tuple[float, ...] = ()
+        if all(piece.confidence for piece in pieces):
+            confidence = tuple(value for piece in pieces for value in piece.confidence)
+        names = "+".join(dict.fromkeys(piece.source for piece in pieces))
+        match_length = pieces[0].match_length if pieces else 0
+        return Draft.chain(tokens, names, match_length, confidence)
+
+
+class _SampledDrafter(CombinedDrafter):
+    """A combination for rejection sampling: pieces that were drawn have their q, others one-hot."""
+
+    def __init__(
+        self, sources: Sequence[Source], *, num_draft_tokens: int, vocabulary_size: int
+    ) -> None:
+        super().__init__(sources, num_draft_tokens=num_draft_tokens)
+        for source in sources:
+            if isinstance(source.drafter, _Sampling) and source.min_confidence > 0:
+                raise ConfigError(
+                    "a drafter whose draws go to rejection sampling cannot be cut by confidence; "
+                    "give min_confidence 0"
+                )
+        self.vocabulary_size = vocabulary_size
+        self._rows: list[NDArray[np.floating]] = []
+
+    def draft_probabilities(self) -> NDArray[np.floating]:
+        """Return q of each token of the last draft, [n, vocab]."""
+        if not self._rows:
+            return np.zeros((0, self.vocabulary_size))
+        return np.concatenate(self._rows)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._rows = []
+
+    def _take(self, source: Source, piece: Draft) -> None:
+        super()._take(source, piece)
+        rows = None
+        if isinstance(source.drafter, _Sampling):
+            rows = source.drafter.draft_probabilities()
+        if rows is None:
+            rows = np.zeros((len(piece), self.vocabulary_size))
+            rows[np.arange(len(piece)), list(piece.tokens)] = 1.0
+        self._rows.append(rows)
+
+    def _draft(self, tokens: list[int]) -> Draft:
+        draft = super()._draft(tokens)
+        return Draft.chain(draft.tokens, draft.source, draft.match_length)
+
+
+class _CandidateDrafter(CombinedDrafter):
+    """A combination with a source that learns from the target's runners-up."""
+
+    def observe_candidates(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Hand the rows of a pass to the sources that learn from them."""
+        for source in self.sources:
+            if isinstance(source.drafter, CandidateObserver):
+                source.drafter.observe_candidates(rows)
+
+
+class _SampledCandidateDrafter(_CandidateDrafter, _SampledDrafter):
+    """Both."""
+
+
+def combine(
+    sources: Sequence[Source], *, num_draft_tokens: int, vocabulary_size: int | None = None
+) -> CombinedDrafter:
+    """Make one drafter of several, most trusted first.
+
+    It is a `CandidateObserver` where a source is one. With a vocabulary's size it is a
+    `SampledDrafter`, for rejection sampling; the sources that draw must then draw with noise of
+    their own. Raises ConfigError for no source, numbers out of range, or a source that draws for
+    rejection sampling with a bound on its confidence.
+    """
+    learns = any(isinstance(source.drafter, CandidateObserver) for source in sources)
+    if vocabulary_size is None:
+        plain = _CandidateDrafter if learns else CombinedDrafter
+        return plain(sources, num_draft_tokens=num_draft_tokens)
+    sampled = _SampledCandidateDrafter if learns else _SampledDrafter
+    return sampled(sources, num_draft_tokens=num_draft_tokens, vocabulary_size=vocabulary_size)
