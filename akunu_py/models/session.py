@@ -12,9 +12,11 @@ from mlx import nn
 from mlx_lm.generate import wired_limit
 from numpy.typing import NDArray
 
+from akunu_py.draft_trees import depths
 from akunu_py.errors import ContractError
 from akunu_py.models.cache import make_caches
 from akunu_py.models.rollback import RollbackCaches, Saved
+from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
 from akunu_py.sampling.candidates import top_candidates
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.types import Draft
@@ -82,6 +84,9 @@ class Session:
         self._pass: tuple[int, ...] = ()
         self._draft_start = 0
         self._before_pass: Saved | None = None
+        # How a tree was arranged in that pass.
+        self._tree: ArrangedTree | None = None
+        self._trees: Trees | None = None
         self._steps = 0
         self._warned = False
 
@@ -161,6 +166,7 @@ class Session:
         self._in_flight = None
         self._pass = ()
         self._before_pass = None
+        self._tree = None
         self._settled = True
 
     def close(self) -> None:
@@ -173,6 +179,7 @@ class Session:
         self._prompt_end = None
         self._before_pass = None
         self._model = None
+        self._trees = None
         self._sampler = None
         self._in_flight = None
         # Modules may refer to each other in circles; uncollected they would fill the pool later.
@@ -205,6 +212,20 @@ class Session:
         last = 1 if self._in_flight is None else 0
         return len(self._carried) + last + num_accepted
 
+    def takes_tree(self, draft: Draft) -> bool:
+        """Return whether a tree can be verified now; `akunu_py.models.tree.trees` says how."""
+        if self._carried:
+            return False
+        if self._trees is None:
+            self._trees = Trees(self._model)
+        # An interrupted try leaves it open what the caches hold.
+        self._settled = False
+        with mx.stream(self._stream):
+            depth = 1 + max(depths(draft), default=0)
+            usable = self._trees.usable(self._caches, self._rollback, self.vocabulary_size, depth)
+        self._settled = True
+        return usable
+
     def track_candidates(self, count: int) -> None:
         """Look for the `count` likeliest ids after every row, until the next `begin`.
 
@@ -219,9 +240,9 @@ class Session:
     def choose(self, last: int, draft: Draft) -> list[int]:
         """Run one pass and return the target's choice after `last` and after each draft token.
 
-        Raises ContractError for a draft that is a tree, or for a call before `begin`.
+        Raises ContractError for a tree where `takes_tree` says no, or for a call before `begin`.
         """
-        if not draft.is_chain:
+        if not draft.is_chain and not self.takes_tree(draft):
             raise ContractError(
                 f"the drafter {draft.source!r} drafted a tree; this target takes chains"
             )
@@ -239,6 +260,10 @@ class Session:
         with mx.stream(self._stream):
             if self._in_flight is not None:
                 choices = self._choose_in_flight(self._in_flight, last, draft)
+            elif not draft.is_chain:
+                tree = ArrangedTree(draft, range(len(draft)), last)
+                found = self._verify(tree.tokens, 1, tree)
+                choices = [found[0], *tree.choices(found)]
             elif draft.tokens:
                 rows = (*self._carried, last, *draft.tokens)
                 choices = self._verify(rows, len(self._carried) + 1)
@@ -257,7 +282,12 @@ class Session:
         """
         kept = self._pass[: self._draft_start + len(accepted)]
         rejected = len(self._pass) - len(kept)
-        if rejected and self._before_pass is not None:
+        if self._tree is not None:
+            path = self._tree.kept(accepted)
+            keep_rows(self._caches, len(self._pass), path)
+            self._fed += (self._pass[row] for row in path)
+            self._tree = None
+        elif rejected and self._before_pass is not None:
             self._rollback.restore(self._before_pass)
             self._carried = kept
         else:
@@ -275,13 +305,17 @@ class Session:
         if not draft.tokens:
             return [self._read_and_look_ahead(row, last)]
         first = self._read(row, last)
-        if first != draft.tokens[0]:
+        tree = ArrangedTree.below(draft, first)
+        if tree is None:
             # Nothing of the draft can be accepted: the plain pipeline goes on.
             return [self._read_and_look_ahead(row, last), *[-1] * len(draft)]
         self._in_flight = None
-        return [first, *self._verify(draft.tokens, 0)]
+        found = self._verify(tree.tokens, 0, None if tree.rows.is_chain else tree)
+        return [first, *tree.choices(found)]
 
-    def _verify(self, rows: tuple[int, ...], draft_start: int) -> list[int]:
+    def _verify(
+        self, rows: tuple[int, ...], draft_start: int, tree: ArrangedTree | None = None
+    ) -> list[int]:
         """Feed rows of which those from `draft_start` on are drafted.
 
         Returns the choice after the row before these, if it is there, and after each of them.
@@ -289,17 +323,23 @@ class Session:
         self._pass = rows
         self._draft_start = draft_start
         self._carried = ()
+        self._tree = tree
         if self._rollback.replays:
             self._before_pass = self._rollback.save()
         return self._choose_rows(rows, max(0, draft_start - 1))
 
     def _choose_rows(self, rows: tuple[int, ...], start: int = 0) -> list[int]:
         """Feed rows in one pass and return the choice after each from `start` on."""
-        logits = self._forward(mx.array(rows))
+        tree = self._tree
+        if tree is None or self._trees is None:
+            logits = self._forward(mx.array(rows))
+            paths = [rows[: index + 1] for index in range(start, len(rows))]
+        else:
+            logits = self._trees.forward(rows, tree.rows, self._caches)
+            paths = [tree.tokens_along(row) for row in range(len(rows))]
         asked = rows[start:]
         results = [
-            self._choose_row(logits[:, index], rows[: index + 1])
-            for index in range(start, len(rows))
+            self._choose_row(logits[:, index], path) for index, path in enumerate(paths, start)
         ]
         width = self._num_candidates
         if width:

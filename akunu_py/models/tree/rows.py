@@ -45,6 +45,11 @@ class TreeRows:
         """Return the rows from the root to `row`."""
         return tuple(int(index) for index in np.flatnonzero(self.ancestors[row]))
 
+    @property
+    def is_chain(self) -> bool:
+        """Whether every row follows the one before it."""
+        return self.parents == tuple(range(-1, len(self) - 1))
+
     def leaves(self) -> tuple[int, ...]:
         """Return the rows that no other follows."""
         return tuple(sorted(set(range(len(self))) - set(self.parents)))
