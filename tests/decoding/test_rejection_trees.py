@@ -48,6 +48,8 @@ class Tree:
         counts = Counter(self.draws)
         rows = np.stack([self.rows[self.draws.index(node)] for node in range(len(self.tokens))])
         pairs = [(node, node) for node in range(len(self.tokens)) for _ in range(counts[node])]
+        # The worst order there is to try them in, were it not left to chance.
+        pairs.sort(key=lambda pair: -rows[pair[1]][self.tokens[pair[0]]])
         return DraftLaw(rows, tuple(pairs), ordered=False)
 
     def verify(self, branch, p, law=None):
