@@ -1,0 +1,208 @@
+"""The drafter that asks a second, smaller model (`--draft-model`).
+
+Leviathan et al. 2023 (arXiv:2211.17192), Chen et al. 2023 (arXiv:2302.01318). The model itself, its
+caches and its noise stand behind `TokenModel`; here is what it is asked for and when.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.drafting.hierarchical import NgramGuesses
+from akunu_py.errors import ConfigError, ContractError
+from akunu_py.types import Draft, GenerationConfig
+
+NUM_DRAFT_TOKENS = 5
+MAX_DRAFT_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnToken:
+    """A token of a draft, and what its model's distribution q was there.
+
+    `probability` is q(token), after all transforms; `entropy` is that of q as a share of the
+    entropy of a uniform choice among the vocabulary, H / ln V: 0 to 1.
+    """
+
+    token: int
+    probability: float
+    entropy: float
+
+
+GoesOn = Callable[[Sequence[DrawnToken]], bool]
+"""Whether a further token is drawn after these. It sees what was drawn before and never the token
+it decides about: then rejection sampling stays exact whatever the rule is."""
+
+Guess = Callable[[Sequence[int], int], Sequence[int]]
+"""Tokens that may follow the text and those drawn behind it, at most so many; none is fine."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSampling:
+    """How a reply's drafts are drawn.
+
+    Attributes:
+        config: the reply's transforms, with the draft's own temperature in place.
+        seed: the reply's.
+        independent: draws with noise of their own, as rejection sampling needs them, and keeps the
+            rows of q; otherwise draws are coupled to the target's by its noise.
+
+    """
+
+    config: GenerationConfig
+    seed: int
+    independent: bool = False
+
+
+class TokenModel(Protocol):
+    """A language model as a continuation of token ids; it keeps its place in the text by itself."""
+
+    def begin(
+        self, prompt: Sequence[int], sampling: DraftSampling, check: Callable[[], None]
+    ) -> None:
+        """Take in a prompt; rows held of its beginning stay.
+
+        `check` is called between long passes and may raise to end it.
+        """
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Take in committed tokens; those drawn in their place are forgotten at the next draw."""
+
+    def draw(
+        self, limit: int, goes_on: GoesOn | None = None, guess: Guess | None = None
+    ) -> Sequence[DrawnToken]:
+        """Draw at most `limit` tokens to follow what was taken in; fewer where the context ends.
+
+        `goes_on` is asked before each of them. What is guessed is checked by the model, several
+        tokens in a pass, and changes nothing that is drawn.
+        """
+
+    def probabilities(self) -> NDArray[np.float64]:
+        """Return q [n, vocab] for each of the n tokens of the last draw, if it was independent.
+
+        The vocabulary is the target's.
+        """
+
+
+class DraftModelDrafter:
+    """Drafts what a smaller model would say (`--drafter draft-model`).
+
+    With coupled draws (the default) a draft is what the small model would choose with the target's
+    own noise, so the stream stays that of plain decoding. With `rejection` the draws are
+    independent, and `draft_probabilities` gives the verifier their distribution.
+
+    `rule` decides, besides the limit, where a draft ends; `hierarchical` lets an n-gram drafter
+    guess what the draft model will say, so that one of its passes yields several tokens.
+
+    Raises ConfigError for a number of draft tokens or a draft temperature out of range.
+    """
+
+    name = "draft-model"
+
+    def __init__(
+        self,
+        model: TokenModel,
+        *,
+        num_draft_tokens: int = NUM_DRAFT_TOKENS,
+        rejection: bool = False,
+        draft_temperature: float | None = None,
+        rule: GoesOn | None = None,
+        hierarchical: bool = False,
+    ) -> None:
+        if not 0 <= num_draft_tokens <= MAX_DRAFT_TOKENS:
+            raise ConfigError(
+                f"num_draft_tokens is {num_draft_tokens}; give 0 to {MAX_DRAFT_TOKENS}"
+            )
+        self.num_draft_tokens = num_draft_tokens
+        self._model = model
+        self._rejection = rejection
+        self._draft_temperature = _checked(draft_temperature)
+        self._rules: tuple[GoesOn, ...] = () if rule is None else (rule,)
+        self._guesses = NgramGuesses() if hierarchical else None
+        self._sampling: DraftSampling | None = None
+        self._check: Callable[[], None] = _nothing
+        self._prompt_taken = False
+        self._num_drawn = 0
+
+    def begin_reply(
+        self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
+    ) -> None:
+        """Draw with these transforms and this seed; `check` may raise while the prompt is fed."""
+        self._sampling = DraftSampling(
+            _with_temperature(config, self._draft_temperature), seed, self._rejection
+        )
+        self._check = check or _nothing
+
+    def add_rule(self, rule: GoesOn) -> None:
+        """End drafts where this rule says so, too."""
+        self._rules = (*self._rules, rule)
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Take in committed tokens; passes over them wait for the next draft, but for the prompt.
+
+        Raises ContractError where `begin_reply` was not called before.
+        """
+        if not tokens:
+            return
+        if self._guesses is not None:
+            self._guesses.observe(tokens)
+        if self._prompt_taken:
+            self._model.extend(tokens)
+            return
+        if self._sampling is None:
+            raise ContractError("the drafter 'draft-model' was not told how the reply is sampled")
+        self._prompt_taken = True
+        self._model.begin(tokens, self._sampling, self._check)
+
+    def propose(self, limit: int) -> Draft:
+        """Draft at most min(limit, num_draft_tokens) tokens.
+
+        `confidence` is q of each token. In rejection mode there is none: what is cut off a draft
+        must not depend on the tokens that are cut off.
+        """
+        limit = min(limit, self.num_draft_tokens)
+        self._num_drawn = 0
+        if limit <= 0:
+            return Draft.empty(self.name)
+        goes_on = self._goes_on if self._rules else None
+        guess = None if self._guesses is None else self._guesses.guess
+        drawn = self._model.draw(limit, goes_on, guess)
+        self._num_drawn = len(drawn)
+        confidence = () if self._rejection else tuple(token.probability for token in drawn)
+        return Draft.chain((token.token for token in drawn), self.name, 0, confidence)
+
+    def draft_probabilities(self) -> NDArray[np.float64]:
+        """Return q [n, vocab] of the tokens of the last draft, each row summing to 1.
+
+        Raises ContractError where draws are coupled: they are no draws of q then.
+        """
+        if not self._rejection:
+            raise ContractError("coupled drafts are verified by the target's own choices")
+        if not self._num_drawn:
+            return np.zeros((0, 0))
+        return self._model.probabilities()
+
+    def _goes_on(self, drawn: Sequence[DrawnToken]) -> bool:
+        return all(rule(drawn) for rule in self._rules)
+
+
+def _with_temperature(config: GenerationConfig, temperature: float | None) -> GenerationConfig:
+    """Return the config with a draft's own temperature, if it has one."""
+    return config if temperature is None else dataclasses.replace(config, temperature=temperature)
+
+
+def _checked(temperature: float | None) -> float | None:
+    """Return a draft's temperature; raise ConfigError where no reply could have it."""
+    try:
+        _with_temperature(GenerationConfig(), temperature)
+    except ConfigError as error:
+        raise ConfigError(f"draft_{error}") from None
+    return temperature
+
+
+def _nothing() -> None:
+    """Check nothing."""

@@ -1,0 +1,122 @@
+"""A model's caches together with the tokens whose rows they hold."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import mlx.core as mx
+from mlx import nn
+
+from akunu_py.models.cache import make_caches
+from akunu_py.models.rollback import RollbackCaches, Saved
+from akunu_py.models.session import PREFILL_CHUNK, Progress
+
+
+class CachedRows:
+    """What was fed to a model, and how to go back in it.
+
+    Attributes:
+        tokens: those whose rows the caches hold, in order; whoever feeds rows adds them.
+        rollback: how the caches go back.
+        settled: whether every pass so far came to its end.
+
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every row."""
+        self._caches = make_caches(self._model)
+        self.rollback = RollbackCaches(self._caches)
+        self.tokens: list[int] = []
+        # Places that caches which cannot drop rows go back to: how many tokens they held there.
+        self._marks: dict[str, tuple[int, Saved]] = {}
+        self.settled = True
+
+    @contextlib.contextmanager
+    def passes(self) -> Iterator[None]:
+        """Frame passes: after one that was interrupted nobody knows what each layer took in."""
+        self.settled = False
+        yield
+        self.settled = True
+
+    def feed(self, rows: mx.array) -> mx.array:
+        """Run a pass over rows [n]; return their logits [1, n, vocab], not yet evaluated."""
+        logits: mx.array = self._model(rows[None], cache=self._caches)
+        return logits
+
+    def feed_apart(self, tokens: Sequence[int]) -> None:
+        """Run a pass whose logits nobody needs, and wait for it."""
+        self.feed(mx.array(list(tokens)))
+        # The logits are not asked for, and so never computed.
+        mx.eval([cache.state for cache in self._caches])
+        self.tokens += tokens
+
+    def prefill(self, rows: Sequence[int], progress: Progress | None = None) -> None:
+        """Hold these rows: what the caches have of their beginning stays, the rest is fed.
+
+        `progress` is called with the rows held and those in all before the first chunk and after
+        each. The end is remembered where caches cannot go back to every row.
+        """
+        self._keep_common_prefix(rows)
+        kept, total = len(self.tokens), len(rows)
+        if progress:
+            progress(kept, total)
+        for start in range(kept, total, PREFILL_CHUNK):
+            chunk = list(rows[start : start + PREFILL_CHUNK])
+            with self.passes():
+                self.feed_apart(chunk)
+            mx.clear_cache()
+            if progress:
+                progress(start + len(chunk), total)
+        self.mark("prompt")
+
+    def _keep_common_prefix(self, rows: Sequence[int]) -> None:
+        """Go back to the longest beginning of `rows` that the caches can."""
+        common = 0
+        for ours, theirs in zip(self.tokens, rows, strict=False):
+            if ours != theirs:
+                break
+            common += 1
+        # Without a row there is nothing to keep, and some caches cannot be emptied.
+        if common == 0:
+            self.reset()
+        else:
+            self.go_back(common)
+
+    def mark(self, name: str) -> None:
+        """Remember this place for `go_back`, in the stead of the last one of that name.
+
+        Nothing is done where any row can be dropped.
+        """
+        if self.rollback.supported and not self.rollback.by_length:
+            self._marks[name] = (len(self.tokens), self.rollback.save())
+
+    def go_back(self, length: int) -> None:
+        """Keep the first `length` rows, or as many fewer as the caches can go back to.
+
+        That is to a marked place, and if there is none before `length` to the very beginning.
+        """
+        surplus = len(self.tokens) - length
+        if surplus <= 0 and self.settled:
+            return
+        marks = [mark for mark in self._marks.values() if mark[0] <= length]
+        if not self.settled:
+            self.reset()
+        elif self.rollback.can_drop(surplus):
+            self.drop(surplus)
+        elif marks:
+            held, saved = max(marks, key=lambda mark: mark[0])
+            self.rollback.restore(saved)
+            del self.tokens[held:]
+        else:
+            self.reset()
+        self._marks = {
+            name: mark for name, mark in self._marks.items() if mark[0] <= len(self.tokens)
+        }
+
+    def drop(self, count: int) -> None:
+        """Drop the last `count` rows; raises RollbackError where the caches cannot."""
+        self.rollback.drop(count)
+        del self.tokens[len(self.tokens) - count :]

@@ -1,0 +1,286 @@
+"""A draft model over its own caches: the `TokenModel` that `DraftModelDrafter` asks."""
+
+import dataclasses
+import gc
+import logging
+import math
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+from numpy.typing import NDArray
+
+from akunu_py.drafting.draft_model import DraftSampling, DrawnToken, GoesOn, Guess
+from akunu_py.errors import ConfigError, ContractError
+from akunu_py.models.cache import make_caches
+from akunu_py.models.cached_rows import CachedRows
+from akunu_py.models.session import PREFILL_CHUNK
+from akunu_py.sampling.draft_sampler import DraftSampler, Draw
+from akunu_py.sampling.noise import Purpose
+from akunu_py.sampling.transforms import TransformChain
+from akunu_py.types import GenerationConfig
+
+_log = logging.getLogger(__name__)
+
+_SUBSTITUTE = 0
+"""Fed in place of a token that the draft model has not: what it then drafts is worse, never
+wrong."""
+
+
+class CachedTokenModel:
+    """Draws continuations of a text with a model; implements `akunu_py.drafting.TokenModel`.
+
+    Before each draw the caches are brought to the text: rows of drawn tokens that were committed
+    stay, the others are dropped, and what was committed besides is fed in one pass. Where caches
+    cannot drop rows they go back to what they were before the draw, and the tokens of it that were
+    committed are fed again in that same pass.
+
+    One pass a token, the next one queued before the last token is read: the host waits once a
+    draft. Where penalties look at the tokens drawn, or text is guessed, it waits for each pass.
+
+    `common` is how many ids the two vocabularies share (`tokenizers.vocabulary_match`): no other id
+    is drawn, and q is normalised over these. `target_size` is the number of the target's logits.
+
+    Raises ConfigError for a model whose caches can neither drop rows nor be restored.
+    """
+
+    def __init__(self, model: nn.Module, *, context: int, common: int, target_size: int) -> None:
+        self._rows: CachedRows | None = CachedRows(model)
+        if not self._rows.rollback.supported:
+            raise ConfigError(
+                "the draft model keeps its context in a cache that cannot go back after a "
+                "rejection; choose another draft model"
+            )
+        self.context = context
+        self._stream = mx.new_thread_local_stream(mx.default_device())
+        probe = model(mx.zeros((1, 1), dtype=mx.int32), cache=make_caches(model))
+        # Evaluated here, so that nothing of the model stays lazy on the loading thread's stream.
+        mx.eval(probe)
+        self.common = min(common, int(probe.shape[-1]))
+        self._target_size = target_size
+        self._sampler: DraftSampler | None = None
+        self._independent = False
+        self._text: list[int] = []
+        # How much of the text the caches' rows are known to agree with.
+        self._checked = 0
+        self._draws: list[Draw] = []
+        self.num_passes = 0
+
+    def begin(
+        self, prompt: Sequence[int], sampling: DraftSampling, check: Callable[[], None]
+    ) -> None:
+        """Feed all but the last token of a prompt, as far as the caches do not hold it.
+
+        A prompt beyond the model's context is not fed; then nothing is drawn. What `check` raises
+        passes through.
+        """
+        config = _within(sampling.config, self.common)
+        self._independent = sampling.independent
+        purpose = Purpose.DRAFT if sampling.independent else Purpose.TARGET
+        chain = TransformChain.from_config(config, self.common)
+        self._sampler = DraftSampler(chain, sampling.seed, self.common, purpose)
+        with mx.stream(self._stream):
+            self._text = list(prompt)
+            self._checked = 0
+            self._draws = []
+            if len(prompt) < self.context:
+                rows = [self._known(token) for token in prompt[:-1]]
+                self._open_rows.prefill(rows, lambda _done, _all: check())
+                self._checked = len(rows)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Take in committed tokens; the passes over them wait for the next draw."""
+        self._text += tokens
+
+    def draw(
+        self, limit: int, goes_on: GoesOn | None = None, guess: Guess | None = None
+    ) -> list[DrawnToken]:
+        """Draw tokens to follow the text; see the protocol.
+
+        Guesses are not looked for where caches cannot drop rows. Raises ContractError before
+        `begin`.
+        """
+        self._draws = []
+        limit = min(limit, self.context - len(self._text))
+        if limit <= 0 or (goes_on is not None and not goes_on(())):
+            return []
+        rows = self._open_rows
+        if rows.rollback.replays:
+            guess = None
+        with mx.stream(self._stream):
+            try:
+                self._go_back()
+                with rows.passes():
+                    self._active_sampler.begin_draft(len(self._text))
+                    if guess is None and not self._active_sampler.chain.needs_history:
+                        return self._draw_ahead(limit, goes_on)
+                    return self._draw_checked(limit, goes_on, guess)
+            finally:
+                # A pass may still be under way; MLX does not like its thread to end then.
+                mx.synchronize(self._stream)
+
+    def probabilities(self) -> NDArray[np.float64]:
+        """Return q [n, target's vocabulary] for each token of the last draw.
+
+        In float64, from the very numbers that were drawn from; each row sums to 1. Raises
+        ContractError for draws that were coupled.
+        """
+        if not self._independent:
+            raise ContractError("the last draw was coupled to the target's; it is no draw of q")
+        found = np.zeros((len(self._draws), self._target_size))
+        with mx.stream(self._stream):
+            for place, draw in enumerate(self._draws):
+                row = np.array(draw.row[0].astype(mx.float32), dtype=np.float64)
+                if self._active_sampler.chain.greedy:
+                    found[place, int(row.argmax())] = 1.0
+                else:
+                    weights = np.exp(row - row.max())
+                    found[place, : self.common] = weights / weights.sum()
+        return found
+
+    def close(self) -> None:
+        """Let go of the model and its caches."""
+        self._rows = None
+        self._draws = []
+        self._sampler = None
+        gc.collect()
+        mx.clear_cache()
+
+    def _draw_ahead(self, limit: int, goes_on: GoesOn | None) -> list[DrawnToken]:
+        """Draw with a pass a token, each queued before the token before it is read."""
+        sampler, rows, position = self._active_sampler, self._open_rows, len(self._text)
+        draws = [sampler.draw(self._catch_up()[:, 0], position)]
+        drawn: list[DrawnToken] = []
+        mx.async_eval(draws[0].token, draws[0].measures)  # type: ignore[no-untyped-call]
+        fed = 0
+        while len(draws) < limit:
+            logits = self._feed(draws[-1].token)[:, 0]
+            fed += 1
+            draws.append(sampler.draw(logits, position + len(draws)))
+            mx.async_eval(draws[-1].token, draws[-1].measures)  # type: ignore[no-untyped-call]
+            if goes_on is not None:
+                drawn.append(_read(draws[len(drawn)]))
+                if not goes_on(drawn):
+                    # What is under way already is not looked at.
+                    del draws[len(drawn) :]
+                    break
+        drawn += [_read(draw) for draw in draws[len(drawn) :]]
+        rows.tokens += [token.token for token in drawn[:fed]]
+        self._keep(draws)
+        return drawn
+
+    def _draw_checked(
+        self, limit: int, goes_on: GoesOn | None, guess: Guess | None
+    ) -> list[DrawnToken]:
+        """Draw with passes over what is guessed, and one token more for each; wait for each pass.
+
+        A row is drawn from as it would be alone: what was guessed before it was drawn before it.
+        """
+        sampler, rows = self._active_sampler, self._open_rows
+        window = sampler.chain.window if sampler.chain.needs_history else 0
+        before = self._text[len(self._text) - window :]
+        draws: list[Draw] = []
+        drawn: list[DrawnToken] = []
+        while len(drawn) < limit and (not drawn or goes_on is None or goes_on(drawn)):
+            ids = [token.token for token in drawn]
+            guessed: tuple[int, ...] = ()
+            if guess is not None and (drawn or rows.rollback.by_length):
+                guessed = tuple(guess(ids, limit - len(ids) - 1))
+                guessed = tuple(takewhile(lambda token: 0 <= token < self.common, guessed))
+            if drawn:
+                fed = (ids[-1], *guessed)
+                logits = self._feed(mx.array(fed))
+                rows.tokens += fed
+            else:
+                logits = self._catch_up(guessed)
+            found: list[Draw] = []
+            for place in range(len(guessed) + 1):
+                recent = [*before, *ids, *guessed[:place]]
+                recent = [token for token in recent if token < self.common]
+                position = len(self._text) + len(ids) + place
+                found.append(sampler.draw(logits[:, place], position, recent))
+            read = [_read(draw) for draw in found]
+            right = _num_equal(guessed, [token.token for token in read])
+            rows.drop(len(guessed) - right)
+            draws += found[: right + 1]
+            drawn += read[: right + 1]
+        self._keep(draws)
+        return drawn
+
+    def _catch_up(self, guessed: Sequence[int] = ()) -> mx.array:
+        """Feed what of the text was not, and what was guessed behind it.
+
+        Returns logits [1, 1 + guesses, common]: after the text, and after each guess.
+        """
+        rows = self._open_rows
+        waiting = [self._known(token) for token in self._text[len(rows.tokens) :]]
+        while len(waiting) > PREFILL_CHUNK:
+            rows.feed_apart(waiting[:PREFILL_CHUNK])
+            del waiting[:PREFILL_CHUNK]
+            self.num_passes += 1
+        fed = [*waiting, *guessed]
+        logits = self._feed(mx.array(fed))
+        rows.tokens += fed
+        self._checked = len(self._text)
+        rows.mark("draw")
+        return logits[:, len(waiting) - 1 :]
+
+    def _go_back(self) -> None:
+        """Drop the rows of drawn tokens that were not committed, and one for the last token."""
+        rows, text = self._open_rows, self._text
+        # The row of the text's last token is fed anew: what follows it is not known any more.
+        end = max(0, len(text) - 1)
+        start = min(self._checked, end)
+        ahead = rows.tokens[start:]
+        kept = _num_equal(ahead, [self._known(token) for token in text[start:end]])
+        rows.go_back(start + kept)
+        self._checked = len(rows.tokens)
+
+    def _feed(self, tokens: mx.array) -> mx.array:
+        """Run a pass; return the logits of the common ids, [1, n, common]."""
+        self.num_passes += 1
+        return self._open_rows.feed(tokens)[..., : self.common]
+
+    def _keep(self, draws: list[Draw]) -> None:
+        if self._independent:
+            self._draws = draws
+
+    def _known(self, token: int) -> int:
+        return token if token < self.common else _SUBSTITUTE
+
+    @property
+    def _open_rows(self) -> CachedRows:
+        if self._rows is None:
+            raise ContractError("the draft model was closed")
+        return self._rows
+
+    @property
+    def _active_sampler(self) -> DraftSampler:
+        if self._sampler is None:
+            raise ContractError("the draft model was asked before it was given a prompt")
+        return self._sampler
+
+
+def _within(config: GenerationConfig, common: int) -> GenerationConfig:
+    """Return the config without biases of ids that the draft model has not."""
+    biases = {token: bias for token, bias in config.logit_bias.items() if token < common}
+    return dataclasses.replace(config, logit_bias=biases)
+
+
+def _read(draw: Draw) -> DrawnToken:
+    """Wait for a draw and bring it to the host."""
+    token: int = draw.token.item()  # type: ignore[assignment]
+    measures: list[float] = draw.measures.tolist()  # type: ignore[assignment]
+    probability, entropy = measures
+    # A model whose logits are no numbers is not to be trusted with its own odds.
+    if not math.isfinite(probability + entropy):
+        probability, entropy = 0.0, 1.0
+    return DrawnToken(token, probability, entropy)
+
+
+def _num_equal(ours: Sequence[int], theirs: Sequence[int]) -> int:
+    """Return the length of the longest common beginning."""
+    pairs = zip(ours, theirs, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -1,0 +1,80 @@
+"""Draws from a draft model's distribution: the token, its probability, and the entropy there."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from akunu_py.sampling.noise import Purpose, gumbel_row, noise_key, token_strides
+from akunu_py.sampling.transforms import TransformChain
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One draw, not yet evaluated.
+
+    `token` is uint32 [1]. `measures` is float32 [2]: the token's probability under q, the
+    distribution after all transforms, and the entropy of q as a share of that of a uniform choice
+    among the vocabulary. `row` is log q up to a constant, [1, vocab]; -inf where q is 0.
+    """
+
+    token: mx.array
+    measures: mx.array
+    row: mx.array
+
+
+class DraftSampler:
+    """Draws the token at a position, as a function of logits, history, seed and position.
+
+    With the noise of `Purpose.TARGET` it is coupled: it takes what the target's sampler would take
+    of these logits, and so, with q near p, often what the target takes (arXiv:2408.07978). With
+    that of `Purpose.DRAFT` draws are independent of the target's, as rejection sampling needs them.
+    """
+
+    def __init__(
+        self, chain: TransformChain, seed: int, vocabulary_size: int, purpose: Purpose
+    ) -> None:
+        self.chain = chain
+        self._seed = self._draw_seed = seed
+        self._purpose = purpose
+        self._largest_entropy = math.log(max(2, vocabulary_size))
+        self._strides = token_strides(0 if chain.greedy else vocabulary_size)
+        # A lazy array belongs to the stream of this thread; the reply may be read in another.
+        mx.eval(self._strides)
+        self._draw = mx.compile(self._draw_row)
+
+    def begin_draft(self, start: int) -> None:
+        """Draw for a draft that begins at a position.
+
+        Independent draws get noise of their own in each draft: a token that was drawn and discarded
+        must have nothing to do with the one that is drawn at its position later.
+        """
+        if self._purpose != Purpose.TARGET:
+            low, high = noise_key(self._seed, start, self._purpose)
+            self._draw_seed = high << 32 | low
+
+    def draw(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> Draw:
+        """Draw from logits [1, vocab]; `position` and `recent` are those of `Sampler.choose`."""
+        chain = self.chain
+        key = mx.array(noise_key(self._draw_seed, position, self._purpose), dtype=mx.uint32)
+        if chain.needs_history:
+            return Draw(
+                *self._choose(chain.log_probabilities(logits, recent[-chain.window :]), key)
+            )
+        return Draw(*self._draw(logits, key))
+
+    def _draw_row(self, logits: mx.array, key: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+        return self._choose(self.chain.log_probabilities(logits), key)
+
+    def _choose(self, row: mx.array, key: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+        noisy = row if self.chain.greedy else row + gumbel_row(key, self._strides)[None]
+        # argmax takes the lowest id among equals.
+        token = noisy.argmax(axis=-1)
+        wide = row.astype(mx.float32)
+        log_q = wide - mx.logsumexp(wide, axis=-1, keepdims=True)
+        taken = mx.exp(mx.take_along_axis(log_q, token[:, None], axis=-1))[0]
+        # q log q is 0 where q is.
+        terms = mx.where(log_q > -math.inf, mx.exp(log_q) * log_q, 0.0)
+        entropy = -terms.sum(axis=-1) / self._largest_entropy
+        return token, mx.concatenate([taken, entropy]), row

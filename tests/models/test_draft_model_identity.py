@@ -1,0 +1,167 @@
+"""With a draft model the stream is that of plain decoding, for every kind of cache on either side."""
+
+import mlx.core as mx
+import pytest
+from family_models import build_family
+from identity import assert_same_tokens
+from mlx.utils import tree_map
+from tiny_models import VOCABULARY, prompt_of
+
+from akunu_py.decoding.loop import decode
+from akunu_py.drafting import PlainDrafter
+from akunu_py.drafting.draft_model import DraftModelDrafter
+from akunu_py.models.session import Session
+from akunu_py.models.token_model import CachedTokenModel
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
+from akunu_py.types import GenerationConfig
+
+CONFIGS = {
+    "greedy": GenerationConfig(),
+    "greedy, penalties": GenerationConfig(repetition_penalty=1.4, presence_penalty=0.5),
+    "0.7": GenerationConfig(temperature=0.7),
+    "1.3": GenerationConfig(temperature=1.3),
+    "1.3, penalties": GenerationConfig(
+        temperature=1.3, top_p=0.95, repetition_penalty=1.2, frequency_penalty=0.3
+    ),
+}
+KINDS = ["llama", "llama, sliding", "qwen3_next"]
+SEED = 7
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {kind: build_family(kind) for kind in KINDS}
+
+
+def perturbed(model_name, scale):
+    """The family's model with noise on its weights: often of one mind with it, not always."""
+    model = build_family(model_name)
+    mx.random.seed(5)
+    model.update(
+        tree_map(
+            lambda array: array * (1 + scale * mx.random.normal(array.shape)), model.parameters()
+        )
+    )
+    mx.eval(model.parameters())
+    return model
+
+
+def token_model(model, context=600):
+    return CachedTokenModel(model, context=context, common=VOCABULARY, target_size=VOCABULARY)
+
+
+def run(session, drafter, prompt, config, max_tokens=60, num_draft_tokens=6):
+    """Return tokens and steps of a reply."""
+    size = session.vocabulary_size
+    sampler = Sampler(TransformChain.from_config(config, size), SEED, size)
+    session.begin(prompt, sampler, max_tokens)
+    if isinstance(drafter, DraftModelDrafter):
+        drafter.begin_reply(config, SEED)
+    drafter.observe(prompt)
+    steps = list(
+        decode(
+            session, drafter, prompt[-1], num_draft_tokens=num_draft_tokens, max_tokens=max_tokens
+        )
+    )
+    return [token for step in steps for token in step.token_ids], [step.stats for step in steps]
+
+
+def check(session, drafter, prompt, config, about, **options):
+    plain, _ = run(session, PlainDrafter(), prompt, config, **options)
+    found, steps = run(session, drafter, prompt, config, **options)
+    assert_same_tokens(
+        found, plain, logits=session.logits, prompt=prompt, config=config, seed=SEED, about=about
+    )
+    return steps
+
+
+PAIRS = [(target, draft) for target in KINDS for draft in KINDS]
+FAST = [(pair, name) for pair, name in zip(PAIRS, [*CONFIGS, *CONFIGS], strict=False)]
+
+
+def leaves_the_stream(models, target, draft, name, sizes, tokens):
+    session, drafts = Session(models[target], context=600), token_model(models[draft])
+    for turn, size in enumerate(sizes):
+        drafter = DraftModelDrafter(drafts, num_draft_tokens=6, hierarchical=turn % 2 == 1)
+        about = f"{target}, {draft}, {name}, {size}"
+        steps = check(session, drafter, prompt_of(size), CONFIGS[name], about, max_tokens=tokens)
+        assert sum(step.num_draft_tokens for step in steps) >= 20
+    if target == draft:
+        # The very model as its own draft model: nothing is rejected, but for rows that differ in
+        # the last bits between the sizes of a pass.
+        accepted = sum(step.num_accepted_tokens for step in steps)
+        assert accepted == sum(step.num_tested_tokens for step in steps)
+
+
+@pytest.mark.parametrize(("pair", "name"), FAST)
+def test_any_draft_model_leaves_the_stream_as_it_is(models, pair, name):
+    leaves_the_stream(models, *pair, name, [20, 21], 24)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("pair", PAIRS)
+def test_every_pair_at_every_setting(models, pair, name):
+    leaves_the_stream(models, *pair, name, [1, 2, 25, 40], 60)
+
+
+@pytest.mark.parametrize("name", ["greedy, penalties", "0.7", "1.3"])
+def test_a_draft_model_that_is_right_now_and_then(models, name):
+    session, drafts = Session(models["llama"], context=600), token_model(perturbed("llama", 0.08))
+    drafter = DraftModelDrafter(drafts, num_draft_tokens=6)
+    steps = check(session, drafter, prompt_of(20), CONFIGS[name], name, max_tokens=60)
+    kinds = {step.num_accepted_tokens for step in steps}
+    assert len(kinds) > 3
+    assert 0 in kinds
+
+
+@pytest.mark.parametrize("name", ["0.7", "1.3, penalties"])
+def test_the_drafts_own_temperature_changes_drafts_alone(models, name):
+    session, drafts = Session(models["llama"], context=600), token_model(models["llama"])
+    accepted = {}
+    for temperature in (None, 0.0, 2.0):
+        drafter = DraftModelDrafter(drafts, draft_temperature=temperature)
+        steps = check(
+            session, drafter, prompt_of(20), CONFIGS[name], f"{name} {temperature}", max_tokens=40
+        )
+        accepted[temperature] = sum(step.num_accepted_tokens for step in steps) / len(steps)
+    assert accepted[None] > accepted[0.0]
+    assert accepted[None] > accepted[2.0]
+
+
+@pytest.mark.parametrize("number", [0, 1, 64])
+def test_any_number_of_draft_tokens(models, number):
+    session, drafts = Session(models["llama"], context=600), token_model(models["llama"])
+    drafter = DraftModelDrafter(drafts, num_draft_tokens=number)
+    steps = check(
+        session, drafter, prompt_of(20), CONFIGS["0.7"], str(number), num_draft_tokens=number
+    )
+    assert max(step.num_draft_tokens for step in steps) == min(number, 59)
+
+
+def test_a_shorter_context_ends_drafts_and_nothing_else(models):
+    session = Session(models["llama"], context=600)
+    drafter = DraftModelDrafter(token_model(models["llama"], context=50))
+    steps = check(session, drafter, prompt_of(20), CONFIGS["0.7"], "context")
+    drafted = [step.num_draft_tokens for step in steps]
+    # Four tokens are left for the last draft, and none from there on.
+    assert drafted[:5] == [5] * 5
+    assert 0 in drafted
+    assert not any(drafted[drafted.index(0) :])
+
+
+def test_coupled_drafts_agree_more_often_than_independent_ones(models):
+    """Which is what coupling is for (arXiv:2408.07978): here with q = p at temperature 1.3."""
+    session, prompt = Session(models["llama"], context=600), prompt_of(20)
+    drafts, config = token_model(perturbed("llama", 0.02)), CONFIGS["1.3"]
+    coupled = check(session, DraftModelDrafter(drafts), prompt, config, "coupled")
+    independent = check(
+        session, DraftModelDrafter(drafts, rejection=True), prompt, config, "independent"
+    )
+    means = [
+        sum(step.num_accepted_tokens for step in steps)
+        / sum(step.num_tested_tokens for step in steps)
+        for steps in (coupled, independent)
+    ]
+    assert means[0] > means[1] + 0.3

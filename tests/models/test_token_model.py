@@ -1,0 +1,368 @@
+"""The draft model over its caches: what it draws is what a fresh model draws, whatever came before.
+
+Mutants of `CachedTokenModel`, made by hand, that these tests kill (each was tried): a row of a
+rejected token kept; the last committed token's row taken for known; the row of an accepted token
+dropped without its being fed again; draws one position late; penalties blind to drawn tokens; a
+guess kept that was wrong; a wrong guess's row kept; ids beyond the common ones drawn.
+"""
+
+import random
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from family_models import build_family
+from mlx_lm.models.cache import KVCache
+from tiny_models import VOCABULARY, prompt_of, tiny
+
+from akunu_py.drafting.draft_model import DraftSampling
+from akunu_py.errors import ConfigError, ContractError
+from akunu_py.models.cache import make_caches
+from akunu_py.models.session import PREFILL_CHUNK
+from akunu_py.models.token_model import CachedTokenModel
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
+from akunu_py.types import GenerationConfig
+
+KINDS = [
+    "llama", "llama, sliding", "qwen3_next", "recurrent_gemma",
+    *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("llama4", "mamba2", "falcon_h1")),
+]  # fmt: skip
+CONFIGS = {
+    "greedy": GenerationConfig(),
+    "0.7": GenerationConfig(temperature=0.7),
+    "1.3, penalties": GenerationConfig(
+        temperature=1.3, top_p=0.95, repetition_penalty=1.3, frequency_penalty=0.4, penalty_window=9
+    ),
+}
+SEED = 7
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def model(request):
+    return build_family(request.param)
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return tiny()
+
+
+def made(model, *, context=600, common=VOCABULARY, target_size=VOCABULARY):
+    return CachedTokenModel(model, context=context, common=common, target_size=target_size)
+
+
+def begin(drafts, prompt, config, *, independent=False):
+    drafts.begin(prompt, DraftSampling(config, SEED, independent), lambda: None)
+
+
+def fresh_row(model, text, common=VOCABULARY):
+    """Logits after a text, by a pass over it with caches of its own."""
+    return model(mx.array([text]), cache=make_caches(model))[:, -1, :common]
+
+
+def expected(model, text, count, config, common=VOCABULARY):
+    """What the target's sampler chooses of a fresh model's logits, token by token."""
+    chain = TransformChain.from_config(config, common)
+    sampler = Sampler(chain, SEED, common)
+    text, size = list(text), len(text)
+    while len(text) < size + count:
+        row = fresh_row(model, text, common)
+        text.append(sampler.choose(row, len(text), text[-chain.window :]).item())
+    return text[size:]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_draws_after_any_acceptance_are_those_of_a_fresh_model(model, name):
+    """All, some or none of a draft committed, and more tokens than were drawn."""
+    config, rng = CONFIGS[name], random.Random(3)
+    drafts, text = made(model), prompt_of(21)
+    begin(drafts, text, config)
+    text = list(text)
+    # Sizes of the draft, and how many of it are committed before another token is.
+    for limit, taken in [(4, 4), (3, 0), (5, 2), (1, 1), (4, 3), (2, 2), (6, 1), (3, 3)]:
+        drawn = [token.token for token in drafts.draw(limit)]
+        assert drawn == expected(model, text, limit, config)
+        output = [*drawn[:taken], rng.randrange(VOCABULARY)]
+        if rng.random() < 0.3:
+            output += [rng.randrange(VOCABULARY) for _ in range(3)]
+        text += output
+        drafts.extend(output)
+
+
+def test_the_token_after_a_draft_may_be_the_one_whose_row_is_there(model):
+    """A rule ends a draft whose last row was fed; then that very draft is cut short, and so on."""
+    config = CONFIGS["greedy"]
+    drafts, text = made(model), list(prompt_of(21))
+    begin(drafts, text, config)
+    for _ in range(2):
+        drawn = [token.token for token in drafts.draw(6, lambda drawn: len(drawn) < 3)]
+        assert drawn == expected(model, text, 3, config)
+        # A reply's step may commit exactly what was drawn: its last token is the target's own.
+        for part in (drawn[:2], drawn[2:]):
+            text += part
+            drafts.extend(part)
+        found = [token.token for token in drafts.draw(2)]
+        assert found == expected(model, text, 2, config)
+
+
+def test_a_pass_a_token_and_one_for_all_that_was_committed(llama):
+    drafts, prompt = made(llama), prompt_of(40)
+    begin(drafts, prompt, CONFIGS["greedy"])
+    for taken in (4, 2, 0):
+        before = drafts.num_passes
+        drawn = [token.token for token in drafts.draw(4)]
+        assert drafts.num_passes == before + 4
+        drafts.extend([*drawn[:taken], 3])
+    # Nothing was drafted for a while: what was committed in between waits for one pass.
+    before = drafts.num_passes
+    for token in range(30):
+        drafts.extend([token])
+    assert drafts.num_passes == before
+    assert len(drafts.draw(1)) == 1
+    assert drafts.num_passes == before + 1
+
+
+def test_a_long_pause_is_caught_up_with_in_chunks(llama):
+    drafts, prompt, config = made(llama, context=3000), prompt_of(10), CONFIGS["greedy"]
+    begin(drafts, prompt, config)
+    rng = random.Random(1)
+    text = [rng.randrange(VOCABULARY) for _ in range(2 * PREFILL_CHUNK + 40)]
+    drafts.extend(text)
+    drawn = [token.token for token in drafts.draw(2)]
+    assert drafts.num_passes == 4
+    assert drawn == expected(llama, [*prompt, *text], 2, config)
+
+
+def test_prompts_reuse_what_the_caches_hold(model):
+    config = CONFIGS["greedy"]
+    drafts, prompt = made(model), list(prompt_of(40))
+    begin(drafts, prompt, config)
+    drawn = [token.token for token in drafts.draw(5)]
+    reply = [*drawn[:2], 5]
+    drafts.extend(reply)
+    # In the check that comes before the first pass what is kept is all there is.
+    held = []
+    for following, kept in [
+        ([*prompt, *reply, 1, 2, 3], 39),
+        ([*prompt, *reply, 1, 2, 3, 9, 9], 39),
+        (prompt_of(30, 4), 0),
+        ([3], 0),
+    ]:
+        held.clear()
+        sampling = DraftSampling(config, SEED)
+        drafts.begin(following, sampling, lambda: held.append(len(drafts._rows.tokens)))
+        assert held[0] >= kept
+        assert (held[0] > 0) == (kept > 0)
+        found = [token.token for token in drafts.draw(3)]
+        assert found == expected(model, following, 3, config)
+
+
+def test_nothing_is_drawn_beyond_the_context(llama):
+    config, prompt = CONFIGS["greedy"], prompt_of(20)
+    drafts = made(llama, context=24)
+    begin(drafts, prompt, config)
+    drawn = [token.token for token in drafts.draw(9)]
+    assert drawn == expected(llama, prompt, 4, config)
+    drafts.extend([*drawn[:3], 1])
+    assert drafts.draw(9) == []
+    drafts.extend([1, 2, 3])
+    assert drafts.draw(9) == []
+    # A prompt that does not fit costs no pass; one that does is served again.
+    before = drafts.num_passes
+    begin(drafts, prompt_of(200), config)
+    assert drafts.draw(3) == []
+    assert drafts.num_passes == before
+    begin(drafts, prompt[:9], config)
+    assert [token.token for token in drafts.draw(2)] == expected(llama, prompt[:9], 2, config)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_ids_that_are_not_common_are_neither_drawn_nor_fed(llama, name):
+    """The target has more ids than the two share, and its text uses them; so has the draft model."""
+    config, common = CONFIGS[name], 60
+    drafts = made(llama, common=common, target_size=128)
+    text = [90, 5, 127, 4, 80, 3]
+    begin(drafts, text, config)
+    known = [token if token < common else 0 for token in text]
+    chain = TransformChain.from_config(config, common)
+    sampler, recent, expected_tokens = Sampler(chain, SEED, common), [5, 4, 3], []
+    for _ in range(8):
+        row = fresh_row(llama, known, common)
+        token = sampler.choose(row, len(known), recent[-chain.window :]).item()
+        known.append(token)
+        recent.append(token)
+        expected_tokens.append(token)
+    assert [token.token for token in drafts.draw(8)] == expected_tokens
+    assert max(expected_tokens) < common
+
+
+def test_a_bias_of_an_id_that_the_draft_model_has_not_is_left_out(llama):
+    config = GenerationConfig(logit_bias={7: 60.0, 120: 90.0})
+    drafts = made(llama, common=60, target_size=128)
+    begin(drafts, [1, 2, 3], config)
+    assert [token.token for token in drafts.draw(2)] == [7, 7]
+
+
+def test_rows_of_independent_draws(llama):
+    """q is the fresh model's adjusted distribution over the target's ids, 0 beyond the common."""
+    config, common = GenerationConfig(temperature=0.8, top_k=12), 60
+    drafts, text = made(llama, common=common, target_size=128), list(prompt_of(15))
+    begin(drafts, text, config, independent=True)
+    drawn = [token.token for token in drafts.draw(4)]
+    rows = drafts.probabilities()
+    assert rows.shape == (4, 128)
+    assert rows.dtype == np.float64
+    assert np.abs(rows.sum(axis=1) - 1).max() < 1e-12
+    assert not rows[:, common:].any()
+    chain = TransformChain.from_config(config, common)
+    known = [token if token < common else 0 for token in text]
+    for token, row in zip(drawn, rows, strict=True):
+        q = np.array(mx.softmax(chain.log_probabilities(fresh_row(llama, known, common))[0]))
+        assert np.abs(row[:common] - q).max() < 1e-5
+        assert row[token] > 0
+        known.append(token)
+    assert drafts.draw(0) == []
+    assert drafts.probabilities().shape == (0, 128)
+
+
+def test_greedy_rows_are_one_hot(llama):
+    drafts = made(llama)
+    begin(drafts, prompt_of(9), CONFIGS["greedy"], independent=True)
+    drawn = [token.token for token in drafts.draw(3)]
+    assert drafts.probabilities().tolist() == np.eye(VOCABULARY)[drawn].tolist()
+
+
+def test_coupled_draws_have_no_rows_to_give(llama):
+    drafts = made(llama)
+    begin(drafts, prompt_of(9), CONFIGS["0.7"])
+    drafts.draw(3)
+    with pytest.raises(ContractError, match="coupled"):
+        drafts.probabilities()
+
+
+class Guesses:
+    """Guesses from the true continuation: right up to a place that changes, wrong from there."""
+
+    def __init__(self, truth, seed=0):
+        self.truth = truth
+        self.rng = random.Random(seed)
+        self.most = 0
+
+    def __call__(self, drawn, limit):
+        count = self.rng.randrange(6)
+        guessed = list(self.truth[len(drawn) :][:count])
+        if guessed and self.rng.random() < 0.5:
+            place = self.rng.randrange(len(guessed))
+            guessed[place] = (guessed[place] + 1) % VOCABULARY
+        if self.rng.random() < 0.2:
+            guessed.append(VOCABULARY + 4)
+        self.most = max(self.most, len(guessed[:limit]))
+        return tuple(guessed[:limit])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_guesses_change_nothing_that_is_drawn(model, name):
+    config = CONFIGS[name]
+    drafts, text = made(model), list(prompt_of(21))
+    begin(drafts, text, config)
+    for turn, taken in enumerate([8, 0, 3]):
+        truth = expected(model, text, 8, config)
+        guesses = Guesses(truth, turn)
+        drawn = [token.token for token in drafts.draw(8, None, guesses)]
+        assert drawn == truth
+        assert drafts._rows.rollback.replays or guesses.most
+        text += [*drawn[:taken], 3]
+        drafts.extend([*drawn[:taken], 3])
+
+
+def test_right_guesses_save_passes(llama):
+    config, text = CONFIGS["0.7"], prompt_of(21)
+    drafts, truth = made(llama), expected(llama, text, 9, config)
+    begin(drafts, text, config)
+    before = drafts.num_passes
+    drawn = drafts.draw(9, None, lambda drawn, limit: truth[len(drawn) :][: min(limit, 2)])
+    assert [token.token for token in drawn] == truth
+    # Two guesses and a token of the model's own in each pass.
+    assert drafts.num_passes == before + 3
+
+
+@pytest.mark.parametrize("guess", [None, lambda drawn, limit: ()])
+def test_a_rule_sees_what_was_drawn_before_and_ends_the_draft(llama, guess):
+    config, text = CONFIGS["0.7"], prompt_of(21)
+    drafts, truth = made(llama), expected(llama, text, 9, config)
+    begin(drafts, text, config)
+    seen = []
+
+    def rule(drawn):
+        seen.append([token.token for token in drawn])
+        return len(drawn) < 3
+
+    drawn = [token.token for token in drafts.draw(9, rule, guess)]
+    assert drawn == truth[:3]
+    assert seen == [truth[:size] for size in range(4)]
+    drafts.extend([*drawn, 5])
+    assert [token.token for token in drafts.draw(2)] == expected(
+        llama, [*text, *drawn, 5], 2, config
+    )
+    before = drafts.num_passes
+    assert drafts.draw(4, lambda drawn: False, guess) == []
+    assert drafts.num_passes == before
+
+
+def test_after_an_interrupted_pass_the_caches_start_afresh(llama):
+    config, text = CONFIGS["greedy"], list(prompt_of(21))
+    drafts = made(llama)
+    begin(drafts, text, config)
+
+    def interrupt(drawn):
+        if drawn:
+            raise KeyboardInterrupt
+        return True
+
+    with pytest.raises(KeyboardInterrupt):
+        drafts.draw(4, interrupt)
+    assert [token.token for token in drafts.draw(3)] == expected(llama, text, 3, config)
+    with pytest.raises(KeyboardInterrupt):
+        drafts.draw(4, interrupt)
+    begin(drafts, text, config)
+    assert [token.token for token in drafts.draw(3)] == expected(llama, text, 3, config)
+
+
+def test_a_prompt_can_be_left_between_its_passes(llama):
+    drafts, text = made(llama, context=4000), list(prompt_of(2000))
+    calls = []
+
+    def check():
+        calls.append(len(drafts._rows.tokens))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        drafts.begin(text, DraftSampling(CONFIGS["greedy"], SEED), check)
+    assert calls == [0, PREFILL_CHUNK, 2 * PREFILL_CHUNK]
+    # What was fed stays.
+    calls = [0] * 9
+    drafts.begin(text, DraftSampling(CONFIGS["greedy"], SEED), check)
+    assert calls[9] == 2 * PREFILL_CHUNK
+
+
+class OtherCache(KVCache):
+    """A kind that rollback does not know."""
+
+
+def test_a_model_that_cannot_go_back_is_refused():
+    model = tiny()
+    model.make_cache = lambda: [OtherCache() for _ in model.layers]
+    with pytest.raises(ConfigError, match="cannot go back after a rejection"):
+        made(model)
+
+
+def test_order_of_calls(llama):
+    drafts = made(llama)
+    with pytest.raises(ContractError, match="before it was given a prompt"):
+        drafts.draw(2)
+    begin(drafts, [1, 2], CONFIGS["greedy"])
+    drafts.close()
+    with pytest.raises(ContractError, match="closed"):
+        drafts.draw(2)
