@@ -1,27 +1,40 @@
 """What a model says with adversarial trees, and what it says without drafts."""
 
 import random
+from dataclasses import dataclass
 
-from family_models import build_family, variant_of
-from rollback_matrix import Family
-from tiny_models import VOCABULARY
+from family_models import NAMES, variant_of
+from rollback_matrix import LONG_WINDOW, SEED
+from tiny_models import VOCABULARY, generate, prompt_of
 
-from akunu_py.types import Draft
+from akunu_py.types import Draft, GenerationConfig
 
-SEED = 7
+FALL_BACK = [
+    name
+    for name in NAMES
+    if variant_of(name).family in {
+        "llama4", "mamba", "mamba2", "rwkv7", "qwen3_next", "qwen3_5", "olmo_hybrid",
+        "kimi_linear", "lfm2", "lfm2_moe", "jamba", "plamo2", "granitemoehybrid", "nemotron_h",
+        "nemotron_h, experts", "bailing_moe_linear", "longcat_flash_ngram", "falcon_h1",
+        "recurrent_gemma", "baichuan_m1", "gear", "minimax_m3", "deepseek_v41", "kimi_k3",
+        "bailing_hybrid", "bailing_moe_v3",
+    }
+]  # fmt: skip
+"""Families for which trees are verified as chains: with states, with chunks, with blocks."""
+TAKEN = [name for name in NAMES if name not in FALL_BACK and name != LONG_WINDOW]
 
 
 class TreeAdversary:
-    """Random trees of 3 to 12 nodes, with the true text on none, a part or all of a path.
+    """Trees of 3 to 12 nodes of random shape, each node right with the probability `right`.
 
-    `given` are the trees it proposed.
+    A right node on a right path is the true text. In between there are chains, and steps without a
+    draft. `given` are the trees proposed.
     """
 
-    def __init__(self, truth, seed, *, right=0.75, most=12):
+    def __init__(self, truth, seed, *, right=0.75):
         self.truth = truth
         self.rng = random.Random(seed)
         self.right = right
-        self.most = most
         self.seen = 0
         self.given = []
 
@@ -29,44 +42,72 @@ class TreeAdversary:
         self.seen += len(tokens)
 
     def propose(self, limit):
-        # Now and then a chain, or nothing: the states between are met as well.
-        kind = self.rng.random()
-        size = min(limit, self.rng.randrange(3, self.most + 1))
+        rng = self.rng
+        kind = rng.random()
+        size = min(limit, rng.randrange(3, 13))
         if kind < 0.15 or size < 3:
             return Draft.empty("adversary")
-        tokens, parents, depths, true = [], [], [], []
-        used = set()
-        while len(tokens) < size:
-            if kind < 0.25:
-                parent = len(tokens) - 1
-            else:
-                parent = self.rng.randrange(-1, len(tokens))
-            depth = 0 if parent < 0 else depths[parent] + 1
-            place = self.seen + depth
-            right = self.truth[place] if place < len(self.truth) else 0
-            on_path = parent < 0 or true[parent]
-            token = right if self.rng.random() < self.right else self.rng.randrange(VOCABULARY)
-            if (parent, token) in used:
-                continue
-            used.add((parent, token))
-            tokens.append(token)
-            parents.append(parent)
-            depths.append(depth)
-            true.append(on_path and token == right)
-        draft = Draft(tuple(tokens), tuple(parents), "adversary")
-        self.given.append(draft)
+        nodes, depths = {}, [-1]
+        while len(nodes) < size:
+            parent = len(nodes) - 1 if kind < 0.25 else rng.randrange(-1, len(nodes))
+            place = self.seen + depths[parent + 1] + 1
+            true = self.truth[place] if place < len(self.truth) else 0
+            token = true if rng.random() < self.right else rng.randrange(VOCABULARY)
+            if (parent, token) not in nodes:
+                nodes[parent, token] = len(nodes)
+                depths.append(depths[parent + 1] + 1)
+        parents, tokens = zip(*nodes, strict=True)
+        draft = Draft(tokens, parents, "adversary")
+        if not draft.is_chain:
+            self.given.append(draft)
         return draft
 
 
 class Watched:
-    """A session that counts its passes over trees."""
+    """Counts a session's passes over trees, and nodes of them that were accepted."""
 
     def __init__(self, session):
-        self.passes = 0
-        whole = session._choose_rows
+        self.passes = self.accepted = 0
+        rows, commit = session._choose_rows, session.commit
 
-        def counting(rows, start=0):
+        def choosing(*arguments):
             self.passes += session._tree is not None
-            return whole(rows, start)
+            return rows(*arguments)
 
-        session._choose_rows = counting
+        def committing(accepted):
+            self.accepted += len(accepted)
+            commit(accepted)
+
+        session._choose_rows, session.commit = choosing, committing
+
+
+@dataclass
+class TreeCell:
+    """`difference` is the first token that is another than without drafts, or None."""
+
+    difference: int | None
+    trees: int
+    passes: int
+    accepted: int
+    refusal: str
+
+
+def tree_cell(family, temperature, prompt_size, num_tokens):
+    """Decode with adversarial trees and without drafts, by mlx-lm's own loop."""
+    family.num_tokens = num_tokens
+    config = GenerationConfig(temperature=temperature)
+    prompt = prompt_of(prompt_size)
+    plain = family.plain(prompt, config)
+    watched = Watched(family.session)
+    drafter = TreeAdversary(prompt + plain, prompt_size)
+    found = generate(
+        family.session, prompt, config, drafter, max_tokens=num_tokens, num_draft_tokens=12,
+        seed=SEED,
+    )  # fmt: skip
+    pairs = zip(found, plain, strict=True)
+    difference = next((index for index, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
+    trees = family.session._trees
+    return TreeCell(
+        difference, len(drafter.given), watched.passes, watched.accepted,
+        "" if trees is None else trees.refusal,
+    )  # fmt: skip

@@ -219,11 +219,11 @@ class Session:
         if self._trees is None:
             self._trees = Trees(self._model)
         # An interrupted try leaves it open what the caches hold.
-        self._settled = False
+        settled, self._settled = self._settled, False
         with mx.stream(self._stream):
             depth = 1 + max(depths(draft), default=0)
             usable = self._trees.usable(self._caches, self._rollback, self.vocabulary_size, depth)
-        self._settled = True
+        self._settled = settled
         return usable
 
     def track_candidates(self, count: int) -> None:

@@ -13,6 +13,7 @@ from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
 from akunu_py.drafting import NgramDrafter, PlainDrafter
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.models.cache import make_caches
+from akunu_py.models.padded import PaddedModel
 from akunu_py.models.session import PREFILL_CHUNK, Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
@@ -118,11 +119,17 @@ def test_calls_out_of_order_are_named(model):
         session.choose(1, Draft.empty())
     chain = TransformChain.from_config(GenerationConfig(), VOCABULARY)
     session.begin([1, 2], Sampler(chain, 1, VOCABULARY), 10)
-    with pytest.raises(ContractError, match="tree"):
-        session.choose(2, Draft((1, 2), (-1, -1)))
     session.choose(2, Draft.chain([1, 2]))
     with pytest.raises(ContractError, match="twice"):
         session.choose(2, Draft.empty())
+
+
+def test_a_tree_that_is_not_taken_is_named(model):
+    session = Session(PaddedModel(model), context=100)
+    chain = TransformChain.from_config(GenerationConfig(), VOCABULARY)
+    session.begin([1, 2], Sampler(chain, 1, VOCABULARY), 10)
+    with pytest.raises(ContractError, match="'plug-in' drafted a tree"):
+        session.choose(2, Draft((1, 2), (-1, -1), "plug-in"))
 
 
 @pytest.mark.parametrize("token", [-1, VOCABULARY, 2**40])

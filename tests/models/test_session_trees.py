@@ -1,0 +1,238 @@
+"""Trees through the session: the tokens are those of plain decoding, whatever is drafted.
+
+Mutants that these tests kill, by hand: rows of the tree not compacted; a node's position by its row;
+penalties over all rows before a node instead of its path; with a step in flight the first root taken
+instead of the right one, or the rows of all branches fed; choices returned by row instead of by
+node; `_fed` extended by all rows; a tree taken while rows are carried; a try not forgotten by
+`close`; a model that takes no trees given one.
+"""
+
+import gc
+import weakref
+
+import mlx.core as mx
+import pytest
+from rollback_matrix import Family
+from tiny_models import VOCABULARY, generate, prompt_of, tiny
+from tree_matrix import FALL_BACK, TAKEN, TreeAdversary, Watched, tree_cell
+
+from akunu_py.decoding.verify import verify_match
+from akunu_py.drafting import PlainDrafter
+from akunu_py.models import session as session_module
+from akunu_py.models.padded import PaddedModel
+from akunu_py.models.session import Session
+from akunu_py.models.tree import Trees
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
+from akunu_py.types import Draft, GenerationConfig
+
+# One for each kind of cache a mask can be put on, in both ways positions come in.
+SUBSET = ["llama", "llama, 8-bit caches", "deepseek_v32", "llama, sliding", "ministral3",
+          "llama, windows with sinks", "gemma4"]  # fmt: skip
+NARROWED = ["llama4", "mamba2", "minimax_m3"]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", SUBSET)
+def test_no_tree_changes_a_token(name, temperature):
+    cell = tree_cell(Family(name), temperature, prompt_size=12, num_tokens=40)
+    assert cell.difference is None
+    assert cell.passes >= 5
+    assert cell.accepted >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TAKEN)
+def test_no_tree_changes_a_token_of_any_family(name):
+    for temperature, prompt_size in ((0.0, 5), (0.8, 40)):
+        cell = tree_cell(Family(name), temperature, prompt_size, num_tokens=40)
+        assert cell.difference is None
+        assert cell.passes >= 5
+
+
+@pytest.mark.parametrize("name", NARROWED)
+def test_without_trees_a_path_is_verified(name):
+    cell = tree_cell(Family(name), 0.8, prompt_size=12, num_tokens=30)
+    assert cell.difference is None
+    assert cell.refusal
+    assert cell.passes == 0
+    assert cell.accepted >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FALL_BACK)
+def test_without_trees_a_path_is_verified_in_any_family(name):
+    cell = tree_cell(Family(name), 0.8, prompt_size=12, num_tokens=30)
+    assert cell.difference is None
+    assert cell.passes == 0
+
+
+@pytest.mark.parametrize("name", ["llama", "llama, sliding"])
+def test_without_compaction_the_text_changes(name, monkeypatch):
+    """The negative control."""
+
+    def first_rows(caches, fed, kept):
+        family.session._rollback.drop(fed - len(kept))
+
+    family = Family(name)
+    monkeypatch.setattr(session_module, "keep_rows", first_rows)
+    cell = tree_cell(family, 0.0, prompt_size=12, num_tokens=40)
+    assert cell.difference is not None
+
+
+def test_passes_of_one_size_take_chains():
+    session = Session(PaddedModel(tiny()), context=200)
+    prompt, config = prompt_of(20), GenerationConfig(temperature=0.8)
+    plain = generate(session, prompt, config, PlainDrafter())
+    watched = Watched(session)
+    drafter = TreeAdversary(prompt + plain, 3)
+    assert generate(session, prompt, config, drafter, num_draft_tokens=7) == plain
+    assert len(drafter.given) > 5
+    assert watched.passes == 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_penalties_see_a_nodes_own_path(session, temperature):
+    config = GenerationConfig(
+        temperature=temperature, repetition_penalty=1.6, frequency_penalty=0.4, penalty_window=9
+    )
+    prompt = prompt_of(20)
+    plain = generate(session, prompt, config, PlainDrafter())
+    for seed in range(3):
+        watched = Watched(session)
+        assert generate(session, prompt, config, TreeAdversary(prompt + plain, seed)) == plain
+        assert watched.passes > 5
+
+
+def started(session, prompt, max_tokens=40, config=None):
+    chain = TransformChain.from_config(config or GenerationConfig(), VOCABULARY)
+    session.begin(prompt, Sampler(chain, 7, VOCABULARY), max_tokens)
+    return session
+
+
+def plain_text(session, prompt, count=20):
+    return generate(session, prompt, GenerationConfig(), PlainDrafter(), max_tokens=count)
+
+
+def test_choices_are_by_node_and_the_caches_hold_the_path(session):
+    prompt = prompt_of(12)
+    right = plain_text(session, prompt)
+    wrong = (right[0] + 1) % VOCABULARY
+    draft = Draft((wrong, right[0], 5, 6, right[1], right[2]), (-1, -1, 0, 1, 1, 4))
+    if right[1] == 6:
+        pytest.fail("the draft repeats a sibling; take another token")
+    started(session, prompt)
+    choices = session.choose(prompt[-1], draft)
+    assert [choices[0], choices[2], choices[5], choices[6]] == right[:4]
+    assert -1 not in choices
+    expected = session.logits([*prompt, wrong, 5]).argmax(axis=-1)
+    assert [choices[1], choices[3]] == expected[-2:].tolist()
+    verification = verify_match(draft, choices)
+    assert verification.accepted == (1, 4, 5)
+    session.commit(verification.accepted)
+    assert session._fed == [*prompt, *right[:3]]
+    assert {cache.offset for cache in session._caches} == {len(prompt) + 3}
+    assert session.choose(right[3], Draft.empty()) == [right[4]]
+
+
+def test_behind_a_step_in_flight_one_branch_is_fed(session):
+    prompt = prompt_of(12)
+    right = plain_text(session, prompt)
+    wrong = (right[1] + 1) % VOCABULARY
+    started(session, prompt)
+    session.choose(prompt[-1], Draft.empty())
+    session.commit(())
+    draft = Draft(
+        (wrong, right[1], 5, right[2], (right[2] + 1) % VOCABULARY, right[3]), (-1, -1, 0, 1, 1, 3)
+    )
+    choices = session.choose(right[0], draft)
+    assert choices == [right[1], -1, right[2], -1, right[3], choices[5], right[4]]
+    assert session._pass == (right[1], right[2], (right[2] + 1) % VOCABULARY, right[3])
+    session.commit((1, 3, 5))
+    assert session._fed == [*prompt, *right[:4]]
+    assert session.choose(right[4], Draft.empty()) == [right[5]]
+
+
+def test_behind_a_step_in_flight_a_branch_may_be_a_chain_or_none(session):
+    prompt = prompt_of(12)
+    right = plain_text(session, prompt)
+    other, third = ((right[1] + step) % VOCABULARY for step in (1, 2))
+    started(session, prompt)
+    session.choose(prompt[-1], Draft.empty())
+    session.commit(())
+    refuted = session.choose(right[0], Draft((other, third, 5), (-1, -1, 0)))
+    assert refuted == [right[1], -1, -1, -1]
+    session.commit(())
+    assert session._in_flight is not None
+    chosen = session.choose(right[1], Draft((other, right[2], right[3]), (-1, -1, 1)))
+    assert chosen == [right[2], -1, right[3], right[4]]
+    assert session._tree is None
+    session.commit((1, 2))
+    assert session._fed == [*prompt, *right[:4]]
+    assert session.choose(right[4], Draft.empty()) == [right[5]]
+
+
+def test_candidates_of_a_trees_rows(session):
+    prompt = prompt_of(12)
+    started(session, prompt)
+    session.track_candidates(3)
+    draft = Draft((5, 6, 7), (-1, -1, 0))
+    choices = session.choose(prompt[-1], draft)
+    assert [token for token, _ in session.candidates()] == [prompt[-1], 5, 6, 7]
+    assert [ids[0] for _, ids in session.candidates()] == choices
+    session.commit(())
+
+
+def test_no_tree_while_rows_are_carried():
+    family = Family("mamba2")
+    session = started(family.session, prompt_of(12))
+    session._carried = (5,)
+    assert not session.takes_tree(Draft((1, 2), (-1, -1)))
+    assert session._trees is None
+
+
+def test_a_prompt_after_a_tree_finds_its_beginning(session):
+    prompt = prompt_of(30)
+    config = GenerationConfig()
+    plain = generate(session, prompt, config, PlainDrafter())
+    generate(session, prompt, config, TreeAdversary(prompt + plain, 2))
+    chain = TransformChain.from_config(config, VOCABULARY)
+    longer = [*prompt, *plain[:20], 3]
+    assert session.begin(longer, Sampler(chain, 7, VOCABULARY), 5) >= len(prompt) + 19
+
+
+def test_the_end_of_the_context_is_kept_to():
+    session = Session(tiny(), context=40)
+    prompt = prompt_of(20)
+    plain = generate(session, prompt, GenerationConfig(), PlainDrafter(), max_tokens=20)
+    for seed in range(3):
+        drafter = TreeAdversary(prompt + plain, seed, right=1.0)
+        assert generate(session, prompt, GenerationConfig(), drafter, max_tokens=20) == plain
+
+
+def test_an_interrupted_try_starts_afresh(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    session = Session(tiny(), context=200)
+    prompt = prompt_of(20)
+    plain = plain_text(session, prompt)
+    started(session, prompt)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trees, "usable", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session.takes_tree(Draft((1, 2), (-1, -1)))
+    assert session.begin(prompt, session._sampler, 20) == 0
+    assert plain_text(session, prompt) == plain
+
+
+def test_close_lets_go_of_a_model_that_was_tried():
+    model = tiny()
+    session = started(Session(model, context=100), prompt_of(12))
+    assert session.takes_tree(Draft((1, 2), (-1, -1)))
+    kept = weakref.ref(model.model.layers[0].self_attn.rope)
+    del model
+    session.close()
+    gc.collect()
+    assert kept() is None
+    mx.clear_cache()
