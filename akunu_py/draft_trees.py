@@ -141,40 +141,44 @@ class TreeBuilder:
             self.confidence[node] = max(self.confidence[node], min(confidence, 1.0))
         return node
 
-    def graft(self, draft: Draft, confidence: Sequence[float]) -> None:
-        """Add a draft's nodes, with a confidence for each."""
+    def graft(self, draft: Draft, confidence: Sequence[float]) -> list[int]:
+        """Add a draft's nodes, with a confidence for each; return the nodes they are here."""
         places: list[int] = []
         for token, parent, chance in zip(draft.tokens, draft.parents, confidence, strict=True):
             places.append(self.add(-1 if parent < 0 else places[parent], token, chance))
+        return places
 
-    def draft(self, limit: int, source: str, match_length: int = 0) -> Draft:
-        """Return the `limit` nodes of largest reach; of equals, those added first.
+    def best(self, limit: int, least: float = 0.0) -> list[int]:
+        """Return at most `limit` nodes by falling reach, none that reaches less than `least`.
 
-        Each node comes before those of smaller reach, so that any beginning of the tree is the best
-        tree of its size.
+        Of equals, those added first. A node comes before its children.
         """
-        whole = Draft(tuple(self.tokens), tuple(self.parents), source, match_length)
-        chances = shared_out(whole, self.confidence)
-        reach = reaches(whole, chances)
-        order = heapq.nsmallest(limit, range(len(reach)), key=lambda node: (-reach[node], node))
-        places = {node: place for place, node in enumerate(order)}
+        whole = self.draft(range(len(self)), "")
+        reach = reaches(whole, whole.confidence)
+        likely = (node for node in range(len(reach)) if reach[node] >= least)
+        return heapq.nsmallest(limit, likely, key=lambda node: (-reach[node], node))
+
+    def draft(self, nodes: Sequence[int], source: str, match_length: int = 0) -> Draft:
+        """Return the tree of these nodes, in this order, siblings sharing one probability."""
+        chances = shared_out(Draft(tuple(self.tokens), tuple(self.parents)), self.confidence)
+        places = {node: place for place, node in enumerate(nodes)}
         return Draft(
-            tuple(self.tokens[node] for node in order),
-            tuple(places.get(self.parents[node], -1) for node in order),
+            tuple(self.tokens[node] for node in nodes),
+            tuple(places.get(self.parents[node], -1) for node in nodes),
             source,
             match_length,
-            tuple(chances[node] for node in order),
+            tuple(chances[node] for node in nodes),
         )
 
 
 def merged(drafts: Iterable[Draft], limit: int, source: str) -> Draft:
     """Return the prefix tree of several drafts, cut to the `limit` nodes of largest reach.
 
-    A draft without confidence counts as certain.
+    Any beginning of it is the best tree of its size. A draft without confidence counts as certain.
     """
     builder = TreeBuilder()
     longest = 0
     for draft in drafts:
         builder.graft(draft, draft.confidence or (1.0,) * len(draft))
         longest = max(longest, draft.match_length)
-    return builder.draft(limit, source, longest)
+    return builder.draft(builder.best(limit), source, longest)

@@ -1,0 +1,172 @@
+"""A tree of drafts: where several continuations are likely, more than one of them.
+
+The prefix tree of what several drafters draft (SpecInfer, Miao et al. 2023, arXiv:2305.09781,
+section 3), and after each of its nodes the target's candidates of the last time that token was fed
+(token recycling, Luo et al. 2024, arXiv:2408.08696). What is likeliest comes first, so that a
+budget, or a target that takes chains alone, can keep a part.
+"""
+
+import heapq
+import itertools
+from collections.abc import Sequence
+
+from akunu_py.draft_trees import TreeBuilder, depths, reaches, walk
+from akunu_py.drafting.lookup import LookupDrafter
+from akunu_py.drafting.ngram import NgramDrafter
+from akunu_py.errors import ConfigError
+from akunu_py.types import CandidateObserver, Draft, Drafter
+
+NUM_DRAFT_TOKENS = 16
+
+MAX_TOKENS = 100_000  # tokens with candidates; those not fed for longest go first
+_NUM_BRANCHES = 3
+_MIN_REACH = 0.02  # a node less likely than this is not worth a row on any machine
+_DEPTHS = 4  # places in a source's chain that are told apart: the last one is all beyond
+_DECAY = 0.97
+_START_TRIES = 2.0
+_START_RATES = (0.5, 0.15, 0.05)
+"""Of the target's first, second and third candidate, before anything is known of a text."""
+
+_Kind = tuple[str, int]
+"""A source's name and the place in its chain, or "candidate" and the rank."""
+
+
+class _Rates:
+    """How often nodes of each kind were right; what came lately counts for more."""
+
+    def __init__(self) -> None:
+        self._cells: dict[_Kind, list[float]] = {}
+
+    def rate(self, kind: _Kind) -> float:
+        """Return the share that was right of a kind."""
+        right, tries = self._cell(kind)
+        return right / tries
+
+    def count(self, kind: _Kind, right: bool) -> None:
+        """Take in an outcome."""
+        cell = self._cell(kind)
+        cell[0] = cell[0] * _DECAY + right
+        cell[1] = cell[1] * _DECAY + 1.0
+
+    def _cell(self, kind: _Kind) -> list[float]:
+        cell = self._cells.get(kind)
+        if cell is None:
+            name, place = kind
+            start = _START_RATES[min(place, 2)] if name == "candidate" else 0.5
+            cell = self._cells[kind] = [start * _START_TRIES, _START_TRIES]
+        return cell
+
+
+class TreeDrafter:
+    """Trees from several drafters and the target's candidates (`--drafter tree`).
+
+    `sources` draft chains or trees; without them lookup and n-grams do. Each node of what is
+    proposed has as confidence how often nodes of its kind were right: of its source, at its place,
+    or of its rank among the candidates. A source that says how confident it is, is believed.
+
+    Raises ConfigError for a negative number of draft tokens or of branches.
+    """
+
+    name = "tree"
+
+    def __init__(
+        self,
+        sources: Sequence[Drafter] | None = None,
+        *,
+        num_draft_tokens: int = NUM_DRAFT_TOKENS,
+        num_branches: int = _NUM_BRANCHES,
+    ) -> None:
+        for name, count in (("num_draft_tokens", num_draft_tokens), ("num_branches", num_branches)):
+            if count < 0:
+                raise ConfigError(f"{name} is {count}; give 0 or more")
+        self.num_draft_tokens = num_draft_tokens
+        self.num_branches = num_branches
+        self._sources: Sequence[Drafter] = (
+            (LookupDrafter(), NgramDrafter()) if sources is None else tuple(sources)
+        )
+        self._learners = [part for part in self._sources if isinstance(part, CandidateObserver)]
+        # In the order in which their tokens were last fed.
+        self._candidates: dict[int | None, tuple[int, ...]] = {}
+        self._rates = _Rates()
+        self._last: int | None = None
+        self._draft = Draft.empty(self.name)
+        self._kinds: list[list[_Kind]] = []
+
+    def observe_candidates(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Remember the best candidates after each row's token; later rows replace earlier ones."""
+        for learner in self._learners:
+            learner.observe_candidates(rows)
+        table = self._candidates
+        for token, candidates in rows:
+            table.pop(token, None)
+            table[token] = tuple(candidates[: self.num_branches])
+        while len(table) > MAX_TOKENS:
+            del table[next(iter(table))]
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Take in committed tokens; those that were drafted tell how good drafts are."""
+        if not tokens:
+            return
+        for siblings, taken in walk(self._draft, tokens):
+            for node in siblings:
+                for kind in self._kinds[node]:
+                    self._rates.count(kind, node == taken)
+        self._draft = Draft.empty(self.name)
+        self._last = tokens[-1]
+        for source in self._sources:
+            source.observe(tokens)
+
+    def propose(self, limit: int) -> Draft:
+        """Draft the min(limit, num_draft_tokens) likeliest nodes, those likely enough."""
+        limit = min(limit, self.num_draft_tokens)
+        if limit <= 0 or self._last is None:
+            self._draft = Draft.empty(self.name)
+            return self._draft
+        builder = TreeBuilder()
+        kinds: list[list[_Kind]] = []
+        match_length = 0
+        for source in self._sources:
+            draft = source.propose(limit)
+            match_length = max(match_length, draft.match_length)
+            own = [(draft.source, min(depth, _DEPTHS)) for depth in depths(draft)]
+            chances = draft.confidence or [self._rates.rate(kind) for kind in own]
+            for node, kind in zip(builder.graft(draft, chances), own, strict=True):
+                _note(kinds, node, kind)
+        self._add_candidates(builder, kinds, limit)
+        nodes = builder.best(limit, _MIN_REACH)
+        self._draft = builder.draft(nodes, self.name, match_length)
+        self._kinds = [kinds[node] for node in nodes]
+        return self._draft
+
+    def _add_candidates(self, builder: TreeBuilder, kinds: list[list[_Kind]], limit: int) -> None:
+        """Add the candidates of largest reach, as many as there may be nodes."""
+        rates = [self._rates.rate(("candidate", rank)) for rank in range(self.num_branches)]
+        # (-reach, number, parent, token, rank): the number keeps equals in order.
+        waiting: list[tuple[float, int, int, int, int]] = []
+        counter = itertools.count()
+
+        def offer(node: int, token: int | None, reach: float) -> None:
+            for rank, candidate in enumerate(self._candidates.get(token, ())):
+                entry = (-reach * rates[rank], next(counter), node, candidate, rank)
+                heapq.heappush(waiting, entry)
+
+        offer(-1, self._last, 1.0)
+        whole = builder.draft(range(len(builder)), self.name)
+        for node, reach in enumerate(reaches(whole, whole.confidence)):
+            offer(node, whole.tokens[node], reach)
+        added = 0
+        while waiting and added < limit and -waiting[0][0] >= _MIN_REACH:
+            reach, _, parent, token, rank = heapq.heappop(waiting)
+            known = len(builder)
+            node = builder.add(parent, token, rates[rank])
+            _note(kinds, node, ("candidate", rank))
+            if node == known:
+                added += 1
+                offer(node, token, -reach)
+
+
+def _note(kinds: list[list[_Kind]], node: int, kind: _Kind) -> None:
+    """Add a kind to those of a node; nodes are numbered as they are added."""
+    if node == len(kinds):
+        kinds.append([])
+    kinds[node].append(kind)
