@@ -200,6 +200,19 @@ def test_acceptances_by_hand(p, q, expected):
     assert found == pytest.approx(expected)
 
 
+@given(pairs())
+def test_coupled_acceptance_as_it_is_written(pair):
+    p, q = pair
+    both = np.flatnonzero((p > 0) & (q > 0))
+    expected = sum(1 / np.maximum(p / p[token], q / q[token]).sum() for token in both)
+    assert coupled_acceptance(p, q) == pytest.approx(expected, rel=1e-12)
+
+
+def test_coupled_acceptance_of_probabilities_at_the_edge_of_float64():
+    p, q = np.array([5e-324, 1.0]), np.array([1.0, 5e-324])
+    assert coupled_acceptance(p, q) == pytest.approx(0, abs=1e-300)
+
+
 def test_the_roofline_has_a_floor_and_a_slope():
     machine = Roofline(parameters=1e9, bytes_per_parameter=0.5, bandwidth=1e11, rate=2e12)
     assert machine.pass_s(1) == pytest.approx(5e-3)
