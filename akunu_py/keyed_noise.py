@@ -107,10 +107,14 @@ def tokens_of_bits(key: tuple[int, int], bits: NDArray[np.uint32]) -> NDArray[np
     return (_unmix_bits(words) ^ np.uint32(key[0])) * _INVERSE_STRIDE
 
 
+def uniforms_of_bits(bits: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """Return v for hash bits: the middle of their cell of (0, 1), the last ones moved below 1."""
+    return np.minimum((bits.astype(np.float64) + 0.5) * 2.0**-32, BELOW_ONE)
+
+
 def gumbels_of_bits(bits: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Return -log E for hash bits, finite for all of them; falls as the bits rise."""
-    uniform = np.minimum((bits.astype(np.float64) + 0.5) * 2.0**-32, BELOW_ONE)
-    gumbels: NDArray[np.float64] = -np.log(-np.log1p(-uniform))
+    """Return -log E for hash bits, E = -log(1 - v), finite for all; falls as the bits rise."""
+    gumbels: NDArray[np.float64] = -np.log(-np.log1p(-uniforms_of_bits(bits)))
     return gumbels
 
 

@@ -82,6 +82,7 @@ CONFIGS = [
     GenerationConfig(temperature=0.7, top_k=5),
     GenerationConfig(temperature=1.3, top_p=0.8, min_p=0.01),
     GenerationConfig(temperature=1.0, repetition_penalty=1.3, penalty_window=7, logit_bias={2: 1}),
+    GenerationConfig(temperature=1.0, presence_penalty=2.5, penalty_window=25),
 ]
 
 

@@ -38,11 +38,15 @@ def by_definition(tokens, context, order, discount, size):
 
 @given(
     TOKENS,
-    st.lists(st.integers(0, SIZE), max_size=6),
+    st.integers(0, 60),
+    st.integers(0, 6),
+    st.booleans(),
     st.integers(1, 5),
     st.sampled_from([0.0, 0.3, 0.75]),
 )
-def test_it_is_interpolated_absolute_discounting(tokens, context, order, discount):
+def test_it_is_interpolated_absolute_discounting(tokens, start, length, known, order, discount):
+    # A stretch of the text, at times behind a token that was never seen.
+    context = ([] if known else [SIZE]) + tokens[start % (len(tokens) + 1) :][:length]
     model = NgramModel(SIZE + 1, order=order, discount=discount)
     model.observe(tokens)
     row = model.distribution(context).dense()

@@ -57,7 +57,7 @@ def test_it_answers_as_its_dense_row(q):
     assert q.num_unlisted == len(unlisted)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(distributions(), st.integers(0, 2**64 - 1))
 def test_a_draw_is_the_argmax_over_all_tokens(q, seed):
     row = q.dense()
@@ -66,8 +66,8 @@ def test_a_draw_is_the_argmax_over_all_tokens(q, seed):
         assert q.draw(key) == dense_draw(row, key)
 
 
-@pytest.mark.parametrize("tail", [1e-9, 0.01, 0.5, 20.0])
-@pytest.mark.parametrize("listed", [0, 3, 2000])
+@pytest.mark.parametrize("tail", [1e-9, 0.01, 0.5, 20.0, 1e9])
+@pytest.mark.parametrize("listed", [0, 3, 2000, 60_000])
 def test_a_draw_over_a_large_vocabulary_is_the_dense_one(tail, listed):
     size = 150_000
     ids = np.random.default_rng(3).permutation(size)[:listed]
@@ -98,7 +98,7 @@ def test_a_draw_does_not_hash_a_large_vocabulary(monkeypatch):
 
 def test_draws_have_the_frequencies_of_q():
     q = distribution_of(40, {7: 4.0, 3: 1.0, 39: 2.0}, 3.0)
-    draws = np.array([q.draw(noise_key(5, position, Purpose.DRAFT)) for position in range(20_000)])
+    draws = np.array([q.draw(noise_key(5, position, Purpose.DRAFT)) for position in range(10_000)])
     expected = q.dense() * draws.size
     statistic = ((np.bincount(draws, minlength=40) - expected) ** 2 / expected).sum()
     assert statistic < 39 + 4 * math.sqrt(2 * 39)
@@ -117,7 +117,7 @@ ADJUSTMENTS = st.builds(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(distributions(), ADJUSTMENTS, st.lists(st.integers(0, 11), max_size=5), st.booleans())
 def test_adjusted_it_is_the_adjusted_dense_row(q, adjustment, recent, biased):
     size = q.vocabulary_size

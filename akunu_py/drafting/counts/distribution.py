@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from akunu_py.adjustment import Adjustment
 from akunu_py.errors import ConfigError
-from akunu_py.keyed_noise import BELOW_ONE, gumbels, gumbels_of_bits, hash_tokens, tokens_of_bits
+from akunu_py.keyed_noise import (
+    BELOW_ONE,
+    gumbels_of_bits,
+    hash_tokens,
+    tokens_of_bits,
+    uniforms_of_bits,
+)
 
 # Hash bits that are turned back into tokens at once; an expected draw needs few of them.
 _BATCH_BITS = 1 << 14
@@ -54,9 +60,14 @@ class SparseDistribution:
 
     def dense(self) -> NDArray[np.float64]:
         """Return all probabilities, float64 [vocab]."""
-        row = np.full(self.vocabulary_size, self.rest)
-        row[self.tokens] = self.probabilities
+        row = np.empty(self.vocabulary_size)
+        self.fill(row)
         return row
+
+    def fill(self, row: NDArray[np.float64]) -> None:
+        """Write all probabilities into a row, float64 [vocab]."""
+        row.fill(self.rest)
+        row[self.tokens] = self.probabilities
 
     def largest(self) -> float:
         """Return the probability of the likeliest token."""
@@ -111,11 +122,13 @@ class SparseDistribution:
             raise ConfigError(f"a bias or penalty names a token outside 0 to {size - 1}")
         listed = self.listing(np.array(moved, dtype=np.int64)) if moved else self
         if adjustment.temperature == 0 or 0 < adjustment.top_k < size:
-            # The edge may lie among the unlisted: as many of them as it may take get entries.
             room = 1 if adjustment.temperature == 0 else adjustment.top_k
-            listed = listed.listing(listed.lowest_unlisted(room))
+            # A token that is moved may fall below the unlisted.
+            if np.count_nonzero(self.probabilities > self.rest) < room + len(moved):
+                # The edge may lie among them: as many as it may take get entries.
+                listed = listed.listing(listed.lowest_unlisted(room))
         tokens, probabilities = listed.tokens, listed.probabilities
-        if listed is not self:
+        if moved or adjustment.temperature == 0 or adjustment.top_k:
             # Ties go to the lowest id, and tokens are looked up.
             order = np.argsort(tokens)
             tokens, probabilities = tokens[order], probabilities[order]
@@ -146,19 +159,31 @@ class SparseDistribution:
         it out, m being the mass of the unlisted; where more than vocab steps would be needed all
         tokens are hashed.
         """
-        best, score = -1, -math.inf
-        if self.tokens.size:
-            with np.errstate(divide="ignore"):
-                scores = np.log(self.probabilities) + gumbels(key, self.tokens)
-            score = float(scores.max())
-            if score > -math.inf:
-                best = int(self.tokens[scores == score].min())
+        best, score = self._best_listed(key)
         if self.rest > 0 and self.num_unlisted:
             token, noise = self._noisiest_unlisted(key, score - math.log(self.rest))
             rival = math.log(self.rest) + noise
             if token >= 0 and (rival > score or (rival == score and token < best)):
                 best = token
         return best
+
+    def _best_listed(self, key: tuple[int, int]) -> tuple[int, float]:
+        """Return the listed token with the highest score, and its score; (-1, -inf) for none."""
+        if not self.tokens.size:
+            return -1, -math.inf
+        bits = hash_tokens(key, self.tokens)
+        # The score is highest where E / q is lowest, and E = -log(1 - v) is at least v. So v / q,
+        # which takes no logarithm, leaves a few tokens to look at.
+        with np.errstate(divide="ignore", over="ignore"):
+            bounds = uniforms_of_bits(bits) / self.probabilities
+            first = int(bounds.argmin())
+            if bounds[first] == math.inf:
+                return -1, -math.inf
+            arrival = np.exp(-gumbels_of_bits(bits[first : first + 1]))
+            near = np.flatnonzero(bounds <= arrival / self.probabilities[first] * (1 + 1e-9))
+        scores = np.log(self.probabilities[near]) + gumbels_of_bits(bits[near])
+        score = float(scores.max())
+        return int(self.tokens[near[scores == score]].min()), score
 
     def _noisiest_unlisted(self, key: tuple[int, int], least: float) -> tuple[int, float]:
         """Return the unlisted token with the most noise, and its noise.

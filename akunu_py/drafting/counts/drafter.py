@@ -169,9 +169,10 @@ class SampledCountDrafter(CountDrafter):
 
     def draft_probabilities(self) -> NDArray[np.float64]:
         """Return q of each token of the last draft, float64 [n, vocab]."""
-        if not self._rows:
-            return np.zeros((0, self.model.vocabulary_size))
-        return np.stack([q.dense() for q in self._rows])
+        rows = np.empty((len(self._rows), self.model.vocabulary_size))
+        for row, q in zip(rows, self._rows, strict=True):
+            q.fill(row)
+        return rows
 
     def _begin_draft(self) -> None:
         self._rows = []
