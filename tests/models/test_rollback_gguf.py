@@ -12,6 +12,8 @@ from akunu_py.types import GenerationConfig
 SUBSET = [
     "deepseek2", "falcon-h1", "gemma2", "gemma3", "granitehybrid", "jamba", "mamba2", "phi3",
 ]  # fmt: skip
+# As deep as the real models, by whose depth they are known; caches as those of their smaller ones.
+DEEP = {"command-r-plus", "deepseek2-lite", "gemma2-27b", "gemma3-27b"}
 
 
 def check(name, folder):
@@ -33,6 +35,6 @@ def test_no_draft_changes_a_token(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(BUILDERS) - set(SUBSET)))
+@pytest.mark.parametrize("name", sorted(set(BUILDERS) - set(SUBSET) - DEEP))
 def test_no_draft_changes_a_token_of_any_architecture(name, tmp_path):
     check(name, tmp_path)
