@@ -56,8 +56,8 @@ def bench() -> None:
     "--drafter",
     default="ngram",
     show_default=True,
-    help="auto, ngram, ngram-window, lookup, recycling, or a plug-in's name; none shows how far "
-    "two equal runs differ.",
+    help="auto, ngram, ngram-window, lookup, recycling, tree, or a plug-in's name; none shows how "
+    "far two equal runs differ.",
 )
 @click.option(
     "--num-draft-tokens",

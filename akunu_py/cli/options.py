@@ -80,7 +80,7 @@ _GENERATION_OPTIONS = (
     click.option("--stop", multiple=True, metavar="TEXT", help="End before TEXT; repeatable."),
     click.option(
         "--drafter", default="auto", show_default=True,
-        help="auto, ngram, ngram-window, lookup, recycling, a plug-in's name, or none.",
+        help="auto, ngram, ngram-window, lookup, recycling, tree, a plug-in's name, or none.",
     ),
     click.option(
         "--num-draft-tokens", type=int, metavar="N",

@@ -9,6 +9,7 @@ from akunu_py.drafting.plain import PlainDrafter
 from akunu_py.drafting.recycling import RecyclingDrafter
 from akunu_py.drafting.registry import default_num_draft_tokens, drafter_names, make_drafter
 from akunu_py.drafting.reply_memory import ReplyMemory
+from akunu_py.drafting.tree import TreeDrafter
 
 __all__ = [
     "AutoDrafter",
@@ -20,6 +21,7 @@ __all__ = [
     "PlainDrafter",
     "RecyclingDrafter",
     "ReplyMemory",
+    "TreeDrafter",
     "WindowedNgramDrafter",
     "default_num_draft_tokens",
     "drafter_names",

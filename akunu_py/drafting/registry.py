@@ -15,6 +15,8 @@ from akunu_py.drafting.lookup import LookupDrafter
 from akunu_py.drafting.ngram import NgramDrafter, WindowedNgramDrafter
 from akunu_py.drafting.plain import PlainDrafter
 from akunu_py.drafting.recycling import RecyclingDrafter
+from akunu_py.drafting.tree import NUM_DRAFT_TOKENS as NUM_TREE_TOKENS
+from akunu_py.drafting.tree import TreeDrafter
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.types import Drafter
 
@@ -57,6 +59,9 @@ BUILT_IN: dict[str, _BuiltIn] = {
     "lookup": _BuiltIn(lambda setup: LookupDrafter(num_draft_tokens=setup.num_draft_tokens), 10),
     "recycling": _BuiltIn(
         lambda setup: RecyclingDrafter(num_draft_tokens=setup.num_draft_tokens), 4
+    ),
+    "tree": _BuiltIn(
+        lambda setup: TreeDrafter(num_draft_tokens=setup.num_draft_tokens), NUM_TREE_TOKENS
     ),
     "none": _BuiltIn(lambda _: PlainDrafter(), 0),
 }

@@ -126,8 +126,13 @@ def test_a_pass_behind_the_step_in_flight_has_the_rows_of_one_branch(
     assert measured == [rows]
 
 
-def outcomes(acceptance, source=""):
-    return {key: tuple(cell) for key, cell in acceptance._tables[source].items() if len(key) == 4}
+def outcomes(acceptance):
+    """By class of confidence, where there is one, and of depth."""
+    return {
+        (key[1], key[2]): tuple(cell)
+        for key, cell in acceptance._tables[""].items()
+        if len(key) == 4 and key[1] >= 0
+    }
 
 
 def test_all_children_of_an_accepted_node_are_outcomes():
@@ -135,13 +140,11 @@ def test_all_children_of_an_accepted_node_are_outcomes():
     acceptance = Acceptance()
     acceptance.observe(tree, (2, 4))
     # By confidence, then depth: at the first level the second is right, at the next the last.
-    right = {(level, depth): cell for (_, level, depth, _), cell in outcomes(acceptance).items()}
-    assert right == {
+    assert outcomes(acceptance) == {
         (3, 0): (0.0, 1.0), (1, 0): (1.0, 1.0), (2, 1): (0.0, 1.0), (0, 1): (1.0, 1.0)
     }  # fmt: skip
     acceptance.observe(tree, (1, 4))
-    right = {(level, depth): cell for (_, level, depth, _), cell in outcomes(acceptance).items()}
-    assert right[2, 1] == (0.0, 1.0)
+    assert outcomes(acceptance)[2, 1] == (0.0, 1.0)
 
 
 def test_a_node_is_estimated_by_its_depth():

@@ -14,7 +14,15 @@ from akunu_py.testing import ScriptedDrafter
 
 
 def test_own_drafters_are_made_by_name():
-    assert drafter_names() == ("auto", "ngram", "ngram-window", "lookup", "recycling", "none")
+    assert drafter_names() == (
+        "auto",
+        "ngram",
+        "ngram-window",
+        "lookup",
+        "recycling",
+        "tree",
+        "none",
+    )
     for name in drafter_names():
         drafter = make_drafter(name, num_draft_tokens=2)
         drafter.observe([1, 2, 1, 2, 1])
@@ -26,7 +34,15 @@ def test_own_drafters_are_made_by_name():
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("auto", 32), ("ngram", 4), ("ngram-window", 4), ("lookup", 10), ("recycling", 4), ("none", 0)],
+    [
+        ("auto", 32),
+        ("ngram", 4),
+        ("ngram-window", 4),
+        ("lookup", 10),
+        ("recycling", 4),
+        ("tree", 16),
+        ("none", 0),
+    ],
 )
 def test_each_has_a_number_of_tokens_of_its_own(name, count):
     assert default_num_draft_tokens(name) == count

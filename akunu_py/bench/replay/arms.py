@@ -13,6 +13,7 @@ from akunu_py.types import Draft, Drafter
 
 NOT_REPLAYABLE = {
     "recycling": "it learns from the target's logits, and a trace has none",
+    "tree": "it learns from the target's logits, and a trace has none",
     "draft-model": "it is a model that would have to run, and its target's choices with it",
 }
 """Drafters that a replay of texts cannot stand for, and why."""
