@@ -88,6 +88,15 @@ def test_wrong_candidates_lose_their_odds():
     assert drafter._hits[1] < 0.5
 
 
+def test_behind_a_wrong_token_nothing_was_tested():
+    drafter = AssistedNgramDrafter()
+    drafter.observe([0, 1])
+    drafter.observe_candidates([(1, [2]), (2, [3])])
+    assert drafter.propose(2).tokens == (2, 3)
+    drafter.observe([5, 3])
+    assert drafter._tries[2:] == [1.95, 1.0]
+
+
 def test_what_text_was_drafted_teaches_nothing_of_candidates():
     drafter = AssistedNgramDrafter()
     drafter.observe([1, 2, 3, 1, 2, 3, 1])

@@ -196,14 +196,12 @@ class SparseDistribution:
         bound = int(reach * 2**32) + 2 if reach < BELOW_ONE else 2**32
         if min(bound, 2**32 // self.num_unlisted) > self.vocabulary_size:
             return self._noisiest_of_all(key)
-        listed = np.sort(self.tokens)
         for start in range(0, bound, _BATCH_BITS):
             bits = np.arange(start, min(bound, start + _BATCH_BITS)).astype(np.uint32)
             found = tokens_of_bits(key, bits)
             for place in np.flatnonzero(found < self.vocabulary_size):
                 token = int(found[place])
-                at = int(np.searchsorted(listed, token))
-                if at == listed.size or listed[at] != token:
+                if not (self.tokens == token).any():
                     return token, float(gumbels_of_bits(bits[place : place + 1])[0])
         return -1, -math.inf
 
