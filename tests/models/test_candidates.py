@@ -191,6 +191,8 @@ def test_carried_rows_are_told_once(name):
     for rows, output in zip(drafter.rows, drafter.passes, strict=True):
         told = [token for token, _ in rows]
         assert told[: len(output)] == text[position : position + len(output)]
+        # Greedy: the best candidate of a row is what was chosen after it.
+        assert [ids[0] for _, ids in rows[: len(output)]] == list(output)
         rejected += len(told) - len(output)
         position += len(output)
     assert rejected > 0
