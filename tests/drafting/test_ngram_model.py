@@ -57,6 +57,17 @@ def test_it_is_interpolated_absolute_discounting(tokens, start, length, known, o
     assert (row > 0).all() or discount == 0
 
 
+@pytest.mark.parametrize("order", range(1, 7))
+@pytest.mark.parametrize("length", range(7))
+def test_contexts_of_every_length(order, length):
+    tokens = [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 1, 1, 2, 0, 3, 2, 1, 4, 5]
+    model = NgramModel(SIZE, order=order)
+    model.observe(tokens)
+    row = model.distribution(tokens[1 : 1 + length]).dense()
+    expected = by_definition(tokens, tokens[1 : 1 + length], order, 0.75, SIZE)
+    np.testing.assert_allclose(row, expected, atol=1e-15)
+
+
 def test_a_bigram_model_by_hand():
     model = NgramModel(4, order=2, discount=0.5)
     model.observe([0, 1, 0, 1, 0, 2])
