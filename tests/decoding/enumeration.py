@@ -18,6 +18,7 @@ class Branch:
         self.taken = []
         self.probability = 1.0
         self.open = []
+        self._keys = set()
 
     def choose(self, weights):
         options = [index for index, weight in enumerate(weights) if weight > 0]
@@ -30,21 +31,29 @@ class Branch:
         self.probability *= float(weights[chosen])
         return chosen
 
-    # As a `Chance`: the uniform number is the middle of those that decide so.
+    # As a `Chance`: the uniform number is the middle of those that decide so. A key that came
+    # twice would be one number, where two choices are counted here.
 
     def accepts(self, probability, position, attempt):
+        self._once("accepts", position, attempt)
         assert 0 <= probability <= 1
         if self.choose([probability, 1 - probability]) == 0:
             return True, probability / 2
         return False, (1 + probability) / 2
 
     def token(self, weights, position):
+        self._once("token", position)
         assert np.isfinite(weights).all()
         assert abs(weights.sum() - 1) < 1e-12
         return self.choose(weights)
 
     def index(self, count, position, attempt):
+        self._once("index", position, attempt)
         return self.choose([1 / count] * count)
+
+    def _once(self, *key):
+        assert key not in self._keys
+        self._keys.add(key)
 
 
 def enumerate_law(run):
@@ -83,12 +92,6 @@ def extended(law, p, prompt, length):
 def distance(law, other):
     """Return the largest difference of two laws' probabilities."""
     return max(abs(law.get(key, 0.0) - other.get(key, 0.0)) for key in {*law, *other})
-
-
-def tables(p):
-    """Return a law that looks up p[len(context) - prompt] where only the depth matters."""
-    rows = [np.asarray(row, float) / np.sum(row) for row in p]
-    return lambda context, rows=rows: rows[(len(context) - 1) % len(rows)]
 
 
 def laws(vocabulary_size):

@@ -6,15 +6,17 @@ Mutants of `rejection.py` and `verifiers.py`, made by hand, that these tests and
 1. the residual without max(0, ...): |p - q|
 2. the residual not normalised
 3. no residual: p drawn from after a rejection
-4. accept with min(1, q / p)
-5. the bonus token drawn from the residual of the last accepted node
+4. the residual of several draws computed from p each time
+5. accept with min(1, q / p)
 6. a rejection that goes on with the next token of the chain
-7. the row of the node before the one tried (p shifted by one)
-8. a token with q = 0 accepted, or p changed by it
-9. several draws at a node: the residual not updated between them
-10. equal draws tried once
-11. counted draws tried in the order of their nodes
-12. one-hot q: the token left in the residual
+7. an acceptance that ends the step
+8. the row of the node before the one tried (p shifted by one)
+9. the last token drawn from the root's row
+10. a token with q = 0 accepted, or p changed by it
+11. equal draws tried once
+12. counted draws tried in the order of their nodes
+13. one-hot q: the token left in the residual
+14. one uniform number for all draws at a position, or for all positions
 """
 
 import itertools

@@ -368,6 +368,27 @@ def test_lenient_greedy_in_the_loop():
     assert all(p((*PROMPT, *runs[0.2][:i]))[t] >= 0.2 * p((*PROMPT, *runs[0.2][:i])).max() for i, t in enumerate(runs[0.2]))  # fmt: skip
 
 
+def test_a_verifier_that_needs_no_q_asks_for_none():
+    class Coupled(SampledToyDrafter):
+        def draft_probabilities(self):
+            raise ContractError("drawn with the target's noise")
+
+    p = hashed_law(4, 4)
+    runs = []
+    for verifier in (LenientGreedyVerifier(0.5), RejectionVerifier(KeyedChance(1))):
+        drafter = Coupled(p, lambda row: int(row.argmax()), 2)
+        drafter.observe(PROMPT)
+        runs.append(
+            decode(
+                ToyDistributions(PROMPT, p), drafter, PROMPT[-1], num_draft_tokens=2,
+                max_tokens=6, verifier=verifier,
+            )
+        )  # fmt: skip
+    assert sum(len(step.token_ids) for step in runs[0]) == 6
+    with pytest.raises(ContractError, match="target's noise"):
+        next(runs[1])
+
+
 def test_a_target_that_only_chooses_is_named():
     steps = decode(
         ToyTarget(PROMPT), NgramDrafter(), 1, num_draft_tokens=2, max_tokens=3,
