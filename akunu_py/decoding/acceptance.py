@@ -37,6 +37,8 @@ class Acceptance:
     and by how often drafted tokens were right lately. The finer one begins at what the
     coarser one says (a beta prior; Gelman et al., Bayesian Data Analysis, section 2.4).
 
+    A confidence below 0 stands for one that is not known yet.
+
     Every draft counts, verified or not: what the target chose in its place becomes known anyway.
     """
 
@@ -82,6 +84,10 @@ class Acceptance:
                 level = _confidence_class(confidence)
                 _count(table, (match, level), right)
                 _count(table, (match, level, _position_class(position), recent), right)
+                if level >= 0:
+                    # What is expected of a token before it is drafted, and its confidence known.
+                    _count(table, (match, -1), right)
+                    _count(table, (match, -1, _position_class(position), recent), right)
             followed = taken is not None
             self.recent = _RECENT_DECAY * self.recent + (1 - _RECENT_DECAY) * followed
 

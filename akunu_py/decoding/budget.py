@@ -72,6 +72,22 @@ class CurveUser(Protocol):
         """Reason with these costs of passes from now on."""
 
 
+class DrawnToken(Protocol):
+    """A token that is drafted already, as far as the budget looks at it."""
+
+    @property
+    def probability(self) -> float:
+        """Return the drafter's confidence in it."""
+
+
+@runtime_checkable
+class TokenByToken(Protocol):
+    """A drafter that pays for every token it drafts, and so asks before each."""
+
+    def add_rule(self, rule: Callable[[Sequence[DrawnToken]], bool]) -> None:
+        """Draft a further token only where the rule, given those drafted so far, returns True."""
+
+
 class BudgetState:
     """What budgets learned over the replies of one model, on one machine.
 
@@ -122,9 +138,10 @@ class Budget:
         self._pause = self._paused = 0
         self._asked = False
         self._brought = _BROUGHT_START
-        # That time a token, and whose: of drafts whose length is planned.
+        # That time a token, whose it is, and how many it may and did draft in this step.
         self._token_times: deque[float] = deque(maxlen=9)
-        self._sampled_source = ""
+        self._source = ""
+        self._most = self._proposed = 0
         self._tell = tell
         self._samples_told = -1
         self._costs.begin(context)
@@ -138,12 +155,14 @@ class Budget:
     def limit(self, most: int) -> int:
         """Return how many tokens the drafter may propose now: `most`, or 0 not to ask it."""
         self._asked = False
+        self._most = self._proposed = 0
         if self._costs.unit_s is None:
             return 0
         if self._paused < self._pause:
             self._paused += 1
             return 0
         self._asked = most > 0
+        self._most = most
         return most
 
     def trim(self, draft: Draft, carrying: Carrying | None = None) -> Draft:
@@ -152,10 +171,12 @@ class Budget:
         `carrying` is the target, where it feeds rows again after a rejection.
         """
         self._cut = draft
+        self._proposed = len(draft)
         if not draft.tokens:
             if self._asked:
                 self._pace(0.0)
             return draft
+        self._source = draft.source
         if self._shadow is None:
             self._shadow = draft
             self._chosen = []
@@ -176,26 +197,48 @@ class Budget:
         """
         if most <= 0:
             return 0
-        times = sorted(self._token_times)
-        own = times[len(times) // 2] if times else 0.0
-        blank = Draft.chain(range(most), self._sampled_source)
-        probabilities = self._acceptance.probabilities(blank)
+        probabilities = self._acceptance.probabilities(Draft.chain(range(most), self._source))
+        own = self._token_cost()
         size, _ = self._best_size(probabilities, carrying, own)
-        if size:
-            return size
-        # Nothing is known of text that is not drafted: now and then one token is.
+        return size or int(self._may_try(probabilities[0], own))
+
+    def pays(self, drawn: Sequence[DrawnToken], carrying: Carrying | None = None) -> bool:
+        """Return whether drafting goes on behind these tokens, for a drafter that pays for each.
+
+        That is where some longer draft is expected to gain more than this one, what the drafter
+        spends on the further tokens included. Those are as likely as its tokens were so far at
+        their places, whatever it thought of them.
+        """
+        further = self._most - len(drawn)
+        if further <= 0:
+            return False
+        confidence = (*(token.probability for token in drawn), *[-1.0] * further)
+        expected = Draft.chain(range(self._most), self._source, 0, confidence)
+        probabilities = self._acceptance.probabilities(expected)
+        own = self._token_cost()
+        size, _ = self._best_size(probabilities, carrying, own, sunk=len(drawn), probe=False)
+        return size > len(drawn) or (not drawn and self._may_try(probabilities[0], own))
+
+    def _token_cost(self) -> float:
+        """Return what a token costs the drafter, in plain steps."""
+        times = sorted(self._token_times)
+        return times[len(times) // 2] if times else 0.0
+
+    def _may_try(self, probability: float, own: float) -> bool:
+        """Return whether one token is drafted that does not pay, to learn of this text."""
         costs, context = self._costs, self._context
-        loss = self.rate * (costs.cost(context, 2) - 1.0 + own) - probabilities[0]
-        if loss < self._allowance:
-            self._allowance -= max(0.0, loss)
-            return 1
-        return 0
+        loss = self.rate * (costs.cost(context, 2) - 1.0 + own) - probability
+        if loss >= self._allowance:
+            return False
+        self._allowance -= max(0.0, loss)
+        return True
 
     def expect(self, draft: Draft) -> Draft:
         """Take in a draft that was drawn as planned; return it."""
         self._cut = draft
+        self._proposed = len(draft)
         if draft.tokens:
-            self._sampled_source = draft.source
+            self._source = draft.source
             self._shadow = Draft(draft.tokens, draft.parents, draft.source)
             self._chosen = []
         return draft
@@ -217,11 +260,18 @@ class Budget:
             self._tell_curve()
 
     def _best_size(
-        self, probabilities: list[float], carrying: Carrying | None, own: float = 0.0
+        self,
+        probabilities: list[float],
+        carrying: Carrying | None,
+        own: float = 0.0,
+        *,
+        sunk: int = 0,
+        probe: bool = True,
     ) -> tuple[int, float]:
         """Return the size with the largest gain over a plain step, and that gain in tokens.
 
-        `own` is what each token costs the drafter, where it is not drafted yet.
+        `own` is what each token but the first `sunk` costs the drafter. With `probe` a size that
+        does not pay may be tried.
         """
         rate, costs, context = self.rate, self._costs, self._context
         carried = 0 if carrying is None else carrying.carried_rows
@@ -242,15 +292,16 @@ class Budget:
                 replayed += reach * (1 - probability) * extra
             reach *= probability
             tokens += reach
-            cost = costs.cost(context, base + drafted) + replayed - plain + own * drafted
-            gain = sure * (tokens - rate * cost) - checking
+            cost = costs.cost(context, base + drafted) + replayed - plain
+            spent = checking + rate * own * max(0, free + drafted - sunk)
+            gain = sure * (tokens - rate * cost) - spent
             if gain > best_gain:
                 best, best_gain = free + drafted, gain
-            hope = sure * (tokens - rate * cost * _PROBE_HOPE) - checking
+            hope = sure * (tokens - rate * cost * _PROBE_HOPE) - spent
             if hope > hoped:
                 hoped, hoped_size, hoped_gain = hope, free + drafted, gain
         gain = best_gain if best else 0.0
-        if hoped_size > best and gain - hoped_gain < self._allowance:
+        if probe and hoped_size > best and gain - hoped_gain < self._allowance:
             self._allowance -= gain - hoped_gain
             return hoped_size, gain
         return best, gain
@@ -309,8 +360,8 @@ class Budget:
         unit_s = costs.unit_s
         if unit_s is not None and (drafted or stats.propose_s > _CHEAP_DRAFT * unit_s):
             self._draft_times.append(stats.propose_s / unit_s)
-            if drafted:
-                self._token_times.append(stats.propose_s / unit_s / drafted)
+            if self._proposed:
+                self._token_times.append(stats.propose_s / unit_s / self._proposed)
         rows = 1 + drafted + carried_rows
         if not drafted:
             expected = 1.0

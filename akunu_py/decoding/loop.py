@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from akunu_py.decoding.budget import Budget, Carrying
+from akunu_py.decoding.budget import Budget, Carrying, TokenByToken
 from akunu_py.decoding.draft_law import SampledDrafter, certain, draft_law
 from akunu_py.decoding.stopping import cut_at_end
 from akunu_py.decoding.verifiers import DistributionTarget, Verdict, Verifier
@@ -61,7 +61,8 @@ def decode(
     """Yield steps until an end-of-generation id or `max_tokens`.
 
     The target holds the prompt without its last token, `last`; the drafter has observed the whole
-    prompt. With a budget a draft is cut to the length that pays; without, all of it is verified.
+    prompt. With a budget a draft is cut to the length that pays; without, all of it is verified. A
+    drafter that goes `TokenByToken` then drafts as far as that pays, too.
     A drafter that is a `CandidateObserver` is told what a target that is a `CandidateTarget` found
     likely. Of a tree that a `TreeTarget` does not take, the path that brings most is verified.
     `clock` gives seconds. Closing the iterator between steps cancels: what was yielded is what is
@@ -80,6 +81,8 @@ def decode(
         judged = _with_distributions(target, verifier)
     sampled = verifier is not None and isinstance(drafter, SampledDrafter)
     carrying = target if isinstance(target, Carrying) else None
+    if budget is not None and isinstance(drafter, TokenByToken) and not sampled:
+        drafter.add_rule(lambda drawn: budget.pays(drawn, carrying))
     trees = target if isinstance(target, TreeTarget) else None
     learner = drafter if isinstance(drafter, CandidateObserver) else None
     teller = target if isinstance(target, CandidateTarget) else None
