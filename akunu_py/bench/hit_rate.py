@@ -111,7 +111,7 @@ def run_hit_rate(
     off = replace(on, drafter="none")
     if not prompts:
         raise ConfigError("there are no prompts to measure with; give at least one")
-    encoded = [_encode(engine, prompt) for prompt in prompts]
+    encoded = [encode_prompt(engine, prompt) for prompt in prompts]
 
     for config in (on, off):
         _reply(engine, encoded[0], config)
@@ -183,7 +183,7 @@ def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     return None if len(left) == len(right) else min(len(left), len(right))
 
 
-def _encode(engine: BenchEngine, prompt: Prompt) -> list[int]:
+def encode_prompt(engine: BenchEngine, prompt: Prompt) -> list[int]:
     """Return a prompt's ids, laid out by the chat template where prompt and model have one."""
     tokenizer = engine.tokenizer
     if prompt.kind == "chat" and tokenizer.has_chat_template:

@@ -24,6 +24,7 @@ _WIDTH_OF_A_FILE = 100
 
 
 _LATER = {
+    "alpha": "akunu_py.cli.bench_alpha:alpha",
     "replay": "akunu_py.cli.bench_replay:replay",
     "speed": "akunu_py.cli.bench_speed:speed",
 }

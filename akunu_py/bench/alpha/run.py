@@ -1,0 +1,133 @@
+"""`akunu bench alpha`: texts are made, sources set up, acceptance measured."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from akunu_py.bench.alpha.measure import measure_setting
+from akunu_py.bench.alpha.report import AlphaReport, Setting
+from akunu_py.bench.alpha.sources import (
+    ContextSource,
+    CorpusSource,
+    DrafterSource,
+    ModelSource,
+    Source,
+    UniformSource,
+    fitted_on_other_half,
+)
+from akunu_py.bench.alpha.texts import AlphaEngine, Text, generate_texts
+from akunu_py.bench.environment import Environment
+from akunu_py.bench.hit_rate import model_of
+from akunu_py.bench.workloads import Prompt
+from akunu_py.drafting import LookupDrafter, NgramDrafter
+from akunu_py.drafting.counts.corpus_model import CorpusCounts
+from akunu_py.drafting.counts.fitting import fit_counts, text_pieces
+from akunu_py.errors import ConfigError
+from akunu_py.types import GenerationConfig
+
+OTHER_REPLIES = "replies at the same temperature to the other half of the prompts"
+
+
+def run_alpha(
+    engine: AlphaEngine,
+    prompts: Sequence[Prompt],
+    *,
+    draft: AlphaEngine | None = None,
+    temperatures: Sequence[float] = (0.0, 1.0),
+    num_tokens: int = 10_000,
+    lenience: Sequence[float] = (),
+    corpus: Path | None = None,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> AlphaReport:
+    """Measure what a model accepts of each source of q, at each temperature on texts of its own.
+
+    Unigrams and bigrams are fitted on `corpus`, a text file, or without one on the replies to the
+    other half of the prompts (halves by a hash of the prompt's id): never on what is measured.
+    `progress` is called with steps done and in all; a token made and a token measured are steps.
+
+    Raises ConfigError for options out of range, a corpus that cannot be read or a draft model with
+    another vocabulary, ContextOverflowError for a prompt that does not fit.
+    """
+    check_alpha_options(temperatures, num_tokens, lenience, seed)
+    fitted = None
+    if corpus is not None:
+        fitted = fit_counts(text_pieces(corpus, engine.tokenizer), engine.vocabulary_size)
+    model = None if draft is None else ModelSource(draft, engine)
+    total = 2 * num_tokens * len(temperatures)
+    settings: list[Setting] = []
+    for temperature in temperatures:
+        before = 2 * num_tokens * len(settings)
+        making, measuring = (
+            _from(progress, start, total) for start in (before, before + num_tokens)
+        )
+        texts = generate_texts(
+            engine,
+            prompts,
+            temperature=temperature,
+            num_tokens=num_tokens,
+            seed=seed,
+            progress=making,
+        )
+        sources = [*_count_sources(engine, texts, fitted), *([] if model is None else [model])]
+        settings.append(
+            measure_setting(
+                engine,
+                texts,
+                sources,
+                temperature=temperature,
+                lenience=lenience,
+                progress=measuring,
+            )
+        )
+    return AlphaReport(
+        model=model_of(engine),
+        draft_model=None if draft is None else model_of(draft),
+        environment=Environment.current(),
+        corpus=OTHER_REPLIES if corpus is None else str(corpus),
+        seed=seed,
+        num_tokens=num_tokens,
+        settings=tuple(settings),
+    )
+
+
+def _from(
+    progress: Callable[[int, int], None] | None, start: int, total: int
+) -> Callable[[int], None]:
+    """Return what counts from a step on."""
+
+    def tell(done: int) -> None:
+        if progress:
+            progress(start + done, total)
+
+    return tell
+
+
+def _count_sources(
+    engine: AlphaEngine, texts: Sequence[Text], fitted: CorpusCounts | None
+) -> list[Source]:
+    """Return the sources that need no model, unigrams and bigrams from a corpus or the texts."""
+    size = engine.vocabulary_size
+    counts = fitted_on_other_half(texts, size) if fitted is None else {0: fitted, 1: fitted}
+    return [
+        UniformSource(),
+        CorpusSource(1, counts),
+        CorpusSource(2, counts),
+        ContextSource(size),
+        DrafterSource("copy from context", lambda: LookupDrafter(num_draft_tokens=1), size),
+        DrafterSource("drafter ngram", lambda: NgramDrafter(num_draft_tokens=1), size),
+    ]
+
+
+def check_alpha_options(
+    temperatures: Sequence[float], num_tokens: int, lenience: Sequence[float], seed: int
+) -> None:
+    """Raise ConfigError for an option of `run_alpha` out of range."""
+    if not temperatures:
+        raise ConfigError("there is no temperature to measure at; give at least one")
+    for temperature in temperatures:
+        GenerationConfig(temperature=temperature, seed=seed)
+    if num_tokens < 1:
+        raise ConfigError(f"the number of tokens is {num_tokens}; give 1 or more")
+    for share in lenience:
+        if not 0 < share <= 1:
+            raise ConfigError(f"lenience is {share!r}; give a number above 0, at most 1")

@@ -1,0 +1,192 @@
+"""`akunu bench alpha`: how likely a model accepts a drafted token, by where it was drafted from."""
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from akunu_py.bench.workloads import CATEGORIES, load_prompts
+from akunu_py.cli.count_progress import count_progress
+from akunu_py.cli.options import load_engine, model_options
+from akunu_py.cli.terminal import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from akunu_py.bench.alpha.report import AlphaReport, Figure, Setting
+
+_WIDTH_OF_A_FILE = 100
+_DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option(
+    "--draft-model",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="A smaller model to draft with. For the model that ships with akunu, the one that ships "
+    "with it.",
+)
+@click.option(
+    "--temperature",
+    "--temp",
+    "temperatures",
+    type=float,
+    multiple=True,
+    default=(0.0, 1.0),
+    show_default=True,
+    help="Of target and drafts alike; repeatable.",
+)
+@click.option(
+    "--tokens",
+    "num_tokens",
+    type=click.IntRange(min=1),
+    default=10_000,
+    show_default=True,
+    metavar="N",
+    help="Measure on N tokens for each temperature.",
+)
+@click.option(
+    "--lenience",
+    type=float,
+    multiple=True,
+    metavar="L",
+    help="Also measure what is accepted with this lenience, above 0 and at most 1; repeatable.",
+)
+@click.option(
+    "--corpus",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Fit unigrams and bigrams on this text (UTF-8); without it on the replies to the other "
+    "half of the prompts.",
+)
+@click.option(
+    "--category",
+    "categories",
+    multiple=True,
+    type=click.Choice(CATEGORIES),
+    help="Use the prompts of this category; repeatable. All, when left out.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the noise.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables.")
+@model_options
+def alpha(
+    model: str | None,
+    draft_model: Path | None,
+    categories: tuple[str, ...],
+    as_json: bool,
+    loading: dict[str, Any],
+    **measuring: Any,
+) -> None:
+    """Measure how likely a model accepts a drafted token, for several ways to draft it.
+
+    The model answers the shipped prompts; at each of its tokens p is its distribution and q that of
+    the draft, both after the same transforms. alpha is sum min(p, q), what rejection sampling
+    accepts; coupled what draws by the target's own noise accept, which is the default; independent
+    what draws with other noise accept. All are computed from p and q.
+
+    \b
+    Examples:
+      akunu bench alpha
+      akunu bench alpha --temperature 0.5 --temperature 1.5 --tokens 2000
+      akunu bench alpha large.gguf --draft-model small.gguf --lenience 0.5 --lenience 0.1
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_py.bench.alpha.run import check_alpha_options, run_alpha  # noqa: PLC0415 - MLX
+
+    # A mistyped option should not cost the seconds that a large model takes to load.
+    check_alpha_options(
+        measuring["temperatures"],
+        measuring["num_tokens"],
+        measuring["lenience"],
+        measuring["seed"],
+    )
+    if draft_model is None and model is None:
+        draft_model = _shipped_draft()
+    prompts = load_prompts(categories or None)
+    with contextlib.ExitStack() as stack:
+        engine = stack.enter_context(load_engine(model, loading))
+        draft = None
+        if draft_model is not None:
+            draft = stack.enter_context(load_engine(str(draft_model), loading))
+        progress = stack.enter_context(count_progress("tokens"))
+        report = run_alpha(engine, prompts, draft=draft, progress=progress, **measuring)
+    if as_json:
+        click.echo(json.dumps(report.to_dict()))
+    else:
+        _print(report)
+
+
+def _shipped_draft() -> Path | None:
+    """Return the draft model next to the default model, where it is installed."""
+    from akunu_py.models.load import default_model_path  # noqa: PLC0415 - MLX
+
+    path = default_model_path().with_name(_DEFAULT_DRAFT)
+    return path if path.is_file() else None
+
+
+def _print(report: "AlphaReport") -> None:
+    from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE, highlight=False)
+    draft = "none" if report.draft_model is None else report.draft_model.name
+    # Text, not markup: a model's name may hold brackets.
+    console.print(
+        Text(
+            printable(
+                f"{report.model.name}, {report.model.weights} weights; draft model {draft}; "
+                f"seed {report.seed}\n"
+                f"unigrams and bigrams fitted on {report.corpus}"
+            )
+        )
+    )
+    for setting in report.settings:
+        _print_setting(console, setting, report.num_tokens)
+
+
+def _print_setting(console: "Console", setting: "Setting", num_tokens: int) -> None:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    console.print()
+    console.print(
+        Text(
+            f"temperature {setting.temperature:g}: {setting.num_tokens} tokens of "
+            f"{setting.num_replies} replies"
+        )
+    )
+    if setting.num_tokens < num_tokens:
+        console.print(
+            Text(f"fewer than {num_tokens}: greedy replies to these prompts have no more")
+        )
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("q", no_wrap=True)
+    lenience = list(setting.sources[0].lenient)
+    for heading in (
+        "drafts",
+        "alpha",
+        "95 %",
+        "coupled",
+        "independent",
+        *(f"lenient\n{share:g}" for share in lenience),
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for source in setting.sources:
+        low, high = source.alpha.interval
+        figures: list[Figure] = [source.coupled, source.match]
+        figures += (source.lenient[share] for share in lenience)
+        table.add_row(
+            source.name,
+            f"{source.known:.0%}",
+            f"{source.alpha.value:.3f}",
+            f"{low:.3f}-{high:.3f}",
+            *(f"{figure.value:.3f}" for figure in figures),
+        )
+    console.print(table)
+    if lenience:
+        console.print(Text("lenient: not exact; what is accepted does not follow the model's law"))
