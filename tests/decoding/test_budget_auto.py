@@ -128,7 +128,7 @@ def test_nothing_to_copy_costs_two_percent_whatever_asking_takes(share):
 
 @pytest.mark.parametrize("share", [0.015, 0.05])
 def test_a_dear_drafter_is_worth_its_time_on_a_copy(share):
-    items = replies(4, edited=True)
+    items = replies(4, edited=True, count=16)
     free, often = cost_of(items, CURVES["m5"])
     dear, asked = cost_of(items, CURVES["m5"], takes_s=share * PLAIN_S)
     # Times are random, and runs with other times differ by up to 2 % by that alone.
