@@ -12,6 +12,6 @@ One file a way to do it:
 nothing is drafted, and decoding is plain and right instead of fast and wrong.
 """
 
-from akunu_py.models.rollback.caches import RollbackCaches, Saved, with_exact_sinks
+from akunu_py.models.rollback.caches import RollbackCaches, Saved, leaves, with_exact_sinks
 
-__all__ = ["RollbackCaches", "Saved", "with_exact_sinks"]
+__all__ = ["RollbackCaches", "Saved", "leaves", "with_exact_sinks"]

@@ -48,11 +48,11 @@ class RollbackCaches:
     """
 
     def __init__(self, caches: Sequence[Any]) -> None:
-        leaves = list(_leaves(caches))
-        kinds = [_kind(leaf) for leaf in leaves]
+        held = list(leaves(caches))
+        kinds = [_kind(leaf) for leaf in held]
         self.supported = bool(kinds) and None not in kinds
         self._parts: list[Part] = [
-            kind(leaf) for kind, leaf in zip(kinds, leaves, strict=True) if kind is not None
+            kind(leaf) for kind, leaf in zip(kinds, held, strict=True) if kind is not None
         ]
         self.replays = not all(part.drops_rows for part in self._parts)
         self.by_length = self.supported and all(part.by_length for part in self._parts)
@@ -107,10 +107,10 @@ def _kind(cache: Any) -> Callable[[Any], Part] | None:
     return _PARTS.get(exact) or _PARTS_OF_ONE_MODEL.get((exact.__module__, exact.__qualname__))
 
 
-def _leaves(caches: Sequence[Any]) -> Iterator[Any]:
-    """Yield the caches that hold rows themselves."""
+def leaves(caches: Sequence[Any]) -> Iterator[Any]:
+    """Yield caches, and in place of a list of caches those in it: all that hold rows themselves."""
     for cache in caches:
         if type(cache) is CacheList:
-            yield from _leaves(cache.caches)
+            yield from leaves(cache.caches)
         else:
             yield cache

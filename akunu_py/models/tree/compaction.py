@@ -8,8 +8,8 @@ from mlx.utils import tree_map
 from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache
 
 from akunu_py.errors import RollbackError
+from akunu_py.models.rollback import leaves
 from akunu_py.models.rollback.rotating import SinkCache
-from akunu_py.models.tree.leaves import leaves
 
 
 def keep_rows(caches: Sequence[Any], fed: int, kept: Sequence[int]) -> None:

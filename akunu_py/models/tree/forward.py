@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.models.tree.leaves import leaves
+from akunu_py.models.rollback import leaves
 from akunu_py.models.tree.masks import TreeMasks
 from akunu_py.models.tree.positions import RowPositions
 from akunu_py.models.tree.rows import TreeRows

@@ -9,10 +9,9 @@ from mlx import nn
 
 from akunu_py.errors import AkunuError
 from akunu_py.models.padded import PaddedModel
-from akunu_py.models.rollback import RollbackCaches
+from akunu_py.models.rollback import RollbackCaches, leaves
 from akunu_py.models.tree.compaction import keep_rows
 from akunu_py.models.tree.forward import TreeForward
-from akunu_py.models.tree.leaves import leaves
 from akunu_py.models.tree.masks import MASKED
 from akunu_py.models.tree.rows import TreeRows
 
