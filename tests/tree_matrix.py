@@ -3,10 +3,15 @@
 import random
 from dataclasses import dataclass
 
+import mlx.core as mx
 from family_models import NAMES, variant_of
 from rollback_matrix import LONG_WINDOW, SEED
 from tiny_models import VOCABULARY, generate, prompt_of
 
+from akunu_py.models.cache import make_caches
+from akunu_py.models.rollback import RollbackCaches
+from akunu_py.models.tree.forward import TreeForward
+from akunu_py.models.tree.rows import TreeRows
 from akunu_py.types import Draft, GenerationConfig
 
 FALL_BACK = [
@@ -111,3 +116,43 @@ def tree_cell(family, temperature, prompt_size, num_tokens):
         difference, len(drafter.given), watched.passes, watched.accepted,
         "" if trees is None else trees.refusal,
     )  # fmt: skip
+
+
+def largest_differences(model, kv_bits=None):
+    """Largest difference of a tree's logits, of a row's largest, and the number of rows compared.
+
+    From those of chains, and from those of single rows: six random trees of 4 to 13 rows, behind 5
+    and 40 tokens, before a window and beyond it.
+    """
+    forward = TreeForward(model)
+    rng = random.Random(SEED)
+    from_chains, from_rows = [], []
+    for length in (5, 40):
+        caches = make_caches(model, kv_bits)
+        rollback = RollbackCaches(caches)
+        fed(model, caches, prompt_of(length))
+        saved = rollback.save()
+        for _ in range(3):
+            size = rng.randrange(4, 14)
+            rows = TreeRows([-1, *(rng.randrange(row) for row in range(1, size))])
+            tokens = [rng.randrange(VOCABULARY) for _ in range(size)]
+            tree = forward(tokens, rows, caches)[0]
+            mx.eval(tree)
+            rollback.restore(saved)
+            for leaf in rows.leaves():
+                path = rows.path(leaf)
+                own = tree[mx.array(path)]
+                from_chains += apart(own, fed(model, caches, [tokens[row] for row in path]))
+                rollback.restore(saved)
+                alone = mx.concatenate([fed(model, caches, [tokens[row]]) for row in path])
+                from_rows += apart(own, alone)
+                rollback.restore(saved)
+    return max(from_chains), max(from_rows), len(from_rows)
+
+
+def fed(model, caches, tokens):
+    return model(mx.array(tokens)[None], cache=caches)[0]
+
+
+def apart(found, expected):
+    return (mx.abs(found - expected).max(axis=-1) / mx.abs(expected).max(axis=-1)).tolist()

@@ -12,9 +12,10 @@ import weakref
 
 import mlx.core as mx
 import pytest
+from family_models import build_family, variant_of
 from rollback_matrix import Family
 from tiny_models import VOCABULARY, generate, prompt_of, tiny
-from tree_matrix import FALL_BACK, TAKEN, TreeAdversary, Watched, tree_cell
+from tree_matrix import FALL_BACK, TAKEN, TreeAdversary, Watched, largest_differences, tree_cell
 
 from akunu_py.decoding.verify import verify_match
 from akunu_py.drafting import PlainDrafter
@@ -22,6 +23,7 @@ from akunu_py.models import session as session_module
 from akunu_py.models.padded import PaddedModel
 from akunu_py.models.session import Session
 from akunu_py.models.tree import Trees
+from akunu_py.models.tree.trees import TOLERANCE
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import Draft, GenerationConfig
@@ -44,6 +46,11 @@ def test_no_tree_changes_a_token(name, temperature):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TAKEN)
 def test_no_tree_changes_a_token_of_any_family(name):
+    from_chains, from_rows, count = largest_differences(
+        build_family(name), variant_of(name).kv_bits
+    )
+    assert max(from_chains, from_rows) <= TOLERANCE
+    assert count > 30
     for temperature, prompt_size in ((0.0, 5), (0.8, 40)):
         cell = tree_cell(Family(name), temperature, prompt_size, num_tokens=40)
         assert cell.difference is None
