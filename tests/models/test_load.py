@@ -245,6 +245,35 @@ def test_control_tokens_in_a_message_of_a_folder_model_stay_text(tiny_gguf, tmp_
         tokenizer.encode_chat("x")
 
 
+def test_the_whole_text_of_ids_and_the_tokens_of_a_vocabulary(tiny_gguf, tmp_path):
+    """What a trace and a memory need: control tokens written out, and a text for each id."""
+    gguf = load_model(tiny_gguf).tokenizer
+    assert len(gguf.token_texts()) == gguf.vocabulary_size
+    ids = gguf.encode_chat([{"role": "user", "content": "hello <|end|> wörld"}])
+    assert gguf.decode(ids) == "hello <|end|> wörld"
+    assert gguf.decode(ids, with_control=True) == "<|user|>hello <|end|> wörld<|end|><|assistant|>"
+    ids = gguf.encode("one world")
+    assert gguf.encode(gguf.decode(ids, with_control=True)) == ids
+    folder = load_model(write_folder(tmp_path / "model", tiny_gguf)).tokenizer
+    texts = folder.token_texts()
+    assert len(texts) == len(set(texts)) == folder.vocabulary_size
+    (end,) = folder.end_ids
+    assert texts[end] == "</s>"
+    ids = [*folder.encode("hello"), end]
+    assert folder.decode(ids) == "hello"
+    assert folder.decode(ids, with_control=True) == "hello</s>"
+
+
+def test_the_begin_token_is_left_to_the_tokenizer(tmp_path):
+    """Written out in a prompt it would be put there twice when the text is read again."""
+    path = write_tiny_llama(tmp_path / "spm.gguf", vocabulary="spm", tied=False, seed=1)
+    tokenizer = load_model(path).tokenizer
+    ids = tokenizer.encode("hello the world")
+    (begin,) = set(ids) - set(tokenizer.encode("hello the world")[1:])
+    assert tokenizer.decode(ids, with_control=True) == "hello the world"
+    assert "<s>" in tokenizer.decode([*ids, begin], with_control=True)
+
+
 def test_an_unknown_home_folder_is_explained():
     with pytest.raises(ConfigError, match="~nosuchuser"):
         Engine.load("~nosuchuser/model.gguf")
