@@ -18,11 +18,13 @@ from tiny_models import tiny
 from akunu_py.errors import ContractError, RollbackError
 from akunu_py.models.cache import make_caches
 from akunu_py.models.rollback.rotating import SinkCache
+from akunu_py.models.tree.arranged import ArrangedTree
 from akunu_py.models.tree.compaction import keep_rows
 from akunu_py.models.tree.forward import TreeForward
 from akunu_py.models.tree.masks import TreeMasks, tree_mask
 from akunu_py.models.tree.positions import RowPositions, RowRope
 from akunu_py.models.tree.rows import TreeRows
+from akunu_py.types import Draft
 
 TREE = TreeRows((-1, 0, 0, 1, 1, 2, 3))
 CHAIN = TreeRows((-1, 0, 1, 2, 3))
@@ -50,6 +52,28 @@ def test_rows_know_their_depths_and_ancestors():
     for parents in ((), (0,), (-1, 1), (-2,)):
         with pytest.raises(ContractError):
             TreeRows(parents)
+
+
+def test_nodes_become_rows_and_choices_come_back_to_nodes():
+    draft = Draft((9, 5, 5, 6, 7), (-1, 0, -1, 2, 2))
+    whole = ArrangedTree(draft, range(5), last=3)
+    assert whole.tokens == (3, 9, 5, 5, 6, 7)
+    assert whole.rows.parents == (-1, 0, 1, 0, 3, 3)
+    assert whole.choices((30, 31, 32, 33, 34, 35)) == [31, 32, 33, 34, 35]
+    assert whole.kept(()) == [0]
+    assert whole.kept((2, 4)) == [0, 3, 5]
+    assert whole.tokens_along(5) == (3, 5, 7)
+
+
+def test_the_first_token_leaves_one_branch():
+    # The token stands below another one, too.
+    draft = Draft((9, 5, 5, 6, 7), (-1, 0, -1, 2, 2))
+    left = ArrangedTree.below(draft, 5)
+    assert left.tokens == (5, 6, 7)
+    assert left.rows.parents == (-1, 0, 0)
+    assert left.choices((40, 41, 42)) == [-1, -1, 40, 41, 42]
+    assert left.kept((2, 4)) == [0, 2]
+    assert ArrangedTree.below(draft, 6) is None
 
 
 @pytest.mark.parametrize("before", [0, 2, 7, 8, 30])
