@@ -15,20 +15,22 @@ class CachedRows:
     """What was fed to a model, and how to go back in it.
 
     Attributes:
+        caches: the model's, for whoever feeds rows in another way than `feed`.
         tokens: those whose rows the caches hold, in order; whoever feeds rows adds them.
         rollback: how the caches go back.
         settled: whether every pass so far came to its end.
 
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, kv_bits: int | None = None) -> None:
         self._model = model
+        self._kv_bits = kv_bits
         self.reset()
 
     def reset(self) -> None:
         """Forget every row."""
-        self._caches = make_caches(self._model)
-        self.rollback = RollbackCaches(self._caches)
+        self.caches = make_caches(self._model, self._kv_bits)
+        self.rollback = RollbackCaches(self.caches)
         self.tokens: list[int] = []
         # Places that caches which cannot drop rows go back to: how many tokens they held there.
         self._marks: dict[str, tuple[int, Saved]] = {}
@@ -43,14 +45,14 @@ class CachedRows:
 
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over rows [n]; return their logits [1, n, vocab], not yet evaluated."""
-        logits: mx.array = self._model(rows[None], cache=self._caches)
+        logits: mx.array = self._model(rows[None], cache=self.caches)
         return logits
 
     def feed_apart(self, tokens: Sequence[int]) -> None:
         """Run a pass whose logits nobody needs, and wait for it."""
         self.feed(mx.array(list(tokens)))
         # The logits are not asked for, and so never computed.
-        mx.eval([cache.state for cache in self._caches])
+        mx.eval([cache.state for cache in self.caches])
         self.tokens += tokens
 
     def prefill(self, rows: Sequence[int], progress: Progress | None = None) -> None:
