@@ -3,6 +3,7 @@
 import contextlib
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from akunu_py.cli.terminal import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from akunu_py.bench.alpha.report import AlphaReport, Figure, Setting
+    from akunu_py.bench.alpha.report import AlphaReport, Figure, Prediction, Setting
 
 _WIDTH_OF_A_FILE = 100
 _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
@@ -72,12 +73,19 @@ _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
     help="Use the prompts of this category; repeatable. All, when left out.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the noise.")
+@click.option(
+    "--speed",
+    is_flag=True,
+    help="Also hold the speed that theory predicts against a clock, for the drafter ngram and the "
+    "draft model.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables.")
 @model_options
-def alpha(
+def alpha(  # noqa: PLR0917 - click passes by name
     model: str | None,
     draft_model: Path | None,
     categories: tuple[str, ...],
+    speed: bool,
     as_json: bool,
     loading: dict[str, Any],
     **measuring: Any,
@@ -95,7 +103,11 @@ def alpha(
       akunu bench alpha --temperature 0.5 --temperature 1.5 --tokens 2000
       akunu bench alpha large.gguf --draft-model small.gguf --lenience 0.5 --lenience 0.1
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.bench.alpha.run import check_alpha_options, run_alpha  # noqa: PLC0415 - MLX
+    from akunu_py.bench.alpha.run import (  # noqa: PLC0415 - MLX
+        check_alpha_options,
+        run_alpha,
+        with_predictions,
+    )
 
     # A mistyped option should not cost the seconds that a large model takes to load.
     check_alpha_options(
@@ -114,6 +126,13 @@ def alpha(
             draft = stack.enter_context(load_engine(str(draft_model), loading))
         progress = stack.enter_context(count_progress("tokens"))
         report = run_alpha(engine, prompts, draft=draft, progress=progress, **measuring)
+    if speed:
+        # An engine of its own: there the draft model drafts.
+        with (
+            load_engine(model, {**loading, "draft_model": draft_model}) as engine,
+            count_progress("replies", "measuring passes") as progress,
+        ):
+            report = with_predictions(report, engine, prompts, progress=progress)
     if as_json:
         click.echo(json.dumps(report.to_dict()))
     else:
@@ -146,6 +165,8 @@ def _print(report: "AlphaReport") -> None:
     )
     for setting in report.settings:
         _print_setting(console, setting, report.num_tokens)
+    if report.predictions:
+        _print_predictions(console, report.predictions)
 
 
 def _print_setting(console: "Console", setting: "Setting", num_tokens: int) -> None:
@@ -190,3 +211,33 @@ def _print_setting(console: "Console", setting: "Setting", num_tokens: int) -> N
     console.print(table)
     if lenience:
         console.print(Text("lenient: not exact; what is accepted does not follow the model's law"))
+
+
+def _print_predictions(console: "Console", predictions: "Sequence[Prediction]") -> None:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    console.print()
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("drafter", no_wrap=True)
+    for heading in (
+        "T", "gamma", "drafts", "accepted", "c", "C(gamma\n+1)", "theorem\n3.8", "with C",
+        "measured", "tokens\na pass,\npredicted", "tokens\na pass,\nmeasured",
+    ):  # fmt: skip
+        table.add_column(heading, justify="right", no_wrap=True)
+    for made in predictions:
+        table.add_row(
+            made.drafter,
+            f"{made.temperature:g}",
+            str(made.num_draft_tokens),
+            f"{made.known:.0%}",
+            f"{made.acceptance:.3f}",
+            f"{made.draft_cost:.3f}",
+            f"{made.pass_cost:.2f}",
+            f"{made.theorem:.2f}",
+            f"{made.predicted:.2f}",
+            f"{made.measured:.2f}",
+            f"{made.predicted_tokens_per_pass:.2f}",
+            f"{made.tokens_per_pass:.2f}",
+        )
+    console.print(table)

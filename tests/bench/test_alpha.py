@@ -1,18 +1,21 @@
 """`akunu bench alpha`: acceptance by hand on small p and q, and by counting where p is one-hot."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from bench.bench_fakes import reply
+from bench.bench_fakes import FakeEngine, reply
 from click.testing import CliRunner
 
 from akunu_py import ConfigError
+from akunu_py.bench.alpha import run as run_module
 from akunu_py.bench.alpha import texts as texts_module
 from akunu_py.bench.alpha.measure import measure_setting
-from akunu_py.bench.alpha.run import run_alpha
+from akunu_py.bench.alpha.report import AlphaReport, Prediction, Setting
+from akunu_py.bench.alpha.run import run_alpha, with_predictions
 from akunu_py.bench.alpha.sources import (
     ContextSource,
     CorpusSource,
@@ -22,7 +25,10 @@ from akunu_py.bench.alpha.sources import (
     fitted_on_other_half,
     reply_logits,
 )
+from akunu_py.bench.alpha.speed import predict
 from akunu_py.bench.alpha.texts import Text, generate_texts
+from akunu_py.bench.environment import Environment
+from akunu_py.bench.hit_rate import model_of
 from akunu_py.bench.workloads import Prompt
 from akunu_py.cli import bench_alpha as command
 from akunu_py.cli.main import cli
@@ -93,8 +99,8 @@ def measured(source, *, rows=(P,), temperature=1.0, lenience=(), texts=None):
     return setting.sources[0]
 
 
-def raw(name, text):
-    return Prompt(name, "edit", "raw", text)
+def raw(name, text, category="edit"):
+    return Prompt(name, category, "raw", text)
 
 
 def test_a_draft_model_by_hand():
@@ -120,7 +126,7 @@ def test_nothing_known_is_uniform():
     assert found.alpha.value == pytest.approx(1 / 3 + 0.25 + 0.25)
     assert found.match.value == pytest.approx(1 / 3)
     assert found.lenient[0.5].value == pytest.approx(1)
-    assert (found.known, found.alpha_known) == (0, None)
+    assert (found.known, found.coupled_known) == (0, None)
     # At temperature 0 one token of three is right, and that is no sum of minima any more.
     assert measured(UniformSource(), temperature=0.0).alpha.value == pytest.approx(1 / 3)
 
@@ -160,7 +166,7 @@ def test_one_hot_acceptance_counts_matches():
     assert found.coupled.value == pytest.approx(found.alpha.value)
     assert found.match.value == pytest.approx(found.alpha.value)
     assert found.known == pytest.approx(1 - unknown / 60)
-    assert found.alpha_known == pytest.approx(right / (60 - unknown))
+    assert found.coupled_known == pytest.approx(right / (60 - unknown))
 
 
 def test_a_certain_guess_is_accepted_with_p_of_it():
@@ -391,3 +397,67 @@ def test_greedy_replies_that_do_not_reach_the_number_are_said(loaded, monkeypatc
     result = run("--tokens", "12", "--temp", "0")
     assert "fewer than 12" in result.stdout
     assert "temperature 0: 4 tokens of 2 replies" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("alpha", "gamma", "speed"), [(0.6, 2, 1.96), (0.8, 5, 3.69), (0.9, 10, 6.86)]
+)
+def test_predictions_are_theorem_3_8_where_rows_cost_nothing(alpha, gamma, speed):
+    """Speeds of table 1 of arXiv:2211.17192."""
+    tokens, factor = predict(alpha, 1.0, gamma, 0.0, 1.0)
+    assert factor == tokens == pytest.approx(speed, abs=0.005)
+
+
+def test_predictions_with_dear_rows_and_plain_steps_between():
+    # 1 + 0.5 tokens for 1 * 0.25 + 1.75 plain steps, three passes of four; 1 for 1 in the fourth.
+    tokens, factor = predict(0.5, 0.75, 1, 0.25, 1.75)
+    assert tokens == pytest.approx(0.75 * 1.5 + 0.25)
+    assert factor == pytest.approx(1.375 / 1.75)
+
+
+def test_predicted_and_measured_side_by_side():
+    drafted = {"steps": 10, "steps_with_draft": 8, "drafted": 32, "accepted": 12, "tested": 20, "output_tokens": 22, "propose_s": 1.6}  # fmt: skip
+    engine = FakeEngine(lambda _: (reply(range(22), 4.4), reply(range(22), 2.2, **drafted)))
+    engine.tune = lambda ids: SimpleNamespace(costs={1: 1.0, 4: 1.5, 6: 2.5})
+    prompts = [raw(f"{category}{place}", "0", category) for category in ("edit", "config") for place in range(5)]  # fmt: skip
+    figures = measured(
+        DrafterSource("drafter ngram", lambda: LookupDrafter(num_draft_tokens=1), 3),
+        texts=[Text("a", (1, 0, 1), (0, 1))],
+    )
+    setting = Setting(0.7, 2, 1, (figures,))
+    report = AlphaReport(
+        model_of(engine), None, Environment.current(), "nothing", 8, 2, (setting, setting)
+    )
+    seen = []
+    made = with_predictions(report, engine, prompts, progress=lambda *done: seen.append(done))
+    assert len(made.predictions) == 2
+    assert seen[-1] == (24, 24)  # two temperatures, twice 3 prompts of two categories
+    (found, _) = made.predictions
+    assert (found.drafter, found.temperature, found.num_draft_tokens) == ("ngram", 0.7, 4)
+    assert (found.acceptance, found.known) == (pytest.approx(0.375), 1)
+    assert found.draft_cost == pytest.approx(1.6 / 32 / 0.2)
+    assert found.pass_cost == pytest.approx(2.0)
+    tokens = 1 + 0.375 + 0.375**2 + 0.375**3 + 0.375**4
+    assert found.predicted_tokens_per_pass == pytest.approx(tokens)
+    assert found.theorem == pytest.approx(tokens / (4 * 0.25 + 1))
+    assert found.predicted == pytest.approx(tokens / (4 * 0.25 + 2))
+    assert (found.measured, found.tokens_per_pass) == (2, 2.2)
+    assert engine.config.draft_budget == "always"
+    assert (engine.config.temperature, engine.config.seed) == (0.7, 8)
+    assert json.loads(json.dumps(made.to_dict()))["predictions"][0]["measured"] == 2
+
+
+def test_the_table_of_speeds(loaded, monkeypatch):
+    prediction = Prediction("ngram", 1.0, 4, 0.5, 0.9, 0.01, 1.7, 1.8, 1.1, 1.85, 1.234, 1.876)
+    wanted = []
+
+    def predictions(report, engine, prompts, progress):
+        wanted.append(len(prompts))
+        return replace(report, predictions=(prediction,))
+
+    monkeypatch.setattr(run_module, "with_predictions", predictions)
+    result = run("--tokens", "4", "--speed")
+    assert result.exit_code == 0, result.output
+    cells = result.stdout.splitlines()[-1].split()
+    assert cells == ["ngram", "1", "4", "90%", "0.500", "0.010", "1.70", "1.80", "1.10", "1.23", "1.85", "1.88"]  # fmt: skip
+    assert wanted == [2]

@@ -20,7 +20,7 @@ from akunu_py.decoding.rejection import softmax
 from akunu_py.decoding.theory import acceptance, coupled_acceptance, match_acceptance
 
 _FIXED = 5
-"""Columns of sums before those of lenience: alpha, coupled, match, known, alpha where known."""
+"""Columns of sums before those of lenience: alpha, coupled, match, known, coupled where known."""
 
 Floats = NDArray[np.float64]
 
@@ -91,14 +91,14 @@ def _target_rows(engine: AlphaEngine, text: Text, temperature: float) -> Iterabl
 
 
 def _acceptances(target: _TargetRow, q: Row, lenience: Sequence[float], *, known: bool) -> Floats:
-    alpha = acceptance(target.p, q)
+    coupled = coupled_acceptance(target.p, q)
     return np.array(
         [
-            alpha,
-            coupled_acceptance(target.p, q),
+            acceptance(target.p, q),
+            coupled,
             match_acceptance(target.p, q),
             known,
-            alpha if known else 0.0,
+            coupled if known else 0.0,
             *(_lenient(target, q, share) for share in lenience),
         ]
     )
@@ -133,6 +133,6 @@ def _figures(
         coupled=figure(1),
         match=figure(2),
         known=float(known[0] / tokens[0]),
-        alpha_known=figure(4, known).value if known[0] else None,
+        coupled_known=figure(4, known).value if known[0] else None,
         lenient={share: figure(_FIXED + place) for place, share in enumerate(lenience)},
     )

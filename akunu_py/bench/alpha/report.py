@@ -1,7 +1,7 @@
 """What a measurement of acceptance came to."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.replay.bootstrap import Interval
@@ -30,7 +30,7 @@ class SourceFigures:
         coupled: what draws by the target's own noise accept.
         match: what independent draws, compared with the target's, accept.
         known: share of the tokens for which the source had anything to say.
-        alpha_known: alpha over those alone; None without any.
+        coupled_known: what coupled draws accept over those alone; None without any.
         lenient: alpha_l by lenience l.
 
     """
@@ -40,7 +40,7 @@ class SourceFigures:
     coupled: Figure
     match: Figure
     known: float
-    alpha_known: float | None
+    coupled_known: float | None
     lenient: Mapping[float, Figure]
 
     def to_dict(self) -> dict[str, object]:
@@ -51,7 +51,7 @@ class SourceFigures:
             "coupled": self.coupled.to_dict(),
             "match": self.match.to_dict(),
             "known": self.known,
-            "alpha_known": self.alpha_known,
+            "coupled_known": self.coupled_known,
             "lenient": {f"{share:g}": found.to_dict() for share, found in self.lenient.items()},
         }
 
@@ -76,11 +76,45 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
+class Prediction:
+    """One drafter at one temperature: speeds over plain decoding's, predicted and measured.
+
+    Attributes:
+        drafter: its name.
+        temperature: of the replies.
+        num_draft_tokens: gamma, the most that are drafted for a pass.
+        acceptance: of a coupled draw, where the drafter has anything to say.
+        known: for what share of the tokens it has.
+        draft_cost: c, the drafter's time a drafted token, in plain steps.
+        pass_cost: C(gamma + 1), in plain steps.
+        theorem: the walltime factor of theorem 3.8.
+        predicted: the same with C in place of 1.
+        predicted_tokens_per_pass: what both take a pass to emit.
+        measured: tokens a second with drafting over those without.
+        tokens_per_pass: what a pass did emit.
+
+    """
+
+    drafter: str
+    temperature: float
+    num_draft_tokens: int
+    acceptance: float
+    known: float
+    draft_cost: float
+    pass_cost: float
+    theorem: float
+    predicted: float
+    predicted_tokens_per_pass: float
+    measured: float
+    tokens_per_pass: float
+
+
+@dataclass(frozen=True, slots=True)
 class AlphaReport:
     """A measurement: what was measured, with what, and each temperature's figures.
 
     `draft_model` is None where there was none; `corpus` what unigrams and bigrams were fitted on;
-    `num_tokens` how many tokens a setting was to have.
+    `num_tokens` how many tokens a setting was to have; `predictions` are there if asked for.
     """
 
     model: Model
@@ -90,6 +124,7 @@ class AlphaReport:
     seed: int
     num_tokens: int
     settings: tuple[Setting, ...]
+    predictions: tuple[Prediction, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Return everything as JSON-ready values."""
@@ -101,4 +136,5 @@ class AlphaReport:
             "seed": self.seed,
             "num_tokens": self.num_tokens,
             "settings": [setting.to_dict() for setting in self.settings],
+            "predictions": [asdict(prediction) for prediction in self.predictions],
         }

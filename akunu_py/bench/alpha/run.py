@@ -1,10 +1,11 @@
 """`akunu bench alpha`: texts are made, sources set up, acceptance measured."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from akunu_py.bench.alpha.measure import measure_setting
-from akunu_py.bench.alpha.report import AlphaReport, Setting
+from akunu_py.bench.alpha.report import AlphaReport, Prediction, Setting
 from akunu_py.bench.alpha.sources import (
     ContextSource,
     CorpusSource,
@@ -14,17 +15,20 @@ from akunu_py.bench.alpha.sources import (
     UniformSource,
     fitted_on_other_half,
 )
+from akunu_py.bench.alpha.speed import TimedEngine, measure_speed
 from akunu_py.bench.alpha.texts import AlphaEngine, Text, generate_texts
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.hit_rate import model_of
 from akunu_py.bench.workloads import Prompt
-from akunu_py.drafting import LookupDrafter, NgramDrafter
+from akunu_py.drafting import LookupDrafter, NgramDrafter, default_num_draft_tokens
 from akunu_py.drafting.counts.corpus_model import CorpusCounts
 from akunu_py.drafting.counts.fitting import fit_counts, text_pieces
 from akunu_py.errors import ConfigError
 from akunu_py.types import GenerationConfig
 
 OTHER_REPLIES = "replies at the same temperature to the other half of the prompts"
+SPEED_PROMPTS = 3
+_NGRAM = "drafter ngram"
 
 
 def run_alpha(
@@ -114,8 +118,51 @@ def _count_sources(
         CorpusSource(2, counts),
         ContextSource(size),
         DrafterSource("copy from context", lambda: LookupDrafter(num_draft_tokens=1), size),
-        DrafterSource("drafter ngram", lambda: NgramDrafter(num_draft_tokens=1), size),
+        DrafterSource(_NGRAM, lambda: NgramDrafter(num_draft_tokens=1), size),
     ]
+
+
+def with_predictions(
+    report: AlphaReport,
+    engine: TimedEngine,
+    prompts: Sequence[Prompt],
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> AlphaReport:
+    """Return the report with what its acceptances predict of speed, and what a clock says.
+
+    For the drafter ngram and, where there is one, the draft model, which the engine must have then;
+    each with the number of tokens it drafts by itself, at every temperature of the report. The
+    first `SPEED_PROMPTS` prompts of each category are used. `progress` is called with replies made
+    and to make. Raises as `akunu_py.bench.alpha.speed.measure_speed` does.
+    """
+    kept = _first_of_each(prompts)
+    drafters = {"ngram": _NGRAM}
+    if report.draft_model is not None:
+        drafters["draft-model"] = ModelSource.name
+    total = 2 * len(kept) * len(drafters) * len(report.settings)
+    predictions: list[Prediction] = []
+    for number, setting in enumerate(report.settings):
+        figures = {source.name: source for source in setting.sources}
+        predictions += measure_speed(
+            engine,
+            kept,
+            [
+                (name, default_num_draft_tokens(name), figures[source])
+                for name, source in drafters.items()
+            ],
+            temperature=setting.temperature,
+            seed=report.seed,
+            progress=_from(progress, number * total // len(report.settings), total),
+        )
+    return replace(report, predictions=tuple(predictions))
+
+
+def _first_of_each(prompts: Sequence[Prompt]) -> list[Prompt]:
+    by_category: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        by_category.setdefault(prompt.category, []).append(prompt)
+    return [prompt for members in by_category.values() for prompt in members[:SPEED_PROMPTS]]
 
 
 def check_alpha_options(
