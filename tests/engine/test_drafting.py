@@ -15,6 +15,7 @@ from akunu_py import ConfigError, Engine, EngineStateError, GenerationConfig
 from akunu_py.bench.replay.traces import read_trace
 from akunu_py.drafting import make_drafter
 from akunu_py.drafting.registry import BUILT_IN
+from akunu_py.models.tree.forward import TreeForward
 
 PROMPT = "def hello(world):\n    return world"
 DRAFTERS = [name for name in BUILT_IN if name != "none"]
@@ -31,10 +32,9 @@ def fresh(engine):
 
 
 def test_auto_is_the_default(fresh):
-    assert GenerationConfig().drafter == "auto"
     assert GenerationConfig().num_draft_tokens is None
     result = fresh.generate(PROMPT, max_tokens=12)
-    assert texts(fresh) == [list(result.token_ids)]
+    assert texts(fresh) == [list(result.token_ids)]  # no other drafter leaves anything
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
@@ -206,9 +206,9 @@ def test_a_damaged_or_unwritable_memory_costs_no_reply(tiny_gguf, tmp_path, capl
 def test_reproducible_passes_take_seven_tokens_at_most(tiny_gguf, monkeypatch):
     asked = []
 
-    def spy(name, *, num_draft_tokens, auto_state):
-        asked.append(num_draft_tokens)
-        return make_drafter(name, num_draft_tokens=num_draft_tokens, auto_state=auto_state)
+    def spy(name, **options):
+        asked.append(options["num_draft_tokens"])
+        return make_drafter(name, **options)
 
     monkeypatch.setattr("akunu_py.engine.make_drafter", spy)
     with Engine.load(tiny_gguf, reproducible=True) as engine:
@@ -218,7 +218,7 @@ def test_reproducible_passes_take_seven_tokens_at_most(tiny_gguf, monkeypatch):
             assert drafted.token_ids == plain
             assert len(drafted.stats.drafted_per_position) <= 7
         engine.generate(PROMPT, max_tokens=2, drafter="lookup", num_draft_tokens=3)
-    assert asked == [0, 7, 4, 4, 7, 4, 3]
+    assert asked == [0, 7, 4, 4, 7, 4, 7, 3]
 
 
 def test_recycling_drafts_and_some_of_it_is_right(default_model):
@@ -236,6 +236,37 @@ def test_recycling_drafts_and_some_of_it_is_right(default_model):
         plain = engine.generate(prompt, drafter="none", **sampled)
         result = engine.generate(prompt, drafter="recycling", draft_budget="always", **sampled)
         assert result.token_ids == plain.token_ids
+
+
+def test_trees_are_verified_in_one_pass_and_change_nothing(default_model, monkeypatch):
+    passes = []
+    whole = TreeForward.__call__
+
+    def counting(forward, tokens, *arguments):
+        passes.append(len(tokens))
+        return whole(forward, tokens, *arguments)
+
+    monkeypatch.setattr(TreeForward, "__call__", counting)
+    with Engine.load(default_model) as engine:
+        prompt = "class Stack:\n"
+        never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
+        for sampling in ({}, {"temperature": 0.8, "seed": 6}, {"repetition_penalty": 1.2}):
+            options = {"max_tokens": 48, "logit_bias": never, **sampling}
+            plain = engine.generate(prompt, drafter="none", **options)
+            for budget in ("auto", "always"):
+                passes.clear()
+                result = engine.generate(prompt, drafter="tree", draft_budget=budget, **options)
+                assert result.token_ids == plain.token_ids
+            assert len(passes) > 3
+            assert max(passes) <= 17
+        assert result.stats.accepted > 3
+    with Engine.load(default_model, reproducible=True) as engine:
+        passes.clear()
+        plain = engine.generate(prompt, drafter="none", **options)
+        result = engine.generate(prompt, drafter="tree", draft_budget="always", **options)
+        assert result.token_ids == plain.token_ids
+        assert result.stats.accepted > 3
+        assert not passes
 
 
 def test_a_trace_is_read_back(engine, tmp_path):
