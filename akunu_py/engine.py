@@ -1,6 +1,7 @@
 """The engine: text in, text out, over one loaded model."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, Unpack
@@ -10,11 +11,12 @@ from numpy.typing import NDArray
 
 from akunu_py.admission import Admission
 from akunu_py.decoding.budget import BudgetState
-from akunu_py.drafting import AutoDrafter, Memory, ReplyMemory, vocabulary_fingerprint
-from akunu_py.drafting.registry import default_num_draft_tokens, make_drafter
+from akunu_py.drafting import AutoDrafter, ReplyMemory, open_memory
+from akunu_py.drafting.registry import default_num_draft_tokens, drafter_name, make_drafter
 from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.generation_options import GenerationOptions, with_options
 from akunu_py.models.budget_memory import BudgetMemory
+from akunu_py.models.draft_model import make_token_model
 from akunu_py.models.load import (
     ComputeType,
     LoadedModel,
@@ -26,6 +28,7 @@ from akunu_py.models.load import (
 from akunu_py.models.padded import PADDED_ROWS, PaddedModel
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.session import Progress, Session
+from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.prompt_ids import check_id, checked_ids
 from akunu_py.reply import ReplyStream, Request
 from akunu_py.trace_file import append_line
@@ -51,6 +54,7 @@ class Engine:
         kv_bits: int | None = None,
         reproducible: bool = False,
         memory: str | Path | None = None,
+        draft_model: LoadedModel | None = None,
     ) -> None:
         limit = loaded.description.context
         if reproducible:
@@ -65,8 +69,13 @@ class Engine:
         model = PaddedModel(loaded.model) if reproducible else loaded.model
         self._session: Session | None = Session(model, context=context or limit, kv_bits=kv_bits)
         self._kv_bits = kv_bits
+        self._drafts: CachedTokenModel | None = None
+        if draft_model is not None:
+            self._drafts = make_token_model(draft_model, loaded, self._session.vocabulary_size)
         self._costs: BudgetMemory | None = None
-        self._replies = ReplyMemory(self._kept_memory(memory))
+        self._replies = ReplyMemory(
+            open_memory(memory, self.tokenizer.token_texts, self._session.vocabulary_size)
+        )
         self.description: ModelDescription = loaded.description
         self.context: int = self._session.context
 
@@ -84,15 +93,15 @@ class Engine:
         kv_bits: int | None = None,
         reproducible: bool = False,
         memory: str | Path | None = None,
+        draft_model: str | Path | None = None,
     ) -> Self:
         """Load a GGUF file or an MLX model folder; without a path, the default model.
 
         `context` bounds the context, in tokens; `kv_bits`, 4 or 8, quantizes the KV cache;
-        `reproducible` gives every pass the same number of rows, so that drafting cannot change a
-        token on any device, at a price that `akunu tune` measures; `memory` is a folder in which
-        what `auto` drafts from is kept for later runs (docs/drafting.md). The other options are
-        those of `akunu_py.models.load.LoadOptions`: whether weights stay quantized, what is
-        computed in, the forms of GGUF types that MLX has not, and how texts are split.
+        `reproducible` gives every pass one number of rows, so that drafting cannot change a token
+        on any device, at a price that `akunu tune` measures; `memory` is a folder in which what
+        `auto` drafts from is kept (docs/drafting.md); `draft_model` is a smaller model with the
+        same vocabulary to draft with (docs/methods.md). The others are those of `LoadOptions`.
 
         Raises ConfigError for a path that is no model or an option out of range, ModelFormatError
         for a file that is not what it claims to be.
@@ -105,9 +114,13 @@ class Engine:
             pre_tokenizer=pre_tokenizer,
         )
         loaded = load_model(path, options, context=context)
+        draft = None
+        if draft_model is not None:
+            draft = load_model(draft_model, LoadOptions(weights=weights), context=context)
         return cls(
-            loaded, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory
-        )
+            loaded, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory,
+            draft_model=draft,
+        )  # fmt: skip
 
     def generate(
         self,
@@ -128,7 +141,7 @@ class Engine:
         ContextOverflowError for a prompt that leaves no room, EngineStateError for a closed or
         busy engine.
         """
-        return _exhaust(self.stream(prompt, config, progress=progress, **options))
+        return self.stream(prompt, config, progress=progress, **options).read_to_end()
 
     def stream(
         self,
@@ -158,7 +171,7 @@ class Engine:
         Raises as `generate` does, and ConfigError for malformed messages or a model without a
         template.
         """
-        return _exhaust(self.stream_chat(messages, config, progress=progress, **options))
+        return self.stream_chat(messages, config, progress=progress, **options).read_to_end()
 
     def stream_chat(
         self,
@@ -279,12 +292,15 @@ class Engine:
         with self._admission.exclusive():
             self._admission.end_reply("the engine was closed")
             session = self._open_session
+            drafts, self._drafts = self._drafts, None
             if self._costs is not None:
                 self._costs.save(new_samples=1)
             self._replies.save()
             self._admission.closed = True
             self._loaded = None
             self._session = None
+            if drafts is not None:
+                drafts.close()
             session.close()
 
     def __enter__(self) -> Self:
@@ -310,6 +326,8 @@ class Engine:
     ) -> ReplyStream:
         """Check what can be checked before the first event, and make the stream."""
         settled = with_options(config or GenerationConfig(), options)
+        name = drafter_name(settled.drafter, self._drafts)
+        settled = replace(settled, drafter=name)
         if not prompt:
             raise ConfigError("the prompt has no tokens: its text, or what the chat template makes")
         if len(prompt) >= self.context:
@@ -319,7 +337,7 @@ class Engine:
             )
         most = settled.num_draft_tokens
         if most is None:
-            most = default_num_draft_tokens(settled.drafter)
+            most = default_num_draft_tokens(name)
         if self._padded_rows is not None:
             most = min(most, self._padded_rows - 1)
         for token in settled.logit_bias:
@@ -327,7 +345,7 @@ class Engine:
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a later call on the same engine")
             # Only now: a reply that `_end_reply` ends joins the memory that this one begins with.
-            ended = self._replies.begin_reply() if settled.drafter == AutoDrafter.name else None
+            ended = self._replies.begin_reply() if name == AutoDrafter.name else None
             reply = ReplyStream(
                 self._open_session,
                 self.tokenizer,
@@ -335,7 +353,11 @@ class Engine:
                     tuple(prompt),
                     settled,
                     make_drafter(
-                        settled.drafter, num_draft_tokens=most, auto_state=self._replies.state
+                        name,
+                        num_draft_tokens=most,
+                        auto_state=self._replies.state,
+                        token_model=self._drafts,
+                        rejection=settled.draft_sampling == "rejection",
                     ),
                     most,
                     progress,
@@ -377,23 +399,3 @@ class Engine:
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt, parse_special=parse_special)
         return checked_ids(prompt, self.vocabulary_size)
-
-    def _kept_memory(self, folder: str | Path | None) -> Memory:
-        """Return the memory in a folder, or a new one that is not kept."""
-        if folder is None:
-            return Memory()
-        if Path(folder).exists() and not Path(folder).is_dir():
-            raise ConfigError(f"{folder} is a file; a memory is kept in a folder")
-        return Memory(
-            directory=folder,
-            vocabulary=vocabulary_fingerprint(self.tokenizer.token_texts()),
-            vocabulary_size=self.vocabulary_size,
-        )
-
-
-def _exhaust(stream: ReplyStream) -> GenerationResult:
-    with stream:
-        for _ in stream:
-            pass
-    assert stream.result is not None  # noqa: S101 - the last event carries the result
-    return stream.result

@@ -5,7 +5,7 @@ import difflib
 from typing import TypedDict
 
 from akunu_py.errors import ConfigError
-from akunu_py.types import DraftBudget, GenerationConfig
+from akunu_py.types import DraftBudget, DraftSampling, GenerationConfig
 
 
 class GenerationOptions(TypedDict, total=False):
@@ -23,9 +23,11 @@ class GenerationOptions(TypedDict, total=False):
     logit_bias: dict[int, float]
     seed: int | None
     stop: tuple[str, ...]
-    drafter: str
+    drafter: str | None
     num_draft_tokens: int | None
     draft_budget: DraftBudget
+    draft_sampling: DraftSampling
+    draft_temperature: float | None
 
 
 def with_options(config: GenerationConfig, options: GenerationOptions) -> GenerationConfig:

@@ -9,9 +9,11 @@ from types import TracebackType
 from typing import Self
 
 from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
+from akunu_py.decoding.chance import KeyedChance
 from akunu_py.decoding.loop import Step, decode
 from akunu_py.decoding.stats import StatsRecorder, cut_step
 from akunu_py.decoding.stopping import StopTexts
+from akunu_py.decoding.verifiers import RejectionVerifier
 from akunu_py.errors import ConfigError, EngineStateError
 from akunu_py.models.session import Progress, Session
 from akunu_py.sampling.sampler import Sampler
@@ -23,6 +25,7 @@ from akunu_py.types import (
     FinishReason,
     GenerationConfig,
     GenerationResult,
+    ReplyDrafter,
     StreamEvent,
     Tokenizer,
 )
@@ -111,6 +114,14 @@ class ReplyStream(Iterator[StreamEvent]):
     def __iter__(self) -> Self:
         return self
 
+    def read_to_end(self) -> GenerationResult:
+        """Read all events and return the result; the stream is over, whatever happens."""
+        with self:
+            for _ in self:
+                pass
+        assert self.result is not None  # noqa: S101 - the last event carries the result
+        return self.result
+
     def cancel(self) -> None:
         """Ask the reply to end after the step under way; safe from any thread."""
         self._cancelled.set()
@@ -172,12 +183,16 @@ def _events(
     chain = TransformChain.from_config(config, session.vocabulary_size)
     sampler = Sampler(chain, seed, session.vocabulary_size)
     drafter = request.drafter
+    rejection = config.draft_sampling == "rejection"
     room = session.context - len(prompt)
     max_tokens = room if config.max_tokens is None else min(config.max_tokens, room)
 
     def progress(done: int, total: int) -> None:
         if request.progress:
             request.progress(done, total)
+        check()
+
+    def check() -> None:
         if cancelled.is_set():
             raise _CancelledDuringPrefillError
 
@@ -191,10 +206,11 @@ def _events(
     with session.measured():
         try:
             num_cached = session.begin(prompt, sampler, max_tokens, progress)
+            if isinstance(drafter, ReplyDrafter):
+                drafter.begin_reply(config, seed, check)
+            drafter.observe(prompt)
         except _CancelledDuringPrefillError:
             finish_reason = "cancelled"
-        else:
-            drafter.observe(prompt)
         prefilled = time.perf_counter()
 
         def result(reason: FinishReason) -> GenerationResult:
@@ -209,17 +225,20 @@ def _events(
                 decode_s=time.perf_counter() - prefilled,
                 peak_memory_bytes=session.peak_memory_bytes(),
                 stats=recorder.stats,
+                exactness="distribution" if rejection else "stream",
             )
 
         if finish_reason is not None:
             yield StreamEvent("", (), None, result(finish_reason))
             return
+        verifier = RejectionVerifier(KeyedChance(seed)) if rejection else None
         budget = None
         if request.budgets is not None:
             budget = Budget(
                 request.budgets,
                 context=len(prompt),
-                pipelined=not chain.needs_history,
+                # The session keeps no step in flight where the host needs each token, or its row.
+                pipelined=not (chain.needs_history or rejection),
                 tell=drafter.use_curve if isinstance(drafter, CurveUser) else None,
             )
         steps = decode(
@@ -230,6 +249,8 @@ def _events(
             max_tokens=max_tokens,
             end_ids=tokenizer.end_ids,
             budget=budget,
+            verifier=verifier,
+            position=len(prompt),
         )
         for raw in steps:
             step, piece = text.take(raw)

@@ -76,6 +76,8 @@ def describe_decoding(config: GenerationConfig, seed: int) -> str:
     ]
     if config.logit_bias:
         said.append("logit_bias")
+    if config.draft_sampling != default.draft_sampling:
+        said.append(f"draft_sampling {config.draft_sampling}")
     if config.temperature:
         said.append(f"seed {seed}")
     return ", ".join(said)

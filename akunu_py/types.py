@@ -1,7 +1,7 @@
 """The values and protocols that pass between rooms: frozen, validated, free of arrays."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, Self, get_args, runtime_checkable
 
@@ -12,6 +12,8 @@ from akunu_py.errors import ConfigError, ContractError
 
 FinishReason = Literal["stop", "length", "cancelled"]
 DraftBudget = Literal["auto", "always"]
+DraftSampling = Literal["coupled", "rejection"]
+Exactness = Literal["stream", "distribution"]
 Message = Mapping[str, str]
 """One chat message: {"role": "system" | "user" | "assistant", "content": text}."""
 
@@ -118,6 +120,12 @@ def _check_number(name: str, value: float, low: float, high: float, hint: str) -
         raise ConfigError(f"{name} is {value!r}; {hint}")
 
 
+def _check_temperature(name: str, value: float) -> None:
+    _check_number(name, value, 0, 100, "give a number from 0 to 100")
+    if 0 < value < 1e-3:
+        raise ConfigError(f"{name} is {value!r}; give 0 for the likeliest token, or 0.001 and more")
+
+
 def _check_count(name: str, value: int, low: int, hint: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
         raise ConfigError(f"{name} is {value!r}; {hint}")
@@ -141,11 +149,16 @@ class GenerationConfig:
         logit_bias: token id -> added to its logit.
         seed: of the noise, 0 to 2**64 - 1; None draws one, reported in the result.
         stop: texts that end the reply; they are not part of it.
-        drafter: a drafter's name (see `akunu_py.drafting`), or "none".
+        drafter: a drafter's name (see `akunu_py.drafting`), or "none"; None: "draft-model" where
+            the engine has a draft model, else "auto".
         num_draft_tokens: most tokens drafted for one pass; None: as many as the drafter's own
             default says.
         draft_budget: "auto" drafts as many tokens as pay on this machine, none included; "always"
             as many as the drafter has.
+        draft_sampling: "coupled" compares drafts with the model's own choices: the text is that of
+            plain decoding. "rejection" accepts them by probability (Leviathan et al. 2023,
+            arXiv:2211.17192): the text follows the same law and is another one.
+        draft_temperature: of a draft model; None: `temperature`.
 
     Raises ConfigError naming the field and its range.
 
@@ -163,19 +176,18 @@ class GenerationConfig:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
     stop: tuple[str, ...] = ()
-    drafter: str = "auto"
+    drafter: str | None = None
     num_draft_tokens: int | None = None
     draft_budget: DraftBudget = "auto"
+    draft_sampling: DraftSampling = "coupled"
+    draft_temperature: float | None = None
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
             _check_count("max_tokens", self.max_tokens, 1, "give 1 or more, or None for no limit")
-        _check_number("temperature", self.temperature, 0, 100, "give a number from 0 to 100")
-        if 0 < self.temperature < 1e-3:
-            raise ConfigError(
-                f"temperature is {self.temperature!r}; give 0 for the likeliest token, or 0.001 "
-                "and more"
-            )
+        _check_temperature("temperature", self.temperature)
+        if self.draft_temperature is not None:
+            _check_temperature("draft_temperature", self.draft_temperature)
         _check_count("top_k", self.top_k, 0, "give a whole number, 0 for all tokens")
         _check_number("top_p", self.top_p, 0, 1, "give a number above 0, at most 1")
         if self.top_p == 0:
@@ -201,15 +213,16 @@ class GenerationConfig:
             isinstance(s, str) and s for s in self.stop
         ):
             raise ConfigError(f"stop is {self.stop!r}; give a tuple of texts, none of them empty")
-        if not isinstance(self.drafter, str):
+        if self.drafter is not None and not isinstance(self.drafter, str):
             raise ConfigError(f"drafter is {self.drafter!r}; give a drafter's name, or 'none'")
         if self.num_draft_tokens is not None:
             _check_count("num_draft_tokens", self.num_draft_tokens, 0, "give 0 (no drafts) or more")
             if self.num_draft_tokens > 64:
                 raise ConfigError(f"num_draft_tokens is {self.num_draft_tokens}; give at most 64")
-        if self.draft_budget not in get_args(DraftBudget):
-            known = " or ".join(map(repr, get_args(DraftBudget)))
-            raise ConfigError(f"draft_budget is {self.draft_budget!r}; give {known}")
+        for name, kinds in (("draft_budget", DraftBudget), ("draft_sampling", DraftSampling)):
+            if getattr(self, name) not in get_args(kinds):
+                known = " or ".join(map(repr, get_args(kinds)))
+                raise ConfigError(f"{name} is {getattr(self, name)!r}; give {known}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +231,8 @@ class GenerationResult:
 
     `token_ids` are the generated ids, an end-of-generation id included where one was generated;
     `text` holds neither it nor a stop text. `decode_s` and `prefill_s` are seconds; `seed` is the
-    one used, so that the reply can be made again.
+    one used, so that the reply can be made again. `exactness` says what drafting left alone:
+    "stream", the tokens themselves, or "distribution", the law they are drawn by.
     """
 
     text: str
@@ -231,6 +245,7 @@ class GenerationResult:
     decode_s: float
     peak_memory_bytes: int
     stats: DecodeStats
+    exactness: Exactness = "stream"
 
     @property
     def decode_tokens_per_s(self) -> float | None:
@@ -257,6 +272,19 @@ class Drafter(Protocol):
 
     def propose(self, limit: int) -> Draft:
         """Guess at most `limit` tokens to follow what was observed; an empty draft is fine."""
+
+
+@runtime_checkable
+class ReplyDrafter(Protocol):
+    """A drafter that draws its tokens as the reply is sampled."""
+
+    def begin_reply(
+        self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
+    ) -> None:
+        """Draft for a reply with these transforms and this seed; called before the prompt comes.
+
+        `check`, to be called between passes of the drafter's own over the prompt, may raise.
+        """
 
 
 @runtime_checkable

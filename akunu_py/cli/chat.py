@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.cli.options import (
+    draft_model_option,
     generation_options,
     keeping_options,
     load_engine,
@@ -45,6 +46,7 @@ _BLOCK = '"""'
 @keeping_options
 @generation_options
 @model_options
+@draft_model_option
 def chat(  # noqa: PLR0917 - click passes by name
     model: str | None,
     system: str | None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.cli.options import (
+    draft_model_option,
     generation_options,
     keeping_options,
     load_engine,
@@ -40,6 +41,7 @@ _MAX_PROMPT_BYTES = 64 * 2**20
 )  # fmt: skip
 @generation_options
 @model_options
+@draft_model_option
 def generate(  # noqa: PLR0917 - click passes by name
     sources: tuple[str, ...],
     prompt: str | None,
@@ -158,6 +160,7 @@ def _record(result: "GenerationResult") -> dict[str, object]:
         "seed": result.seed,
         "stats": {
             **result.stats.to_dict(),
+            "exactness": result.exactness,
             "cached_tokens": result.num_cached_tokens,
             "prefill_s": result.prefill_s,
             "decode_s": result.decode_s,

@@ -79,8 +79,9 @@ _GENERATION_OPTIONS = (
     click.option("--seed", type=int, help="Seed of the noise; drawn and reported when left out."),
     click.option("--stop", multiple=True, metavar="TEXT", help="End before TEXT; repeatable."),
     click.option(
-        "--drafter", default="auto", show_default=True,
-        help="auto, ngram, ngram-window, lookup, recycling, tree, a plug-in's name, or none.",
+        "--drafter", metavar="NAME",
+        help="auto, ngram, ngram-window, lookup, recycling, tree, draft-model, draft-model-ngram, "
+        "a plug-in's name, or none. When left out: draft-model with --draft-model, else auto.",
     ),
     click.option(
         "--num-draft-tokens", type=int, metavar="N",
@@ -89,6 +90,16 @@ _GENERATION_OPTIONS = (
     click.option(
         "--draft-budget", type=click.Choice(["auto", "always"]), default="auto", show_default=True,
         help="Draft as many tokens as pay on this machine, or always as many as there are.",
+    ),
+    click.option(
+        "--draft-sampling", type=click.Choice(["coupled", "rejection"]), default="coupled",
+        show_default=True,
+        help="Compare drafts with the model's own choices, so that the text stays that of plain "
+        "decoding, or accept them by probability: another text by the same law.",
+    ),
+    click.option(
+        "--draft-temperature", type=float, metavar="T",
+        help="The draft model's temperature; that of the reply when left out.",
     ),
 )  # fmt: skip
 
@@ -121,12 +132,26 @@ def model_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     return _stack(_MODEL_OPTIONS, wrapped)
 
 
+def draft_model_option(function: Callable[_P, _R]) -> Callable[..., _R]:
+    """Add `--draft-model` to what `model_options` collects; to be put below it."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **options: Any) -> _R:
+        options["loading"]["draft_model"] = options.pop("draft_model")
+        return function(*args, **options)
+
+    return click.option(
+        "--draft-model", type=click.Path(path_type=Path), metavar="PATH",
+        help="A smaller model with the same vocabulary, which drafts.",
+    )(wrapped)  # fmt: skip
+
+
 def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     """Add the sampling and drafting options; the command gets one `config` in their place."""
     names = (
         "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
         "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop", "drafter",
-        "num_draft_tokens", "draft_budget",
+        "num_draft_tokens", "draft_budget", "draft_sampling", "draft_temperature",
     )  # fmt: skip
 
     @functools.wraps(function)
@@ -158,12 +183,14 @@ def _stack(options: Iterable[Callable[..., Any]], function: Callable[_P, _R]) ->
 
 def _config(chosen: dict[str, Any]) -> "GenerationConfig":
     """Check everything that can be checked before a model is loaded."""
-    from akunu_py.drafting import make_drafter  # noqa: PLC0415 - numpy would slow --help down
+    # numpy would slow --help down.
+    from akunu_py.drafting.registry import WITH_DRAFT_MODEL, make_drafter  # noqa: PLC0415
     from akunu_py.types import GenerationConfig  # noqa: PLC0415
 
     chosen["logit_bias"] = dict(_parse_bias(entry) for entry in chosen["logit_bias"])
     config = GenerationConfig(**chosen)
-    make_drafter(config.drafter, num_draft_tokens=config.num_draft_tokens)
+    if config.drafter is not None and config.drafter not in WITH_DRAFT_MODEL:
+        make_drafter(config.drafter, num_draft_tokens=config.num_draft_tokens)
     return config
 
 

@@ -2,8 +2,9 @@
 
 from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.candidates import CandidateObserver
+from akunu_py.drafting.draft_model import DraftModelDrafter, TokenModel
 from akunu_py.drafting.lookup import LookupDrafter
-from akunu_py.drafting.memory import Memory, vocabulary_fingerprint
+from akunu_py.drafting.memory import Memory, open_memory, vocabulary_fingerprint
 from akunu_py.drafting.ngram import NgramDrafter, WindowedNgramDrafter
 from akunu_py.drafting.plain import PlainDrafter
 from akunu_py.drafting.recycling import RecyclingDrafter
@@ -15,16 +16,19 @@ __all__ = [
     "AutoDrafter",
     "AutoState",
     "CandidateObserver",
+    "DraftModelDrafter",
     "LookupDrafter",
     "Memory",
     "NgramDrafter",
     "PlainDrafter",
     "RecyclingDrafter",
     "ReplyMemory",
+    "TokenModel",
     "TreeDrafter",
     "WindowedNgramDrafter",
     "default_num_draft_tokens",
     "drafter_names",
     "make_drafter",
+    "open_memory",
     "vocabulary_fingerprint",
 ]

@@ -16,7 +16,7 @@ from akunu_py.drafting.hierarchical import NgramGuesses
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.types import Draft, GenerationConfig
 
-NUM_DRAFT_TOKENS = 5
+NUM_DRAFT_TOKENS = 8
 MAX_DRAFT_TOKENS = 64
 
 
@@ -42,7 +42,7 @@ Guess = Callable[[Sequence[int], int], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class DraftSampling:
+class DrawSettings:
     """How a reply's drafts are drawn.
 
     Attributes:
@@ -62,7 +62,7 @@ class TokenModel(Protocol):
     """A language model as a continuation of token ids; it keeps its place in the text by itself."""
 
     def begin(
-        self, prompt: Sequence[int], sampling: DraftSampling, check: Callable[[], None]
+        self, prompt: Sequence[int], sampling: DrawSettings, check: Callable[[], None]
     ) -> None:
         """Take in a prompt; rows held of its beginning stay.
 
@@ -95,8 +95,10 @@ class DraftModelDrafter:
     own noise, so the stream stays that of plain decoding. With `rejection` the draws are
     independent, and `draft_probabilities` gives the verifier their distribution.
 
-    `rule` decides, besides the limit, where a draft ends; `hierarchical` lets an n-gram drafter
-    guess what the draft model will say, so that one of its passes yields several tokens.
+    The draft's temperature is `draft_temperature`, else the config's `draft_temperature`, else the
+    reply's own. `rule` decides, besides the limit, where a draft ends (for rules of
+    `adaptive_length` see `after_draws` there). `hierarchical` lets an n-gram drafter guess what the
+    draft model will say, so that one of its passes yields several tokens.
 
     Raises ConfigError for a number of draft tokens or a draft temperature out of range.
     """
@@ -123,7 +125,7 @@ class DraftModelDrafter:
         self._draft_temperature = _checked(draft_temperature)
         self._rules: tuple[GoesOn, ...] = () if rule is None else (rule,)
         self._guesses = NgramGuesses() if hierarchical else None
-        self._sampling: DraftSampling | None = None
+        self._sampling: DrawSettings | None = None
         self._check: Callable[[], None] = _nothing
         self._prompt_taken = False
         self._num_drawn = 0
@@ -132,9 +134,10 @@ class DraftModelDrafter:
         self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
     ) -> None:
         """Draw with these transforms and this seed; `check` may raise while the prompt is fed."""
-        self._sampling = DraftSampling(
-            _with_temperature(config, self._draft_temperature), seed, self._rejection
-        )
+        temperature = self._draft_temperature
+        if temperature is None:
+            temperature = config.draft_temperature
+        self._sampling = DrawSettings(_with_temperature(config, temperature), seed, self._rejection)
         self._check = check or _nothing
 
     def add_rule(self, rule: GoesOn) -> None:

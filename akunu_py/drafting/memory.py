@@ -8,7 +8,7 @@ file that is damaged, of another version or of another vocabulary is passed over
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -177,6 +177,24 @@ class Memory:
         for length in lengths:
             yield tokens[start : start + length]
             start += length
+
+
+def open_memory(
+    folder: str | Path | None, texts: Callable[[], Iterable[str]], vocabulary_size: int
+) -> Memory:
+    """Return the memory kept in a folder for a vocabulary, or one that is not kept.
+
+    Raises ConfigError for a path that is a file.
+    """
+    if folder is None:
+        return Memory()
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise ConfigError(f"{folder} is a file; a memory is kept in a folder")
+    return Memory(
+        directory=folder,
+        vocabulary=vocabulary_fingerprint(texts()),
+        vocabulary_size=vocabulary_size,
+    )
 
 
 def vocabulary_fingerprint(tokens: Iterable[str | bytes]) -> str:

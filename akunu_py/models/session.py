@@ -18,6 +18,7 @@ from akunu_py.models.cache import make_caches
 from akunu_py.models.rollback import RollbackCaches, Saved
 from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
 from akunu_py.sampling.candidates import top_candidates
+from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.types import Draft
 
@@ -246,17 +247,7 @@ class Session:
             raise ContractError(
                 f"the drafter {draft.source!r} drafted a tree; this target takes chains"
             )
-        for token in (last, *draft.tokens):
-            # The embedding would read beyond its memory.
-            if not 0 <= token < self.vocabulary_size:
-                raise ContractError(
-                    f"the drafter {draft.source!r} drafted the token {token}; ids go from 0 to "
-                    f"{self.vocabulary_size - 1}"
-                )
-        if self._pass:
-            raise ContractError("choose was called twice without commit")
-        self._settled = False
-        self._candidates = []
+        self._begin_pass(last, draft)
         with mx.stream(self._stream):
             if self._in_flight is not None:
                 choices = self._choose_in_flight(self._in_flight, last, draft)
@@ -274,6 +265,44 @@ class Session:
                 self._carried = ()
                 choices = [self._read_and_look_ahead(row, last)]
         return choices
+
+    def distributions(self, last: int, draft: Draft) -> NDArray[np.float64]:
+        """Run one pass and return what the target would draw from, [len(draft) + 1, vocab].
+
+        After `last` and after each token of a chain, all transforms done; from the numbers that
+        `choose` would draw from, in float64. No step is in flight beside it.
+
+        Raises ContractError for a tree, or where `choose` was called in the same reply.
+        """
+        if not draft.is_chain or self._in_flight is not None:
+            raise ContractError("distributions are those of a chain, and of every step of a reply")
+        self._begin_pass(last, draft)
+        rows = (*self._carried, last, *draft.tokens)
+        start = len(self._carried)
+        found = np.zeros((len(draft) + 1, self.vocabulary_size))
+        with mx.stream(self._stream):
+            self._begin_verify(rows, start + 1)
+            logits = self._forward(mx.array(rows))
+            sampler = self._active_sampler
+            for place in range(len(found)):
+                recent = self._recent(rows[: start + place + 1])
+                row = sampler.chain.log_probabilities(logits[:, start + place], recent)[0]
+                found[place] = probabilities(row, greedy=sampler.chain.greedy)
+        return found
+
+    def _begin_pass(self, last: int, draft: Draft) -> None:
+        """Check that a pass over these tokens can begin."""
+        for token in (last, *draft.tokens):
+            # The embedding would read beyond its memory.
+            if not 0 <= token < self.vocabulary_size:
+                raise ContractError(
+                    f"the drafter {draft.source!r} drafted the token {token}; ids go from 0 to "
+                    f"{self.vocabulary_size - 1}"
+                )
+        if self._pass:
+            raise ContractError("choose was called twice without commit")
+        self._settled = False
+        self._candidates = []
 
     def commit(self, accepted: Sequence[int]) -> None:
         """Keep the rows of accepted draft tokens, drop those of the others.
@@ -320,13 +349,18 @@ class Session:
 
         Returns the choice after the row before these, if it is there, and after each of them.
         """
+        self._begin_verify(rows, draft_start)
+        self._tree = tree
+        return self._choose_rows(rows, max(0, draft_start - 1))
+
+    def _begin_verify(self, rows: tuple[int, ...], draft_start: int) -> None:
+        """Remember what a pass feeds, for `commit`."""
         self._pass = rows
         self._draft_start = draft_start
         self._carried = ()
-        self._tree = tree
+        self._tree = None
         if self._rollback.replays:
             self._before_pass = self._rollback.save()
-        return self._choose_rows(rows, max(0, draft_start - 1))
 
     def _choose_rows(self, rows: tuple[int, ...], start: int = 0) -> list[int]:
         """Feed rows in one pass and return the choice after each from `start` on."""
@@ -383,11 +417,13 @@ class Session:
 
     def _choose_row(self, logits: mx.array, rows: tuple[int, ...]) -> mx.array:
         """Return the choice after `rows`, which follow the tokens fed before this pass."""
-        sampler = self._active_sampler
-        recent: tuple[int, ...] = ()
-        if sampler.chain.needs_history:
-            recent = (*self._fed[-sampler.chain.window :], *rows)
-        return sampler.choose(logits, len(self._fed) + len(rows), recent)
+        recent = self._recent(rows)
+        return self._active_sampler.choose(logits, len(self._fed) + len(rows), recent)
+
+    def _recent(self, rows: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the tokens that penalties look at, up to `rows`, where there are penalties."""
+        chain = self._active_sampler.chain
+        return (*self._fed[-chain.window :], *rows) if chain.needs_history else ()
 
     @property
     def _active_sampler(self) -> Sampler:

@@ -12,13 +12,14 @@ import numpy as np
 from mlx import nn
 from numpy.typing import NDArray
 
-from akunu_py.drafting.draft_model import DraftSampling, DrawnToken, GoesOn, Guess
+from akunu_py.drafting.draft_model import DrawnToken, DrawSettings, GoesOn, Guess
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.session import PREFILL_CHUNK
 from akunu_py.sampling.draft_sampler import DraftSampler, Draw
 from akunu_py.sampling.noise import Purpose
+from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import GenerationConfig
 
@@ -69,7 +70,7 @@ class CachedTokenModel:
         self.num_passes = 0
 
     def begin(
-        self, prompt: Sequence[int], sampling: DraftSampling, check: Callable[[], None]
+        self, prompt: Sequence[int], sampling: DrawSettings, check: Callable[[], None]
     ) -> None:
         """Feed all but the last token of a prompt, as far as the caches do not hold it.
 
@@ -129,15 +130,11 @@ class CachedTokenModel:
         """
         if not self._independent:
             raise ContractError("the last draw was coupled to the target's; it is no draw of q")
+        greedy = self._active_sampler.chain.greedy
         found = np.zeros((len(self._draws), self._target_size))
         with mx.stream(self._stream):
             for place, draw in enumerate(self._draws):
-                row = np.array(draw.row[0].astype(mx.float32), dtype=np.float64)
-                if self._active_sampler.chain.greedy:
-                    found[place, int(row.argmax())] = 1.0
-                else:
-                    weights = np.exp(row - row.max())
-                    found[place, : self.common] = weights / weights.sum()
+                found[place, : self.common] = probabilities(draw.row[0], greedy=greedy)
         return found
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from family_models import build_family
 from mlx_lm.models.cache import KVCache
 from tiny_models import VOCABULARY, prompt_of, tiny
 
-from akunu_py.drafting.draft_model import DraftSampling
+from akunu_py.drafting.draft_model import DrawSettings
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.models.cache import make_caches
 from akunu_py.models.session import PREFILL_CHUNK
@@ -53,7 +53,7 @@ def made(model, *, context=600, common=VOCABULARY, target_size=VOCABULARY):
 
 
 def begin(drafts, prompt, config, *, independent=False):
-    drafts.begin(prompt, DraftSampling(config, SEED, independent), lambda: None)
+    drafts.begin(prompt, DrawSettings(config, SEED, independent), lambda: None)
 
 
 def fresh_row(model, text, common=VOCABULARY):
@@ -164,7 +164,7 @@ def test_prompts_reuse_what_the_caches_hold(model):
         ([3], 0),
     ]:
         held.clear()
-        sampling = DraftSampling(config, SEED)
+        sampling = DrawSettings(config, SEED)
         drafts.begin(following, sampling, lambda: held.append(len(drafts._rows.tokens)))
         assert held[0] >= kept
         assert (held[0] > 0) == (kept > 0)
@@ -352,11 +352,11 @@ def test_a_prompt_can_be_left_between_its_passes(llama):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        drafts.begin(text, DraftSampling(CONFIGS["greedy"], SEED), check)
+        drafts.begin(text, DrawSettings(CONFIGS["greedy"], SEED), check)
     assert calls == [0, PREFILL_CHUNK, 2 * PREFILL_CHUNK]
     # What was fed stays.
     calls = [0] * 9
-    drafts.begin(text, DraftSampling(CONFIGS["greedy"], SEED), check)
+    drafts.begin(text, DrawSettings(CONFIGS["greedy"], SEED), check)
     assert calls[9] == 2 * PREFILL_CHUNK
 
 
