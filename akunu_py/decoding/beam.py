@@ -50,6 +50,7 @@ class BeamSearch:
         steps: of the search, each a token.
         passes: of the model; of the target, where another one searched ahead.
         rows: continuations that these passes were asked for, in all.
+        draft_steps: searched ahead by the draft; `kept_draft_steps` of them needed no pass.
 
     """
 
@@ -57,6 +58,12 @@ class BeamSearch:
     steps: int
     passes: int
     rows: int
+    draft_steps: int = 0
+
+    @property
+    def kept_draft_steps(self) -> int:
+        """Return how many steps of the draft had the best hypotheses among theirs."""
+        return self.steps - self.passes
 
 
 def beam_search(
@@ -115,7 +122,7 @@ def _search(
     if max_tokens < 1:
         raise ConfigError(f"max_tokens is {max_tokens}; give 1 or more")
     beam = [Hypothesis((), 0.0, ended=False)]
-    steps = passes = num_rows = 0
+    steps = passes = num_rows = draft_steps = 0
     while steps < max_tokens and (asked := _live(beam)):
         if draft is not None:
             ahead = beam
@@ -125,13 +132,14 @@ def _search(
                     break
                 ahead = _extended(ahead, _rows(draft, live), draft_width, end_ids)
                 asked += _live(ahead)
+                draft_steps += 1
         rows = _rows(model, asked)
         passes += 1
         num_rows += len(asked)
         while steps < max_tokens and (live := _live(beam)) and rows.keys() >= set(live):
             beam = _extended(beam, rows, width, end_ids)
             steps += 1
-    return BeamSearch(tuple(beam), steps, passes, num_rows)
+    return BeamSearch(tuple(beam), steps, passes, num_rows, draft_steps)
 
 
 def _live(beam: Sequence[Hypothesis]) -> list[tuple[int, ...]]:
@@ -160,8 +168,8 @@ def _extended(
             found.append(hypothesis)
             continue
         row = rows[hypothesis.tokens]
-        # No more than `width` extensions of one can be among the best; the lower id first.
-        for token in np.argsort(-row, kind="stable")[:width].tolist():
+        # No more than `width` extensions of one can be among the best.
+        for token in _largest(row, width):
             if row[token] > -np.inf:
                 score = hypothesis.log_probability + float(row[token])
                 tokens = (*hypothesis.tokens, token)
@@ -170,3 +178,14 @@ def _extended(
         raise ContractError("no token can come after any hypothesis")
     # Stable: equals stay in the order of what they extend.
     return sorted(found, key=lambda hypothesis: -hypothesis.log_probability)[:width]
+
+
+def _largest(row: NDArray[np.floating], count: int) -> list[int]:
+    """Return the places of the `count` largest, best first; of equals the lowest."""
+    if count < row.size:
+        edge = np.partition(row, row.size - count)[row.size - count]
+        places = np.flatnonzero(row >= edge)
+    else:
+        places = np.arange(row.size)
+    order = np.argsort(-row[places], kind="stable")
+    return [int(place) for place in places[order[:count]]]

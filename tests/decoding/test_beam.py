@@ -84,6 +84,7 @@ def test_each_step_keeps_the_best(seed, width, length, end_ids):
     expected = plain_by_definition(model, width, length, end_ids)
     assert [hypothesis.tokens for hypothesis in found.hypotheses] == expected
     assert found.passes == found.steps <= length
+    assert found.draft_steps == found.kept_draft_steps == 0
 
 
 @given(
@@ -112,11 +113,13 @@ def test_a_draft_that_searches_alike_saves_passes():
         target, Toy(5), width=2, draft_width=2, num_draft_steps=3, max_tokens=12
     )
     assert (found.steps, found.passes) == (12, 3)
+    assert (found.draft_steps, found.kept_draft_steps) == (9, 9)
     assert found.rows == sum(map(len, target.asked)) == 1 + 2 * 3 + 2 * 4 * 2
     other = speculative_beam_search(
         Toy(5), Toy(77), width=2, draft_width=2, num_draft_steps=3, max_tokens=12
     )
     assert 3 < other.passes < 12
+    assert other.draft_steps > other.kept_draft_steps == 12 - other.passes
     assert other.hypotheses == found.hypotheses
 
 
@@ -147,6 +150,11 @@ def test_equals_keep_their_order_and_impossible_tokens_never_come():
     assert [hypothesis.tokens for hypothesis in found.hypotheses] == [(0, 0), (0, 2), (1, 0)]
     few = beam_search(Fixed([0.0, -np.inf, -np.inf]), width=3, max_tokens=1)
     assert few.hypotheses == (Hypothesis((0,), 0.0, ended=False),)
+
+
+def test_equals_at_the_edge_go_to_the_lowest_ids():
+    found = beam_search(Fixed([-2.0, -1.0, -3.0, -2.0, -2.0]), width=3, max_tokens=1)
+    assert [hypothesis.tokens for hypothesis in found.hypotheses] == [(1,), (0,), (3,)]
 
 
 def test_what_a_search_refuses():
