@@ -59,9 +59,9 @@ def test_two_prompts_in_each_setting(engine, number):
 @pytest.mark.slow
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.id)
 def test_every_prompt(engine, prompt):
-    others = ["ngram", "ngram-window", "lookup", "recycling"]
+    others = ["ngram", "ngram-window", "lookup", "recycling", "tree"]
     for number, (temperature, penalties) in enumerate(SETTINGS.values(), PROMPTS.index(prompt)):
-        check(engine, prompt, temperature, penalties, ["auto", others[number % 4]], 64)
+        check(engine, prompt, temperature, penalties, ["auto", others[number % 5]], 64)
 
 
 @pytest.mark.slow
