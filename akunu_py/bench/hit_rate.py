@@ -16,7 +16,11 @@ from numpy.typing import NDArray
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.report import HitRateReport, Model, Outcome
 from akunu_py.bench.workloads import Prompt
-from akunu_py.drafting import default_num_draft_tokens, make_drafter
+from akunu_py.drafting.registry import (
+    WITH_DRAFT_MODEL,
+    default_num_draft_tokens,
+    make_drafter,
+)
 from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.types import DraftBudget, GenerationConfig, GenerationResult, Tokenizer
 
@@ -156,7 +160,8 @@ def check_options(
 ) -> GenerationConfig:
     """Return the configuration of the replies with drafting, its number of tokens included.
 
-    Raises ConfigError for an unknown drafter or an option out of range.
+    Raises ConfigError for an unknown drafter or an option out of range. Whether there is a draft
+    model for a drafter that asks one is seen when it is made.
     """
     if num_draft_tokens is None:
         num_draft_tokens = default_num_draft_tokens(drafter)
@@ -168,7 +173,8 @@ def check_options(
         num_draft_tokens=num_draft_tokens,
         draft_budget=draft_budget,
     )
-    make_drafter(drafter, num_draft_tokens=num_draft_tokens)
+    if drafter not in WITH_DRAFT_MODEL:
+        make_drafter(drafter, num_draft_tokens=num_draft_tokens)
     return config
 
 

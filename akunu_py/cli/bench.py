@@ -11,7 +11,7 @@ import click
 
 from akunu_py.bench.workloads import CATEGORIES, load_prompts
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.options import load_engine, model_options
+from akunu_py.cli.options import draft_model_option, load_engine, model_options
 from akunu_py.cli.terminal import printable
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def bench() -> None:
     "--drafter",
     default="ngram",
     show_default=True,
-    help="auto, ngram, ngram-window, lookup, recycling, tree, or a plug-in's name; none shows how "
-    "far two equal runs differ.",
+    help="auto, ngram, ngram-window, lookup, recycling, tree, draft-model, draft-model-ngram, or a "
+    "plug-in's name; none shows how far two equal runs differ.",
 )
 @click.option(
     "--num-draft-tokens",
@@ -103,6 +103,7 @@ def bench() -> None:
 @click.option("--quick", is_flag=True, help=f"The same as --limit {_QUICK_LIMIT}.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of a table.")
 @model_options
+@draft_model_option
 def hit_rate(  # noqa: PLR0917 - click passes by name
     model: str | None,
     categories: tuple[str, ...],

@@ -12,6 +12,7 @@ from akunu_py.bench.workloads import CATEGORIES, load_prompts
 from akunu_py.cli import bench as command
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.main import cli
+from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS
 
 DRAFTED = {
     "steps": 10, "steps_with_draft": 4, "drafted": 16, "accepted": 12, "tested": 15,
@@ -133,6 +134,15 @@ def test_wrong_options_are_explained_before_a_model_is_loaded(fake, arguments, w
     assert not hasattr(fake, "loaded")
 
 
+def test_a_draft_model_is_loaded_with_the_model(fake):
+    result = run(
+        "--json", "--limit", "1", "--drafter", "draft-model", "--draft-model", "small.gguf"
+    )
+    config = json.loads(result.stdout)["config"]
+    assert (config["drafter"], config["num_draft_tokens"]) == ("draft-model", NUM_DRAFT_TOKENS)
+    assert str(fake.loaded[1]["draft_model"]) == "small.gguf"
+
+
 def test_a_prompt_beyond_the_context_is_explained(fake):
     fake.context = 50
     result = run("--quick")
@@ -157,6 +167,7 @@ def test_help_imports_nothing_heavy():
     code = """
 import sys
 from akunu_py.cli.main import cli
+from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS
 try:
     cli(["bench", "hit-rate", "--help"])
 except SystemExit:
