@@ -167,7 +167,6 @@ def test_help_imports_nothing_heavy():
     code = """
 import sys
 from akunu_py.cli.main import cli
-from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS
 try:
     cli(["bench", "hit-rate", "--help"])
 except SystemExit:
