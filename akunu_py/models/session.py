@@ -187,6 +187,11 @@ class Session:
         gc.collect()
         mx.clear_cache()
 
+    @property
+    def model(self) -> nn.Module:
+        """Return the model, for passes over other caches."""
+        return self._model
+
     def max_draft_tokens(self) -> int:
         """Return how many tokens can be drafted now: 0 where the caches cannot roll back."""
         if not self._rollback.supported or len(self._carried) >= _MAX_CARRIED:
@@ -243,10 +248,6 @@ class Session:
 
         Raises ContractError for a tree where `takes_tree` says no, or for a call before `begin`.
         """
-        if not draft.is_chain and not self.takes_tree(draft):
-            raise ContractError(
-                f"the drafter {draft.source!r} drafted a tree; this target takes chains"
-            )
         self._begin_pass(last, draft)
         with mx.stream(self._stream):
             if self._in_flight is not None:
@@ -269,29 +270,36 @@ class Session:
     def distributions(self, last: int, draft: Draft) -> NDArray[np.float64]:
         """Run one pass and return what the target would draw from, [len(draft) + 1, vocab].
 
-        After `last` and after each token of a chain, all transforms done; from the numbers that
+        After `last` and after each drafted token, all transforms done; from the numbers that
         `choose` would draw from, in float64. No step is in flight beside it.
 
-        Raises ContractError for a tree, or where `choose` was called in the same reply.
+        Raises ContractError for a tree where `takes_tree` says no, or where `choose` was called in
+        the same reply.
         """
-        if not draft.is_chain or self._in_flight is not None:
-            raise ContractError("distributions are those of a chain, and of every step of a reply")
+        if self._in_flight is not None:
+            raise ContractError("distributions are asked for in every step of a reply, or in none")
         self._begin_pass(last, draft)
+        tree = None if draft.is_chain else ArrangedTree(draft, range(len(draft)), last)
         rows = (*self._carried, last, *draft.tokens)
         start = len(self._carried)
         found = np.zeros((len(draft) + 1, self.vocabulary_size))
         with mx.stream(self._stream):
-            self._begin_verify(rows, start + 1)
-            logits = self._forward(mx.array(rows))
+            self._begin_verify(rows, start + 1, tree)
+            logits, paths = self._feed(rows, start)
             sampler = self._active_sampler
-            for place in range(len(found)):
-                recent = self._recent(rows[: start + place + 1])
-                row = sampler.chain.log_probabilities(logits[:, start + place], recent)[0]
+            for place, path in enumerate(paths):
+                row = sampler.chain.log_probabilities(logits[:, start + place], self._recent(path))[
+                    0
+                ]
                 found[place] = probabilities(row, greedy=sampler.chain.greedy)
         return found
 
     def _begin_pass(self, last: int, draft: Draft) -> None:
         """Check that a pass over these tokens can begin."""
+        if not draft.is_chain and not self.takes_tree(draft):
+            raise ContractError(
+                f"the drafter {draft.source!r} drafted a tree; this target takes chains"
+            )
         for token in (last, *draft.tokens):
             # The embedding would read beyond its memory.
             if not 0 <= token < self.vocabulary_size:
@@ -349,28 +357,32 @@ class Session:
 
         Returns the choice after the row before these, if it is there, and after each of them.
         """
-        self._begin_verify(rows, draft_start)
-        self._tree = tree
+        self._begin_verify(rows, draft_start, tree)
         return self._choose_rows(rows, max(0, draft_start - 1))
 
-    def _begin_verify(self, rows: tuple[int, ...], draft_start: int) -> None:
+    def _begin_verify(
+        self, rows: tuple[int, ...], draft_start: int, tree: ArrangedTree | None
+    ) -> None:
         """Remember what a pass feeds, for `commit`."""
         self._pass = rows
         self._draft_start = draft_start
         self._carried = ()
-        self._tree = None
+        self._tree = tree
         if self._rollback.replays:
             self._before_pass = self._rollback.save()
 
-    def _choose_rows(self, rows: tuple[int, ...], start: int = 0) -> list[int]:
-        """Feed rows in one pass and return the choice after each from `start` on."""
+    def _feed(self, rows: tuple[int, ...], start: int) -> tuple[mx.array, list[tuple[int, ...]]]:
+        """Feed rows in one pass: their logits, and of each from `start` on its path in the pass."""
         tree = self._tree
         if tree is None or self._trees is None:
             logits = self._forward(mx.array(rows))
-            paths = [rows[: index + 1] for index in range(start, len(rows))]
-        else:
-            logits = self._trees.forward(rows, tree.rows, self._caches)
-            paths = [tree.tokens_along(row) for row in range(len(rows))]
+            return logits, [rows[: index + 1] for index in range(start, len(rows))]
+        logits = self._trees.forward(rows, tree.rows, self._caches)
+        return logits, [tree.tokens_along(row) for row in range(len(rows))]
+
+    def _choose_rows(self, rows: tuple[int, ...], start: int = 0) -> list[int]:
+        """Feed rows in one pass and return the choice after each from `start` on."""
+        logits, paths = self._feed(rows, start)
         asked = rows[start:]
         results = [
             self._choose_row(logits[:, index], path) for index, path in enumerate(paths, start)

@@ -250,23 +250,13 @@ def test_trees_are_verified_in_one_pass_and_change_nothing(default_model, monkey
     with Engine.load(default_model) as engine:
         prompt = "class Stack:\n"
         never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
-        for sampling in ({}, {"temperature": 0.8, "seed": 6}):
-            options = {"max_tokens": 32, "logit_bias": never, **sampling}
-            plain = engine.generate(prompt, drafter="none", **options)
-            for budget in ("auto", "always"):
-                passes.clear()
-                result = engine.generate(prompt, drafter="tree", draft_budget=budget, **options)
-                assert result.token_ids == plain.token_ids
-            assert len(passes) >= 2
-            assert max(passes) <= 17
-            assert result.stats.accepted > 0
-    with Engine.load(default_model, reproducible=True) as engine:
-        passes.clear()
+        options = {"max_tokens": 32, "logit_bias": never, "temperature": 0.8, "seed": 6}
         plain = engine.generate(prompt, drafter="none", **options)
         result = engine.generate(prompt, drafter="tree", draft_budget="always", **options)
-        assert result.token_ids == plain.token_ids
-        assert result.stats.accepted > 0
-        assert not passes
+    assert result.token_ids == plain.token_ids
+    assert len(passes) >= 2
+    assert max(passes) <= 17
+    assert result.stats.accepted > 0
 
 
 def test_a_trace_is_read_back(engine, tmp_path):

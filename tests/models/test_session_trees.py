@@ -19,6 +19,7 @@ from tree_matrix import FALL_BACK, TAKEN, TreeAdversary, Watched, largest_differ
 
 from akunu_py.decoding.verify import verify_match
 from akunu_py.drafting import PlainDrafter
+from akunu_py.errors import ContractError
 from akunu_py.models import session as session_module
 from akunu_py.models.padded import PaddedModel
 from akunu_py.models.session import Session
@@ -243,3 +244,31 @@ def test_close_lets_go_of_a_model_that_was_tried():
     gc.collect()
     assert kept() is None
     mx.clear_cache()
+
+
+def test_distributions_after_the_nodes_of_a_tree(session):
+    """Those along a node's own path, with penalties; `commit` keeps the path's rows."""
+    config = GenerationConfig(temperature=0.8, top_k=20, repetition_penalty=1.5, penalty_window=6)
+    prompt = prompt_of(12)
+    draft = Draft((5, 6, 7, 8), (-1, -1, 0, 1))
+    paths = [(), (5,), (6,), (5, 7), (6, 8)]
+    started(session, prompt, config=config)
+    found = session.distributions(prompt[-1], draft)
+    assert found.shape == (5, VOCABULARY)
+    session.commit((1, 3))
+    after = session.distributions(9, Draft.empty())[0]
+    chain = TransformChain.from_config(config, VOCABULARY)
+    for row, path in zip([*found, after], [*paths, (6, 8, 9)], strict=True):
+        text = [*prompt, *path]
+        logits = mx.array(session.logits(text)[-1:])
+        # Filters leave what they keep as it was: it is normed here.
+        expected = mx.softmax(chain.log_probabilities(logits, text[-6:]), axis=-1)[0]
+        assert mx.abs(mx.array(row.astype("float32")) - expected).max() < 1e-5
+        assert row.sum() == pytest.approx(1)
+    assert session._fed == [*prompt, 6, 8]
+
+
+def test_distributions_of_a_tree_that_is_not_taken():
+    session = started(Session(PaddedModel(tiny()), context=100), prompt_of(12))
+    with pytest.raises(ContractError, match="drafted a tree"):
+        session.distributions(prompt_of(12)[-1], Draft((1, 2), (-1, -1)))
