@@ -17,6 +17,9 @@ from rollback_matrix import Family
 from tiny_models import VOCABULARY, generate, prompt_of, tiny
 from tree_matrix import FALL_BACK, TAKEN, TreeAdversary, Watched, largest_differences, tree_cell
 
+from akunu_py.decoding.chance import KeyedChance
+from akunu_py.decoding.loop import decode
+from akunu_py.decoding.verifiers import RejectionVerifier
 from akunu_py.decoding.verify import verify_match
 from akunu_py.drafting import PlainDrafter
 from akunu_py.errors import ContractError
@@ -272,3 +275,20 @@ def test_distributions_of_a_tree_that_is_not_taken():
     session = started(Session(PaddedModel(tiny()), context=100), prompt_of(12))
     with pytest.raises(ContractError, match="drafted a tree"):
         session.distributions(prompt_of(12)[-1], Draft((1, 2), (-1, -1)))
+
+
+def test_a_verifier_of_probabilities_takes_trees(session):
+    """Greedy distributions are certain, so that rejection sampling too gives the plain text."""
+    prompt, config = prompt_of(12), GenerationConfig()
+    plain = plain_text(session, prompt, 40)
+    drafter = TreeAdversary(prompt + plain, 4)
+    drafter.observe(prompt)
+    watched = Watched(session)
+    started(session, prompt, config=config)
+    steps = decode(
+        session, drafter, prompt[-1], num_draft_tokens=12, max_tokens=40,
+        verifier=RejectionVerifier(KeyedChance(7)), position=len(prompt),
+    )  # fmt: skip
+    assert [token for step in steps for token in step.token_ids] == plain
+    assert len(drafter.given) > 5
+    assert watched.accepted > 5
