@@ -187,10 +187,11 @@ class PassCosts:
     def _add(self, context: int, rows: int, cost: float) -> int:
         """Take in a sample; return how many there are of its kind."""
         bucket = context_bucket(context)
+        # What other sizes say, once there are some: the prior alone would drag down neighbours.
+        prior = self.cost(context, rows) if rows != _CHECK else _CHECK_PRIOR
         samples = self._samples.setdefault(bucket, {}).get(rows)
         if samples is None:
             samples = self._samples[bucket][rows] = deque(maxlen=_SAMPLES)
-        prior = self._prior.cost(rows) if rows != _CHECK else _CHECK_PRIOR
         samples.append(cost)
         self.num_samples += 1
         self._last[bucket, rows] = self.num_samples

@@ -89,6 +89,14 @@ def test_one_dear_sample_counts_half_and_one_cheap_one_counts():
     assert measured({4: 9.0}, repeats=2).cost(10, 4) == pytest.approx(9.0)
 
 
+def test_a_first_sample_does_not_drag_down_a_size_that_is_known():
+    """It is weighed against what the known sizes say of it, not against a prior that is too low."""
+    costs = measured({9: 6.2}, prior=roofline(3.0), repeats=5)
+    costs.add_pass(10, 12, 0.02 * 7.9)
+    assert costs.cost(10, 9) == pytest.approx(6.2, rel=0.01)
+    assert 6.2 < costs.cost(10, 12) <= 7.9
+
+
 def test_a_machine_that_slows_down_leaves_the_costs_as_they_are():
     costs = measured({5: 1.5}, repeats=9)
     for _ in range(9):
