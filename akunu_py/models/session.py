@@ -288,9 +288,8 @@ class Session:
             logits, paths = self._feed(rows, start)
             sampler = self._active_sampler
             for place, path in enumerate(paths):
-                row = sampler.chain.log_probabilities(logits[:, start + place], self._recent(path))[
-                    0
-                ]
+                recent = self._recent(path)
+                row = sampler.chain.log_probabilities(logits[:, start + place], recent)[0]
                 found[place] = probabilities(row, greedy=sampler.chain.greedy)
         return found
 
@@ -435,7 +434,7 @@ class Session:
     def _recent(self, rows: tuple[int, ...]) -> tuple[int, ...]:
         """Return the tokens that penalties look at, up to `rows`, where there are penalties."""
         chain = self._active_sampler.chain
-        return (*self._fed[-chain.window :], *rows) if chain.needs_history else ()
+        return (*self._fed[-chain.window :], *rows)[-chain.window :] if chain.needs_history else ()
 
     @property
     def _active_sampler(self) -> Sampler:

@@ -1,0 +1,188 @@
+"""An engine with a draft model: the shipped pair, defaults, what is refused, what is given back."""
+
+import gc
+import logging
+import threading
+
+import mlx.core as mx
+import pytest
+from gguf_files import write_tiny_llama
+
+from akunu_py import ConfigError, Engine, GenerationConfig
+
+PROMPT = "def hello(world):\n    return world"
+MESSAGES = [{"role": "user", "content": "Write a function that adds two numbers."}]
+PENALTIES = {"repetition_penalty": 1.15, "frequency_penalty": 0.1}
+
+
+@pytest.fixture(scope="module")
+def pair(default_model):
+    draft = default_model.with_name("akunu-tiny-draft.gguf")
+    with Engine.load(default_model, draft_model=draft) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def tiny_draft(tmp_path_factory):
+    """The tiny model's smaller relative: the same vocabulary, other weights, one layer."""
+    path = tmp_path_factory.mktemp("draft") / "draft.gguf"
+    return write_tiny_llama(path, tied=False, seed=9, layers=1)
+
+
+@pytest.fixture(scope="module")
+def shared(tiny_gguf, tiny_draft):
+    with Engine.load(tiny_gguf, draft_model=tiny_draft) as engine:
+        yield engine
+
+
+@pytest.fixture
+def tiny(shared):
+    shared.reset()
+    return shared
+
+
+@pytest.mark.parametrize(
+    ("options", "drafter"),
+    [
+        ({}, "draft-model"),
+        ({"temperature": 0.7, "seed": 5}, "draft-model"),
+        ({"temperature": 1.3, "seed": 6, **PENALTIES}, "draft-model"),
+        ({"temperature": 0.7, "seed": 7, "top_p": 0.9}, "draft-model-ngram"),
+    ],
+    ids=["greedy", "0.7", "1.3, penalties", "0.7, hierarchical"],
+)
+def test_the_shipped_pair_says_what_the_model_says_alone(pair, options, drafter):
+    options = {"max_tokens": 28, **options}
+    plain = pair.chat(MESSAGES, drafter="none", **options)
+    for budget in ("always", "auto"):
+        drafted = pair.chat(MESSAGES, drafter=drafter, draft_budget=budget, **options)
+        assert drafted.token_ids == plain.token_ids
+        assert drafted.exactness == "stream"
+    always = pair.chat(MESSAGES, drafter=drafter, draft_budget="always", **options)
+    assert always.stats.accepted > 2
+    assert always.stats.tokens_per_pass > 1.05
+
+
+def test_a_draft_model_is_used_where_nobody_names_a_drafter(tiny):
+    stream = tiny.stream(PROMPT, max_tokens=8, draft_budget="always")
+    sources = {event.step.source for event in stream}
+    assert stream.config.drafter == "draft-model"
+    # The last step has room for no draft.
+    assert sources - {""} == {"draft-model"}
+    assert tiny.generate(PROMPT, max_tokens=8, drafter="ngram").text
+    with pytest.raises(ConfigError, match="did you mean 'draft-model'"):
+        tiny.generate(PROMPT, drafter="draft_model")
+
+
+def test_a_draft_model_that_is_the_model_is_always_right(tiny_gguf, caplog):
+    with caplog.at_level(logging.WARNING), Engine.load(tiny_gguf, draft_model=tiny_gguf) as engine:
+        assert "drafting with it will hardly pay" in caplog.text
+        for options in ({}, {"temperature": 0.9, "seed": 3}):
+            result = engine.generate(PROMPT, max_tokens=60, draft_budget="always", **options)
+            assert result.stats.alpha == 1.0
+            assert result.stats.tokens_per_pass > 5
+            plain = engine.generate(PROMPT, max_tokens=60, drafter="none", **options)
+            assert result.token_ids == plain.token_ids
+
+
+def test_rejection_keeps_the_law_and_says_that_it_is_not_the_stream(tiny):
+    options = {"max_tokens": 60, "temperature": 0.9, "draft_budget": "always", "seed": 4}
+    result = tiny.generate(PROMPT, draft_sampling="rejection", **options)
+    assert result.exactness == "distribution"
+    assert result.stats.drafted > 60
+    assert (
+        tiny.generate(PROMPT, draft_sampling="rejection", **options).token_ids == result.token_ids
+    )
+    other = {**options, "seed": 5}
+    assert tiny.generate(PROMPT, draft_sampling="rejection", **other).token_ids != result.token_ids
+    assert tiny.generate(PROMPT, **options).exactness == "stream"
+
+
+@pytest.mark.parametrize("drafter", ["draft-model", "draft-model-ngram", "ngram", "none"])
+def test_rejection_at_temperature_0_is_greedy_decoding(tiny, drafter):
+    plain = tiny.generate(PROMPT, max_tokens=40, drafter="none")
+    for budget in ("always", "auto"):
+        found = tiny.generate(
+            PROMPT, max_tokens=40, drafter=drafter, draft_sampling="rejection", draft_budget=budget
+        )
+        assert found.token_ids == plain.token_ids
+
+
+def test_a_prompt_is_fed_to_the_draft_model_once(tiny):
+    """A conversation goes on: the draft model, too, feeds what is new alone."""
+    drafts = tiny._drafts
+    first = tiny.generate(PROMPT, max_tokens=20, draft_budget="always")
+    ids = [*tiny.tokenizer.encode(PROMPT, parse_special=True), *first.token_ids]
+    fed, feed = [], drafts._rows.feed_apart
+    drafts._rows.feed_apart = lambda tokens: (fed.append(len(tokens)), feed(tokens))[1]
+    try:
+        tiny.generate([*ids, 7, 8, 9], max_tokens=4, draft_budget="always")
+    finally:
+        drafts._rows.feed_apart = feed
+    assert sum(fed) <= 2 + 8
+
+
+def test_cancelling_while_the_draft_model_takes_the_prompt_in(tiny):
+    stream = tiny.stream("the world " * 40, max_tokens=20, draft_budget="always")
+    begin = tiny._drafts.begin
+
+    def begin_cancelled(prompt, sampling, check):
+        stream.cancel()
+        begin(prompt, sampling, check)
+
+    tiny._drafts.begin = begin_cancelled
+    try:
+        events = list(stream)
+    finally:
+        del tiny._drafts.begin
+    assert events[-1].result.finish_reason == "cancelled"
+    assert not events[-1].result.token_ids
+    assert tiny.generate(PROMPT, max_tokens=5).token_ids
+
+
+def test_a_reply_can_be_read_in_another_thread(tiny):
+    plain = tiny.generate(PROMPT, max_tokens=30, drafter="none").token_ids
+    stream = tiny.stream(PROMPT, max_tokens=30, draft_budget="always")
+    found = list(next(stream).token_ids)
+    for _ in range(2):
+        reader = threading.Thread(target=lambda: found.extend(next(stream).token_ids))
+        reader.start()
+        reader.join()
+    found += [token for event in stream for token in event.token_ids]
+    assert tuple(found) == plain
+
+
+def test_a_draft_model_with_a_shorter_context(tiny_gguf, tmp_path):
+    draft = write_tiny_llama(tmp_path / "short.gguf", tied=False, seed=3, context=32)
+    with Engine.load(tiny_gguf, draft_model=draft) as engine:
+        plain = engine.generate(PROMPT, max_tokens=60, drafter="none")
+        found = engine.generate(PROMPT, max_tokens=60, draft_budget="always")
+        assert found.token_ids == plain.token_ids
+        assert 0 < found.stats.steps_with_draft < found.stats.steps / 2
+        # A prompt longer than it holds: nothing is drafted at all.
+        long = engine.generate("the world " * 30, max_tokens=5, draft_budget="always")
+        assert long.stats.drafted == 0
+
+
+def test_another_vocabulary_is_refused_with_the_first_difference(tiny_gguf, tmp_path):
+    draft = write_tiny_llama(tmp_path / "spm.gguf", vocabulary="spm")
+    with pytest.raises(ConfigError, match=r"id 0 is .* for the model and '<unk>' for the draft"):
+        Engine.load(tiny_gguf, draft_model=draft)
+
+
+def test_closing_gives_the_draft_models_memory_back(tiny_gguf, tiny_draft):
+    gc.collect()
+    mx.clear_cache()
+    start = mx.get_active_memory()
+    engine = Engine.load(tiny_gguf, draft_model=tiny_draft)
+    engine.generate(PROMPT, max_tokens=5, draft_budget="always")
+    engine.close()
+    gc.collect()
+    assert mx.get_active_memory() - start < 1e5
+
+
+def test_a_reproducible_engine_takes_a_draft_model(tiny_gguf, tiny_draft):
+    with Engine.load(tiny_gguf, draft_model=tiny_draft, reproducible=True) as engine:
+        config = GenerationConfig(max_tokens=20, temperature=0.8, seed=2, draft_budget="always")
+        plain = engine.generate(PROMPT, config, drafter="none")
+        assert engine.generate(PROMPT, config).token_ids == plain.token_ids
