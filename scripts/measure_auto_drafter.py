@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Measure the drafter `auto` on recorded replies: normalised speed by file, and its own time.
+"""Measure the drafter `auto`: normalised speed by file, its own time, and that by context length.
 
     python scripts/measure_auto_drafter.py TRACES VOCABULARY.gguf CURVES.json [--half B] [--seed N]
+    python scripts/measure_auto_drafter.py --lengths
 
 TRACES is a folder of JSON lines with `id`, `prompt`, `output` and, for turns of a conversation,
 `session`; a session's items stand in order. CURVES holds {"curves": {name: {"points": {rows: cost},
@@ -9,16 +10,23 @@ TRACES is a folder of JSON lines with `id`, `prompt`, `output` and, for turns of
 and B; --seed splits them otherwise. Nothing is fitted: the figures are those of a half that nobody
 tuned on. Each file begins with an empty memory; the weights persist from file to file (--fresh: they
 do not). `akunu bench replay` compares with other drafters; this stays small, to work on this one.
+
+--lengths needs no files: contexts of 1,024 to 131,072 tokens of the standard library's source, and
+of functions that repeat themselves with other names, which have the most occurrences to look at;
+the reply is the context's end once more, every twentieth token changed. All times are of the
+thread, the clock's own included: what else the machine does counts only through its caches.
 """
 
 import argparse
 import hashlib
 import json
 import math
+import random
+import sysconfig
 import time
 from pathlib import Path
 
-from drafter_replay import Reply, normalised_speed
+from drafter_replay import Reply, normalised_speed, replay
 
 from akunu_py.cost_curve import CostCurve
 from akunu_py.drafting import AutoDrafter, AutoState, Memory
@@ -27,8 +35,22 @@ from akunu_py.gguf import GGUFFile
 from akunu_py.tokenizers import from_gguf
 from akunu_py.types import Tokenizer
 
+ROOT = Path(__file__).resolve().parent.parent
 MAX_REPLY = 1500
 LONG_PROMPT = 32_000
+CONTEXTS = (1024, 8192, 32_768, 131_072)
+LENGTH_REPLY = 1000
+LENGTH_CURVE = CostCurve({1: 1.0, 2: 1.05, 21: 2.0})  # long drafts pay: the most work a pass
+REPEATED = """
+def read_{name}(self, path, *, limit=None):
+    \"\"\"Return the {name} of a file.\"\"\"
+    with open(path, encoding="utf-8") as stream:
+        lines = [line.strip() for line in stream]
+    if limit is not None:
+        lines = lines[:limit]
+    self.{name} = [int(line) for line in lines if line]
+    return self.{name}
+"""
 
 
 def read_curves(path: Path) -> dict[str, CostCurve]:
@@ -61,35 +83,88 @@ def read_traces(folder: Path, tokenizer: Tokenizer) -> dict[str, list[tuple[dict
     return files
 
 
-def intake_cost(files: dict[str, list[tuple[dict, Reply]]]) -> float:
-    """Return the seconds a token of a long prompt takes, the best of five."""
-    prompt: list[int] = []
-    for _, (ids, reply) in (pair for items in files.values() for pair in items):
-        prompt += ids + reply
-        if len(prompt) >= LONG_PROMPT:
-            break
+def intake_cost(prompt: list[int]) -> float:
+    """Return the seconds a token of a prompt takes, the best of five."""
     best = math.inf
     for _ in range(5):
         index = OccurrenceIndex()
         started = time.thread_time()
-        index.extend(prompt[:LONG_PROMPT])
+        index.extend(prompt)
         best = min(best, time.thread_time() - started)
-    return best / len(prompt[:LONG_PROMPT])
+    return best / len(prompt)
+
+
+def microseconds(times: list[float]) -> list[str]:
+    """Return mean, p50, p90 and p99 of seconds, in microseconds."""
+    times = sorted(times)
+    found = (sum(times) / len(times), *(times[int(len(times) * q)] for q in (0.5, 0.9, 0.99)))
+    return [f"{value * 1e6:.0f}" for value in found]
+
+
+def source_tokens(tokenizer: Tokenizer, count: int) -> list[int]:
+    """Return tokens of the standard library's files, in the order of their names."""
+    ids: list[int] = []
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
+        ids += tokenizer.encode(path.read_text(encoding="utf-8", errors="replace"))
+        if len(ids) >= count:
+            break
+    return ids[:count]
+
+
+def repeated_tokens(tokenizer: Tokenizer, count: int) -> list[int]:
+    """Return tokens of one function over and over, under names that come back irregularly."""
+    rng = random.Random(0)
+    names = ["rows", "totals", "weights", "prices", "heights", "sizes", "ages", "scores"]
+    pieces = {name: tokenizer.encode(REPEATED.format(name=name)) for name in names}
+    ids: list[int] = []
+    while len(ids) < count:
+        ids += pieces[rng.choice(names)]
+    return ids[:count]
+
+
+def measure_lengths(tokenizer: Tokenizer) -> None:
+    """Print the times of passes and of the prompt's intake for contexts of growing length."""
+    print("| text | tokens | intake us a token | mean us | p50 | p90 | p99 |")
+    print("|---" * 7 + "|")
+    for name, make in (("source", source_tokens), ("repeated", repeated_tokens)):
+        whole = make(tokenizer, max(CONTEXTS))
+        for size in CONTEXTS:
+            prompt = whole[:size]
+            rng = random.Random(size)
+            reply = [
+                rng.choice(prompt) if rng.random() < 0.05 else token
+                for token in prompt[-LENGTH_REPLY:]
+            ]
+            times: list[float] = []
+            for _ in range(3):
+                replay(AutoDrafter(curve=LENGTH_CURVE), prompt, reply, LENGTH_CURVE, times)
+            cells = [name, str(size), f"{intake_cost(prompt) * 1e6:.2f}", *microseconds(times)]
+            print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("traces", type=Path)
-    parser.add_argument("vocabulary", type=Path)
-    parser.add_argument("curves", type=Path)
+    parser.add_argument("traces", type=Path, nargs="?")
+    parser.add_argument("vocabulary", type=Path, nargs="?")
+    parser.add_argument("curves", type=Path, nargs="?")
     parser.add_argument("--half", choices=("A", "B", "both"), default="B")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--lengths", action="store_true")
     options = parser.parse_args()
+    if options.lengths:
+        model = options.vocabulary or ROOT / "models/akunu-tiny.gguf"
+        measure_lengths(from_gguf(GGUFFile.open(model).metadata))
+        return
+    if options.curves is None:
+        parser.error("give TRACES, VOCABULARY and CURVES, or --lengths")
     files = read_traces(options.traces, from_gguf(GGUFFile.open(options.vocabulary).metadata))
-    print(f"Prompt intake: {intake_cost(files) * 1e6:.2f} us a token of {LONG_PROMPT}")
+    prompt = [token for items in files.values() for _, (ids, _) in items for token in ids]
+    print(
+        f"Prompt intake: {intake_cost(prompt[:LONG_PROMPT]) * 1e6:.2f} us a token of {LONG_PROMPT}"
+    )
     print("Times are of the thread, in us a pass: propose and observe together.")
     print(
         "| curve | geometric mean | lowest | mean us | p50 | p90 | p99 | "
@@ -116,9 +191,7 @@ def main() -> None:
                 )
             )
         mean = math.exp(sum(map(math.log, speeds)) / len(speeds))
-        times.sort()
-        costs = [sum(times) / len(times), *(times[int(len(times) * q)] for q in (0.5, 0.9, 0.99))]
-        cells = [f"{mean:.3f}", f"{min(speeds):.3f}", *(f"{cost * 1e6:.0f}" for cost in costs)]
+        cells = [f"{mean:.3f}", f"{min(speeds):.3f}", *microseconds(times)]
         print(
             f"| {name} | " + " | ".join([*cells, *(f"{s:.2f}" for s in speeds)]) + " |", flush=True
         )

@@ -12,6 +12,27 @@ from collections.abc import Mapping, Sequence
 _PAIR_SHIFT = 24
 
 
+_NEAR = 6  # tokens compared one by one before whole blocks are
+_BLOCK = 16
+
+
+def _matched_to(text: list[int], before: int, position: int, end: int, longest: int) -> int:
+    """Return the place before the first token of a match that ends at `position` and at `end`.
+
+    What lies after `before` is known to match; at most `longest` tokens are counted.
+    """
+    away = end - position
+    last = max(0, position - longest)
+    while before - _BLOCK >= last:
+        start, other = before - _BLOCK + 1, before + away + 1
+        if text[start : before + 1] != text[other - _BLOCK : other]:
+            break
+        before -= _BLOCK
+    while before > last and text[before] == text[before + away]:
+        before -= 1
+    return before
+
+
 class OccurrenceIndex:
     """The text and its chains.
 
@@ -111,7 +132,8 @@ class OccurrenceIndex:
             if not position:
                 return []
         # Backwards from the last token not compared yet; a separator ends the walk at the latest.
-        tail = text[max(0, end - longest + 1) : end - known + 1]
+        nearest = min(longest, known + _NEAR)
+        tail = text[max(0, end - nearest + 1) : end - known + 1]
         tail.reverse()
         found: list[tuple[int, int]] = []
         best = enough - 1
@@ -122,6 +144,8 @@ class OccurrenceIndex:
                 if text[before] != token:
                     break
                 before -= 1
+            else:
+                before = _matched_to(text, before, position, end, longest)
             length = position - before
             found.append((position + 1, length))
             if length > best:

@@ -64,7 +64,7 @@ def naive_chain(text, calibration, at, longest):
             lead = max(group, key=lambda voter: voter[2])
             m = max(length for _, length, _ in group) + k
             share = sum(weight for _, _, weight in group) / total
-            rows = features_of(at, found, text, (token, previous, group, lead, m, share, k),
+            rows = features_of(at, found, text, (token, previous, group, lead, m, share, k, size),
                                probabilities, calibration, near(lead[0]))  # fmt: skip
             z = at.bias + sum(calibration.weights[row] for row in rows)
             if best is None or z > best[0]:
@@ -98,7 +98,7 @@ def outcome_level(history):
 
 
 def features_of(at, found, text, candidate, probabilities, calibration, near):
-    token, previous, group, lead, m, share, k = candidate
+    token, previous, group, lead, m, share, k, end = candidate
     match = bucket(m, (0, 1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 40))
     position = bucket(k, (0, 1, 2, 3, 7, 15, 31))
     streak = bucket(at.streak, (0, 1, 2, 3, 7, 15, 31))
@@ -112,13 +112,19 @@ def features_of(at, found, text, candidate, probabilities, calibration, near):
         f.REGION_MATCH + region * 2 + (m > 3),
         f.STREAK + streak * 9 + at.last_outcome * 3 + (0 if k == 0 else 1 if k < 4 else 2),
         f.POINTER + (0 if at.pointer is None else 1 if near else 2) * 8 + streak,
+        f.DISTANCE + 2 * (math.floor(math.log2(end - lead[0])) + 1) + (m > 3),
     ]
     if k < 4:
         tables = calibration.by_token, calibration.by_previous, calibration.by_pair
         keys = token, previous, previous << 24 ^ token
         for number, (table, key) in enumerate(zip(tables, keys, strict=True)):
             rows.append(f.OUTCOMES + 16 * number + outcome_level(table.get(key)))
+    elif (history := calibration.suspects.get(previous << 24 ^ token)) is not None:
+        rows.append(f.SUSPECT + outcome_level(history))
     if k == 0:
+        latest = [text[start] == token for start, _ in found[:2]]
+        second = 2 if len(latest) == 1 else latest[1]
+        rows.append(f.RECENT + 6 * bucket(m, (2, 6)) + 3 * latest[0] + second)
         times = sum(text[start] == token for start, _ in found)
         ratio = bucket((times + 0.4) / (len(found) + 0.8), (0.1, 0.2, 0.4, 0.6, 0.85, 0.95))
         rows.append(f.RATIO + (ratio * 5 + bucket(len(found), (1, 2, 5, 15))) * 2 + (m > 2))

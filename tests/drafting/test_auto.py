@@ -45,7 +45,8 @@ def everything(drafter):
     """All that later drafts depend on."""
     state = drafter.state
     known = state.calibration
-    outcomes = [dict(table) for table in (known.by_token, known.by_previous, known.by_pair)]
+    tables = known.by_token, known.by_previous, known.by_pair, known.suspects
+    outcomes = [dict(table) for table in tables]
     return (
         drafter._index.tokens, drafter._index.same_pair, drafter._at, state.calibration.weights,
         outcomes, (state.pace.tokens, state.pace.cost), state.memory.texts(),
@@ -100,7 +101,7 @@ def test_the_chunks_of_a_reply_do_not_matter(prompt, reply, cuts):
     assert chunked.propose(9) == whole.propose(9)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=30), st.integers(0, 9), CURVES)
 def test_the_output_is_that_of_plain_decoding(prompt, seed, curve):
     state = AutoState()
@@ -244,6 +245,7 @@ def test_the_state_is_bounded(monkeypatch):
         play(AutoDrafter(curve=FREE, state=state), text, text)
         known = state.calibration
         assert len(known.by_pair) <= 50
+        assert len(known.suspects) <= 50
         assert len(known.by_token) <= 50
         assert len(state.memory) <= 400
 

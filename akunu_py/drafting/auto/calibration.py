@@ -37,9 +37,12 @@ def _levels() -> list[int]:
     return levels
 
 
-TOKEN_ROWS, PREVIOUS_ROWS, PAIR_ROWS = (
-    [features.OUTCOMES + table * features.NUM_OUTCOMES + level for level in _levels()]
-    for table in range(3)
+TOKEN_ROWS, PREVIOUS_ROWS, PAIR_ROWS, SUSPECT_ROWS = (
+    [first + level for level in _levels()]
+    for first in (
+        *(features.OUTCOMES + i * features.NUM_OUTCOMES for i in range(3)),
+        features.SUSPECT,
+    )
 )
 # What a history becomes with one more outcome; where it is full, its oldest goes.
 _AFTER_WRONG = [
@@ -55,7 +58,7 @@ class Calibration:
     Raises ValueError for start weights of another number than there are features.
     """
 
-    __slots__ = ("by_pair", "by_previous", "by_token", "weights")
+    __slots__ = ("by_pair", "by_previous", "by_token", "suspects", "weights")
 
     def __init__(self, start: Sequence[float]) -> None:
         if len(start) != features.NUM_WEIGHTS:
@@ -65,6 +68,9 @@ class Calibration:
         self.by_token: dict[int, int] = {}
         self.by_previous: dict[int, int] = {}
         self.by_pair: dict[int, int] = {}
+        # Histories of pairs since they were first predicted wrongly, anywhere in a chain: where a
+        # copy has to change once, it often has to again.
+        self.suspects: dict[int, int] = {}
 
     def learn(  # noqa: PLR0917 - once a pass, where keywords would cost
         self,
@@ -103,17 +109,26 @@ class Calibration:
                 break
             begin = end
         bias = max(-BIAS_LIMIT, min(BIAS_LIMIT, bias))
-        if len(self.by_pair) > MAX_OUTCOMES - features.EARLY:
-            for table in (self.by_token, self.by_previous, self.by_pair):
-                table.clear()
+        self._count(tokens, known, right, previous)
+        return right, bias
+
+    def _count(self, tokens: Sequence[int], known: int, right: int, previous: int) -> None:
+        """Add to the histories: `right` of `known` tokens were right, the first ones."""
         by_token, by_previous, by_pair = self.by_token, self.by_previous, self.by_pair
+        suspects = self.suspects
+        if max(len(by_pair), len(suspects)) > MAX_OUTCOMES - features.EARLY:
+            for table in (by_token, by_previous, by_pair, suspects):
+                table.clear()
         after = _AFTER_RIGHT
-        for k, token in enumerate(tokens[: min(known, features.EARLY)]):
+        for k, token in enumerate(tokens[:known]):
+            pair = previous << PAIR_SHIFT ^ token
             if k == right:
                 after = _AFTER_WRONG
-            pair = previous << PAIR_SHIFT ^ token
-            by_token[token] = after[by_token.get(token, UNSEEN)]
-            by_previous[previous] = after[by_previous.get(previous, UNSEEN)]
-            by_pair[pair] = after[by_pair.get(pair, UNSEEN)]
+                suspects[pair] = after[suspects.get(pair, UNSEEN)]
+            elif pair in suspects:
+                suspects[pair] = after[suspects[pair]]
+            if k < features.EARLY:
+                by_token[token] = after[by_token.get(token, UNSEEN)]
+                by_previous[previous] = after[by_previous.get(previous, UNSEEN)]
+                by_pair[pair] = after[by_pair.get(pair, UNSEEN)]
             previous = token
-        return right, bias

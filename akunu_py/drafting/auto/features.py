@@ -31,6 +31,7 @@ _OCCURRENCES = _buckets((1, 2, 5, 15), 256)
 NUM_SHARES = len(SHARE_BOUNDS) + 1
 ALL_AGREE = NUM_SHARES - 1
 NUM_OUTCOMES = 16
+NUM_DISTANCES = 24  # powers of two
 CERTAINTY = 6  # buckets of a probability
 CERTAINTY_SCALE = 5.99  # times a probability: its bucket
 
@@ -45,7 +46,10 @@ RATIO = OUTCOMES + 3 * NUM_OUTCOMES
 POINTER = RATIO + 7 * 5 * 2
 EARLIER = POINTER + 3 * 8
 EARLIER_DEEP = EARLIER + CERTAINTY * CERTAINTY
-NUM_WEIGHTS = EARLIER_DEEP + CERTAINTY * CERTAINTY
+DISTANCE = EARLIER_DEEP + CERTAINTY * CERTAINTY
+RECENT = DISTANCE + 2 * NUM_DISTANCES
+SUSPECT = RECENT + 3 * 6
+NUM_WEIGHTS = SUSPECT + NUM_OUTCOMES
 
 # Rows of the tables, by value: match + position, position, supporters.
 match_row = [MATCH_SHARE + bucket * NUM_SHARES for bucket in _MATCH]
@@ -54,6 +58,7 @@ position_match = [
 ]
 support_row = [SUPPORT_MATCH + bucket * 4 for bucket in _buckets((1, 2, 3, 7), 256)]
 middle_match = _MIDDLE_MATCH
+recent_row = [RECENT + bucket * 6 for bucket in _COARSE_MATCH]
 ratio_column = [2 * bucket for bucket in _OCCURRENCES]
 
 

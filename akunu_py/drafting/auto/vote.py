@@ -15,6 +15,7 @@ from akunu_py.drafting.auto.calibration import (
     PAIR_ROWS,
     PAIR_SHIFT,
     PREVIOUS_ROWS,
+    SUSPECT_ROWS,
     TOKEN_ROWS,
     UNSEEN,
     Calibration,
@@ -125,6 +126,7 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
     earlier = certainty = row = 0
     voters = _voters(found, pointer)
     previous = text[-1]
+    end = len(text)
     nexts = [text[position] for position, _ in found]
     k, reach = 0, 1.0
     while k < longest:
@@ -140,6 +142,7 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
             context += weights[earlier]
         position_of = f.position_match[k]
         best = _LEAST
+        of_token: tuple[int, ...] = ()
         for weight, token, group in options:
             if token < 0:
                 continue
@@ -161,20 +164,26 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
             e = pointer_row
             if pointer is not None:
                 e += 8 if _NEAR_BEFORE <= source - pointer <= _NEAR_AFTER else 16
+            i = f.DISTANCE + 2 * (end - source).bit_length() + (m > 3)
             if not k:
                 times = (nexts.count(token) + 0.4) / (len(nexts) + 0.8)
                 earlier = f.RATIO + 10 * bisect_left(f.RATIO_BOUNDS, times)
                 earlier += f.ratio_column[len(nexts)] + (m > 2)
+                recent = f.recent_row[m] + 3 * (nexts[0] == token)
+                recent += 2 if len(nexts) == 1 else nexts[1] == token
                 context = at.bias + weights[streak] + weights[before] + weights[earlier]
+                context += weights[recent]
             g = TOKEN_ROWS[by_token.get(token, UNSEEN)]
             h = PAIR_ROWS[by_pair.get(previous << PAIR_SHIFT ^ token, UNSEEN)]
             z = (
                 context + weights[a] + weights[b] + weights[c] + weights[d] + weights[e]
-                + weights[g] + weights[h]
+                + weights[g] + weights[h] + weights[i]
             )  # fmt: skip
             if z > best:
                 best, chosen, winners, leader = z, token, group, lead
-                of_token = (a, b, c, d, e, streak, earlier, before, g, h)
+                of_token = (a, b, c, d, e, streak, earlier, before, g, h, i)
+                if not k:
+                    of_token += (recent,)
         if best == _LEAST:
             return
         p = 0.5 + 0.5 * tanh(0.5 * best)
@@ -194,7 +203,7 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
         voters, previous = winners, chosen
         if k == f.EARLY:
             deep = f.EARLIER_DEEP + row + certainty
-            rest = _Rest(text, weights, at, pointer_row, streak + 1, deep)
+            rest = _Rest(text, calibration, at, pointer_row, streak + 1, deep, end)
             rest.vote(chain, voters, reach, longest, floors, pace)
             return
 
@@ -203,22 +212,35 @@ class _Rest:
     """Votes on the tokens behind the early ones.
 
     Here the features change from stretch to stretch, not from token to token: where all voters
-    agree, one estimate serves as many tokens as share its buckets.
+    agree, one estimate serves as many tokens as share its buckets. Tokens that were wrong before,
+    after the same token, are estimated each for itself.
     """
 
-    __slots__ = ("_at", "_deep", "_pointer_row", "_streak", "_text", "_weights")
+    __slots__ = (
+        "_at",
+        "_deep",
+        "_end",
+        "_pointer_row",
+        "_streak",
+        "_suspects",
+        "_text",
+        "_weights",
+    )
 
     def __init__(  # noqa: PLR0917
         self,
         text: list[int],
-        weights: list[float],
+        calibration: Calibration,
         at: Situation,
         pointer_row: int,
         streak: int,
         deep: int,
+        end: int,
     ) -> None:
         self._text = text
-        self._weights = weights
+        self._end = end
+        self._weights = calibration.weights
+        self._suspects = calibration.suspects
         self._at = at
         self._pointer_row = pointer_row
         self._streak = streak
@@ -236,11 +258,15 @@ class _Rest:
         """Extend the chain as `make_chain` says."""
         k = len(chain.tokens)
         while k < longest:
-            lead = max(voters)
-            m = k + max([voter[2] for voter in voters])
+            lead = voters[0]
+            m = k + lead[2]
+            if len(voters) > 1:
+                lead = max(voters)
+                m = k + max([voter[2] for voter in voters])
             stretch = self._agreed(voters, k, min(f.match_run[m], f.position_run[k], longest - k))
             if stretch:
-                z, of_token = self._estimate(k, m, len(voters), lead[1], f.ALL_AGREE)
+                suspect = self._cut_before_suspect(stretch)
+                z, of_token = self._estimate(k, m, len(voters), lead[1], f.ALL_AGREE, suspect)
             else:
                 decision = self._decide(voters, k)
                 if decision is None:
@@ -269,6 +295,18 @@ class _Rest:
             if ended:
                 return
 
+    def _cut_before_suspect(self, stretch: list[int]) -> int | None:
+        """Cut a stretch before its first suspect; return the feature of one that begins it."""
+        suspects = self._suspects
+        previous = self._text[-1]
+        for place, token in enumerate(stretch):
+            pair = previous << PAIR_SHIFT ^ token
+            if pair in suspects:
+                del stretch[place or 1 :]
+                return None if place else SUSPECT_ROWS[suspects[pair]]
+            previous = token
+        return None
+
     def _agreed(self, voters: list[_Voter], k: int, most: int) -> list[int]:
         """Return tokens k, k + 1, ... as far as all voters propose the same, at most `most`."""
         text = self._text
@@ -286,13 +324,13 @@ class _Rest:
                 del piece[same:]
         return piece
 
-    def _estimate(
-        self, k: int, m: int, count: int, source: int, share: int
+    def _estimate(  # noqa: PLR0917
+        self, k: int, m: int, count: int, source: int, share: int, suspect: int | None
     ) -> tuple[float, tuple[int, ...]]:
         """Return the estimate of token k on the logistic scale, and its features.
 
         Of `count` voters the longest match is m - k, and the heaviest at `source`; `share` is the
-        bucket of their share of the vote.
+        bucket of their share of the vote, `suspect` the feature of a token that is one.
         """
         at, weights = self._at, self._weights
         a = f.match_row[m] + share
@@ -304,12 +342,15 @@ class _Rest:
         e = self._pointer_row
         if at.pointer is not None:
             e += 8 if _NEAR_BEFORE <= source - at.pointer <= _NEAR_AFTER else 16
+        i = f.DISTANCE + 2 * (self._end - source).bit_length() + (m > 3)
         streak, deep = self._streak, self._deep
         z = (
             at.bias + weights[a] + weights[b] + weights[c] + weights[d] + weights[e]
-            + weights[streak] + weights[deep]
+            + weights[streak] + weights[deep] + weights[i]
         )  # fmt: skip
-        return z, (a, b, c, d, e, streak, deep)
+        if suspect is None:
+            return z, (a, b, c, d, e, streak, deep, i)
+        return z + weights[suspect], (a, b, c, d, e, streak, deep, i, suspect)
 
     def _decide(
         self, voters: list[_Voter], k: int
@@ -324,7 +365,8 @@ class _Rest:
             m = k + max([voter[2] for voter in group])
             share = weight / total
             bucket = f.ALL_AGREE if share >= 0.995 else bisect_left(f.SHARE_BOUNDS, share)
-            z, of_token = self._estimate(k, m, len(group), lead[1], bucket)
+            suspect = self._cut_before_suspect([token])
+            z, of_token = self._estimate(k, m, len(group), lead[1], bucket, suspect)
             if best is None or z > best[0]:
                 best = z, of_token, token, lead, group
         return best
