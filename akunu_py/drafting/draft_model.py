@@ -73,10 +73,16 @@ class TokenModel(Protocol):
         """Take in committed tokens; those drawn in their place are forgotten at the next draw."""
 
     def draw(
-        self, limit: int, goes_on: GoesOn | None = None, guess: Guess | None = None
+        self,
+        limit: int,
+        goes_on: GoesOn | None = None,
+        guess: Guess | None = None,
+        *,
+        after: Sequence[int] = (),
     ) -> Sequence[DrawnToken]:
-        """Draw at most `limit` tokens to follow what was taken in; fewer where the context ends.
+        """Draw at most `limit` tokens to follow what was taken in, and `after` behind it.
 
+        Fewer where the context ends; `after` is not committed and counts for this draw alone.
         `goes_on` is asked before each of them. What is guessed is checked by the model, several
         tokens in a pass, and changes nothing that is drawn.
         """
@@ -167,13 +173,17 @@ class DraftModelDrafter:
         `confidence` is q of each token. In rejection mode there is none: what is cut off a draft
         must not depend on the tokens that are cut off.
         """
+        return self.extend((), limit)
+
+    def extend(self, drafted: Sequence[int], limit: int) -> Draft:
+        """Draft as `propose` does what follows `drafted`, tokens that another drafter proposed."""
         limit = min(limit, self.num_draft_tokens)
         self._num_drawn = 0
         if limit <= 0:
             return Draft.empty(self.name)
         goes_on = self._goes_on if self._rules else None
         guess = None if self._guesses is None else self._guesses.guess
-        drawn = self._model.draw(limit, goes_on, guess)
+        drawn = self._model.draw(limit, goes_on, guess, after=drafted)
         self._num_drawn = len(drawn)
         confidence = () if self._rejection else tuple(token.probability for token in drawn)
         return Draft.chain((token.token for token in drawn), self.name, 0, confidence)

@@ -96,15 +96,20 @@ class CachedTokenModel:
         self._text += tokens
 
     def draw(
-        self, limit: int, goes_on: GoesOn | None = None, guess: Guess | None = None
+        self,
+        limit: int,
+        goes_on: GoesOn | None = None,
+        guess: Guess | None = None,
+        *,
+        after: Sequence[int] = (),
     ) -> list[DrawnToken]:
-        """Draw tokens to follow the text; see the protocol.
+        """Draw tokens to follow the text and `after`; see the protocol.
 
         Guesses are not looked for where caches cannot drop rows. Raises ContractError before
         `begin`.
         """
         self._draws = []
-        limit = min(limit, self.context - len(self._text))
+        limit = min(limit, self.context - len(self._text) - len(after))
         if limit <= 0 or (goes_on is not None and not goes_on(())):
             return []
         rows = self._open_rows
@@ -116,8 +121,8 @@ class CachedTokenModel:
                 with rows.passes():
                     self._active_sampler.begin_draft(len(self._text))
                     if guess is None and not self._active_sampler.chain.needs_history:
-                        return self._draw_ahead(limit, goes_on)
-                    return self._draw_checked(limit, goes_on, guess)
+                        return self._draw_ahead(limit, goes_on, after)
+                    return self._draw_checked(limit, goes_on, guess, after)
             finally:
                 # A pass may still be under way; MLX does not like its thread to end then.
                 mx.synchronize(self._stream)
@@ -145,10 +150,13 @@ class CachedTokenModel:
         gc.collect()
         mx.clear_cache()
 
-    def _draw_ahead(self, limit: int, goes_on: GoesOn | None) -> list[DrawnToken]:
+    def _draw_ahead(
+        self, limit: int, goes_on: GoesOn | None, after: Sequence[int]
+    ) -> list[DrawnToken]:
         """Draw with a pass a token, each queued before the token before it is read."""
-        sampler, rows, position = self._active_sampler, self._open_rows, len(self._text)
-        draws = [sampler.draw(self._catch_up()[:, 0], position)]
+        sampler, rows = self._active_sampler, self._open_rows
+        position = len(self._text) + len(after)
+        draws = [sampler.draw(self._catch_up(after)[:, 0], position)]
         drawn: list[DrawnToken] = []
         mx.async_eval(draws[0].token, draws[0].measures)  # type: ignore[no-untyped-call]
         fed = 0
@@ -169,7 +177,7 @@ class CachedTokenModel:
         return drawn
 
     def _draw_checked(
-        self, limit: int, goes_on: GoesOn | None, guess: Guess | None
+        self, limit: int, goes_on: GoesOn | None, guess: Guess | None, after: Sequence[int]
     ) -> list[DrawnToken]:
         """Draw with passes over what is guessed, and one token more for each; wait for each pass.
 
@@ -177,27 +185,27 @@ class CachedTokenModel:
         """
         sampler, rows = self._active_sampler, self._open_rows
         window = sampler.chain.window if sampler.chain.needs_history else 0
-        before = self._text[len(self._text) - window :]
+        before = [*self._text[len(self._text) - window :], *after]
+        start = len(self._text) + len(after)
         draws: list[Draw] = []
         drawn: list[DrawnToken] = []
         while len(drawn) < limit and (not drawn or goes_on is None or goes_on(drawn)):
             ids = [token.token for token in drawn]
             guessed: tuple[int, ...] = ()
             if guess is not None and (drawn or rows.rollback.by_length):
-                guessed = tuple(guess(ids, limit - len(ids) - 1))
+                guessed = tuple(guess([*after, *ids], limit - len(ids) - 1))
                 guessed = tuple(takewhile(lambda token: 0 <= token < self.common, guessed))
             if drawn:
                 fed = (ids[-1], *guessed)
                 logits = self._feed(mx.array(fed))
                 rows.tokens += fed
             else:
-                logits = self._catch_up(guessed)
+                logits = self._catch_up(after, guessed)
             found: list[Draw] = []
             for place in range(len(guessed) + 1):
                 recent = [*before, *ids, *guessed[:place]]
                 recent = [token for token in recent if token < self.common]
-                position = len(self._text) + len(ids) + place
-                found.append(sampler.draw(logits[:, place], position, recent))
+                found.append(sampler.draw(logits[:, place], start + len(ids) + place, recent))
             read = [_read(draw) for draw in found]
             right = _num_equal(guessed, [token.token for token in read])
             rows.drop(len(guessed) - right)
@@ -206,10 +214,10 @@ class CachedTokenModel:
         self._keep(draws)
         return drawn
 
-    def _catch_up(self, guessed: Sequence[int] = ()) -> mx.array:
-        """Feed what of the text was not, and what was guessed behind it.
+    def _catch_up(self, after: Sequence[int], guessed: Sequence[int] = ()) -> mx.array:
+        """Feed what of the text was not, what is to follow it, and what was guessed behind that.
 
-        Returns logits [1, 1 + guesses, common]: after the text, and after each guess.
+        Returns logits [1, 1 + guesses, common]: before the guesses, and after each of them.
         """
         rows = self._open_rows
         waiting = [self._known(token) for token in self._text[len(rows.tokens) :]]
@@ -217,12 +225,19 @@ class CachedTokenModel:
             rows.feed_apart(waiting[:PREFILL_CHUNK])
             del waiting[:PREFILL_CHUNK]
             self.num_passes += 1
-        fed = [*waiting, *guessed]
+        self._checked = len(self._text)
+        if after and not rows.rollback.by_length:
+            # The place to go back to is the end of the text.
+            rows.feed_apart(waiting)
+            self.num_passes += 1
+            rows.mark("draw")
+            waiting = []
+        fed = [*waiting, *(self._known(token) for token in after), *guessed]
         logits = self._feed(mx.array(fed))
         rows.tokens += fed
-        self._checked = len(self._text)
-        rows.mark("draw")
-        return logits[:, len(waiting) - 1 :]
+        if not after:
+            rows.mark("draw")
+        return logits[:, len(fed) - len(guessed) - 1 :]
 
     def _go_back(self) -> None:
         """Drop the rows of drawn tokens that were not committed, and one for the last token."""

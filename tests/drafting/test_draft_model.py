@@ -24,8 +24,8 @@ class Scripted:
     def extend(self, tokens):
         self.calls.append(("extend", list(tokens)))
 
-    def draw(self, limit, goes_on=None, guess=None):
-        self.calls.append(("draw", limit))
+    def draw(self, limit, goes_on=None, guess=None, *, after=()):
+        self.calls.append(("draw", limit, *after))
         drawn = []
         while len(drawn) < limit and (goes_on is None or goes_on(drawn)):
             drawn.append(DrawnToken(len(drawn), 0.9 - 0.2 * len(drawn), 0.5))
@@ -61,6 +61,12 @@ def test_drafts_have_the_probabilities_of_q():
     assert draft.source == "draft-model"
     assert draft.confidence == pytest.approx((0.9, 0.7, 0.5))
     assert len(drafter.propose(2)) == 2
+
+
+def test_a_draft_may_follow_what_another_drafter_proposed():
+    model, drafter = begun()
+    assert drafter.extend([8, 9], 2).tokens == (0, 1)
+    assert model.calls[-1] == ("draw", 2, 8, 9)
 
 
 def test_nothing_is_asked_for_where_nothing_may_be_drafted():

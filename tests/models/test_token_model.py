@@ -137,6 +137,28 @@ def test_what_cannot_be_dropped_is_fed_again_from_the_last_draft_on(model):
         drafts.extend([*drawn[:2], 3])
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_draws_behind_tokens_that_are_not_committed(model, name):
+    """Then all of them are committed, or some, or none."""
+    config, text = CONFIGS[name], list(prompt_of(21))
+    drafts = made(model)
+    begin(drafts, text, config)
+    for after, output in [
+        ((4, 5, 6), (4, 5, 6, 7)),
+        ((8,), (9,)),
+        ((1, 2, 3), (1, 2, 9)),
+        ((), (3,)),
+    ]:
+        guess = None if after else (lambda drawn, limit: ())
+        drawn = [token.token for token in drafts.draw(3, None, guess, after=after)]
+        assert drawn == expected(model, [*text, *after], 3, config)
+        text += output
+        drafts.extend(output)
+    truth = expected(model, [*text, 7], 4, config)
+    drawn = drafts.draw(4, None, lambda drawn, limit: truth[len(drawn) - 1 :][:limit], after=[7])
+    assert [token.token for token in drawn] == truth
+
+
 def test_a_long_pause_is_caught_up_with_in_chunks(llama):
     drafts, prompt, config = made(llama, context=3000), prompt_of(10), CONFIGS["greedy"]
     begin(drafts, prompt, config)
