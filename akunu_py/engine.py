@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.admission import Admission
+from akunu_py.beam_reply import BeamKeywords, BeamOptions, BeamResult, BeamSource, search_beams
 from akunu_py.decoding.budget import BudgetState
 from akunu_py.drafting import AutoDrafter, ReplyMemory, open_memory
 from akunu_py.drafting.registry import default_num_draft_tokens, drafter_name, make_drafter
@@ -185,6 +186,30 @@ class Engine:
         self._admission.check()
         ids = self.tokenizer.encode_chat(messages)
         return self._start(ids, config, progress, options, continues=False)
+
+    def beam_search(self, prompt: Prompt, **options: Unpack[BeamKeywords]) -> BeamResult:
+        """Return the `width` best continuations that a beam search finds, best first.
+
+        Options are the fields of `akunu_py.beam_reply.BeamOptions`. With a drafter that searches
+        ahead the same is found in fewer passes (docs/methods.md). The conversation's caches are
+        left alone. Raises as `generate` does, and what `check` raises.
+        """
+        self._admission.check()
+        ids = self._ids_of(prompt, parse_special=True)
+        if not ids:
+            raise ConfigError("the prompt has no tokens; give some text")
+        settled = BeamOptions(**options)
+        with self._admission.exclusive():
+            self._admission.end_reply("this reply was ended by a beam search on the same engine")
+            session = self._open_session
+            assert self._loaded is not None  # noqa: S101 - the admission looked
+            model = PaddedModel(self._loaded.model) if self.reproducible else self._loaded.model
+            source = BeamSource(
+                model, self.tokenizer, session.vocabulary_size, self.context, self._kv_bits,
+                self._drafts,
+            )  # fmt: skip
+            with session.measured():
+                return search_beams(source, ids, settled)
 
     def logits(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
         """Return the model's logits after each token, float32 [n, vocab].

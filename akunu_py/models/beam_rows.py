@@ -119,6 +119,11 @@ class BeamRows:
         self.calls: list[BeamPass] = []
         self.trees = False
 
+    def prefill(self) -> None:
+        """Feed all but the last token of the prompt; the first call would, otherwise."""
+        with mx.stream(self._stream):
+            self._hold_beginning_of(self._prompt[:-1])
+
     def log_probabilities(self, continuations: Sequence[tuple[int, ...]]) -> NDArray[np.float32]:
         """Return the next token's log-probabilities after each, float32 [n, vocabulary].
 

@@ -15,6 +15,7 @@ class CachedRows:
     """What was fed to a model, and how to go back in it.
 
     Attributes:
+        model: that rows are fed to.
         caches: the model's, for whoever feeds rows in another way than `feed`.
         tokens: those whose rows the caches hold, in order; whoever feeds rows adds them.
         rollback: how the caches go back.
@@ -23,13 +24,13 @@ class CachedRows:
     """
 
     def __init__(self, model: nn.Module, kv_bits: int | None = None) -> None:
-        self._model = model
+        self.model = model
         self._kv_bits = kv_bits
         self.reset()
 
     def reset(self) -> None:
         """Forget every row."""
-        self.caches = make_caches(self._model, self._kv_bits)
+        self.caches = make_caches(self.model, self._kv_bits)
         self.rollback = RollbackCaches(self.caches)
         self.tokens: list[int] = []
         # Places that caches which cannot drop rows go back to: how many tokens they held there.
@@ -45,7 +46,7 @@ class CachedRows:
 
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over rows [n]; return their logits [1, n, vocab], not yet evaluated."""
-        logits: mx.array = self._model(rows[None], cache=self.caches)
+        logits: mx.array = self.model(rows[None], cache=self.caches)
         return logits
 
     def feed_apart(self, tokens: Sequence[int]) -> None:

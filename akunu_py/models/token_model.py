@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from akunu_py.drafting.draft_model import DrawnToken, DrawSettings, GoesOn, Guess
 from akunu_py.errors import ConfigError, ContractError
+from akunu_py.models.beam_rows import BeamRows
 from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.session import PREFILL_CHUNK
@@ -141,6 +142,16 @@ class CachedTokenModel:
             for place, draw in enumerate(self._draws):
                 found[place, : self.common] = probabilities(draw.row[0], greedy=greedy)
         return found
+
+    def beam_rows(self, prompt: Sequence[int], check: Callable[[], None] | None) -> BeamRows:
+        """Return rows of the draft model for a beam search; the caches of drafts are left alone."""
+        return BeamRows(
+            self._open_rows.model,
+            prompt,
+            vocabulary_size=self._target_size,
+            common=self.common,
+            check=check,
+        )
 
     def close(self) -> None:
         """Let go of the model and its caches."""
