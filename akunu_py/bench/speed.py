@@ -15,17 +15,19 @@ from akunu_py.bench.speed_report import BASELINE, Run, SpeedReport
 from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
 from akunu_py.decoding.loop import Step, decode
 from akunu_py.drafting.auto import AutoState
+from akunu_py.drafting.draft_model import TokenModel
 from akunu_py.drafting.registry import default_num_draft_tokens, make_drafter
 from akunu_py.errors import ConfigError
 from akunu_py.models.baseline import Baseline
 from akunu_py.models.budget_memory import device_prior
+from akunu_py.models.draft_model import make_token_model
 from akunu_py.models.load import LoadedModel
 from akunu_py.models.pass_times import PassTimes, measure_passes
 from akunu_py.models.session import Session
 from akunu_py.sampling.forced import ForcedSampler
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import GenerationConfig
+from akunu_py.types import GenerationConfig, ReplyDrafter
 
 _MARGIN = 65
 """Tokens that decoding could go on for: as for mlx-lm, the last pass queues a further one."""
@@ -47,6 +49,7 @@ class _Bench:
     session: Session
     baseline: Baseline
     num_draft_tokens: int | None
+    token_model: TokenModel | None
     states: dict[str, BudgetState] = field(default_factory=dict)
     # What one reply of `auto` leaves to the next, as in an engine.
     auto_states: dict[str, AutoState] = field(default_factory=dict)
@@ -61,6 +64,7 @@ def run_speed(
     max_tokens: int = 96,
     rounds: int = 1,
     repeats: int = 5,
+    draft_model: LoadedModel | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> SpeedReport:
     """Decode each case with mlx-lm and with each drafter, greedily, `rounds` times.
@@ -71,7 +75,10 @@ def run_speed(
     comes again must not be copied from itself. `num_draft_tokens` bounds all drafters; None leaves
     each its own default.
 
-    Raises ConfigError without cases, for a case that does not fit, or an unknown drafter.
+    Drafters that ask a draft model need `draft_model`.
+
+    Raises ConfigError without cases, for a case that does not fit, an unknown drafter, or a draft
+    model that is missing or has another vocabulary.
     """
     if not cases:
         raise ConfigError("there is nothing to measure with; give prompts or a trace with items")
@@ -82,10 +89,13 @@ def run_speed(
                 f"{case.id} has a prompt of {len(case.prompt)} tokens; with {max_tokens} more it "
                 f"does not fit into the context of {context}"
             )
-    for name in drafters:
-        make_drafter(name, num_draft_tokens=num_draft_tokens)
     session = Session(loaded.model, context=context)
-    bench = _Bench(loaded, session, Baseline(loaded.model), num_draft_tokens)
+    token_model = None
+    if draft_model is not None:
+        token_model = make_token_model(draft_model, loaded, session.vocabulary_size)
+    for name in drafters:
+        make_drafter(name, num_draft_tokens=num_draft_tokens, token_model=token_model)
+    bench = _Bench(loaded, session, Baseline(loaded.model), num_draft_tokens, token_model)
     times = measure_passes(session, cases[0].prompt, repeats=repeats)
     for name in drafters:
         bench.states[name] = _state(times)
@@ -148,7 +158,8 @@ def _run(bench: _Bench, arm: str, case: Case, max_tokens: int) -> Run:
 
 def _akunu(bench: _Bench, arm: str, case: Case, max_tokens: int) -> Run:
     session, prompt = bench.session, case.prompt
-    chain = TransformChain.from_config(GenerationConfig(), session.vocabulary_size)
+    config = GenerationConfig()
+    chain = TransformChain.from_config(config, session.vocabulary_size)
     sampler = (
         Sampler(chain, 0, session.vocabulary_size)
         if case.text is None
@@ -158,12 +169,15 @@ def _akunu(bench: _Bench, arm: str, case: Case, max_tokens: int) -> Run:
         arm,
         num_draft_tokens=bench.num_draft_tokens,
         auto_state=bench.auto_states.setdefault(arm, AutoState()),
+        token_model=bench.token_model,
     )
     most = bench.num_draft_tokens
     if most is None:
         most = default_num_draft_tokens(arm)
     with session.measured():
         session.begin(prompt, sampler, max_tokens + _MARGIN)
+        if isinstance(drafter, ReplyDrafter):
+            drafter.begin_reply(config, 0)
         drafter.observe(prompt)
         budget = Budget(
             bench.states[arm],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.options import model_options
+from akunu_py.cli.options import draft_model_option, model_options
 from akunu_py.cli.terminal import printable
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ _TEXT_BEYOND = 66
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of a table.")
 @model_options
+@draft_model_option
 def speed(  # noqa: PLR0917 - click passes by name
     model: str | None,
     random_model: str | None,
@@ -117,13 +118,18 @@ def speed(  # noqa: PLR0917 - click passes by name
     from akunu_py.bench.speed import run_speed  # noqa: PLC0415 - MLX
 
     loaded = _loaded(model, random_model, tokenizer_path, loading)
+    draft_model = None
+    if loading["draft_model"] is not None:
+        from akunu_py.models.load import LoadOptions, load_model  # noqa: PLC0415
+
+        draft_model = load_model(loading["draft_model"], LoadOptions(weights=loading["weights"]))
     cases = (
         _trace_cases(loaded.tokenizer, traces, limit, max_prompt_tokens, measuring["max_tokens"])
         if traces
         else _prompt_cases(loaded.tokenizer, limit)
     )
     with count_progress("replies", "measuring passes") as progress:
-        report = run_speed(loaded, cases, progress=progress, **measuring)
+        report = run_speed(loaded, cases, draft_model=draft_model, progress=progress, **measuring)
     if as_json:
         click.echo(json.dumps(report.to_dict()))
     else:
