@@ -196,8 +196,8 @@ class Engine:
         """
         self._admission.check()
         ids = self._ids_of(prompt, parse_special=True)
-        if not ids:
-            raise ConfigError("the prompt has no tokens; give some text")
+        if not ids or (isinstance(prompt, str) and not prompt):
+            raise ConfigError("the prompt is empty; give some text")
         settled = BeamOptions(**options)
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a beam search on the same engine")
