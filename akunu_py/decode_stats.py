@@ -1,17 +1,94 @@
 """What a decoding step, and a reply, came to: counts, rates and times."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 VerificationKind = Literal["bonus", "recovered"]
+Origin = Literal["target", "residual"]
+"""What a step's last token was drawn from: the target's own row, or what rejections left of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftedToken:
+    """A token of a draft and what became of it.
+
+    Attributes:
+        token: its id.
+        parent: index of the token it follows in the draft, -1 for the last committed one.
+        accepted: None where it was not tested: what it follows was rejected, or a sibling taken.
+        confidence: the drafter's estimate that the target agrees; None without one.
+        p: the target's probability, of what earlier rejections at its position left.
+        q: the probability it was drawn with.
+        uniform: the number that decided. These three are None where drafts are compared with the
+            target's choices.
+
+    """
+
+    token: int
+    parent: int
+    accepted: bool | None
+    confidence: float | None = None
+    p: float | None = None
+    q: float | None = None
+    uniform: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Return p / q; None where either is unknown or q is 0."""
+        return self.p / self.q if self.p is not None and self.q else None
+
+
+@dataclass(frozen=True, slots=True)
+class StepDetail:
+    """One step, token by token; nothing of it is needed to decode.
+
+    Attributes:
+        position: of the step's first token, counted from the beginning of the prompt.
+        source: who drafted, as in `StepStats`.
+        match_length: how many tokens of context the draft was found by; 0 where none were.
+        drafted: the draft.
+        token: the step's last token, which the target chose or a verifier drew.
+        kind: whether that followed a whole accepted draft or a rejection.
+        origin: what it was drawn from.
+        entropy: H that an entropy-adaptive length came from, 0 to 1; None without.
+        gamma: that length.
+
+    """
+
+    position: int
+    source: str
+    match_length: int
+    drafted: tuple[DraftedToken, ...]
+    token: int
+    kind: VerificationKind
+    origin: Origin
+    entropy: float | None = None
+    gamma: int | None = None
+
+    @property
+    def accepted(self) -> tuple[int, ...]:
+        """Return the accepted tokens, in order."""
+        return tuple(drafted.token for drafted in self.drafted if drafted.accepted)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the step as JSON-ready values; what is None is left out."""
+        record = _known(asdict(self))
+        record["drafted"] = [_known(asdict(drafted)) for drafted in self.drafted]
+        record["accepted"] = len(self.accepted)
+        return record
+
+
+def _known(record: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in record.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class StepStats:
     """One step: what was drafted, what was accepted, and where the time went (seconds).
 
-    `propose_s` is the drafter's own time, to propose and to observe, and the budget's to cut. MLX is
-    lazy: `target_s` spans the forward pass up to the transfer of the chosen ids.
+    `propose_s` is the drafter's own time, to propose and to observe, and the budget's to cut. MLX
+    is lazy: `target_s` spans the forward pass up to the transfer of the chosen ids. `detail` is
+    there in the steps of a reply.
     """
 
     source: str
@@ -23,6 +100,7 @@ class StepStats:
     propose_s: float
     target_s: float
     commit_s: float
+    detail: StepDetail | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,14 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
+from akunu_py.decode_stats import StepDetail
 from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
 from akunu_py.decoding.chance import KeyedChance
+from akunu_py.decoding.details import step_detail
 from akunu_py.decoding.loop import Step, decode
 from akunu_py.decoding.stats import StatsRecorder, cut_step
 from akunu_py.decoding.stopping import StopTexts
@@ -82,6 +84,7 @@ class ReplyStream(Iterator[StreamEvent]):
         self.prompt = request.prompt
         self.config = request.config
         self.result: GenerationResult | None = None
+        self._steps: list[StepDetail] = []
 
     @property
     def finished(self) -> bool:
@@ -106,6 +109,8 @@ class ReplyStream(Iterator[StreamEvent]):
             raise
         finally:
             self.executing = False
+        if event.step is not None and event.step.detail is not None:
+            self._steps.append(event.step.detail)
         if event.result is not None:
             self.result = event.result
             self._events = None
@@ -149,6 +154,9 @@ class ReplyStream(Iterator[StreamEvent]):
             decoding=describe_decoding(self.config, self.result.seed),
             session=session,
             turn=turn,
+            prompt_ids=self.prompt,
+            token_ids=self.result.token_ids,
+            steps=tuple(self._steps),
         )
 
     def __enter__(self) -> Self:
@@ -253,17 +261,19 @@ def _events(
             position=len(prompt),
         )
         for raw in steps:
+            detail = step_detail(raw, len(prompt) + len(token_ids), drafter)
             step, piece = text.take(raw)
-            recorder.add(step.stats)
+            stats = replace(step.stats, detail=detail)
+            recorder.add(stats)
             token_ids += step.token_ids
             finish_reason = step.finish_reason
             if finish_reason is None and cancelled.is_set():
                 finish_reason = "cancelled"
             if finish_reason is None:
-                yield StreamEvent(piece, step.token_ids, step.stats)
+                yield StreamEvent(piece, step.token_ids, stats)
                 continue
             piece += text.finish()
-            yield StreamEvent(piece, step.token_ids, step.stats, result(finish_reason))
+            yield StreamEvent(piece, step.token_ids, stats, result(finish_reason))
             return
 
 
@@ -293,8 +303,12 @@ class _ReplyText:
             piece, self._stopped = self._stops.feed(self._detokenizer.feed((token,)))
             shown.append(piece)
             if self._stopped:
-                stats = cut_step(step.stats, count)
-                step = Step(step.token_ids[:count], stats, "stop")
+                step = replace(
+                    step,
+                    token_ids=step.token_ids[:count],
+                    stats=cut_step(step.stats, count),
+                    finish_reason="stop",
+                )
                 break
         text = "".join(shown)
         self._pieces.append(text)

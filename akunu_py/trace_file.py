@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from akunu_py.decode_stats import StepDetail
 from akunu_py.errors import ConfigError
 from akunu_py.types import GenerationConfig
 
@@ -20,6 +21,7 @@ class TraceLine:
     """One reply: what the model was given, what it said, and what it was made with.
 
     `session` and `turn` are of a conversation, whose lines stand together; None for a reply alone.
+    `steps` are how `token_ids` came about.
     """
 
     category: str
@@ -29,6 +31,9 @@ class TraceLine:
     decoding: str
     session: str | None = None
     turn: int | None = None
+    prompt_ids: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    steps: tuple[StepDetail, ...] = ()
 
     def to_json(self) -> str:
         """Return the line, with an id that no other has."""
@@ -43,6 +48,10 @@ class TraceLine:
         if self.session is not None:
             record["session"] = self.session
             record["turn"] = self.turn or 0
+        if self.token_ids:
+            record["prompt_ids"] = list(self.prompt_ids)
+            record["token_ids"] = list(self.token_ids)
+            record["steps"] = [step.to_dict() for step in self.steps]
         return json.dumps(record, ensure_ascii=False)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,13 @@ from akunu_py.cli.options import (
     load_engine,
     model_options,
 )
-from akunu_py.cli.terminal import prompt_progress, show
+from akunu_py.cli.step_trace import StepTrace
+from akunu_py.cli.terminal import prompt_progress, show, statistics_line
 
 if TYPE_CHECKING:
     from akunu_py.engine import Engine
     from akunu_py.reply import ReplyStream
-    from akunu_py.types import GenerationConfig, GenerationResult
+    from akunu_py.types import GenerationConfig, GenerationResult, StreamEvent
 
 _MAX_PROMPT_BYTES = 64 * 2**20
 
@@ -34,6 +36,10 @@ _MAX_PROMPT_BYTES = 64 * 2**20
 @click.option("--system", help="A system message for the chat template.")
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without a chat template.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of text.")
+@click.option(
+    "--trace", is_flag=True,
+    help="Print each step instead of the text: what was drafted, what became of it, and why.",
+)  # fmt: skip
 @keeping_options
 @click.option(
     "--trace-category", metavar="NAME", default="generate", show_default=True,
@@ -49,6 +55,7 @@ def generate(  # noqa: PLR0917 - click passes by name
     system: str | None,
     raw: bool,
     as_json: bool,
+    trace: bool,
     memory: Path | None,
     trace_file: Path | None,
     trace_category: str,
@@ -63,20 +70,31 @@ def generate(  # noqa: PLR0917 - click passes by name
     \b
     Examples:
       akunu generate -p "Who are you?"
+      akunu generate -p "Who are you?" --trace
       akunu generate model.gguf --raw -p "def fibonacci(n):" --max-tokens 64
       git diff | akunu generate model.gguf -p "Write a commit message for this:"
     """  # noqa: D301 - \b keeps click from wrapping the examples
     model, from_stdin = _split(sources)
     if raw and system is not None:
         raise click.UsageError("--system needs the chat template; leave out --raw or --system")
+    if trace and as_json:
+        raise click.UsageError("give either --trace or --json; --trace-file writes steps as JSON")
     if not trace_category:
         raise click.UsageError("--trace-category is empty; give a name")
     text = _prompt_text(prompt, path, from_stdin=from_stdin)
     with load_engine(model, loading, memory=memory) as engine:
-        reply = _reply(engine, text, system, config, raw=raw, echo=not as_json)
+        shown = None if as_json else _show_text
+        if trace:
+            tokenizer = engine.tokenizer
+            shown = StepTrace(lambda ids: tokenizer.decode(ids, with_control=True)).show
+        reply = _reply(engine, text, system, config, raw=raw, shown=shown)
         assert reply.result is not None  # noqa: S101 - the last event carries the result
         if as_json:
             click.echo(json.dumps(_record(reply.result)))
+        elif trace:
+            show(statistics_line(reply.result) + "\n")
+        else:
+            show("\n")
         if trace_file is not None:
             engine.append_trace(trace_file, reply, category=trace_category)
 
@@ -133,9 +151,9 @@ def _reply(
     config: "GenerationConfig",
     *,
     raw: bool,
-    echo: bool,
+    shown: "Callable[[StreamEvent], None] | None",
 ) -> "ReplyStream":
-    """Make a reply to its end."""
+    """Make a reply to its end; `shown` is called with its events."""
     with prompt_progress() as progress:
         if raw:
             stream = engine.stream(text, config, progress=progress)
@@ -144,11 +162,13 @@ def _reply(
             messages.append({"role": "user", "content": text})
             stream = engine.stream_chat(messages, config, progress=progress)
         for event in stream:
-            if echo:
-                show(event.text)
-    if echo:
-        show("\n")
+            if shown is not None:
+                shown(event)
     return stream
+
+
+def _show_text(event: "StreamEvent") -> None:
+    show(event.text)
 
 
 def _record(result: "GenerationResult") -> dict[str, object]:

@@ -25,6 +25,7 @@ from akunu_py.types import (
     StepStats,
     Target,
     TreeTarget,
+    Verification,
 )
 
 NUM_CANDIDATES = 8
@@ -35,13 +36,15 @@ NUM_CANDIDATES = 8
 class Step:
     """The tokens one step added, and why the reply ended with it, if it did.
 
-    `verdict` is how a verifier came to them; None where drafts are compared with the target's
-    choices.
+    `draft` is what was verified and `verification` what came of it, `verdict` how a verifier came
+    to it; None where drafts are compared with the target's choices.
     """
 
     token_ids: tuple[int, ...]
     stats: StepStats
     finish_reason: FinishReason | None
+    draft: Draft
+    verification: Verification
     verdict: Verdict | None = None
 
 
@@ -144,9 +147,10 @@ def decode(
         if budget is not None:
             budget.observe(stats, output, carried_rows)
         if ended:
-            yield Step(output, stats, "stop", verdict)
+            yield Step(output, stats, "stop", draft, verification, verdict)
             return
-        yield Step(output, stats, None if remaining else "length", verdict)
+        reason: FinishReason | None = None if remaining else "length"
+        yield Step(output, stats, reason, draft, verification, verdict)
 
 
 def _with_distributions(target: Target, verifier: Verifier) -> DistributionTarget:

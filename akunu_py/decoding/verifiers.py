@@ -8,10 +8,11 @@ With lenience below 1, and in `LenientGreedyVerifier`, not even the law is the t
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from akunu_py.decode_stats import Origin
 from akunu_py.decoding.chance import Chance
 from akunu_py.decoding.draft_law import DraftLaw
 from akunu_py.decoding.rejection import (
@@ -24,9 +25,6 @@ from akunu_py.decoding.rejection import (
 )
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.types import Draft, Target, Verification, VerificationKind
-
-Origin = Literal["target", "residual"]
-"""What a step's last token was drawn from: the target's own row, or what rejections left of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import pytest
 
 from akunu_py.decoding.loop import Step
 from akunu_py.reply import _ReplyText
-from akunu_py.types import StepStats
+from akunu_py.types import Draft, StepStats, Verification
 
 PIECES = {1: "ab", 2: "c", 3: "", 4: "STO", 5: "P!", 6: "xyz"}
 
@@ -22,7 +22,7 @@ class Pieces:
 def step(*tokens):
     count = len(tokens)
     stats = StepStats("x", count - 1, count - 1, count - 1, count, "bonus", 0.0, 0.0, 0.0)
-    return Step(tokens, stats, None)
+    return Step(tokens, stats, None, Draft.empty(), Verification((), tokens[-1], "bonus"))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from akunu_py.bench.replay.trace_steps import FIELDS, FieldError, check_ids
 from akunu_py.errors import ConfigError
 
 _REQUIRED = ("id", "category", "prompt", "output")
@@ -71,7 +72,7 @@ def parse_trace(data: bytes, name: str) -> list[TraceItem]:
             _check_id(item, lines)
             if item.session in sessions:
                 _check_order(items[-1], item)
-        except _FieldError as error:
+        except FieldError as error:
             field = f", field {error.field}" if error.field else ""
             raise ConfigError(f"{name}, line {number}{field}: {error}") from None
         lines[item.id] = number
@@ -82,29 +83,21 @@ def parse_trace(data: bytes, name: str) -> list[TraceItem]:
     return items
 
 
-class _FieldError(Exception):
-    """What is wrong with a field; the line is known further up."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(message)
-        self.field = field
-
-
 def _record(line: bytes) -> dict[str, Any]:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _FieldError("", f"not UTF-8 text (byte {error.start} of the line)") from None
+        raise FieldError("", f"not UTF-8 text (byte {error.start} of the line)") from None
     try:
         record = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
-        raise _FieldError("", f"not JSON: {error.msg} (column {error.colno})") from None
+        raise FieldError("", f"not JSON: {error.msg} (column {error.colno})") from None
     except (RecursionError, ValueError):
-        raise _FieldError("", "not JSON that can be read: nested too deep, or a huge number") from (
+        raise FieldError("", "not JSON that can be read: nested too deep, or a huge number") from (
             None
         )
     if not isinstance(record, dict):
-        raise _FieldError("", f"an item is a JSON object, not {record!r:.60}")
+        raise FieldError("", f"an item is a JSON object, not {record!r:.60}")
     return record
 
 
@@ -112,7 +105,7 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     record: dict[str, Any] = {}
     for key, value in pairs:
         if key in record:
-            raise _FieldError(key, "given twice")
+            raise FieldError(key, "given twice")
         record[key] = value
     return record
 
@@ -120,17 +113,20 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 def _item(record: dict[str, Any]) -> TraceItem:
     for field in _REQUIRED:
         if field not in record:
-            raise _FieldError(field, "missing")
+            raise FieldError(field, "missing")
     for field, value in record.items():
         if field == "turn":
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise _FieldError(field, f"{value!r:.60} is no whole number from 0 on")
+                raise FieldError(field, f"{value!r:.60} is no whole number from 0 on")
+        elif field in FIELDS:
+            continue  # together below: they have to agree
         elif field not in {*_REQUIRED, *_NOTES, "session"}:
-            raise _FieldError(field, "not a field of a trace; leave it out")
+            raise FieldError(field, "not a field of a trace; leave it out")
         else:
             _check_text(field, value)
     if "turn" in record and "session" not in record:
-        raise _FieldError("turn", "needs a session to be a turn of")
+        raise FieldError("turn", "needs a session to be a turn of")
+    check_ids(record)
     return TraceItem(
         id=record["id"],
         category=record["category"],
@@ -143,27 +139,27 @@ def _item(record: dict[str, Any]) -> TraceItem:
 
 def _check_text(field: str, value: Any) -> None:
     if not isinstance(value, str):
-        raise _FieldError(field, f"{value!r:.60} is no text")
+        raise FieldError(field, f"{value!r:.60} is no text")
     if not value and field not in _NOTES:
-        raise _FieldError(field, "empty")
+        raise FieldError(field, "empty")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise _FieldError(
+        raise FieldError(
             field, f"half a surrogate pair at character {error.start}, which no tokenizer takes"
         ) from None
 
 
 def _check_id(item: TraceItem, lines: Mapping[str, int]) -> None:
     if item.id in lines:
-        raise _FieldError("id", f"{item.id!r} is that of line {lines[item.id]} already")
+        raise FieldError("id", f"{item.id!r} is that of line {lines[item.id]} already")
 
 
 def _check_order(last: TraceItem, item: TraceItem) -> None:
     """Check that a session's items stand together, in the order of their turns."""
     if last.session != item.session:
-        raise _FieldError(
+        raise FieldError(
             "session", f"{item.session!r} went on before other items; put its items together"
         )
     if item.turn <= last.turn:
-        raise _FieldError("turn", f"{item.turn} follows {last.turn}; put the turns in order")
+        raise FieldError("turn", f"{item.turn} follows {last.turn}; put the turns in order")

@@ -1,0 +1,67 @@
+"""What a step did, token by token, put together from what the loop yields."""
+
+from typing import Protocol, runtime_checkable
+
+from akunu_py.decode_stats import DraftedToken, StepDetail
+from akunu_py.decoding.loop import Step
+
+
+class Length(Protocol):
+    """What an entropy-adaptive length came from."""
+
+    @property
+    def entropy(self) -> float:
+        """Return H, 0 to 1."""
+
+    @property
+    def num_draft_tokens(self) -> int:
+        """Return gamma."""
+
+
+@runtime_checkable
+class LengthTeller(Protocol):
+    """A drafter that can say what its latest draft's length came from."""
+
+    @property
+    def length_trace(self) -> Length | None:
+        """Return it; None where the length has no such reason."""
+
+
+def step_detail(step: Step, position: int, drafter: object) -> StepDetail:
+    """Return a step's detail, before the next one is asked for.
+
+    `position` is that of the step's first token, from the beginning of the prompt. Of a draft that
+    was compared with the target's choices all tokens that follow an accepted one, or none, were
+    tested; of one that a verifier decided over those it tried, each as it was tried last.
+    """
+    draft, verification, verdict = step.draft, step.verification, step.verdict
+    accepted = set(verification.accepted)
+    trials = {trial.node: trial for trial in verdict.trials} if verdict else {}
+    drafted: list[DraftedToken] = []
+    for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
+        confidence = draft.confidence[node] if draft.confidence else None
+        if verdict is None:
+            tested = parent == -1 or parent in accepted
+            drafted.append(
+                DraftedToken(token, parent, node in accepted if tested else None, confidence)
+            )
+        elif (trial := trials.get(node)) is not None:
+            drafted.append(
+                DraftedToken(
+                    token, parent, trial.accepted, confidence, trial.p, trial.q, trial.uniform
+                )
+            )
+        else:
+            drafted.append(DraftedToken(token, parent, None, confidence))
+    length = drafter.length_trace if drafted and isinstance(drafter, LengthTeller) else None
+    return StepDetail(
+        position=position,
+        source=draft.source,
+        match_length=draft.match_length,
+        drafted=tuple(drafted),
+        token=verification.next_token,
+        kind=verification.kind,
+        origin="target" if verdict is None else verdict.origin,
+        entropy=None if length is None else length.entropy,
+        gamma=None if length is None else length.num_draft_tokens,
+    )

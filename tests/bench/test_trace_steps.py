@@ -1,0 +1,96 @@
+"""The optional part of the trace format: token ids and steps have to agree."""
+
+import copy
+import json
+
+import pytest
+
+from akunu_py.bench.replay.traces import parse_trace
+from akunu_py.errors import ConfigError
+
+STEPS = [
+    {
+        "position": 2, "source": "tree", "match_length": 0, "accepted": 2, "token": 7,
+        "kind": "recovered", "origin": "residual", "entropy": 0.5, "gamma": 3,
+        "drafted": [
+            {"token": 4, "parent": -1, "accepted": False, "p": 0.0, "q": 0.5, "uniform": 0.1},
+            {"token": 5, "parent": -1, "accepted": True, "confidence": 1.0},
+            {"token": 6, "parent": 1, "accepted": True},
+            {"token": 9, "parent": 0},
+        ],
+    },
+    {
+        "position": 5, "source": "", "match_length": 0, "accepted": 0, "token": 8, "kind": "bonus",
+        "origin": "target", "drafted": [],
+    },
+]  # fmt: skip
+LINE = {
+    "id": "a", "category": "code", "prompt": "p", "output": "o", "prompt_ids": [1, 2],
+    "token_ids": [5, 6, 7, 8], "steps": STEPS,
+}  # fmt: skip
+
+
+def parse(record):
+    return parse_trace(json.dumps(record).encode(), "t.jsonl")
+
+
+def changed(path, value):
+    """Return the line with one value replaced, or removed where it is None."""
+    record = copy.deepcopy(LINE)
+    place = record
+    for key in path[:-1]:
+        place = place[key]
+    if value is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return record
+
+
+def test_ids_and_steps_are_taken():
+    (item,) = parse(LINE)
+    assert (item.prompt, item.output) == ("p", "o")
+    assert parse({**LINE, "token_ids": [5, 6], "steps": STEPS[:1]})  # cut by a stop text
+    assert parse({key: value for key, value in LINE.items() if key != "steps"})
+    assert parse({key: value for key, value in LINE.items() if key not in {"steps", "token_ids"}})
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (["token_ids"], [], "field token_ids: [] is no list of token ids"),
+        (["token_ids"], "12", "field token_ids: '12' is no list"),
+        (["token_ids"], [5, True, 7, 8], "field token_ids: True is no whole number"),
+        (["prompt_ids"], [1, -2], "field prompt_ids: -2 is no whole number"),
+        (["prompt_ids"], None, "field steps: needs token_ids and prompt_ids"),
+        (["token_ids"], None, "field steps: needs token_ids and prompt_ids"),
+        (["steps"], {}, "field steps: {} is no list"),
+        (["steps"], [3], "field steps[0]: 3 is no JSON object"),
+        (["steps", 0, "note"], "x", "field steps[0].note: not a field of it"),
+        (["steps", 0, "kind"], None, "field steps[0].kind: missing"),
+        (["steps", 0, "kind"], "lucky", "'lucky' is neither bonus nor recovered"),
+        (["steps", 1, "origin"], "draft", "field steps[1].origin"),
+        (["steps", 1, "source"], 3, "field steps[1].source: 3 is no text"),
+        (["steps", 0, "entropy"], 1.5, "field steps[0].entropy: 1.5 is no number from 0 to 1"),
+        (["steps", 0, "gamma"], 2.0, "field steps[0].gamma: 2.0 is no whole number"),
+        (["steps", 1, "position"], 6, "field steps[1].position: is 6; the tokens before it are 5"),
+        (["steps", 0, "accepted"], 1, "field steps[0].accepted: is 1 where 2 tokens are accepted"),
+        (["steps", 0, "token"], 70, "field steps: do not put token_ids together"),
+        (["steps", 0, "drafted"], 4, "field steps[0].drafted: 4 is no list"),
+        (["steps", 0, "drafted", 0, "p"], float("nan"), "field steps[0].drafted[0].p"),
+        (["steps", 0, "drafted", 0, "uniform"], "a", "field steps[0].drafted[0].uniform"),
+        (["steps", 0, "drafted", 3, "parent"], 3, "drafted[3].parent: is 3; parents come first"),
+        (["steps", 0, "drafted", 3, "parent"], -2, "drafted[3].parent: -2 is no whole number"),
+        (["steps", 0, "drafted", 0, "accepted"], 1, "1 is neither true nor false"),
+        (["steps", 0, "drafted", 2, "parent"], 0, "is true of a token that is on no path"),
+        (["steps", 0, "drafted", 0, "text"], "x", "drafted[0].text: not a field of it"),
+        (["token_ids"], [5, 6, 7], "field steps[1]: comes after the last of the token ids"),
+        (["token_ids"], [5, 6, 7, 8, 9], "field steps: do not put token_ids together"),
+        (["tokens"], [5], "field tokens: not a field of a trace"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_line_and_the_field(path, value, words):
+    with pytest.raises(ConfigError) as raised:
+        parse(changed(path, value))
+    assert str(raised.value).startswith("t.jsonl, line 1, field ")
+    assert words in str(raised.value)

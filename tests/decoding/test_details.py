@@ -1,0 +1,99 @@
+"""What a step did, token by token: in match mode, by rejection, in trees, with an adaptive length."""
+
+import pytest
+
+from akunu_py.decode_stats import DraftedToken, StepStats
+from akunu_py.decoding.details import step_detail
+from akunu_py.decoding.loop import Step, decode
+from akunu_py.decoding.verifiers import Trial, Verdict
+from akunu_py.drafting.adaptive_length import LengthTrace
+from akunu_py.testing import ScriptedDrafter, ToyTarget
+from akunu_py.types import Draft, Verification
+
+STATS = StepStats("x", 0, 0, 0, 0, "bonus", 0.0, 0.0, 0.0)
+
+
+def made(draft, accepted, token, kind="recovered", trials=None, origin="residual"):
+    verification = Verification(accepted, token, kind)
+    verdict = None if trials is None else Verdict(verification, trials, origin)
+    return Step((), STATS, None, draft, verification, verdict)
+
+
+def test_a_chain_compared_with_choices():
+    draft = Draft.chain((5, 6, 7), "lookup", 2, (0.9, 0.5, 0.1))
+    detail = step_detail(made(draft, (0,), 9), 40, None)
+    assert detail.drafted == (
+        DraftedToken(5, -1, True, 0.9),
+        DraftedToken(6, 0, False, 0.5),
+        DraftedToken(7, 1, None, 0.1),
+    )
+    assert (detail.position, detail.source, detail.match_length) == (40, "lookup", 2)
+    assert (detail.accepted, detail.token) == ((5,), 9)
+    assert (detail.kind, detail.origin) == ("recovered", "target")
+    # What is not known is left out of JSON, and zeros are not.
+    assert detail.to_dict() == {
+        "position": 40, "source": "lookup", "match_length": 2, "accepted": 1, "token": 9,
+        "kind": "recovered", "origin": "target",
+        "drafted": [
+            {"token": 5, "parent": -1, "accepted": True, "confidence": 0.9},
+            {"token": 6, "parent": 0, "accepted": False, "confidence": 0.5},
+            {"token": 7, "parent": 1, "confidence": 0.1},
+        ],
+    }  # fmt: skip
+
+
+def test_a_tree_compared_with_choices():
+    """Siblings of an accepted token were tested: the target chose another one."""
+    draft = Draft((1, 2, 3, 4, 5), (-1, -1, 1, 1, 0), "tree")
+    detail = step_detail(made(draft, (1, 3), 8, "bonus"), 0, None)
+    assert [drafted.accepted for drafted in detail.drafted] == [False, True, False, True, None]
+    assert detail.accepted == (2, 4)
+
+
+def test_what_a_verifier_tried():
+    draft = Draft((1, 2, 3), (-1, -1, 0))
+    trials = (Trial(1, 2, 7, 0.0, 0.5, 0.25, False), Trial(0, 1, 7, 0.25, 0.5, 0.125, True))
+    detail = step_detail(made(draft, (0,), 6, trials=trials), 7, None)
+    assert detail.drafted == (
+        DraftedToken(1, -1, True, None, 0.25, 0.5, 0.125),
+        DraftedToken(2, -1, False, None, 0.0, 0.5, 0.25),
+        DraftedToken(3, 0, None),
+    )
+    assert detail.origin == "residual"
+    assert [drafted.ratio for drafted in detail.drafted] == [0.5, 0, None]
+    assert detail.to_dict()["drafted"][1]["p"] == 0.0
+    assert step_detail(made(draft, (0,), 6, trials=trials, origin="target"), 7, None).origin == "target"  # fmt: skip
+
+
+def test_an_adaptive_length_is_told_with_a_draft_alone():
+    class Telling:
+        length_trace = LengthTrace(0.25, 0.5, 6)
+
+    detail = step_detail(made(Draft.chain((1,)), (), 2), 0, Telling())
+    assert (detail.entropy, detail.gamma) == (0.25, 6)
+    assert detail.to_dict()["gamma"] == 6
+    assert step_detail(made(Draft.empty(), (), 2), 0, Telling()).gamma is None
+    Telling.length_trace = None
+    assert step_detail(made(Draft.chain((1,)), (), 2), 0, Telling()).entropy is None
+
+
+def test_the_loop_hands_over_what_was_verified():
+    target = ToyTarget([1], rule=lambda context: context[-1] + 1)
+    drafter = ScriptedDrafter([(2, 3, 9), (), (6, 7)])
+    steps = list(decode(target, drafter, 1, num_draft_tokens=4, max_tokens=7))
+    details = []
+    position = 1
+    for step in steps:
+        details.append(step_detail(step, position, drafter))
+        position += len(step.token_ids)
+    # 2 3 and 4 instead of 9; 5; then 6 and 7 and 8.
+    assert [detail.position for detail in details] == [1, 4, 5]
+    assert [detail.accepted for detail in details] == [(2, 3), (), (6, 7)]
+    assert [detail.token for detail in details] == [4, 5, 8]
+    assert [detail.kind for detail in details] == ["recovered", "bonus", "bonus"]
+    assert [drafted.token for drafted in details[0].drafted] == [2, 3, 9]
+
+
+@pytest.mark.parametrize(("p", "q", "ratio"), [(0.5, 0.25, 2), (None, 0.5, None), (0.5, 0.0, None)])
+def test_ratios_that_are_none(p, q, ratio):
+    assert DraftedToken(1, -1, True, None, p, q).ratio == ratio
