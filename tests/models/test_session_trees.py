@@ -251,24 +251,27 @@ def test_close_lets_go_of_a_model_that_was_tried():
 
 def test_distributions_after_the_nodes_of_a_tree(session):
     """Those along a node's own path, with penalties; `commit` keeps the path's rows."""
-    config = GenerationConfig(temperature=0.8, top_k=20, repetition_penalty=1.5, penalty_window=6)
+    config = GenerationConfig(temperature=2.0, top_k=90, repetition_penalty=3.0, penalty_window=6)
     prompt = prompt_of(12)
-    draft = Draft((5, 6, 7, 8), (-1, -1, 0, 1))
-    paths = [(), (5,), (6,), (5, 7), (6, 8)]
+    # Siblings that are likely after each other, so that penalties on the wrong one are seen.
+    first, second = (int(token) for token in session.logits(prompt)[-1].argsort()[-2:])
+    below = int(session.logits([*prompt, second])[-1].argsort()[-1])
+    draft = Draft((first, second, below), (-1, -1, 1))
+    paths = [(), (first,), (second,), (second, below)]
     started(session, prompt, config=config)
     found = session.distributions(prompt[-1], draft)
-    assert found.shape == (5, VOCABULARY)
-    session.commit((1, 3))
+    assert found.shape == (4, VOCABULARY)
+    session.commit((1, 2))
     after = session.distributions(9, Draft.empty())[0]
     chain = TransformChain.from_config(config, VOCABULARY)
-    for row, path in zip([*found, after], [*paths, (6, 8, 9)], strict=True):
+    for row, path in zip([*found, after], [*paths, (second, below, 9)], strict=True):
         text = [*prompt, *path]
         logits = mx.array(session.logits(text)[-1:])
         # Filters leave what they keep as it was: it is normed here.
         expected = mx.softmax(chain.log_probabilities(logits, text[-6:]), axis=-1)[0]
         assert mx.abs(mx.array(row.astype("float32")) - expected).max() < 1e-5
         assert row.sum() == pytest.approx(1)
-    assert session._fed == [*prompt, 6, 8]
+    assert session._fed == [*prompt, second, below]
 
 
 def test_distributions_of_a_tree_that_is_not_taken():
