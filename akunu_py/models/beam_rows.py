@@ -230,8 +230,9 @@ class BeamRows:
         trie, before = self._last
         held = self._held
         rollback = held.rollback
-        fed, start = len(trie.tokens), len(held.tokens)
-        path = trie.path(shared[start:]) if shared[:start] == held.tokens else []
+        fed = len(trie.tokens)
+        # Where `shared` is not what is held, whoever called goes further back.
+        path = trie.path(shared[len(held.tokens) :])
         in_front = path == list(range(len(path)))
         if in_front and path and rollback.can_drop(fed - len(path)):
             rollback.drop(fed - len(path))

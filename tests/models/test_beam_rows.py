@@ -42,6 +42,8 @@ def asked_for(seed):
             ahead = [(*text, int(token)) for token in rng.choice(SIZE, 2, replace=False)]
             asked += [*ahead, (*ahead[0], int(rng.integers(SIZE)))]
         yield asked
+        if call == 3:
+            yield asked
         # Often all go on from one, so that the common beginning grows.
         going_on = asked[-1:] if call % 2 else beam
         beam = sorted(
@@ -59,11 +61,11 @@ def check_rows(model, prompt, kv_bits=None):
             np.testing.assert_allclose(row, alone(model, [*prompt, *text], kv_bits), atol=2e-4)
         if len(asked) > 1:
             fed_as_trees.add(rows.trees)
-    assert len(rows.calls) == 8
+    assert len(rows.calls) == 9
     return fed_as_trees
 
 
-@pytest.mark.parametrize("length", [1, 5, 15])
+@pytest.mark.parametrize("length", [1, 15])
 @pytest.mark.parametrize(
     "name", ["llama", "llama, all windows", "deepseek_v3", "qwen3, 4-bit caches"]
 )
@@ -77,7 +79,7 @@ def test_rows_beyond_a_window():
 
 
 def test_a_prompt_of_several_chunks():
-    model, prompt = tiny(), PROMPT * 120
+    model, prompt = tiny(), PROMPT * 104
     rows = BeamRows(model, prompt, vocabulary_size=SIZE)
     found = rows.log_probabilities([(4,), (5, 6)])
     np.testing.assert_allclose(found[0], alone(model, [*prompt, 4]), atol=2e-4)
