@@ -11,7 +11,7 @@ from typing import Self
 from akunu_py.decode_stats import StepDetail
 from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
 from akunu_py.decoding.chance import KeyedChance
-from akunu_py.decoding.details import step_detail
+from akunu_py.decoding.details import LengthTeller, step_detail
 from akunu_py.decoding.loop import Step, decode
 from akunu_py.decoding.stats import StatsRecorder, cut_step
 from akunu_py.decoding.stopping import StopTexts
@@ -260,8 +260,9 @@ def _events(
             verifier=verifier,
             position=len(prompt),
         )
+        teller = drafter if isinstance(drafter, LengthTeller) else None
         for raw in steps:
-            detail = step_detail(raw, len(prompt) + len(token_ids), drafter)
+            detail = step_detail(raw, len(prompt) + len(token_ids), teller)
             step, piece = text.take(raw)
             stats = replace(step.stats, detail=detail)
             recorder.add(stats)

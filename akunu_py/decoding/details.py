@@ -27,10 +27,11 @@ class LengthTeller(Protocol):
         """Return it; None where the length has no such reason."""
 
 
-def step_detail(step: Step, position: int, drafter: object) -> StepDetail:
+def step_detail(step: Step, position: int, teller: LengthTeller | None) -> StepDetail:
     """Return a step's detail, before the next one is asked for.
 
-    `position` is that of the step's first token, from the beginning of the prompt. Of a draft that
+    `position` is that of the step's first token, from the beginning of the prompt; `teller` is the
+    drafter, if it can say what lengths came from. Of a draft that
     was compared with the target's choices all tokens that follow an accepted one, or none, were
     tested; of one that a verifier decided over those it tried, each as it was tried last.
     """
@@ -53,7 +54,7 @@ def step_detail(step: Step, position: int, drafter: object) -> StepDetail:
             )
         else:
             drafted.append(DraftedToken(token, parent, None, confidence))
-    length = drafter.length_trace if drafted and isinstance(drafter, LengthTeller) else None
+    length = teller.length_trace if drafted and teller is not None else None
     return StepDetail(
         position=position,
         source=draft.source,

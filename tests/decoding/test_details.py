@@ -84,7 +84,7 @@ def test_the_loop_hands_over_what_was_verified():
     details = []
     position = 1
     for step in steps:
-        details.append(step_detail(step, position, drafter))
+        details.append(step_detail(step, position, None))
         position += len(step.token_ids)
     # 2 3 and 4 instead of 9; 5; then 6 and 7 and 8.
     assert [detail.position for detail in details] == [1, 4, 5]
