@@ -31,9 +31,9 @@ def step_detail(step: Step, position: int, teller: LengthTeller | None) -> StepD
     """Return a step's detail, before the next one is asked for.
 
     `position` is that of the step's first token, from the beginning of the prompt; `teller` is the
-    drafter, if it can say what lengths came from. Of a draft that
-    was compared with the target's choices all tokens that follow an accepted one, or none, were
-    tested; of one that a verifier decided over those it tried, each as it was tried last.
+    drafter, if it can say what lengths came from. Of a draft that was compared with the target's
+    choices all tokens that follow an accepted one, or none, were tested; of one that a verifier
+    decided over those it tried, each as it was tried last.
     """
     draft, verification, verdict = step.draft, step.verification, step.verdict
     accepted = set(verification.accepted)
