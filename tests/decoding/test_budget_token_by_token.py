@@ -1,7 +1,7 @@
 """The budget of a drafter that pays for every token: E[tokens | n] - lambda (C(1 + n) + D(n)).
 
 Mutants of `Budget.pays`, made by hand, that these tests kill (each was tried): the drafter's own
-time left out; time already spent counted again; drafts never tried once they did not pay.
+time left out; drafts never tried once they did not pay.
 """
 
 import random
