@@ -4,6 +4,7 @@ import math
 
 from akunu_py.drafting.auto import features as f
 from akunu_py.drafting.auto import vote
+from akunu_py.drafting.auto.voters import MIN_REACH
 
 
 def bucket(value, bounds):
@@ -79,7 +80,7 @@ def naive_chain(text, calibration, at, longest):
         match_length = match_length or lead[1]
         text.append(token)
         previous = token
-        if math.prod(probabilities) < vote.MIN_REACH:
+        if math.prod(probabilities) < MIN_REACH:
             break
     assert len(text) == size + len(tokens)
     return tokens, probabilities, features, sources, match_length

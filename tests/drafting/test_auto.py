@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import AutoDrafter, AutoState, Memory
-from akunu_py.drafting.auto import calibration, features, vote
-from akunu_py.drafting.auto.vote import Chain, Situation
+from akunu_py.drafting.auto import calibration, features, rest, vote
+from akunu_py.drafting.auto.voters import Chain, Situation
 from akunu_py.errors import ConfigError
 from akunu_py.testing import ToyTarget
 
@@ -199,14 +199,15 @@ def streams():
 )
 def test_adversarial_streams_cost_a_bounded_number_of_looks(name, text, monkeypatch):
     looks = 0
-    proposals = vote._proposals
+    proposals = vote.proposals
 
     def counted(*arguments):
         nonlocal looks
         looks += 1
         return proposals(*arguments)
 
-    monkeypatch.setattr(vote, "_proposals", counted)
+    for module in (vote, rest):
+        monkeypatch.setattr(module, "proposals", counted)
     drafter = AutoDrafter(curve=FREE)
     drafter.observe(text)
     found = drafter._index.occurrences(

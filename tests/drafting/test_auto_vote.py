@@ -10,7 +10,8 @@ from naive_vote import naive_chain, naive_occurrences
 
 from akunu_py.drafting.auto import features
 from akunu_py.drafting.auto.calibration import Calibration
-from akunu_py.drafting.auto.vote import Situation, make_chain
+from akunu_py.drafting.auto.vote import make_chain
+from akunu_py.drafting.auto.voters import Situation
 from akunu_py.drafting.occurrences import OccurrenceIndex
 
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from akunu_py.cost_curve import CostCurve
 from akunu_py.drafting.auto.length import LengthRule
 from akunu_py.drafting.auto.state import AutoState
-from akunu_py.drafting.auto.vote import Chain, Situation, make_chain
+from akunu_py.drafting.auto.vote import make_chain
+from akunu_py.drafting.auto.voters import Chain, Situation
 from akunu_py.drafting.memory import Memory
 from akunu_py.drafting.occurrences import OccurrenceIndex
 from akunu_py.errors import ConfigError
