@@ -215,7 +215,7 @@ class BeamRows:
     def _hold_beginning_of(self, shared: list[int]) -> None:
         """Have the caches hold a beginning of `shared`, the prompt without its last at least."""
         held = self._held
-        if self._last is not None and held.settled:
+        if self._last is not None:
             self._keep_of_last(shared)
         self._last = None
         common = len(_common_prefix([held.tokens, shared]))
