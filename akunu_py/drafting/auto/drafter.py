@@ -18,6 +18,9 @@ _POINTER_MISSES = 8  # passes without a right token after which copying has ende
 # Steeper than most measured curves over the first rows: drafts that pay on it pay elsewhere.
 PRIOR_CURVE = CostCurve({1: 1.0, 3: 1.2, 5: 1.6, 9: 2.4})
 
+_NAME = "auto"
+_EMPTY = Draft.empty(_NAME)
+
 
 class AutoDrafter:
     """Drafts from all earlier text, as far as it pays (`--drafter auto`).
@@ -29,7 +32,7 @@ class AutoDrafter:
     Raises ConfigError for a longest draft out of range.
     """
 
-    name = "auto"
+    name = _NAME
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class AutoDrafter:
         limit = min(limit, self.max_length)
         if limit <= 0:
             self._chain = None
-            return Draft.empty(self.name)
+            return _EMPTY
         rule, pace = self._rule, self.state.pace.tokens_per_cost
         # A pass over `limit` draft tokens decides one token more.
         chain = make_chain(
@@ -88,7 +91,7 @@ class AutoDrafter:
         length = rule.best_length(chain.probabilities, pace, limit)
         self._chain, self._num_drafted = chain, length
         if not length:
-            return Draft.empty(self.name)
+            return _EMPTY
         return Draft.chain(
             chain.tokens[:length],
             self.name,

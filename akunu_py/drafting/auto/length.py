@@ -42,12 +42,13 @@ class Pace:
 class LengthRule:
     """Costs of passes as lists, for one curve and a longest draft."""
 
-    __slots__ = ("costs", "slopes")
+    __slots__ = ("_later_costs", "costs", "slopes")
 
     def __init__(self, curve: CostCurve, longest: int) -> None:
         """Take the costs of 1 to 1 + longest rows off the curve, relative to one row."""
         one = curve.cost(1)
         self.costs = [curve.cost(1 + k) / one for k in range(longest + 1)]
+        self._later_costs = self.costs[1:]
         # Entry k: the least cost of a further token after k, see CostCurve.slopes; none at the end.
         self.slopes = [*(slope / one for slope in curve.slopes(longest)), math.inf, math.inf]
 
@@ -57,12 +58,11 @@ class LengthRule:
         `probabilities` are conditional: each token's, given that those before it were right. The
         shortest of equally good lengths is taken.
         """
-        costs = self.costs
-        best, length = 1.0 - pace * costs[0], 0
+        best, length = 1.0 - pace * self.costs[0], 0
         expected = reach = 1.0
         # The probabilities may be fewer than the costs that follow C(1), or more.
         for k, (probability, cost) in enumerate(
-            zip(probabilities[:limit], costs[1:], strict=False), start=1
+            zip(probabilities[:limit], self._later_costs, strict=False), start=1
         ):
             reach *= probability
             expected += reach

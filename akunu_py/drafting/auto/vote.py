@@ -50,7 +50,7 @@ def make_chain(  # noqa: PLR0917 - once a pass, where keywords would cost
     It ends where nothing is proposed, and where after k tokens the probability that all are right
     is below pace * floors[k]: no longer chain can pay then. `floors` has `longest` + 1 entries.
     """
-    chain = Chain()
+    chain = Chain([], [], [])
     found = index.occurrences(
         MAX_OCCURRENCES, f.MAX_MATCH, enough=LONG_MATCH, further=FURTHER_OCCURRENCES
     )
