@@ -142,7 +142,7 @@ def test_any_number_of_draft_tokens(models, number):
 
 def test_a_shorter_context_ends_drafts_and_nothing_else(models):
     session = Session(models["llama"], context=600)
-    drafter = DraftModelDrafter(token_model(models["llama"], context=50))
+    drafter = DraftModelDrafter(token_model(models["llama"], context=50), num_draft_tokens=5)
     steps = check(session, drafter, prompt_of(20), CONFIGS["0.7"], "context")
     drafted = [step.num_draft_tokens for step in steps]
     # Four tokens are left for the last draft, and none from there on.

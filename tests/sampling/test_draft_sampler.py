@@ -59,7 +59,7 @@ def test_independent_draws_follow_q_and_not_the_targets_noise():
     chain = TransformChain.from_config(config, VOCABULARY)
     sampler = DraftSampler(chain, 5, VOCABULARY, Purpose.DRAFT)
     target = Sampler(chain, 5, VOCABULARY)
-    logits, rounds = logits_of(1), 4000
+    logits, rounds = logits_of(1), 1500
     row = np.array(chain.log_probabilities(logits)[0], dtype=np.float64)
     q = np.exp(row) / np.exp(row).sum()
     counts, equal = Counter(), 0
