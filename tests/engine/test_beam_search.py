@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from akunu_py import Engine
+from akunu_py.beam_reply import _text
 from akunu_py.drafting.counts import NgramModel
 from akunu_py.drafting.counts.beams import CountRows
 from akunu_py.errors import ConfigError, ContextOverflowError, EngineStateError
@@ -81,6 +82,26 @@ def test_ended_hypotheses_stay_and_carry_no_end_text(shipped):
         one.token_ids for one in found.hypotheses
     }
     assert sorted(again.hypotheses, key=lambda one: -one.score) == list(again.hypotheses)
+
+
+class Spelling:
+    """A tokenizer whose end token has a text, as a plain token would."""
+
+    end_ids = frozenset({0})
+
+    def detokenizer(self, *, continues):
+        assert continues
+        return self
+
+    def feed(self, tokens):
+        return "".join("xyz"[token] for token in tokens)
+
+    def finish(self):
+        return "."
+
+
+def test_an_end_token_with_a_text_is_left_out():
+    assert _text(Spelling(), (1, 2, 0)) == "yz."
 
 
 def test_passes_of_one_size_find_the_same(tiny_gguf, engine):

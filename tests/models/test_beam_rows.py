@@ -144,6 +144,21 @@ def test_only_what_follows_the_common_beginning_is_fed_again():
     assert [call.rows for call in rows.calls] == [1, 2, 4, 2, 1]
 
 
+def test_a_recurrent_model_goes_back_to_what_hypotheses_shared():
+    model = build_family("mamba2")
+    rows = BeamRows(model, PROMPT, vocabulary_size=SIZE)
+    calls = [
+        ([(1, 2, 3), (1, 2, 4)], 5, 3), ([(1, 2, 3, 9, 6)], 3, 1), ([(1, 2, 3, 9, 6, 5)], 1, 1),
+        # Back to (1, 2), which was shared; then within a pass, of which no row can be dropped.
+        ([(1, 2, 8)], 1, 1), ([(1, 2, 8, 4, 4)], 2, 1), ([(1, 2, 8, 4, 5)], 2, 1),
+    ]  # fmt: skip
+    for asked, fed, passes in calls:
+        found = rows.log_probabilities(asked)
+        assert (rows.calls[-1].rows, rows.calls[-1].passes) == (fed, passes)
+        for text, row in zip(asked, found, strict=True):
+            np.testing.assert_allclose(row, alone(model, [*PROMPT, *text]), atol=2e-4)
+
+
 def test_a_draft_model_that_shares_fewer_ids():
     model = tiny(seed=8)
     rows = BeamRows(model, [5, 96, 3], vocabulary_size=120, common=90)
