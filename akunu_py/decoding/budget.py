@@ -9,14 +9,13 @@ next one in flight, which is what n = 0 costs.
 The budget decides how much is drafted and never what is chosen, so it cannot change a token.
 """
 
-import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decode_stats import StepStats
 from akunu_py.decoding.acceptance import Acceptance
+from akunu_py.decoding.drafter_time import DrafterTime
 from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts
 from akunu_py.decoding.tree_budget import paying_part
 from akunu_py.draft_trees import best_chain, part, subtree, walk
@@ -40,14 +39,6 @@ _PROBE_MOST = 4.0
 _PROBE_HOPE = 0.5
 """A probe must pay if passes cost this share more than one row, of what they are thought to."""
 
-_CHEAP_DRAFT = 0.01
-"""A drafter that takes less of a plain step than this is always asked."""
-
-_BROUGHT_MEMORY = 0.9
-_BROUGHT_START = 0.2
-"""What asking the drafter lately brought, in tokens: about the last ten times count."""
-
-_LONGEST_PAUSE = 64
 _CURVE_EVERY = 16
 _CURVE_ROWS = 65
 
@@ -133,13 +124,8 @@ class Budget:
         self._chosen: list[int] = []
         self._allowance = _PROBE_START
         self._steps = 0
-        # The drafter's own time, in plain steps, and the pauses of one that is not worth asking.
-        self._draft_times: deque[float] = deque(maxlen=9)
-        self._pause = self._paused = 0
-        self._asked = False
-        self._brought = _BROUGHT_START
-        # That time a token, whose it is, and how many it may and did draft in this step.
-        self._token_times: deque[float] = deque(maxlen=9)
+        self._drafter = DrafterTime()
+        # Whose the last draft was, and how many tokens it might and did have.
         self._source = ""
         self._most = self._proposed = 0
         self._tell = tell
@@ -154,14 +140,11 @@ class Budget:
 
     def limit(self, most: int) -> int:
         """Return how many tokens the drafter may propose now: `most`, or 0 not to ask it."""
-        self._asked = False
+        self._drafter.asked = False
         self._most = self._proposed = 0
-        if self._costs.unit_s is None:
+        if self._costs.unit_s is None or not self._drafter.may_ask():
             return 0
-        if self._paused < self._pause:
-            self._paused += 1
-            return 0
-        self._asked = most > 0
+        self._drafter.asked = most > 0
         self._most = most
         return most
 
@@ -173,8 +156,8 @@ class Budget:
         self._cut = draft
         self._proposed = len(draft)
         if not draft.tokens:
-            if self._asked:
-                self._pace(0.0)
+            if self._drafter.asked:
+                self._drafter.pace(0.0, self.rate)
             return draft
         self._source = draft.source
         if self._shadow is None:
@@ -186,7 +169,7 @@ class Budget:
             self._cut = draft.first(size)
         else:
             self._cut, gain = self._best_part(draft, probabilities, carrying)
-        self._pace(gain)
+        self._drafter.pace(gain, self.rate)
         return self._cut
 
     def plan(self, most: int, carrying: Carrying | None = None) -> int:
@@ -198,7 +181,7 @@ class Budget:
         if most <= 0:
             return 0
         probabilities = self._acceptance.probabilities(Draft.chain(range(most), self._source))
-        own = self._token_cost()
+        own = self._drafter.a_token
         size, _ = self._best_size(probabilities, carrying, own)
         return size or int(self._may_try(probabilities[0], own))
 
@@ -215,14 +198,9 @@ class Budget:
         confidence = (*(token.probability for token in drawn), *[-1.0] * further)
         expected = Draft.chain(range(self._most), self._source, 0, confidence)
         probabilities = self._acceptance.probabilities(expected)
-        own = self._token_cost()
+        own = self._drafter.a_token
         size, _ = self._best_size(probabilities, carrying, own, sunk=len(drawn), probe=False)
         return size > len(drawn) or (not drawn and self._may_try(probabilities[0], own))
-
-    def _token_cost(self) -> float:
-        """Return what a token costs the drafter, in plain steps."""
-        times = sorted(self._token_times)
-        return times[len(times) // 2] if times else 0.0
 
     def _may_try(self, probability: float, own: float) -> bool:
         """Return whether one token is drafted that does not pay, to learn of this text."""
@@ -327,21 +305,6 @@ class Budget:
         size, gain = self._best_size(self._acceptance.probabilities(chain), carrying)
         return chain.first(size), gain
 
-    def _pace(self, gain: float) -> None:
-        """Ask a drafter that has lately cost more than it brought less and less often.
-
-        But no more rarely than makes its time as small a share as that of a cheap one.
-        """
-        unit_s = self._costs.unit_s
-        own = sorted(self._draft_times)[len(self._draft_times) // 2] if self._draft_times else 0.0
-        self._brought = self._brought * _BROUGHT_MEMORY + gain * (1 - _BROUGHT_MEMORY)
-        if unit_s is None or own < _CHEAP_DRAFT or max(gain, self._brought) > self.rate * own:
-            self._pause = 0
-        else:
-            enough = math.ceil(own / _CHEAP_DRAFT)
-            self._pause = min(_LONGEST_PAUSE, 2 * self._pause + 1, enough)
-        self._paused = 0
-
     def _rows_behind(self, first: int, drafted: int) -> int:
         """Return the rows of the pass that follows when the first drafted token is right."""
         cut = self._cut
@@ -358,10 +321,8 @@ class Budget:
         # The drafter ran while the step in flight did; otherwise the pass waited for it.
         pass_s = whole_s if self._in_flight else stats.target_s + stats.commit_s
         unit_s = costs.unit_s
-        if unit_s is not None and (drafted or stats.propose_s > _CHEAP_DRAFT * unit_s):
-            self._draft_times.append(stats.propose_s / unit_s)
-            if self._proposed:
-                self._token_times.append(stats.propose_s / unit_s / self._proposed)
+        if unit_s is not None:
+            self._drafter.add(stats.propose_s / unit_s, self._proposed, drafted=drafted > 0)
         rows = 1 + drafted + carried_rows
         if not drafted:
             expected = 1.0
@@ -408,7 +369,7 @@ class Budget:
             self._shadow = None
             if drafted and drafted[-1] == self._chosen[-1]:
                 # All of it was right: a drafter that was not worth asking may be now.
-                self._pause = 0
+                self._drafter.resume()
 
     def _compare_tree(self, shadow: Draft, output: Sequence[int]) -> None:
         """Compare as `_compare` does, once the target's text has left the tree."""
@@ -418,7 +379,7 @@ class Budget:
             self._acceptance.observe(shadow, self._chosen)
             self._shadow = None
             if taken[-1] is not None:
-                self._pause = 0
+                self._drafter.resume()
 
     def _tell_curve(self) -> None:
         if self._tell is not None and self._costs.num_samples != self._samples_told:
