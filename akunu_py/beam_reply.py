@@ -13,7 +13,7 @@ from akunu_py.drafting.counts import NgramModel
 from akunu_py.drafting.counts.beams import CountRows
 from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.models.beam_rows import BeamRows
-from akunu_py.models.session import Progress
+from akunu_py.models.cached_rows import Progress
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.types import Tokenizer
 

@@ -17,6 +17,7 @@ from akunu_py.drafting.registry import default_num_draft_tokens, drafter_name, m
 from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.generation_options import GenerationOptions, with_options
 from akunu_py.models.budget_memory import BudgetMemory
+from akunu_py.models.cached_rows import Progress
 from akunu_py.models.draft_model import make_token_model
 from akunu_py.models.load import (
     ComputeType,
@@ -28,7 +29,7 @@ from akunu_py.models.load import (
 )
 from akunu_py.models.padded import PADDED_ROWS, PaddedModel
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
-from akunu_py.models.session import Progress, Session
+from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.prompt_ids import check_id, checked_ids
 from akunu_py.reply import ReplyStream, Request

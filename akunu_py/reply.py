@@ -17,7 +17,8 @@ from akunu_py.decoding.stats import StatsRecorder, cut_step
 from akunu_py.decoding.stopping import StopTexts
 from akunu_py.decoding.verifiers import RejectionVerifier
 from akunu_py.errors import ConfigError, EngineStateError
-from akunu_py.models.session import Progress, Session
+from akunu_py.models.cached_rows import Progress
+from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.trace_file import TraceLine, describe_decoding

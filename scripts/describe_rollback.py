@@ -61,7 +61,9 @@ def describe(name: str) -> Line:
     from rollback_matrix import EXPERTS, Family, settings_of
 
     family = Family(name)
-    line = Line(kinds(family.session._caches), "; ".join(family.session._rollback.methods))
+    line = Line(
+        kinds(family.session._rows.caches), "; ".join(family.session._rows.rollback.methods)
+    )
     for setting in settings_of(name, mx.float32):
         cell = family.run(setting)
         line.replies += cell.replies

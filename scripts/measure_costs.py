@@ -97,12 +97,12 @@ def pass_costs(path: Path | None, repeats: int = 60) -> None:
     times: dict[int, list[float]] = {rows: [] for rows in range(1, 10)}
     for _ in range(repeats):
         for rows, taken in times.items():
-            saved = session._rollback.save()
+            saved = session._rows.rollback.save()
             started = time.perf_counter()
             # Internal, so that a pass over one row is timed alone, without the step in flight.
             session._choose_rows(tuple(ids[:rows]))
             taken.append(time.perf_counter() - started)
-            session._rollback.restore(saved)
+            session._rows.rollback.restore(saved)
     one = statistics.median(times[1])
     print(f"\nOne row: {one * 1e3:.2f} ms")
     print("| rows of a pass | " + " | ".join(map(str, times)) + " |")

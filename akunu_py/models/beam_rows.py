@@ -14,9 +14,8 @@ from mlx import nn
 from numpy.typing import NDArray
 
 from akunu_py.errors import ConfigError, ContractError
-from akunu_py.models.cached_rows import CachedRows
+from akunu_py.models.cached_rows import CachedRows, Progress
 from akunu_py.models.rollback import Saved
-from akunu_py.models.session import Progress
 from akunu_py.models.tree import Trees, keep_rows
 from akunu_py.models.tree.rows import TreeRows
 

@@ -1,14 +1,19 @@
 """A model's caches together with the tokens whose rows they hold."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import mlx.core as mx
 from mlx import nn
 
 from akunu_py.models.cache import make_caches
 from akunu_py.models.rollback import RollbackCaches, Saved
-from akunu_py.models.session import PREFILL_CHUNK, Progress
+
+PREFILL_CHUNK = 512
+"""Rows of one prompt pass: large enough for full speed, small enough for progress and Ctrl-C."""
+
+Progress = Callable[[int, int], None]
+"""Called with tokens done and tokens in all."""
 
 
 class CachedRows:
@@ -36,6 +41,13 @@ class CachedRows:
         # Places that caches which cannot drop rows go back to: how many tokens they held there.
         self._marks: dict[str, tuple[int, Saved]] = {}
         self.settled = True
+
+    def close(self) -> None:
+        """Drop the model and its caches."""
+        self.model = None
+        self.caches = []
+        self.rollback = RollbackCaches([])
+        self._marks = {}
 
     @contextlib.contextmanager
     def passes(self) -> Iterator[None]:

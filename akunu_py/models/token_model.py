@@ -16,8 +16,7 @@ from akunu_py.drafting.draft_model import DrawnToken, DrawSettings, GoesOn, Gues
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.models.beam_rows import BeamRows
 from akunu_py.models.cache import make_caches
-from akunu_py.models.cached_rows import CachedRows
-from akunu_py.models.session import PREFILL_CHUNK
+from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows
 from akunu_py.sampling.draft_sampler import DraftSampler, Draw
 from akunu_py.sampling.noise import Purpose
 from akunu_py.sampling.probabilities import probabilities

@@ -121,7 +121,7 @@ def test_nothing_is_looked_for_where_nobody_asks(session, monkeypatch):
     def never(*_arguments):
         raise AssertionError("candidates were looked for")
 
-    monkeypatch.setattr("akunu_py.models.session.top_candidates", never)
+    monkeypatch.setattr("akunu_py.models.row_choices.top_candidates", never)
     prompt = prompt_of(20)
     for config in CONFIGS.values():
         for drafter in (PlainDrafter(), NgramDrafter()):

@@ -48,7 +48,7 @@ def test_every_pass_of_decoding_has_one_number_of_rows(tiny_gguf):
         generate(session, prompt, GenerationConfig(), drafter, num_draft_tokens=7, max_tokens=30)
     assert set(seen) == {PADDED_ROWS}
     # Rows of the padding are gone: the caches hold the text.
-    assert {cache.offset for cache in session._caches} == {len(session._fed)}
+    assert {cache.offset for cache in session._rows.caches} == {len(session._rows.tokens)}
 
 
 def test_longer_passes_are_left_as_they_are(tiny_gguf):

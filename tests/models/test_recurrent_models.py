@@ -6,7 +6,7 @@ import pytest
 from tiny_architectures.builder import BUILDERS, build
 
 from akunu_py import Engine
-from akunu_py.models import session as session_module
+from akunu_py.models import cached_rows
 from akunu_py.models.layers import StackedLinear
 
 NAMES = sorted(
@@ -66,7 +66,7 @@ def test_a_shared_beginning_changes_no_reply(engine):
 
 def test_a_prompt_in_pieces_gives_the_same_logits(engine, monkeypatch):
     whole = engine.logits(BEGINNING)
-    monkeypatch.setattr(session_module, "PREFILL_CHUNK", 5)
+    monkeypatch.setattr(cached_rows, "PREFILL_CHUNK", 5)
     pieces = engine.logits(BEGINNING)
     assert np.abs(whole - pieces).max() < 1e-3 * whole.std()
 
@@ -84,9 +84,9 @@ def test_activations_stay_in_the_type_of_the_model(path):
     """What is kept in float32 must not spread to everything behind it, or MLX is half as fast."""
     with load(path, compute_type="float16", weights="quantized") as engine:
         session = engine._session
-        logits = session._model(mx.array([BEGINNING]), cache=session._caches)
+        logits = session._rows.model(mx.array([BEGINNING]), cache=session._rows.caches)
         assert logits.dtype == mx.float16
-        last = session._model(mx.array([[3]]), cache=session._caches)
+        last = session._rows.model(mx.array([[3]]), cache=session._rows.caches)
         assert last.dtype == mx.float16
 
 
@@ -94,8 +94,10 @@ def test_the_state_is_in_float32(path):
     """It takes up every token, so that half precision's rounding would add up."""
     with load(path, compute_type="float16", weights="quantized") as engine:
         session = engine._session
-        session._model(mx.array([BEGINNING]), cache=session._caches)
-        parts = [part for cache in session._caches for part in getattr(cache, "caches", (cache,))]
+        session._rows.model(mx.array([BEGINNING]), cache=session._rows.caches)
+        parts = [
+            part for cache in session._rows.caches for part in getattr(cache, "caches", (cache,))
+        ]
         # The last after what convolutions need.
         states = [part.cache[-1] for part in parts if len(getattr(part, "cache", ())) > 1]
         assert {state.dtype for state in states} <= {mx.float32}
@@ -113,7 +115,7 @@ def test_parts_of_one_matrix_may_have_different_quantizations(tmp_path):
     for weights in ("dense", "quantized"):
         with load(path, weights=weights) as engine:
             logits.append(engine.logits(BEGINNING))
-            layers = engine._session._model.model.layers
+            layers = engine._session._rows.model.model.layers
             stacked = [
                 isinstance(layers[i].linear_attn.in_proj_qkvz, StackedLinear) for i in (0, 2)
             ]

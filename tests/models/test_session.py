@@ -16,7 +16,8 @@ from mlx_lm.generate import generate_step
 from tiny_models import ADVERSARIES, VOCABULARY, adversary, generate, prompt_of
 
 from akunu_py.drafting import NgramDrafter, PlainDrafter, WindowedNgramDrafter
-from akunu_py.models.session import PREFILL_CHUNK, Session
+from akunu_py.models.cached_rows import PREFILL_CHUNK
+from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import Draft, GenerationConfig
@@ -157,4 +158,4 @@ def test_drafts_are_bounded_by_the_context_and_the_reply(model):
     assert session.max_draft_tokens() == 4
     found = generate(session, prompt_of(30), GenerationConfig(), NgramDrafter(), max_tokens=10)
     assert len(found) == 10
-    assert len(session._fed) <= 40
+    assert len(session._rows.tokens) <= 40

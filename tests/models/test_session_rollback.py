@@ -76,7 +76,7 @@ def test_any_sequence_of_prompts_gives_what_fresh_sessions_give(named):
         expected = generate(fresh, given, GREEDY, PlainDrafter(), max_tokens=30)
         drafter = adversary("half", given + expected, 3)
         assert generate(session, given, GREEDY, drafter, max_tokens=30) == expected
-        assert len(session._fed) + session.carried_rows >= len(given) + 28
+        assert len(session._rows.tokens) + session.carried_rows >= len(given) + 28
 
 
 def test_what_is_reused_is_what_can_be_restored(named):
@@ -84,7 +84,7 @@ def test_what_is_reused_is_what_can_be_restored(named):
     session = Session(model, context=600)
     prompt = prompt_of(40)
     reply = generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=30)
-    held = len(session._fed)
+    held = len(session._rows.tokens)
     # Whatever the kind: all of it, and the prompt's end, as often as one likes.
     assert begin(session, [*prompt, *reply[:-1], 1]) == held == 69
     generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=30)
@@ -115,7 +115,7 @@ def test_rows_are_carried_and_taken_in_again(recurrent):
     assert session.choose(prompt[-1], Draft.chain([wrong[0], 3]))[0] == truth[0]
     session.commit(())
     assert (session.carried_rows, session.replay_rows()) == (1, 2)
-    assert len(session._fed) == 9
+    assert len(session._rows.tokens) == 9
     # Two of three accepted.
     session.choose(truth[0], Draft.chain([truth[1], truth[2], wrong[3]]))
     session.commit((0, 1))
@@ -124,7 +124,7 @@ def test_rows_are_carried_and_taken_in_again(recurrent):
     session.choose(truth[3], Draft.chain([truth[4]]))
     session.commit((0,))
     assert session.carried_rows == 0
-    assert session._fed == [*prompt, *truth[:5]]
+    assert session._rows.tokens == [*prompt, *truth[:5]]
 
 
 def test_a_draft_checked_against_the_step_in_flight_carries_its_own_rows(recurrent):
@@ -138,7 +138,7 @@ def test_a_draft_checked_against_the_step_in_flight_carries_its_own_rows(recurre
     session.choose(truth[0], Draft.chain([truth[1], truth[2], (truth[3] + 1) % VOCABULARY]))
     session.commit((0, 1))
     assert session.carried_rows == 2
-    assert session._fed == [*prompt, truth[0]]
+    assert session._rows.tokens == [*prompt, truth[0]]
     assert session.choose(truth[3], Draft.empty()) == [truth[4]]
 
 
@@ -170,7 +170,7 @@ def test_an_interrupt_inside_a_pass_starts_the_caches_afresh(named):
     _, model = named
     session, prompt = Session(model, context=600), prompt_of(30)
     expected = generate(session, prompt, GREEDY, PlainDrafter())
-    forward, calls = session._forward, []
+    forward, calls = session._rows.feed, []
 
     def interrupted(rows):
         calls.append(1)
@@ -179,10 +179,10 @@ def test_an_interrupt_inside_a_pass_starts_the_caches_afresh(named):
             raise KeyboardInterrupt
         return logits
 
-    session._forward = interrupted
+    session._rows.feed = interrupted
     with pytest.raises(KeyboardInterrupt):
         generate(session, prompt, GREEDY, adversary("half", prompt + expected, 3))
-    session._forward = forward
+    session._rows.feed = forward
     drafter = adversary("half", prompt + expected, 3)
     assert generate(session, prompt, GREEDY, drafter) == expected
 
@@ -208,10 +208,10 @@ def test_a_model_with_unknown_caches_is_decoded_plainly():
 def test_what_was_saved_is_let_go():
     session = Session(build_family("mamba2"), context=600)
     generate(session, prompt_of(20), GREEDY, NgramDrafter())
-    assert session._prompt_end is not None
+    assert session._rows._marks
     session.reset()
-    assert session._prompt_end is None
+    assert not session._rows._marks
     generate(session, prompt_of(20), GREEDY, NgramDrafter())
     session.close()
-    assert session._prompt_end is None
+    assert not session._rows._marks
     mx.clear_cache()

@@ -13,8 +13,9 @@ from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
 from akunu_py.drafting import NgramDrafter, PlainDrafter
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.models.cache import make_caches
+from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.padded import PaddedModel
-from akunu_py.models.session import PREFILL_CHUNK, Session
+from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import Draft, GenerationConfig
@@ -24,7 +25,7 @@ from akunu_py.types import Draft, GenerationConfig
 def test_quantized_caches_roll_back_too(model, bits):
     wide = tiny(hidden_size=128, head_dim=32)
     session = Session(wide, context=600, kv_bits=bits)
-    assert all(isinstance(cache, QuantizedKVCache) for cache in session._caches)
+    assert all(isinstance(cache, QuantizedKVCache) for cache in session._rows.caches)
     prompt = prompt_of(30)
     plain = generate(session, prompt, GenerationConfig(), PlainDrafter())
     drafter = adversary("half", prompt + plain, 4)
@@ -87,7 +88,7 @@ def test_an_interrupt_in_prefill_loses_nothing(model):
 
     with pytest.raises(KeyboardInterrupt):
         interrupted.begin(prompt, Sampler(chain, 1, VOCABULARY), 10, stop)
-    assert len(interrupted._fed) == PREFILL_CHUNK
+    assert len(interrupted._rows.tokens) == PREFILL_CHUNK
     found = generate(interrupted, prompt, GenerationConfig(), PlainDrafter(), max_tokens=10)
     assert found == expected
 
@@ -96,7 +97,7 @@ def test_an_interrupt_inside_a_pass_starts_the_caches_afresh(model):
     session = Session(model, context=600)
     prompt = prompt_of(20)
     expected = generate(session, prompt, GenerationConfig(), PlainDrafter())
-    forward = session._forward
+    forward = session._rows.feed
     calls = []
 
     def interrupted(rows):
@@ -106,10 +107,10 @@ def test_an_interrupt_inside_a_pass_starts_the_caches_afresh(model):
             raise KeyboardInterrupt
         return forward(rows)
 
-    session._forward = interrupted
+    session._rows.feed = interrupted
     with pytest.raises(KeyboardInterrupt):
         generate(session, prompt, GenerationConfig(), NgramDrafter())
-    session._forward = forward
+    session._rows.feed = forward
     assert generate(session, prompt, GenerationConfig(), NgramDrafter()) == expected
 
 
@@ -163,10 +164,10 @@ def test_a_session_may_be_used_in_another_thread_than_it_was_made_in():
 def test_logits_leave_the_conversation_alone(model, session):
     prompt = prompt_of(20)
     generate(session, prompt, GenerationConfig(), PlainDrafter())
-    before = list(session._fed)
+    before = list(session._rows.tokens)
     rows = session.logits(prompt)
     assert rows.shape == (20, VOCABULARY)
     assert rows.dtype == np.float32
-    assert session._fed == before
+    assert session._rows.tokens == before
     expected = np.array(model(mx.array([prompt]))[0])
     np.testing.assert_allclose(rows, expected, atol=2e-5)

@@ -83,7 +83,7 @@ def test_without_compaction_the_text_changes(name, monkeypatch):
     """The negative control."""
 
     def first_rows(caches, fed, kept):
-        family.session._rollback.drop(fed - len(kept))
+        family.session._rows.rollback.drop(fed - len(kept))
 
     family = Family(name)
     monkeypatch.setattr(session_module, "keep_rows", first_rows)
@@ -141,8 +141,8 @@ def test_choices_are_by_node_and_the_caches_hold_the_path(session):
     verification = verify_match(draft, choices)
     assert verification.accepted == (1, 4, 5)
     session.commit(verification.accepted)
-    assert session._fed == [*prompt, *right[:3]]
-    assert {cache.offset for cache in session._caches} == {len(prompt) + 3}
+    assert session._rows.tokens == [*prompt, *right[:3]]
+    assert {cache.offset for cache in session._rows.caches} == {len(prompt) + 3}
     assert session.choose(right[3], Draft.empty()) == [right[4]]
 
 
@@ -160,7 +160,7 @@ def test_behind_a_step_in_flight_one_branch_is_fed(session):
     assert choices == [right[1], -1, right[2], -1, right[3], choices[5], right[4]]
     assert session._pass == (right[1], right[2], (right[2] + 1) % VOCABULARY, right[3])
     session.commit((1, 3, 5))
-    assert session._fed == [*prompt, *right[:4]]
+    assert session._rows.tokens == [*prompt, *right[:4]]
     assert session.choose(right[4], Draft.empty()) == [right[5]]
 
 
@@ -179,7 +179,7 @@ def test_behind_a_step_in_flight_a_branch_may_be_a_chain_or_none(session):
     assert chosen == [right[2], -1, right[3], right[4]]
     assert session._tree is None
     session.commit((1, 2))
-    assert session._fed == [*prompt, *right[:4]]
+    assert session._rows.tokens == [*prompt, *right[:4]]
     assert session.choose(right[4], Draft.empty()) == [right[5]]
 
 
@@ -233,7 +233,7 @@ def test_an_interrupted_try_starts_afresh(monkeypatch):
         patch.setattr(Trees, "usable", interrupted)
         with pytest.raises(KeyboardInterrupt):
             session.takes_tree(Draft((1, 2), (-1, -1)))
-    assert session.begin(prompt, session._sampler, 20) == 0
+    assert session.begin(prompt, session._choices.sampler, 20) == 0
     assert plain_text(session, prompt) == plain
 
 
@@ -271,7 +271,7 @@ def test_distributions_after_the_nodes_of_a_tree(session):
         expected = mx.softmax(chain.log_probabilities(logits, text[-6:]), axis=-1)[0]
         assert mx.abs(mx.array(row.astype("float32")) - expected).max() < 1e-5
         assert row.sum() == pytest.approx(1)
-    assert session._fed == [*prompt, second, below]
+    assert session._rows.tokens == [*prompt, second, below]
 
 
 def test_distributions_of_a_tree_that_is_not_taken():

@@ -18,7 +18,7 @@ from tiny_models import VOCABULARY, prompt_of, tiny
 from akunu_py.drafting.draft_model import DrawSettings
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.models.cache import make_caches
-from akunu_py.models.session import PREFILL_CHUNK
+from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain

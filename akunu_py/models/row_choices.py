@@ -1,0 +1,84 @@
+"""Rows of logits to ids on the host: the target's choices, and its candidates with them."""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from akunu_py.sampling.candidates import top_candidates
+from akunu_py.sampling.sampler import Sampler
+
+
+class RowChoices:
+    """The choices of one reply, by its sampler; what comes to the host comes in one transfer.
+
+    `fed` are the tokens of the caches' rows before a pass, and a row's path the tokens of the pass
+    up to it: together the text that the row's choice follows.
+
+    Attributes:
+        found: candidates of the last pass, (token fed, ids by their raw logits, best first).
+
+    """
+
+    def __init__(self, sampler: Sampler, vocabulary_size: int) -> None:
+        self.sampler = sampler
+        self.found: list[tuple[int, list[int]]] = []
+        self._vocabulary_size = vocabulary_size
+        self._width = 0
+
+    def track(self, count: int) -> None:
+        """Look for the `count` likeliest ids after every row from now on."""
+        self._width = min(count, self._vocabulary_size)
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether the text before a row must be known to choose."""
+        return self.sampler.chain.needs_history
+
+    def recent(self, fed: Sequence[int], path: Sequence[int]) -> tuple[int, ...]:
+        """Return the tokens that penalties look at, up to a row, where there are penalties."""
+        window = self.sampler.chain.window
+        return (*fed[-window:], *path)[-window:] if self.needs_history else ()
+
+    def choice(self, logits: mx.array, fed: Sequence[int], path: Sequence[int]) -> mx.array:
+        """Return the choice after a row, int [1]; `logits` are [1, vocab]."""
+        recent = self.recent(fed, path)
+        return self.sampler.choose(logits, len(fed) + len(path), recent)
+
+    def evaluated(self, logits: mx.array, fed: Sequence[int], path: Sequence[int]) -> mx.array:
+        """Return the choice after a row and the row's candidates, if they are tracked, in one."""
+        choice = self.choice(logits, fed, path)
+        if not self._width:
+            return choice
+        return mx.concatenate([choice, top_candidates(logits, self._width)[0]])
+
+    def of_evaluated(self, row: mx.array) -> mx.array:
+        """Return the choice alone of what `evaluated` gave, not read yet; int [1]."""
+        return row[:1] if self._width else row
+
+    def read(self, row: mx.array, last: int) -> int:
+        """Bring what `evaluated` gave to the host; `last` is the token of its row."""
+        if not self._width:
+            token: int = row.item()  # type: ignore[assignment]
+            return token
+        ids: list[int] = row.tolist()  # type: ignore[assignment]
+        self.found = [(last, ids[1:])]
+        return ids[0]
+
+    def read_rows(
+        self,
+        logits: mx.array,
+        fed: Sequence[int],
+        paths: Sequence[tuple[int, ...]],
+    ) -> list[int]:
+        """Return the choices after rows, with logits [1, rows, vocab] and a path for each."""
+        results = [self.choice(logits[:, index], fed, path) for index, path in enumerate(paths)]
+        width, count = self._width, len(paths)
+        if width:
+            results.append(top_candidates(logits[0], width).flatten())
+        ids: list[int] = mx.concatenate(results).tolist()  # type: ignore[assignment]
+        if width:
+            self.found += [
+                (path[-1], ids[first : first + width])
+                for path, first in zip(paths, range(count, len(ids), width), strict=True)
+            ]
+        return ids[:count]
