@@ -8,6 +8,7 @@ file that is damaged, of another version or of another vocabulary is passed over
 import hashlib
 import json
 import logging
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -184,11 +185,19 @@ def open_memory(
 ) -> Memory:
     """Return the memory kept in a folder for a vocabulary, or one that is not kept.
 
-    Raises ConfigError for a path that is a file.
+    Raises ConfigError for a path that is a file, or that no folder can have.
     """
     if folder is None:
         return Memory()
-    if Path(folder).exists() and not Path(folder).is_dir():
+    try:
+        is_folder = stat.S_ISDIR(Path(folder).stat().st_mode)
+    except FileNotFoundError:
+        is_folder = True  # made when it is written to
+    except (OSError, ValueError) as error:
+        # ValueError: a null character, which no path can hold.
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"a memory cannot be kept in {str(folder)!r:.80}: {reason}") from None
+    if not is_folder:
         raise ConfigError(f"{folder} is a file; a memory is kept in a folder")
     return Memory(
         directory=folder,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.drafting import Memory, vocabulary_fingerprint
+from akunu_py.drafting import Memory, open_memory, vocabulary_fingerprint
 from akunu_py.errors import ConfigError
 
 VOCABULARY = vocabulary_fingerprint(["a", "b", "c"])
@@ -230,3 +230,18 @@ def test_ids_are_taken_from_numpy_too():
     kept = Memory()
     kept.add(np.array([1, 2], dtype=np.int32).tolist())
     assert kept.texts() == [[1, 2]]
+
+
+@pytest.mark.parametrize("kind", ["a file", "below a file", "too long", "null"])
+def test_a_path_that_no_folder_can_have_is_named(tmp_path, kind):
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    folder = {
+        "a file": file,
+        "below a file": file / "folder",
+        "too long": tmp_path / ("a" * 5000),
+        "null": "a\0b",
+    }[kind]
+    with pytest.raises(ConfigError, match=r"is a file|cannot be kept"):
+        open_memory(folder, lambda: ["a", "b"], 2)
+    assert open_memory(tmp_path / "new" / "one", lambda: ["a", "b"], 2).path is not None
