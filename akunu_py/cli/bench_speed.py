@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import draft_model_option, model_options
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from akunu_py.types import Tokenizer
 
 _WIDTH_OF_A_FILE = 100
+_OPTIONS_OF_FILES = ("compute_type", "exact_weights", "q6k", "pre_tokenizer", "context")
 _MOST_PROMPT_TOKENS = 1024
 _TEXT_BEYOND = 66
 """Tokens of a text that lie behind what is measured: a draft may reach there."""
@@ -141,20 +143,32 @@ def _loaded(
 ) -> "LoadedModel":
     from akunu_py.models.load import LoadOptions, load_model  # noqa: PLC0415 - MLX
 
+    for name in ("kv_bits", "reproducible"):
+        if loading[name]:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} has no counterpart in mlx-lm's loop"
+            )
     if random_model is not None:
+        _refuse_options_of_files()
         from akunu_py.cli.bench_replay import load_tokenizer  # noqa: PLC0415
         from akunu_py.models.random_models import build_random_model  # noqa: PLC0415
 
         return build_random_model(random_model, load_tokenizer(tokenizer))
     context = loading["context"]
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
-    for name in ("kv_bits", "reproducible"):
-        if loading[name]:
-            raise click.UsageError(
-                f"--{name.replace('_', '-')} has no counterpart in mlx-lm's loop"
-            )
     options = LoadOptions(**{name: loading[name] for name in names})
     return load_model(model, options, context=context)
+
+
+def _refuse_options_of_files() -> None:
+    """Refuse options that a model built here has no use for, rather than pass them over."""
+    context = click.get_current_context()
+    for name in _OPTIONS_OF_FILES:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} is about a model that is loaded; leave it out with "
+                "--random-model"
+            )
 
 
 def _prompt_cases(tokenizer: "Tokenizer", limit: int) -> list["Case"]:

@@ -196,6 +196,10 @@ def test_the_command_with_a_random_model_and_a_trace(trace):
         (["--tokenizer", "x.gguf"], "goes with --random-model"),
         (["--random-model", "llama-9"], "no random model"),
         (["--kv-bits", "8"], "--kv-bits has no counterpart"),
+        (["--random-model", "llama-tiny", "--kv-bits", "8"], "--kv-bits has no counterpart"),
+        (["--random-model", "llama-tiny", "--reproducible"], "--reproducible has no counterpart"),
+        (["--random-model", "llama-tiny", "--compute-type", "float16"], "leave it out"),
+        (["--random-model", "llama-tiny", "--context", "64"], "leave it out"),
         (["--trace", "absent.jsonl"], "absent.jsonl cannot be read"),
     ],
 )
