@@ -170,9 +170,17 @@ def keeping_options(function: Callable[_P, _R]) -> Callable[..., _R]:
 
 def _in_a_folder(path: Path | None) -> Path | None:
     """Refuse a file that cannot be made before a reply is waited for."""
-    if path is not None and not path.parent.is_dir():
+    if path is None:
+        return None
+    if not path.parent.is_dir():
         raise click.UsageError(f"there is no folder {path.parent} for the trace file")
-    return path
+    try:
+        with path.open("ab"):
+            return path
+    except OSError as error:
+        raise click.UsageError(
+            f"the trace file {path} cannot be written: {error.strerror}"
+        ) from None
 
 
 def _stack(options: Iterable[Callable[..., Any]], function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -29,6 +29,13 @@ class ReplyMemory:
         self._reply = 0
         self._saved_at = -math.inf
         self._warned = False
+        path = self.state.memory.path
+        if path is not None:
+            # Now, so that the warning does not come in the middle of a reply's text.
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                self._warn(error)
 
     def begin_reply(self) -> Callable[[], None]:
         """Finish the reply before, if nobody did; return what ends the one to come.
@@ -83,10 +90,14 @@ class ReplyMemory:
         try:
             memory.save()
         except OSError as error:
-            if not self._warned:
-                self._warned = True
-                logger.warning(
-                    "the memory %s cannot be written (%s); it is kept in RAM until the end",
-                    memory.path,
-                    error.strerror or error,
-                )
+            self._warn(error)
+
+    def _warn(self, error: OSError) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        logger.warning(
+            "the memory %s cannot be written (%s); it is kept in RAM until the end",
+            self.state.memory.path,
+            error.strerror or error,
+        )

@@ -86,3 +86,9 @@ def test_the_help_names_every_drafter(command):
     said = text[start : start + 400]
     for name in BUILT_IN:
         assert name in said
+
+
+def test_a_trace_file_that_cannot_be_opened_is_named_before_the_reply(tmp_path):
+    result = run("generate", "nowhere.gguf", "-p", "a", "--trace-file", tmp_path / ("n" * 300))
+    assert result.exit_code == 2
+    assert "cannot be written" in result.output

@@ -8,6 +8,7 @@ joined; a closed stream lost; the state made anew for each reply; a memory that 
 import gc
 import json
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -201,6 +202,19 @@ def test_a_damaged_or_unwritable_memory_costs_no_reply(tiny_gguf, tmp_path, capl
     assert caplog.text.count("cannot be written") == 1
     with pytest.raises(ConfigError, match="is a file"):
         Engine.load(tiny_gguf, memory=tiny_gguf)
+
+
+def test_a_folder_that_cannot_be_made_is_reported_before_the_first_reply(
+    tiny_gguf, tmp_path, caplog, monkeypatch
+):
+    def refused(*_arguments, **_options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    with Engine.load(tiny_gguf, memory=tmp_path / "new") as engine:
+        assert caplog.text.count("cannot be written") == 1
+        assert engine.generate(PROMPT, max_tokens=6).token_ids
+    assert caplog.text.count("cannot be written") == 1
 
 
 def test_reproducible_passes_take_seven_tokens_at_most(tiny_gguf, monkeypatch):
