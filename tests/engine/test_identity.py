@@ -59,7 +59,7 @@ def test_two_prompts_in_each_setting(engine, number):
 @pytest.mark.slow
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.id)
 def test_every_prompt(engine, prompt):
-    """Each in one setting without penalties and one with them; each setting with 16 prompts."""
+    """Each in one setting without penalties and one with them; each setting with 15 prompts or more."""
     others = ["ngram", "ngram-window", "lookup", "recycling", "tree"]
     number = PROMPTS.index(prompt)
     settings = list(SETTINGS.values())
