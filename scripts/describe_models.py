@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from marked_pages import write_between
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "models.md"
@@ -106,12 +107,7 @@ def main() -> None:
     if not arguments.write:
         print(text)
         return
-    whole = DOCUMENT.read_text(encoding="utf-8")
-    before, _, rest = whole.partition(START)
-    _, found, after = rest.partition(END)
-    if not found:
-        sys.exit(f"{DOCUMENT} has lost its markers")
-    DOCUMENT.write_text(f"{before}{START}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    write_between(DOCUMENT, START, END, text)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from marked_pages import write_between
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "models.md"
 START = "<!-- scripts/describe_rollback.py writes from here -->"
@@ -152,13 +154,7 @@ def main() -> None:
     if not arguments.write:
         print(text)
         return
-    # Read only now: the table takes minutes, and others write into the page too.
-    whole = DOCUMENT.read_text(encoding="utf-8")
-    before, _, rest = whole.partition(START)
-    _, found, after = rest.partition(END)
-    if not found:
-        sys.exit(f"{DOCUMENT} has lost its markers")
-    DOCUMENT.write_text(f"{before}{START}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    write_between(DOCUMENT, START, END, text)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import heapq
 import sys
 from pathlib import Path
 
+from marked_pages import write_between
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "methods.md"
 START = "<!-- scripts/describe_trees.py writes from here -->"
@@ -133,13 +135,7 @@ def main() -> None:
     if not arguments.write:
         print(text)
         return
-    # Read only now: the table takes minutes, and others write into the page too.
-    whole = DOCUMENT.read_text(encoding="utf-8")
-    before, _, rest = whole.partition(START)
-    _, found, after = rest.partition(END)
-    if not found:
-        sys.exit(f"{DOCUMENT} has lost its markers")
-    DOCUMENT.write_text(f"{before}{START}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    write_between(DOCUMENT, START, END, text)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "gguf")]
 
 from ggml_peer import Ggml
+from marked_pages import write_between
 from quant_blocks import info_of
 
 from akunu_py.gguf import BLOCK_TYPES, QuantizedMatrix, TensorInfo, dequantize, relayout
@@ -136,11 +137,7 @@ def main() -> None:
         else:
             lines += rows_of(ggml, kind, originals, importance)
     if options.write and not options.types:
-        text = PAGE.read_text(encoding="utf-8")
-        before, rest = text.split(BEGIN)
-        after = rest.split(END)[1]
-        table = "\n".join(lines)
-        PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", encoding="utf-8")
+        write_between(PAGE, BEGIN, END, "\n".join(lines))
 
 
 if __name__ == "__main__":
