@@ -4,16 +4,16 @@ A file that is absent, corrupt, or another's counts for nothing, and one that ca
 not: costs are learned anew in a few steps.
 """
 
-import contextlib
 import hashlib
 import json
 import logging
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from akunu_py.atomic_file import replace_file
 
 _log = logging.getLogger(__name__)
 
@@ -76,17 +76,7 @@ class CostFile:
         try:
             path = self.path
             path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(
-                "w", encoding="utf-8", dir=path.parent, prefix=".costs-", delete=False
-            ) as stream:
-                try:
-                    json.dump(record, stream)
-                    stream.close()
-                    Path(stream.name).replace(path)
-                except BaseException:
-                    with contextlib.suppress(OSError):
-                        Path(stream.name).unlink()
-                    raise
+            replace_file(path, json.dumps(record).encode())
         except (OSError, RuntimeError) as error:
             _log.info("the costs of passes are not remembered: %s", error)
 

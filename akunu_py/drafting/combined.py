@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.errors import ConfigError, ContractError
-from akunu_py.types import CandidateObserver, Draft, Drafter, GenerationConfig
+from akunu_py.types import CandidateObserver, Draft, Drafter, GenerationConfig, ReplyDrafter
 
 
 @runtime_checkable
@@ -29,16 +29,6 @@ class _Sampling(Protocol):
 
     def draft_probabilities(self) -> NDArray[np.floating] | None:
         """Return the distributions the last draft was drawn from, [n, vocab]; None: certain."""
-
-
-@runtime_checkable
-class _ReplyAware(Protocol):
-    """A drafter that is told how its reply is sampled."""
-
-    def begin_reply(
-        self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
-    ) -> None:
-        """Draft with these transforms and this seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +99,7 @@ class CombinedDrafter:
     ) -> None:
         """Tell the sources that want to know how the reply is sampled."""
         for source in self.sources:
-            if isinstance(source.drafter, _ReplyAware):
+            if isinstance(source.drafter, ReplyDrafter):
                 source.drafter.begin_reply(config, seed, check)
 
     @property

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from akunu_py.drafting.atomic_file import replace_file
+from akunu_py.atomic_file import replace_file
 from akunu_py.drafting.occurrences import OccurrenceIndex
 from akunu_py.errors import ConfigError
 

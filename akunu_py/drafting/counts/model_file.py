@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.drafting.atomic_file import replace_file
+from akunu_py.atomic_file import replace_file
 from akunu_py.drafting.counts.corpus_model import CorpusCounts
 from akunu_py.drafting.counts.interpolation import MAX_VOCABULARY
 from akunu_py.errors import ConfigError, ModelFormatError
