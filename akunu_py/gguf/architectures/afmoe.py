@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common, experts, windows
+from akunu_py.gguf.architectures import blocks, decoder, experts, windows
 from akunu_py.gguf.architectures.experts import Gating
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module, parameter
@@ -20,13 +20,13 @@ def read_afmoe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     Of four layers the last sees everything, without positions; the others see a window. The
     embedding is multiplied by the root of its width, for which there is no key.
     """
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     layers = sizes.num_layers
     windowed = windows.windowed_layers(keys, layers, _PERIOD)
     if (period := windows.period_of(keys, windowed)) != _PERIOD:
         raise keys.unsupported(windows.PATTERN, period, "a period of four layers")
-    window = keys.integer(windows.WINDOW, high=common.MAX_CONTEXT)
+    window = keys.integer(windows.WINDOW, high=decoder.MAX_CONTEXT)
     mixture = experts.read_mixture(keys)
     gating = experts.read_gating(keys, Gating.SIGMOID)
     if gating not in _SCORING:
@@ -42,7 +42,7 @@ def read_afmoe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         return layer >= dense
 
     rules = [
-        *common.frame_rules(sizes.tied),
+        *decoder.frame_rules(sizes.tied),
         module("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
         *blocks.attention_rules(tensors, sizes),
         module("blk.{}.attn_gate", f"{blocks.ATTENTION}.gate_proj"),
@@ -72,7 +72,7 @@ def read_afmoe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="afmoe",
         rules=rules,
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "layer_types": [
                 "sliding_attention" if narrow else "full_attention" for narrow in windowed
             ],

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.errors import ModelFormatError
-from akunu_py.gguf.architectures import blocks, common
+from akunu_py.gguf.architectures import blocks, decoder
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module
 from akunu_py.gguf.plan import ModelPlan
@@ -21,7 +21,7 @@ def read_apertus(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 
     Its activation has four numbers a layer (xIELU, arXiv:2411.13010), which are metadata.
     """
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     blocks.require_plain_heads(keys, sizes)
     scaling = rope_scaling(keys, sizes.context_length)
     return blocks.decoder_plan(
@@ -30,7 +30,7 @@ def read_apertus(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         sizes,
         model="apertus",
         rules=[
-            *common.frame_rules(sizes.tied),
+            *decoder.frame_rules(sizes.tied),
             module("blk.{}.attn_norm", f"{blocks.LAYER}.attention_layernorm"),
             *blocks.attention_rules(tensors, sizes),
             module("blk.{}.attn_q_norm", f"{blocks.ATTENTION}.q_norm"),
@@ -40,7 +40,7 @@ def read_apertus(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             module("blk.{}.ffn_down", f"{blocks.FEED_FORWARD}.down_proj"),
         ],
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "mlp_bias": False,
             "attention_bias": False,
             "post_norm": False,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common
+from akunu_py.gguf.architectures import blocks, decoder
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module
 from akunu_py.gguf.plan import ModelPlan
@@ -12,8 +12,8 @@ from akunu_py.gguf.rope import frequency_factors, rope_scaling
 
 def read_arcee(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     """Return the plan for `variants.arcee`, whose rows rotate as llama's do."""
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     scaling = rope_scaling(keys, sizes.context_length)
     return blocks.decoder_plan(
         keys,
@@ -26,7 +26,7 @@ def read_arcee(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             module("blk.{}.ffn_down", f"{blocks.FEED_FORWARD}.down_proj"),
         ],
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "rope_traditional": True,
             "rope_scaling": scaling,
         },

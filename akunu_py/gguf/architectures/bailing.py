@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from akunu_py.gguf.architectures import blocks, common, experts
+from akunu_py.gguf.architectures import blocks, decoder, experts
 from akunu_py.gguf.architectures.experts import Gating
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, halves_from_neighbours, module, parameter
@@ -23,7 +23,7 @@ def read_bailingmoe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     Converters split q, k and v, which the class has in one, and reorder the rows of q and k so that
     neighbours rotate together; the class rotates halves.
     """
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     blocks.require_plain_heads(keys, sizes)
     # llama.cpp reads the number of dense layers, and has none.
     keys.ignore("leading_dense_block_count")
@@ -45,7 +45,7 @@ def read_bailingmoe2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan
 
     q, k and v are one tensor, as in the class, and halves of a part of each head rotate.
     """
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     if (width := sizes.head_dim * sizes.num_heads) != sizes.hidden_size:
         raise keys.unsupported(
             "attention.key_length", sizes.head_dim, f"heads together as wide as {width}"
@@ -62,7 +62,7 @@ def read_bailingmoe2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan
     ]
     arguments = {
         "use_qk_norm": True,
-        "rotary_dim": common.read_rotated(keys, sizes.head_dim),
+        "rotary_dim": decoder.read_rotated(keys, sizes.head_dim),
         "score_function": _SCORING[gating],
         "moe_router_enable_expert_bias": True,
     }
@@ -73,7 +73,7 @@ def read_bailingmoe2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan
 def _plan(
     keys: Keys,
     tensors: Mapping[str, TensorInfo],
-    sizes: common.Dimensions,
+    sizes: decoder.Dimensions,
     *,
     attention: list[Rule],
     arguments: dict[str, Any],
@@ -89,7 +89,7 @@ def _plan(
     def routed(layer: int) -> bool:
         return layer >= dense
 
-    embedding, *frame = common.frame_rules(sizes.tied)
+    embedding, *frame = decoder.frame_rules(sizes.tied)
     rules = [
         module(embedding.sources, "model.word_embeddings"),
         *frame,
@@ -132,7 +132,7 @@ def _plan(
         rules=rules,
         arguments={
             **arguments,
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "rope_scaling": scaling,
             "first_k_dense_replace": dense,
             "num_experts": mixture.count,
@@ -146,7 +146,7 @@ def _plan(
             "routed_scaling_factor": experts.read_weights_scale(keys),
         },
         rotary=frequency_factors(keys, tensors, dims=rotated, scaling=scaling),
-        ignored=common.extra_blocks(layers, keys.integer("block_count")),
+        ignored=decoder.extra_blocks(layers, keys.integer("block_count")),
         constants=constants,
     )
 

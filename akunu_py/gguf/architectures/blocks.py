@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.errors import UnsupportedArchitectureError
-from akunu_py.gguf.architectures import common
-from akunu_py.gguf.architectures.common import Dimensions
+from akunu_py.gguf.architectures import decoder
+from akunu_py.gguf.architectures.decoder import Dimensions
 from akunu_py.gguf.architectures.experts import Mixture, expert_rules, read_mixture
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, halves_from_neighbours, module, place
@@ -33,7 +33,7 @@ def decoder_rules(
     `reorder`: see `attention_rules`.
     """
     return [
-        *common.frame_rules(sizes.tied),
+        *decoder.frame_rules(sizes.tied),
         module("blk.{}.attn_norm", f"{LAYER}.input_layernorm"),
         *attention_rules(tensors, sizes, reorder=reorder),
         module("blk.{}.ffn_norm", f"{LAYER}.post_attention_layernorm"),
@@ -78,7 +78,7 @@ def attention_rules(
 def feed_forward_rules(
     target: str = FEED_FORWARD,
     *,
-    sources: Iterable[str] = common.FEED_FORWARD,
+    sources: Iterable[str] = decoder.FEED_FORWARD,
     first: int = 0,
     last: int | None = None,
 ) -> list[Rule]:
@@ -148,7 +148,7 @@ def require_plain_heads(keys: Keys, sizes: Dimensions, *, rotated: int | None = 
     They rotate whole, unless `rotated` says how many dimensions of each.
     """
     if rotated is None:
-        common.require_whole_heads(keys, sizes.head_dim)
+        decoder.require_whole_heads(keys, sizes.head_dim)
     elif (values := keys.integer("attention.value_length", sizes.head_dim)) != sizes.head_dim:
         raise keys.unsupported(
             "attention.value_length", values, f"values as wide as the head, here {sizes.head_dim}"
@@ -164,8 +164,8 @@ def require_plain_heads(keys: Keys, sizes: Dimensions, *, rotated: int | None = 
 def has_attention_biases(tensors: Mapping[str, TensorInfo], sizes: Dimensions) -> bool:
     """Return whether q, k and v have biases; raises UnsupportedArchitectureError if some have."""
     fused = f"blk.0.{FUSED_ATTENTION}.weight" in tensors
-    parts = (FUSED_ATTENTION,) if fused else common.ATTENTION[:3]
-    return common.has_biases(tensors, sizes.num_layers, parts, "attention")
+    parts = (FUSED_ATTENTION,) if fused else decoder.ATTENTION[:3]
+    return decoder.has_biases(tensors, sizes.num_layers, parts, "attention")
 
 
 def zero_biases(

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common, windows
-from akunu_py.gguf.architectures.common import Dimensions
+from akunu_py.gguf.architectures import blocks, decoder, windows
+from akunu_py.gguf.architectures.decoder import Dimensions
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, module
 from akunu_py.gguf.plan import ModelPlan
@@ -16,7 +16,7 @@ def read_command_r(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 
     The plus has norms of q and k, with weights of their own for each head.
     """
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     blocks.require_plain_heads(keys, sizes)
     normed = "blk.0.attn_q_norm.weight" in tensors
     rules = _rules(tensors, sizes)
@@ -32,7 +32,7 @@ def read_command_r(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="cohere",
         rules=rules,
         arguments={
-            "layer_norm_eps": common.layer_norm_eps(keys),
+            "layer_norm_eps": decoder.layer_norm_eps(keys),
             "logit_scale": scale or 1.0,
             "use_qk_norm": normed,
         },
@@ -51,7 +51,7 @@ def read_cohere2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 
     Layers without a window have no positions either.
     """
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     blocks.require_plain_heads(keys, sizes)
     return blocks.decoder_plan(
         keys,
@@ -60,9 +60,9 @@ def read_cohere2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="cohere2",
         rules=_rules(tensors, sizes),
         arguments={
-            "layer_norm_eps": common.layer_norm_eps(keys),
+            "layer_norm_eps": decoder.layer_norm_eps(keys),
             "logit_scale": keys.number("logit_scale", low=-1, high=1e6) or 1.0,
-            "sliding_window": keys.integer(windows.WINDOW, high=common.MAX_CONTEXT),
+            "sliding_window": keys.integer(windows.WINDOW, high=decoder.MAX_CONTEXT),
             "sliding_window_pattern": windows.period_of(
                 keys, windows.windowed_layers(keys, sizes.num_layers, 4)
             ),
@@ -80,7 +80,7 @@ def read_cohere2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 def _rules(tensors: Mapping[str, TensorInfo], sizes: Dimensions) -> list[Rule]:
     """Return the rules of a block with one norm, for attention and feed-forward part alike."""
     return [
-        *common.frame_rules(tied=True),
+        *decoder.frame_rules(tied=True),
         module("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
         *blocks.attention_rules(tensors, sizes),
         *blocks.feed_forward_rules(),

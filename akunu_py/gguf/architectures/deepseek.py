@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.errors import UnsupportedArchitectureError
-from akunu_py.gguf.architectures import blocks, common, experts
+from akunu_py.gguf.architectures import blocks, decoder, experts
 from akunu_py.gguf.architectures.experts import Gating
 from akunu_py.gguf.keys import MAX_SIZE, Keys
 from akunu_py.gguf.names import Rule, module, parameter, place
@@ -135,12 +135,12 @@ def _value_rows(heads: Heads) -> NDArray[np.intp]:
 
 def read_deepseek2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     """Return the plan for `variants.deepseek2`."""
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     layers = sizes.num_layers
     heads = read_heads(keys, tensors, sizes.num_heads)
     dense = keys.integer("leading_dense_block_count", 0, low=0, high=layers)
     rules = [
-        *common.frame_rules(sizes.tied, copied=True),
+        *decoder.frame_rules(sizes.tied, copied=True),
         module("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
         *latent_attention_rules(heads),
         module("blk.{}.ffn_norm", f"{blocks.LAYER}.post_attention_layernorm"),
@@ -178,7 +178,7 @@ def read_deepseek2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             "num_hidden_layers": layers,
             "first_k_dense_replace": dense,
             "max_position_embeddings": sizes.context_length,
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "rope_theta": rope_base(keys),
             "rope_scaling": _scaling(keys, sizes.context_length),
             **heads.arguments,
@@ -188,7 +188,7 @@ def read_deepseek2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             rules,
             tensors,
             layers,
-            ignored=common.extra_blocks(layers, keys.integer("block_count")),
+            ignored=decoder.extra_blocks(layers, keys.integer("block_count")),
         ),
         num_layers=layers,
         context_length=sizes.context_length,
@@ -198,7 +198,7 @@ def read_deepseek2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 
 
 def _mixture_arguments(
-    keys: Keys, sizes: common.Dimensions, mixture: experts.Mixture
+    keys: Keys, sizes: decoder.Dimensions, mixture: experts.Mixture
 ) -> dict[str, Any]:
     # GLM 4.7 Flash's first files do not name its gating function.
     lite = sizes.vocabulary_size == _GLM_LITE_VOCABULARY and sizes.num_layers in _GLM_LITE_LAYERS

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common, experts
+from akunu_py.gguf.architectures import blocks, decoder, experts
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module
 from akunu_py.gguf.plan import ModelPlan
@@ -16,7 +16,7 @@ def read_deepseek(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     The rows of q and k are ordered for neighbours; the class rotates halves. The chosen experts'
     weights keep their sum.
     """
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     blocks.require_plain_heads(keys, sizes)
     dense = keys.integer("leading_dense_block_count", 0, low=0, high=sizes.num_layers - 1)
     mixture = experts.read_mixture(keys)
@@ -33,7 +33,7 @@ def read_deepseek(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     ]
     if sizes.tied:
         # The class has a head of its own.
-        rules.append(module(common.EMBEDDING, "lm_head"))
+        rules.append(module(decoder.EMBEDDING, "lm_head"))
     return blocks.decoder_plan(
         keys,
         tensors,
@@ -41,7 +41,7 @@ def read_deepseek(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="deepseek",
         rules=rules,
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "moe_intermediate_size": mixture.feed_forward_size,
             "n_routed_experts": mixture.count,
             "n_shared_experts": keys.integer("expert_shared_count", high=1 << 10),

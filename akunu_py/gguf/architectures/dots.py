@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common, experts
+from akunu_py.gguf.architectures import blocks, decoder, experts
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module
 from akunu_py.gguf.plan import ModelPlan
@@ -12,8 +12,8 @@ from akunu_py.gguf.rope import rope_scaling
 
 def read_dots(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     """Return the plan for `mlx_lm.models.dots1`, whose router weighs by a sigmoid."""
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     layers = sizes.num_layers
     mixture = experts.read_mixture(keys)
     if (gating := experts.read_gating(keys, experts.Gating.SIGMOID)) != experts.Gating.SIGMOID:
@@ -43,7 +43,7 @@ def read_dots(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             ),
         ],
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "first_k_dense_replace": dense,
             "moe_intermediate_size": mixture.feed_forward_size,
             "n_routed_experts": mixture.count,

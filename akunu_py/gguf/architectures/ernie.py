@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from akunu_py.gguf.architectures import blocks, common, experts
+from akunu_py.gguf.architectures import blocks, decoder, experts
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, parameter
 from akunu_py.gguf.plan import ModelPlan, RotaryFactors, RotaryScaling
@@ -19,23 +19,23 @@ _ROUTER_BIAS = "exp_probs_b.bias"
 
 def read_ernie(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     """Return the plan of a dense ERNIE 4.5 for `mlx_lm.models.ernie4_5`."""
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     return blocks.decoder_plan(
         keys,
         tensors,
         sizes,
         model="ernie4_5",
         rules=[*blocks.decoder_rules(tensors, sizes), *blocks.feed_forward_rules()],
-        arguments={"rms_norm_eps": common.rms_eps(keys), "use_bias": False},
+        arguments={"rms_norm_eps": decoder.rms_eps(keys), "use_bias": False},
         rotary=_rotary(keys, tensors, sizes),
     )
 
 
 def read_ernie_moe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     """Return the plan of an ERNIE 4.5 mixture for `variants.ernie4_5_moe`."""
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     layers = sizes.num_layers
     mixture = experts.read_mixture(keys)
     dense = keys.integer("leading_dense_block_count", 0, low=0, high=layers - 1)
@@ -74,7 +74,7 @@ def read_ernie_moe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             f"{target}.shared_experts", sources=blocks.SHARED_EXPERT, first=dense
         )
     arguments: dict[str, Any] = {
-        "rms_norm_eps": common.rms_eps(keys),
+        "rms_norm_eps": decoder.rms_eps(keys),
         "use_bias": False,
         "moe_num_experts": mixture.count,
         "moe_k": mixture.used,
@@ -99,7 +99,7 @@ def read_ernie_moe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 
 
 def _rotary(
-    keys: Keys, tensors: Mapping[str, TensorInfo], sizes: common.Dimensions
+    keys: Keys, tensors: Mapping[str, TensorInfo], sizes: decoder.Dimensions
 ) -> RotaryFactors | RotaryScaling | None:
     return rotary_layers(
         keys,

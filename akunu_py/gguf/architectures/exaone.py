@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from akunu_py.errors import UnsupportedArchitectureError
-from akunu_py.gguf.architectures import blocks, common, windows
+from akunu_py.gguf.architectures import blocks, decoder, windows
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, module
 from akunu_py.gguf.plan import ModelPlan
@@ -18,12 +18,12 @@ _PERIOD = 4
 
 def read_exaone(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     """Return the plan of EXAONE 3 or 3.5 for `mlx_lm.models.exaone`."""
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     blocks.require_plain_heads(keys, sizes)
     scaling = rope_scaling(keys, sizes.context_length)
     layer = "transformer.h.{}"
     rules = [
-        module(common.EMBEDDING, "transformer.wte"),
+        module(decoder.EMBEDDING, "transformer.wte"),
         module("output_norm", "transformer.ln_f"),
         module("blk.{}.attn_norm", f"{layer}.ln_1"),
         *blocks.attention_rules(
@@ -35,7 +35,7 @@ def read_exaone(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         module("blk.{}.ffn_down", f"{layer}.mlp.c_proj"),
     ]
     if not sizes.tied:
-        rules.append(module(common.OUTPUT, "lm_head"))
+        rules.append(module(decoder.OUTPUT, "lm_head"))
     return blocks.decoder_plan(
         keys,
         tensors,
@@ -44,7 +44,7 @@ def read_exaone(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         rules=rules,
         arguments={
             "num_layers": sizes.num_layers,
-            "layer_norm_epsilon": common.rms_eps(keys),
+            "layer_norm_epsilon": decoder.rms_eps(keys),
             "rope_scaling": scaling,
         },
         rotary=frequency_factors(keys, tensors, dims=sizes.head_dim, scaling=scaling),
@@ -57,11 +57,11 @@ def read_exaone4(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     Norms follow attention and feed-forward part. Where some layers are windowed, as in the 32B
     model, only those rotate.
     """
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     scaling = rope_scaling(keys, sizes.context_length)
     rules: list[Rule] = [
-        *common.frame_rules(sizes.tied),
+        *decoder.frame_rules(sizes.tied),
         *blocks.attention_rules(tensors, sizes),
         module("blk.{}.attn_q_norm", f"{blocks.ATTENTION}.q_norm"),
         module("blk.{}.attn_k_norm", f"{blocks.ATTENTION}.k_norm"),
@@ -78,13 +78,13 @@ def read_exaone4(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="exaone4",
         rules=rules,
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "rope_scaling": scaling,
             "sliding_window": window or None,
             "sliding_window_pattern": _pattern(keys, sizes.num_layers) if window else None,
         },
         rotary=frequency_factors(keys, tensors, dims=sizes.head_dim, scaling=scaling),
-        ignored=common.extra_blocks(sizes.num_layers, keys.integer("block_count")),
+        ignored=decoder.extra_blocks(sizes.num_layers, keys.integer("block_count")),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import common
+from akunu_py.gguf.architectures import decoder
 from akunu_py.gguf.architectures.recurrent import (
     Projections,
     has_query_bias,
@@ -24,11 +24,11 @@ def read_falcon_h1(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     Converters have multiplied all of the family's multipliers into the weights, so that none is
     left to apply.
     """
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     mixer = read_state_space(keys)
     normed = "blk.0.ssm_norm.weight" in tensors
-    mlp_bias = common.has_biases(tensors, sizes.num_layers, common.FEED_FORWARD, "feed-forward")
+    mlp_bias = decoder.has_biases(tensors, sizes.num_layers, decoder.FEED_FORWARD, "feed-forward")
     convolution = ("ssm_conv1d",)
     return ModelPlan(
         architecture=keys.architecture,
@@ -43,7 +43,7 @@ def read_falcon_h1(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             "head_dim": sizes.head_dim,
             "attention_bias": has_query_bias(tensors),
             "mlp_bias": mlp_bias,
-            "mamba_conv_bias": common.has_biases(
+            "mamba_conv_bias": decoder.has_biases(
                 tensors, sizes.num_layers, convolution, "convolution"
             ),
             "mamba_d_conv": mixer.kernel,
@@ -56,7 +56,7 @@ def read_falcon_h1(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             # The class multiplies the logits of tied embeddings by the one over the other.
             "embedding_multiplier": 1.0,
             "lm_head_multiplier": 1.0,
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "rope_theta": rope_base(keys),
             "rope_scaling": rope_scaling(keys, sizes.context_length),
             "vocab_size": sizes.vocabulary_size,
@@ -74,7 +74,7 @@ def read_falcon_h1(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     )
 
 
-def _rules(sizes: common.Dimensions, tensors: Mapping[str, TensorInfo]) -> list[Rule]:
+def _rules(sizes: decoder.Dimensions, tensors: Mapping[str, TensorInfo]) -> list[Rule]:
     names = {
         "attn_norm": "input_layernorm",
         "attn_output": "self_attn.o_proj",
@@ -83,7 +83,7 @@ def _rules(sizes: common.Dimensions, tensors: Mapping[str, TensorInfo]) -> list[
         "ffn_down": "feed_forward.down_proj",
     }
     rules = [
-        module(common.EMBEDDING, "model.embed_tokens"),
+        module(decoder.EMBEDDING, "model.embed_tokens"),
         module("output_norm", "model.final_layernorm"),
         *Projections.of(sizes).rules(_LAYER + "self_attn", tensors, range(sizes.num_layers)),
         *(module(f"blk.{{}}.{source}", _LAYER + target) for source, target in names.items()),
@@ -92,7 +92,7 @@ def _rules(sizes: common.Dimensions, tensors: Mapping[str, TensorInfo]) -> list[
     suffix = "" if "blk.0.ffn_norm" in tensors else ".weight"
     rules.append(parameter(f"blk.{{}}.ffn_norm{suffix}", _LAYER + "pre_ff_layernorm.weight"))
     if not sizes.tied:
-        rules.append(module(common.OUTPUT, "lm_head"))
+        rules.append(module(decoder.OUTPUT, "lm_head"))
     return rules
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.architectures import blocks, common, gemma3n, gemma4, windows
-from akunu_py.gguf.architectures.common import Dimensions
+from akunu_py.gguf.architectures import blocks, decoder, gemma3n, gemma4, windows
+from akunu_py.gguf.architectures.decoder import Dimensions
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, module, parameter
 from akunu_py.gguf.plan import ModelPlan
@@ -24,8 +24,8 @@ _GEMMA3_27B_LAYERS = 62
 
 def read_gemma(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     """Return the plan of a Gemma 1 model for `variants.gemma`."""
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     rules = [
         *_frame_rules(tied=True),
         _norm("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
@@ -39,14 +39,14 @@ def read_gemma(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         sizes,
         model="variants.gemma",
         rules=rules,
-        arguments={"rms_norm_eps": common.rms_eps(keys)},
+        arguments={"rms_norm_eps": decoder.rms_eps(keys)},
     )
 
 
 def read_gemma2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     """Return the plan of a Gemma 2 model for `variants.gemma2`."""
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     base = rope_base(keys)
     if (swa_base := keys.number("rope.freq_base_swa", base, low=1, high=1e12)) != base:
         raise keys.unsupported("rope.freq_base_swa", swa_base, f"the base of all layers, {base}")
@@ -60,7 +60,7 @@ def read_gemma2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         *blocks.feed_forward_rules(),
     ]
     arguments = {
-        "rms_norm_eps": common.rms_eps(keys),
+        "rms_norm_eps": decoder.rms_eps(keys),
         "query_pre_attn_scalar": _query_scalar(sizes, _GEMMA2_27B_LAYERS),
         "attn_logit_softcapping": keys.number("attn_logit_softcapping", 50.0, low=0, high=MAX_CAP),
         "final_logit_softcapping": keys.number(
@@ -77,8 +77,8 @@ def read_gemma3(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 
     Its windowed layers have a rotary base of their own and positions that are never scaled.
     """
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     window = windows.read_window(keys, 0)
     period = 1
     if window:
@@ -97,7 +97,7 @@ def read_gemma3(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         *blocks.feed_forward_rules(),
     ]
     arguments = {
-        "rms_norm_eps": common.rms_eps(keys),
+        "rms_norm_eps": decoder.rms_eps(keys),
         "query_pre_attn_scalar": _query_scalar(sizes, _GEMMA3_27B_LAYERS),
         "rope_local_base_freq": keys.number("rope.freq_base_swa", 10000.0, low=1, high=1e12),
         "rope_scaling": scaling,
@@ -138,9 +138,9 @@ def _norm(source: str, target: str) -> Rule:
 
 
 def _frame_rules(tied: bool) -> list[Rule]:
-    rules = [module(common.EMBEDDING, "model.embed_tokens"), _norm("output_norm", "model.norm")]
+    rules = [module(decoder.EMBEDDING, "model.embed_tokens"), _norm("output_norm", "model.norm")]
     if not tied:
-        rules.append(module(common.OUTPUT, "lm_head"))
+        rules.append(module(decoder.OUTPUT, "lm_head"))
     return rules
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from akunu_py.errors import ModelFormatError
-from akunu_py.gguf.architectures import blocks, common, windows
+from akunu_py.gguf.architectures import blocks, decoder, windows
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, module, parameter
 from akunu_py.gguf.plan import ModelPlan
@@ -48,8 +48,8 @@ def read_gemma3n(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     Unlike in Gemma 1 to 3 nothing is added to the norms. Files hold keys and values also for layers
     that use those of another, and so does the class.
     """
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     layers = sizes.num_layers
     streams = keys.integer("altup.num_inputs", 4, low=2, high=64)
     windowed = windows.windowed_layers(keys, layers, 5)
@@ -58,10 +58,10 @@ def read_gemma3n(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     )
     text = {
         **blocks.decoder_arguments(keys, sizes, "gemma3n"),
-        "rms_norm_eps": common.rms_eps(keys),
+        "rms_norm_eps": decoder.rms_eps(keys),
         "num_kv_shared_layers": shared,
         "vocab_size_per_layer_input": _rows(tensors, _PER_LAYER_EMBEDDING),
-        "sliding_window": keys.integer(windows.WINDOW, high=common.MAX_CONTEXT),
+        "sliding_window": keys.integer(windows.WINDOW, high=decoder.MAX_CONTEXT),
         "rope_local_base_freq": keys.number("rope.freq_base_swa", 10000.0, low=1, high=1e12),
         "rope_theta": rope_base(keys),
         "final_logit_softcapping": keys.number("final_logit_softcapping", 30.0, low=0, high=1e6),
@@ -76,7 +76,7 @@ def read_gemma3n(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         "laurel_rank": _rows(tensors, "blk.0.laurel_l.weight"),
     }
     rules = [
-        *common.frame_rules(tied=True, body=_BODY),
+        *decoder.frame_rules(tied=True, body=_BODY),
         *blocks.attention_rules(tensors, sizes, target=f"{_LAYER}.self_attn"),
         *blocks.feed_forward_rules(f"{_LAYER}.mlp"),
         *(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.errors import ModelFormatError
-from akunu_py.gguf.architectures import blocks, common, experts, windows
+from akunu_py.gguf.architectures import blocks, decoder, experts, windows
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, module, parameter, place
 from akunu_py.gguf.plan import ModelPlan, RotaryFactors
@@ -62,10 +62,10 @@ def read_gemma4(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     moves.
     """
     width = keys.integer("embedding_length")
-    num_layers = common.read_num_layers(keys, tensors)
-    vocabulary_size = common.read_vocabulary_size(keys, tensors, width)
-    context_length = keys.integer("context_length", high=common.MAX_CONTEXT)
-    tied = f"{common.OUTPUT}.weight" not in tensors
+    num_layers = decoder.read_num_layers(keys, tensors)
+    vocabulary_size = decoder.read_vocabulary_size(keys, tensors, width)
+    context_length = keys.integer("context_length", high=decoder.MAX_CONTEXT)
+    tied = f"{decoder.OUTPUT}.weight" not in tensors
     layers = _read_layers(keys, tensors, num_layers)
     head_dim = _read_head(keys, "")
     base = rope_base(keys)
@@ -82,7 +82,7 @@ def read_gemma4(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     mixture_arguments, mixture_rules = _mixture(keys, tensors)
     embedding_arguments, embedding_rules = _layer_embeddings(keys, tensors)
     rules = [
-        *common.frame_rules(tied),
+        *decoder.frame_rules(tied),
         *_attention_rules(layers),
         *_norm_rules(_NORM_SETS),
         *blocks.feed_forward_rules(),
@@ -100,7 +100,7 @@ def read_gemma4(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             "model_type": "gemma4_text",
             "hidden_size": width,
             "num_hidden_layers": num_layers,
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "vocab_size": vocabulary_size,
             "max_position_embeddings": context_length,
             "head_dim": _read_head(keys, "_swa", head_dim),
@@ -112,7 +112,7 @@ def read_gemma4(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
                     "rope_theta": keys.number("rope.freq_base_swa", 10000.0, low=1, high=1e12),
                 },
             },
-            "sliding_window": keys.integer(windows.WINDOW, high=common.MAX_CONTEXT),
+            "sliding_window": keys.integer(windows.WINDOW, high=decoder.MAX_CONTEXT),
             "final_logit_softcapping": cap if cap > 0 else None,
             "tie_word_embeddings": tied,
             **layers.arguments,

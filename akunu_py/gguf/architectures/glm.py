@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common
+from akunu_py.gguf.architectures import blocks, decoder
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module
 from akunu_py.gguf.plan import ModelPlan
@@ -18,15 +18,15 @@ def read_glm4(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     Half of a head rotates, as neighbours; converters reorder the rows of models that also see
     images, so that halves do. The positions of text are the same in all their sections.
     """
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     if (width := keys.integer("attention.value_length", sizes.head_dim)) != sizes.head_dim:
         raise keys.unsupported(
             "attention.value_length", width, f"values as wide as keys, {sizes.head_dim}"
         )
-    rotated = common.read_rotated(keys, sizes.head_dim)
+    rotated = decoder.read_rotated(keys, sizes.head_dim)
     neighbours = not _has_sections(keys)
     rules = [
-        *common.frame_rules(sizes.tied, copied=True),
+        *decoder.frame_rules(sizes.tied, copied=True),
         module("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
         *blocks.attention_rules(tensors, sizes),
         module("blk.{}.post_attention_norm", f"{blocks.LAYER}.post_self_attn_layernorm"),
@@ -42,7 +42,7 @@ def read_glm4(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="glm4",
         rules=rules,
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "attention_bias": blocks.has_attention_biases(tensors, sizes),
             # Half a dimension more, against what division loses.
             "partial_rotary_factor": (rotated + 0.5) / sizes.head_dim,
@@ -55,7 +55,7 @@ def read_glm4(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             context_length=sizes.context_length,
             traditional=neighbours,
         ),
-        ignored=common.extra_blocks(sizes.num_layers, keys.integer("block_count")),
+        ignored=decoder.extra_blocks(sizes.num_layers, keys.integer("block_count")),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common, experts
+from akunu_py.gguf.architectures import blocks, decoder, experts
 from akunu_py.gguf.architectures.experts import Gating
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module
@@ -17,14 +17,14 @@ def read_glm4moe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     A part of each head rotates, by halves in both programs. Norms of q and k and biases of q, k and
     v are there in some sizes only.
     """
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     layers = sizes.num_layers
     head_dim = sizes.head_dim
     if (width := keys.integer("attention.value_length", head_dim)) != head_dim:
         raise keys.unsupported(
             "attention.value_length", width, f"values as wide as keys, {head_dim}"
         )
-    rotated = common.read_rotated(keys, head_dim)
+    rotated = decoder.read_rotated(keys, head_dim)
     mixture = experts.read_mixture(keys)
     if (gating := experts.read_gating(keys, Gating.SIGMOID)) is not Gating.SIGMOID:
         raise keys.unsupported("expert_gating_func", int(gating), "a sigmoid, 2")
@@ -42,7 +42,7 @@ def read_glm4moe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         return layer >= dense
 
     rules = [
-        *common.frame_rules(sizes.tied, copied=True),
+        *decoder.frame_rules(sizes.tied, copied=True),
         module("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
         *blocks.attention_rules(tensors, sizes),
         module("blk.{}.attn_q_norm", f"{blocks.ATTENTION}.q_norm", required=False),
@@ -63,7 +63,7 @@ def read_glm4moe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="glm4_moe",
         rules=rules,
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "attention_bias": blocks.has_attention_biases(tensors, sizes),
             "use_qk_norm": "blk.0.attn_q_norm.weight" in tensors,
             # Half a dimension more, against what division loses.
@@ -80,7 +80,7 @@ def read_glm4moe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             "routed_scaling_factor": experts.read_weights_scale(keys),
         },
         rotary=rotary_layers(keys, tensors, dims=rotated, context_length=sizes.context_length),
-        ignored=common.extra_blocks(layers, keys.integer("block_count")),
+        ignored=decoder.extra_blocks(layers, keys.integer("block_count")),
         constants=experts.zero_router_biases(
             f"{target}.gate", mixture, tensors, range(dense, layers)
         ),

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.architectures import blocks, common
-from akunu_py.gguf.architectures.common import Dimensions
+from akunu_py.gguf.architectures import blocks, decoder
+from akunu_py.gguf.architectures.decoder import Dimensions
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, module
 from akunu_py.gguf.plan import ModelPlan
@@ -20,8 +20,8 @@ def read_gpt2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     """Return the plan of a GPT-2 model for `variants.gpt2`. Its positions are learned."""
     sizes = _read_sizes(keys, tensors)
     rules = [
-        *([] if sizes.tied else [module(common.OUTPUT, "lm_head")]),
-        module(common.EMBEDDING, "model.wte"),
+        *([] if sizes.tied else [module(decoder.OUTPUT, "lm_head")]),
+        module(decoder.EMBEDDING, "model.wte"),
         module("position_embd", "model.wpe"),
         module("output_norm", "model.ln_f"),
         module("blk.{}.attn_norm", f"{_LAYER}.ln_1"),
@@ -43,7 +43,7 @@ def read_gpt2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             "n_embd": sizes.hidden_size,
             "n_head": sizes.num_heads,
             "n_layer": sizes.num_layers,
-            "layer_norm_epsilon": common.layer_norm_eps(keys),
+            "layer_norm_epsilon": decoder.layer_norm_eps(keys),
         },
     )
 
@@ -54,10 +54,10 @@ def read_gptneox(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     Converters put all queries first, then all keys; the class has those of each head together.
     """
     sizes = _read_sizes(keys, tensors)
-    rotated = common.read_rotated(keys, sizes.head_dim)
+    rotated = decoder.read_rotated(keys, sizes.head_dim)
     rules: list[Rule] = [
-        module(common.EMBEDDING, "model.embed_in"),
-        module(common.OUTPUT, "model.embed_out"),
+        module(decoder.EMBEDDING, "model.embed_in"),
+        module(decoder.OUTPUT, "model.embed_out"),
         module("output_norm", "model.final_layer_norm"),
         module("blk.{}.attn_norm", f"{_LAYER}.input_layernorm"),
         module(
@@ -75,7 +75,7 @@ def read_gptneox(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="gpt_neox",
         rules=rules,
         arguments={
-            "layer_norm_eps": common.layer_norm_eps(keys),
+            "layer_norm_eps": decoder.layer_norm_eps(keys),
             "rotary_emb_base": rope_base(keys),
             # Half a dimension more, against what division loses.
             "rotary_pct": (rotated + 0.5) / sizes.head_dim,
@@ -87,7 +87,7 @@ def read_gptneox(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 
 def _read_sizes(keys: Keys, tensors: Mapping[str, TensorInfo]) -> Dimensions:
     """Return the sizes, of which the classes take some from others."""
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     blocks.require_plain_heads(keys, sizes, rotated=sizes.head_dim)
     if sizes.num_kv_heads != sizes.num_heads:
         raise keys.unsupported(

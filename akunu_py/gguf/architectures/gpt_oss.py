@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import common, experts, windows
+from akunu_py.gguf.architectures import decoder, experts, windows
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module, parameter, place
 from akunu_py.gguf.plan import ModelPlan
@@ -16,15 +16,15 @@ def read_gpt_oss(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     Converters split the interleaved rows of gate and up, as that class does for itself. The limit
     of 7 and the factor of 1.702 in the activation have no key: both programs have them fixed.
     """
-    sizes = common.read_dimensions(keys, tensors, feed_forward=False)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors, feed_forward=False)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     mixture = experts.read_mixture(keys)
     sliding = windows.windowed_layers(keys, sizes.num_layers, 2)
     base = rope_base(keys)
     if (swa_base := keys.number("rope.freq_base_swa", base, low=1, high=1e12)) != base:
         raise keys.unsupported("rope.freq_base_swa", swa_base, f"the base of all layers, {base}")
     rules = [
-        *common.frame_rules(tied=False),
+        *decoder.frame_rules(tied=False),
         module("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
         module("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
         module("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
@@ -48,9 +48,9 @@ def read_gpt_oss(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             "num_attention_heads": sizes.num_heads,
             "num_key_value_heads": sizes.num_kv_heads,
             "head_dim": sizes.head_dim,
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "vocab_size": sizes.vocabulary_size,
-            "sliding_window": keys.integer("attention.sliding_window", high=common.MAX_CONTEXT),
+            "sliding_window": keys.integer("attention.sliding_window", high=decoder.MAX_CONTEXT),
             "layer_types": [
                 "sliding_attention" if windowed else "full_attention" for windowed in sliding
             ],

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from akunu_py.gguf.architectures import blocks, common, experts
+from akunu_py.gguf.architectures import blocks, decoder, experts
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, module
 from akunu_py.gguf.plan import ModelPlan
@@ -20,13 +20,13 @@ def read_granite(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     Converters reorder the rows of q and k so that neighbours rotate together; the class rotates
     halves.
     """
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     arguments = {
-        "attention_bias": common.has_biases(
-            tensors, sizes.num_layers, common.ATTENTION, "attention"
+        "attention_bias": decoder.has_biases(
+            tensors, sizes.num_layers, decoder.ATTENTION, "attention"
         ),
-        "mlp_bias": common.has_biases(
-            tensors, sizes.num_layers, common.FEED_FORWARD, "feed-forward"
+        "mlp_bias": decoder.has_biases(
+            tensors, sizes.num_layers, decoder.FEED_FORWARD, "feed-forward"
         ),
     }
     return _plan(
@@ -44,15 +44,15 @@ def read_granitemoe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 
     One with a part that all tokens go through is of `granitemoehybrid`, all of whose layers attend.
     """
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     mixture = experts.read_mixture(keys, "feed_forward_length")
     rules = [
         module("blk.{}.ffn_gate_inp", f"{_MIXTURE}.router.layer"),
         *experts.expert_rules(f"{_MIXTURE}.switch_mlp", mixture, tensors),
     ]
     arguments: dict[str, Any] = {
-        "attention_bias": common.has_biases(
-            tensors, sizes.num_layers, common.ATTENTION, "attention"
+        "attention_bias": decoder.has_biases(
+            tensors, sizes.num_layers, decoder.ATTENTION, "attention"
         ),
         "num_local_experts": mixture.count,
         "num_experts_per_tok": mixture.used,
@@ -77,7 +77,7 @@ def read_granitemoe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 def _plan(
     keys: Keys,
     tensors: Mapping[str, TensorInfo],
-    sizes: common.Dimensions,
+    sizes: decoder.Dimensions,
     *,
     model: str,
     rules: list[Rule],
@@ -98,7 +98,7 @@ def _plan(
         rules=[*blocks.decoder_rules(tensors, sizes, reorder=True), *rules],
         arguments={
             **arguments,
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "attention_multiplier": _scale(keys, "attention.scale", sizes.head_dim**-0.5),
             "embedding_multiplier": _scale(keys, "embedding_scale", 1.0),
             "residual_multiplier": _scale(keys, "residual_scale", 1.0),

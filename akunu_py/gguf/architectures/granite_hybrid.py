@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from akunu_py.gguf.architectures import common, experts
+from akunu_py.gguf.architectures import decoder, experts
 from akunu_py.gguf.architectures.recurrent import (
     NO_LIMIT,
     Hybrid,
@@ -41,10 +41,10 @@ def read_granite_hybrid(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelP
     # llama.cpp takes this flag as whether positions rotate at all.
     rotates = keys.flag("rope.scaling.finetuned", True)
     if rotates:
-        common.require_whole_heads(keys, sizes.head_dim)
+        decoder.require_whole_heads(keys, sizes.head_dim)
     arguments, feed_forward = _feed_forward(keys, tensors)
     rules = [
-        *common.frame_rules(sizes.tied),
+        *decoder.frame_rules(sizes.tied),
         module("blk.{}.attn_norm", _LAYER + "input_layernorm"),
         module("blk.{}.ffn_norm", _LAYER + "post_attention_layernorm"),
         *mamba2_rules(_LAYER + "mamba", layers=sizes.recurrent),
@@ -78,7 +78,7 @@ def read_granite_hybrid(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelP
             "mamba_proj_bias": False,
             "mamba_conv_bias": any(name.endswith(".ssm_conv1d.bias") for name in tensors),
             "time_step_limit": NO_LIMIT,
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "rope_theta": rope_base(keys),
             "vocab_size": sizes.vocabulary_size,
             "max_position_embeddings": sizes.context_length,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common
+from akunu_py.gguf.architectures import blocks, decoder
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module
 from akunu_py.gguf.plan import ModelPlan
@@ -15,8 +15,8 @@ def read_hunyuan_dense(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPl
 
     Norms of q and k follow the rotation, whose base in the file already has the model's scaling.
     """
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     # The released dense models' configurations speak of one expert.
     if (count := keys.integer("expert_count", 0, low=0)) > 1:
         raise keys.unsupported("expert_count", count, "no experts")
@@ -31,7 +31,7 @@ def read_hunyuan_dense(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPl
             module("blk.{}.attn_k_norm", f"{blocks.ATTENTION}.key_layernorm"),
             *blocks.feed_forward_rules(),
         ],
-        arguments={"rms_norm_eps": common.rms_eps(keys)},
+        arguments={"rms_norm_eps": decoder.rms_eps(keys)},
         rotary=rotary_layers(
             keys, tensors, dims=sizes.head_dim, context_length=sizes.context_length
         ),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from akunu_py.errors import UnsupportedArchitectureError
-from akunu_py.gguf.architectures import blocks, common, experts
+from akunu_py.gguf.architectures import blocks, decoder, experts
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module
 from akunu_py.gguf.plan import ModelPlan
@@ -16,7 +16,7 @@ def read_hunyuan_moe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan
 
     Converters fold the scaling of positions into the base. Norms of q and k follow the rotation.
     """
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     blocks.require_plain_heads(keys, sizes)
     if not sizes.tied:
         raise UnsupportedArchitectureError(
@@ -46,7 +46,7 @@ def read_hunyuan_moe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan
         rules=rules,
         arguments={
             "model_type": "hunyuan",
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "attention_bias": False,
             "intermediate_size": shared_size,
             "num_shared_expert": 1,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.architectures import blocks, common, experts
+from akunu_py.gguf.architectures import blocks, decoder, experts
 from akunu_py.gguf.architectures.deepseek import Heads, latent_attention_rules, read_heads
 from akunu_py.gguf.architectures.experts import Gating
 from akunu_py.gguf.architectures.recurrent import (
@@ -45,7 +45,7 @@ def read_kimi_linear(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan
     head_dim = keys.integer("kda.head_dim", high=1 << 16)
     shared = keys.integer("expert_shared_count", high=1 << 10)
     rules = [
-        *common.frame_rules(sizes.tied, copied=True),
+        *decoder.frame_rules(sizes.tied, copied=True),
         module("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
         module("blk.{}.ffn_norm", f"{blocks.LAYER}.post_attention_layernorm"),
         *(replace(rule, layers=sizes.attending) for rule in latent_attention_rules(heads)),
@@ -87,7 +87,7 @@ def read_kimi_linear(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan
                 ],
             },
             "rope_theta": 10000.0,
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "vocab_size": sizes.vocabulary_size,
             "model_max_length": sizes.context_length,
         },

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from akunu_py.gguf.architectures import common, experts
+from akunu_py.gguf.architectures import decoder, experts
 from akunu_py.gguf.architectures.recurrent import (
     MAX_KERNEL,
     Hybrid,
@@ -92,11 +92,11 @@ def _plan(
     if sizes.head_dim * sizes.num_heads != sizes.hidden_size:
         wanted = f"heads of {sizes.hidden_size // sizes.num_heads}"
         raise keys.unsupported("attention.key_length", sizes.head_dim, wanted)
-    common.require_whole_heads(keys, sizes.head_dim)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     attending, convolving = sizes.attending, sizes.recurrent
     layer = "model.layers.{}."
     rules = [
-        module(common.EMBEDDING, "model.embed_tokens"),
+        module(decoder.EMBEDDING, "model.embed_tokens"),
         # The last norm, under a name that is another norm's elsewhere.
         module("token_embd_norm", "model.embedding_norm"),
         module("blk.{}.attn_norm", layer + "operator_norm"),
@@ -124,7 +124,7 @@ def _plan(
             "num_hidden_layers": sizes.num_layers,
             "num_attention_heads": sizes.num_heads,
             "num_key_value_heads": sizes.num_kv_heads,
-            "norm_eps": common.rms_eps(keys),
+            "norm_eps": decoder.rms_eps(keys),
             "vocab_size": sizes.vocabulary_size,
             "max_position_embeddings": sizes.context_length,
             "conv_bias": False,

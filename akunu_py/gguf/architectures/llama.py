@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.architectures import blocks, common, experts
+from akunu_py.gguf.architectures import blocks, decoder, experts
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, module
 from akunu_py.gguf.plan import ModelPlan
@@ -23,12 +23,12 @@ def read_llama(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     Converters reorder the rows of q and k so that neighbours rotate together, which that class can
     do too (`rope_traditional`).
     """
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     scaling = scaling_with_multiplier(keys, sizes.context_length)
     biases, constants = attention_biases(tensors, sizes)
     arguments: dict[str, Any] = {
-        "rms_norm_eps": common.rms_eps(keys),
+        "rms_norm_eps": decoder.rms_eps(keys),
         "attention_bias": biases,
         "rope_traditional": True,
         "rope_scaling": scaling,
@@ -45,8 +45,8 @@ def read_llama(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         else:
             rules += blocks.mixture_rules(mixture, tensors)
     else:
-        arguments["mlp_bias"] = common.has_biases(
-            tensors, sizes.num_layers, common.FEED_FORWARD, "feed-forward"
+        arguments["mlp_bias"] = decoder.has_biases(
+            tensors, sizes.num_layers, decoder.FEED_FORWARD, "feed-forward"
         )
         rules += blocks.feed_forward_rules()
     return blocks.decoder_plan(
@@ -76,7 +76,7 @@ def scaling_with_multiplier(keys: Keys, context_length: int) -> dict[str, Any] |
 
 
 def attention_biases(
-    tensors: Mapping[str, TensorInfo], sizes: common.Dimensions
+    tensors: Mapping[str, TensorInfo], sizes: decoder.Dimensions
 ) -> tuple[bool, dict[str, NDArray[np.float32]]]:
     """Return whether attention has biases, and zeros for those that the file leaves out.
 
@@ -84,7 +84,7 @@ def attention_biases(
     them at q, k and v.
     """
     inputs = blocks.has_attention_biases(tensors, sizes)
-    output = common.has_biases(tensors, sizes.num_layers, ("attn_output",), "attention")
+    output = decoder.has_biases(tensors, sizes.num_layers, ("attn_output",), "attention")
     if inputs == output:
         return inputs, {}
     return True, blocks.zero_biases(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common, experts
+from akunu_py.gguf.architectures import blocks, decoder, experts
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module, place
 from akunu_py.gguf.plan import ModelPlan
@@ -22,8 +22,8 @@ def read_llama4(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     positions; the others in chunks. That, the size of a chunk and that Maverick alone has no norm
     of q and k has no key: llama.cpp knows it, and Maverick by its 128 experts.
     """
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     if keys.integer("attention.sliding_window", _CHUNK, low=0) == 0:
         raise keys.unsupported("attention.sliding_window", 0, "layers that attend in chunks")
     if sizes.num_layers % 4:
@@ -41,7 +41,7 @@ def read_llama4(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 
     target = f"{_LAYER}.feed_forward"
     rules = [
-        *common.frame_rules(sizes.tied, body=_BODY, head="language_model.lm_head", copied=True),
+        *decoder.frame_rules(sizes.tied, body=_BODY, head="language_model.lm_head", copied=True),
         module("blk.{}.attn_norm", f"{_LAYER}.input_layernorm"),
         *blocks.attention_rules(tensors, sizes, target=f"{_LAYER}.self_attn"),
         module("blk.{}.ffn_norm", f"{_LAYER}.post_attention_layernorm"),
@@ -82,7 +82,7 @@ def read_llama4(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
                 "attn_scale": 0.1,
                 "attention_bias": blocks.has_attention_biases(tensors, sizes),
                 "use_qk_norm": mixture.count != _MAVERICK_EXPERTS,
-                "rms_norm_eps": common.rms_eps(keys),
+                "rms_norm_eps": decoder.rms_eps(keys),
                 "rope_theta": rope_base(keys),
                 "rope_scaling": scaling,
             },

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from akunu_py.gguf.architectures import common, experts
+from akunu_py.gguf.architectures import decoder, experts
 from akunu_py.gguf.architectures.recurrent import (
     MAX_KERNEL,
     NO_LIMIT,
@@ -31,7 +31,7 @@ def read_mamba(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         "time_step_rank": rank,
         # Falcon Mamba norms time steps, B and C, without weights.
         "use_bcdt_rms": keys.flag("ssm.dt_b_c_rms", False),
-        "mixer_rms_eps": common.rms_eps(keys),
+        "mixer_rms_eps": decoder.rms_eps(keys),
     }
     rules = _mamba_rules("backbone.layers.{}.mixer")
     return _plan(keys, tensors, "variants.mamba", arguments, rules)
@@ -50,7 +50,7 @@ def read_mamba2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         "n_groups": mixer.groups,
         "time_step_limit": NO_LIMIT,
         "time_step_rank": mixer.heads,
-        "layer_norm_epsilon": common.rms_eps(keys),
+        "layer_norm_epsilon": decoder.rms_eps(keys),
     }
     rules = mamba2_rules("backbone.layers.{}.mixer")
     return _plan(keys, tensors, "variants.mamba2", arguments, rules)
@@ -76,7 +76,7 @@ def read_jamba(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     )
     layer = "model.layers.{}."
     rules = [
-        module(common.EMBEDDING, "model.embed_tokens"),
+        module(decoder.EMBEDDING, "model.embed_tokens"),
         module("output_norm", "model.final_layernorm"),
         module("blk.{}.attn_norm", layer + "input_layernorm"),
         module("blk.{}.ffn_norm", layer + "pre_ff_layernorm"),
@@ -90,7 +90,7 @@ def read_jamba(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         *_jamba_feed_forward(layer + "feed_forward", mixture, tensors, routed),
     ]
     if not sizes.tied:
-        rules.append(module(common.OUTPUT, "lm_head"))
+        rules.append(module(decoder.OUTPUT, "lm_head"))
     return ModelPlan(
         architecture=keys.architecture,
         model="variants.jamba",
@@ -114,7 +114,7 @@ def read_jamba(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             "mamba_d_state": state,
             "mamba_expand": inner // sizes.hidden_size,
             "mamba_dt_rank": rank,
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "vocab_size": sizes.vocabulary_size,
             "max_position_embeddings": sizes.context_length,
             "tie_word_embeddings": sizes.tied,
@@ -181,18 +181,18 @@ def _plan(
     mixer_rules: list[Rule],
 ) -> ModelPlan:
     width = keys.integer("embedding_length")
-    layers = common.read_num_layers(keys, tensors)
-    context = keys.integer("context_length", high=common.MAX_CONTEXT)
-    vocabulary = common.read_vocabulary_size(keys, tensors, width)
-    tied = f"{common.OUTPUT}.weight" not in tensors
+    layers = decoder.read_num_layers(keys, tensors)
+    context = keys.integer("context_length", high=decoder.MAX_CONTEXT)
+    vocabulary = decoder.read_vocabulary_size(keys, tensors, width)
+    tied = f"{decoder.OUTPUT}.weight" not in tensors
     rules = [
-        module(common.EMBEDDING, "backbone.embeddings"),
+        module(decoder.EMBEDDING, "backbone.embeddings"),
         module("output_norm", "backbone.norm_f"),
         module("blk.{}.attn_norm", "backbone.layers.{}.norm"),
         *mixer_rules,
     ]
     if not tied:
-        rules.append(module(common.OUTPUT, "lm_head"))
+        rules.append(module(decoder.OUTPUT, "lm_head"))
     return ModelPlan(
         architecture=keys.architecture,
         model=model,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from akunu_py.gguf.architectures import blocks, common, experts, windows
+from akunu_py.gguf.architectures import blocks, decoder, experts, windows
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, module, parameter, place
 from akunu_py.gguf.plan import ModelPlan
@@ -19,9 +19,9 @@ def read_mimo2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     sinks. Values are narrower than keys, and a part of each key rotates.
     """
     width = keys.integer("embedding_length")
-    layers = common.read_num_layers(keys, tensors)
-    vocabulary = common.read_vocabulary_size(keys, tensors, width)
-    context = keys.integer("context_length", high=common.MAX_CONTEXT)
+    layers = decoder.read_num_layers(keys, tensors)
+    vocabulary = decoder.read_vocabulary_size(keys, tensors, width)
+    context = keys.integer("context_length", high=decoder.MAX_CONTEXT)
     windowed = keys.layer_flags(windows.PATTERN, layers)
     if len(set(windowed)) < 2:
         raise keys.unsupported(windows.PATTERN, windowed[0], "layers of both kinds")
@@ -32,9 +32,9 @@ def read_mimo2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     for count, kv_count in zip(heads, kv_heads, strict=True):
         if count % kv_count:
             raise keys.error("attention.head_count_kv", kv_count, f"a divisor of {count}")
-    head_dim = common.read_head_dim(keys, width, heads[0])
+    head_dim = decoder.read_head_dim(keys, width, heads[0])
     value_dim = keys.integer("attention.value_length", head_dim, high=1 << 16)
-    rotated = common.read_rotated(keys, head_dim)
+    rotated = decoder.read_rotated(keys, head_dim)
     if (scaling := rope_scaling(keys, context)) is not None:
         raise keys.unsupported("rope.scaling.type", scaling["type"], "unscaled positions")
     sinks = [_SINKS.format(layer) in tensors for layer in range(layers)]
@@ -44,7 +44,7 @@ def read_mimo2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     scale = keys.number("attention.value_scale", 1.0, low=0, high=1e3)
     target = blocks.FEED_FORWARD
     rules = [
-        *common.frame_rules(tied=False),
+        *decoder.frame_rules(tied=False),
         module("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
         *_attention_rules(tensors, query, key, head_dim, value_dim),
         parameter(_SINKS, f"{blocks.ATTENTION}.attention_sink_bias", required=False),
@@ -81,7 +81,7 @@ def read_mimo2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             "n_group": 1,
             "topk_group": 1,
             "hybrid_layer_pattern": [int(narrow) for narrow in windowed],
-            "sliding_window_size": keys.integer(windows.WINDOW, high=common.MAX_CONTEXT),
+            "sliding_window_size": keys.integer(windows.WINDOW, high=decoder.MAX_CONTEXT),
             "num_attention_heads": heads[0],
             "num_key_value_heads": kv_heads[0],
             "swa_num_attention_heads": heads[1],
@@ -95,7 +95,7 @@ def read_mimo2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             # Half a dimension more, against what division loses.
             "partial_rotary_factor": (rotated + 0.5) / head_dim,
             "attention_value_scale": scale,
-            "layernorm_epsilon": common.rms_eps(keys),
+            "layernorm_epsilon": decoder.rms_eps(keys),
             "rope_theta": rope_base(keys),
             "swa_rope_theta": keys.number("rope.freq_base_swa", 10000.0, low=1, high=1e12),
         },
@@ -103,7 +103,7 @@ def read_mimo2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             rules,
             tensors,
             layers,
-            ignored=common.extra_blocks(layers, keys.integer("block_count")),
+            ignored=decoder.extra_blocks(layers, keys.integer("block_count")),
         ),
         num_layers=layers,
         context_length=context,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common
+from akunu_py.gguf.architectures import blocks, decoder
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.reader import TensorInfo
@@ -20,7 +20,7 @@ def read_minicpm(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     mlx-lm's own `minicpm` leaves the logits of tied embeddings unscaled. The rows of q and k are
     ordered for neighbours; the class rotates halves.
     """
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     blocks.require_plain_heads(keys, sizes)
     long = long_rope(keys, tensors, dims=sizes.head_dim, context_length=sizes.context_length)
     scaling = None if long else rope_scaling(keys, sizes.context_length)
@@ -35,7 +35,7 @@ def read_minicpm(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             *blocks.feed_forward_rules(),
         ],
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "attention_bias": False,
             "mlp_bias": False,
             "attention_multiplier": sizes.head_dim**-0.5,

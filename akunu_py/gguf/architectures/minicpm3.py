@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common
+from akunu_py.gguf.architectures import blocks, decoder
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module
 from akunu_py.gguf.plan import ModelPlan
@@ -25,7 +25,7 @@ def read_minicpm3(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 
     llama.cpp has the scales of embedding, depth and head of the one model released as constants.
     """
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     value = keys.integer("attention.value_length", sizes.hidden_size // sizes.num_heads)
     if value * sizes.num_heads != sizes.hidden_size:
         raise keys.unsupported(
@@ -35,7 +35,7 @@ def read_minicpm3(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         raise keys.unsupported(
             "attention.head_count_kv", sizes.num_kv_heads, f"as many as queries, {sizes.num_heads}"
         )
-    rotated = common.read_rotated(keys, sizes.head_dim)
+    rotated = decoder.read_rotated(keys, sizes.head_dim)
     if rotated == sizes.head_dim:
         raise keys.error("rope.dimension_count", rotated, f"less than {sizes.head_dim}")
     context = sizes.context_length
@@ -48,7 +48,7 @@ def read_minicpm3(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         sizes,
         model="variants.minicpm3",
         rules=[
-            *common.frame_rules(sizes.tied),
+            *decoder.frame_rules(sizes.tied),
             module("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
             *(
                 module(f"blk.{{}}.{source}", f"{blocks.ATTENTION}.{target}")
@@ -58,7 +58,7 @@ def read_minicpm3(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             *blocks.feed_forward_rules(),
         ],
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "q_lora_rank": keys.integer("attention.q_lora_rank"),
             "kv_lora_rank": keys.integer("attention.kv_lora_rank"),
             "qk_rope_head_dim": rotated,

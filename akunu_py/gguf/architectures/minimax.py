@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common, experts
+from akunu_py.gguf.architectures import blocks, decoder, experts
 from akunu_py.gguf.architectures.experts import Gating
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module, parameter
@@ -16,13 +16,13 @@ def read_minimax_m2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 
     Norms of q and k go over all heads together; a part of each head rotates.
     """
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     head_dim = sizes.head_dim
     if (width := keys.integer("attention.value_length", head_dim)) != head_dim:
         raise keys.unsupported(
             "attention.value_length", width, f"values as wide as keys, {head_dim}"
         )
-    rotated = common.read_rotated(keys, head_dim)
+    rotated = decoder.read_rotated(keys, head_dim)
     mixture = experts.read_mixture(keys, "feed_forward_length")
     if (gating := experts.read_gating(keys, Gating.SIGMOID)) is not Gating.SIGMOID:
         raise keys.unsupported("expert_gating_func", int(gating), "a sigmoid, 2")
@@ -42,7 +42,7 @@ def read_minimax_m2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="minimax",
         rules=rules,
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "num_local_experts": mixture.count,
             "num_experts_per_tok": mixture.used,
             "shared_intermediate_size": 0,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common
+from akunu_py.gguf.architectures import blocks, decoder
 from akunu_py.gguf.architectures.llama import read_llama, scaling_with_multiplier
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.plan import ModelPlan
@@ -21,15 +21,15 @@ def read_mistral3(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     temperature = keys.number(_TEMPERATURE, 0.0, low=-1e3, high=1e3)
     if not temperature:
         return read_llama(keys, tensors)
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     scaling = scaling_with_multiplier(keys, sizes.context_length) or {"type": "default"}
     parameters = {
         **scaling,
         "rope_theta": rope_base(keys),
         "llama_4_scaling_beta": temperature,
         "original_max_position_embeddings": keys.integer(
-            "rope.scaling.original_context_length", sizes.context_length, high=common.MAX_CONTEXT
+            "rope.scaling.original_context_length", sizes.context_length, high=decoder.MAX_CONTEXT
         ),
     }
     return blocks.decoder_plan(
@@ -41,7 +41,7 @@ def read_mistral3(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             *blocks.decoder_rules(tensors, sizes, reorder=True),
             *blocks.feed_forward_rules(),
         ],
-        arguments={"rms_norm_eps": common.rms_eps(keys), "rope_parameters": parameters},
+        arguments={"rms_norm_eps": decoder.rms_eps(keys), "rope_parameters": parameters},
     )
 
 

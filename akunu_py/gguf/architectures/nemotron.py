@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.architectures import blocks, common
+from akunu_py.gguf.architectures import blocks, decoder
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, module, parameter
 from akunu_py.gguf.plan import ModelPlan
@@ -20,12 +20,12 @@ def read_nemotron(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 
     Half of a head rotates, and the feed-forward part has no gate.
     """
-    sizes = common.read_dimensions(keys, tensors)
-    rotated = common.read_rotated(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    rotated = decoder.read_rotated(keys, sizes.head_dim)
     blocks.require_plain_heads(keys, sizes, rotated=rotated)
     rules = [
-        module(common.EMBEDDING, "model.embed_tokens"),
-        *([] if sizes.tied else [module(common.OUTPUT, "lm_head")]),
+        module(decoder.EMBEDDING, "model.embed_tokens"),
+        *([] if sizes.tied else [module(decoder.OUTPUT, "lm_head")]),
         *_norm("output_norm", "model.norm"),
         *_norm("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
         *blocks.attention_rules(tensors, sizes),
@@ -40,14 +40,14 @@ def read_nemotron(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="nemotron",
         rules=rules,
         arguments={
-            "norm_eps": common.layer_norm_eps(keys),
+            "norm_eps": decoder.layer_norm_eps(keys),
             "hidden_act": "relu2",
             # Half a dimension more, against what division loses.
             "partial_rotary_factor": (rotated + 0.5) / sizes.head_dim,
-            "attention_bias": common.has_biases(
-                tensors, sizes.num_layers, common.ATTENTION, "attention"
+            "attention_bias": decoder.has_biases(
+                tensors, sizes.num_layers, decoder.ATTENTION, "attention"
             ),
-            "mlp_bias": common.has_biases(tensors, sizes.num_layers, _UNGATED, "feed-forward"),
+            "mlp_bias": decoder.has_biases(tensors, sizes.num_layers, _UNGATED, "feed-forward"),
         },
         rotary=rotary_layers(keys, tensors, dims=rotated, context_length=sizes.context_length),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from akunu_py.gguf.architectures import common, experts
+from akunu_py.gguf.architectures import decoder, experts
 from akunu_py.gguf.architectures.recurrent import (
     NO_LIMIT,
     Hybrid,
@@ -55,7 +55,7 @@ def read_nemotron_h(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             module("blk.{}.ffn_up", f"{_MIXER}.up_proj", layers=_of(kinds, _DENSE)),
             module("blk.{}.ffn_down", f"{_MIXER}.down_proj", layers=_of(kinds, _DENSE)),
         ]
-    blocks = keys.integer("block_count", high=common.MAX_LAYERS)
+    blocks = keys.integer("block_count", high=decoder.MAX_LAYERS)
     return ModelPlan(
         architecture=keys.architecture,
         model="variants.nemotron_h",
@@ -64,7 +64,7 @@ def read_nemotron_h(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             rules,
             tensors,
             sizes.num_layers,
-            ignored=common.extra_blocks(sizes.num_layers, blocks),
+            ignored=decoder.extra_blocks(sizes.num_layers, blocks),
         ),
         num_layers=sizes.num_layers,
         context_length=sizes.context_length,
@@ -89,7 +89,7 @@ def _arguments(
     mixer = read_state_space(keys)
     # Older files have the RMS norms' epsilon under the name of the other norm's.
     eps_key = "attention.layer_norm_rms_epsilon"
-    eps = common.rms_eps(keys) if eps_key in keys else common.layer_norm_eps(keys)
+    eps = decoder.rms_eps(keys) if eps_key in keys else decoder.layer_norm_eps(keys)
     return {
         "model_type": "nemotron_h",
         "hybrid_override_pattern": kinds,
@@ -126,10 +126,10 @@ def _rules(sizes: Hybrid, kinds: list[str], tensors: Mapping[str, TensorInfo]) -
     attends = _of(kinds, _ATTENTION)
     attention_layers = [layer for layer in range(sizes.num_layers) if attends(layer)]
     return [
-        module(common.EMBEDDING, "backbone.embeddings"),
+        module(decoder.EMBEDDING, "backbone.embeddings"),
         module("output_norm", "backbone.norm_f"),
         # The class has no tied head, so a tied model's is a second copy.
-        module(common.EMBEDDING if sizes.tied else common.OUTPUT, "lm_head"),
+        module(decoder.EMBEDDING if sizes.tied else decoder.OUTPUT, "lm_head"),
         module("blk.{}.attn_norm", _LAYER + "norm"),
         *mamba2_rules(_MIXER, layers=_of(kinds, _STATE)),
         *Projections.of(sizes).rules(_MIXER, tensors, attention_layers),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from akunu_py.errors import UnsupportedArchitectureError
-from akunu_py.gguf.architectures import blocks, common, windows
+from akunu_py.gguf.architectures import blocks, decoder, windows
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module
 from akunu_py.gguf.plan import ModelPlan
@@ -18,10 +18,10 @@ def read_olmo2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     The latter has windowed layers, whose positions are never scaled. Norms of q and k are over all
     heads together, and those of a block stand behind its parts.
     """
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     blocks.require_plain_heads(keys, sizes)
     rules = [
-        *common.frame_rules(sizes.tied),
+        *decoder.frame_rules(sizes.tied),
         *blocks.attention_rules(tensors, sizes),
         module("blk.{}.attn_q_norm", f"{blocks.ATTENTION}.q_norm"),
         module("blk.{}.attn_k_norm", f"{blocks.ATTENTION}.k_norm"),
@@ -37,7 +37,7 @@ def read_olmo2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="olmo3" if window else "olmo2",
         rules=rules,
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "rope_scaling": rope_scaling(keys, sizes.context_length),
             **(_windows(keys, sizes.num_layers, window) if window else {}),
         },

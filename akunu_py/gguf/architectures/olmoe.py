@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common, experts
+from akunu_py.gguf.architectures import blocks, decoder, experts
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module
 from akunu_py.gguf.plan import ModelPlan
@@ -12,15 +12,15 @@ from akunu_py.gguf.rope import rope_scaling
 
 def read_olmo(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     """Return the plan of OLMo 1 for `variants.olmo`, whose rows rotate as llama's do."""
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     rules = [
-        module(common.EMBEDDING, "model.embed_tokens"),
+        module(decoder.EMBEDDING, "model.embed_tokens"),
         *blocks.attention_rules(tensors, sizes),
         *blocks.feed_forward_rules(),
     ]
     if not sizes.tied:
-        rules.append(module(common.OUTPUT, "lm_head"))
+        rules.append(module(decoder.OUTPUT, "lm_head"))
     return blocks.decoder_plan(
         keys,
         tensors,
@@ -28,7 +28,7 @@ def read_olmo(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="variants.olmo",
         rules=rules,
         arguments={
-            "rms_norm_eps": common.layer_norm_eps(keys),
+            "rms_norm_eps": decoder.layer_norm_eps(keys),
             "clip_qkv": keys.number("attention.clamp_kqv", 0.0, low=-1e-30, high=1e6),
             "rope_traditional": True,
             "rope_scaling": rope_scaling(keys, sizes.context_length),
@@ -41,8 +41,8 @@ def read_olmoe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 
     Norms of q and k are over all heads together; the chosen experts' weights keep their sum.
     """
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     mixture = experts.read_mixture(keys, "feed_forward_length")
     return blocks.decoder_plan(
         keys,
@@ -56,7 +56,7 @@ def read_olmoe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             *blocks.mixture_rules(mixture, tensors),
         ],
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "num_experts": mixture.count,
             "num_experts_per_tok": mixture.used,
             "norm_topk_prob": False,

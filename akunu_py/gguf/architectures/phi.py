@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common, windows
+from akunu_py.gguf.architectures import blocks, decoder, windows
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module
 from akunu_py.gguf.plan import ModelPlan
@@ -12,13 +12,13 @@ from akunu_py.gguf.rope import LONG_ROPE_TENSORS, long_rope, rotary_layers
 
 def read_phi2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     """Return the plan of a Phi 1, 1.5 or 2 model for `mlx_lm.models.phi`."""
-    sizes = common.read_dimensions(keys, tensors)
-    rotated = common.read_rotated(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    rotated = decoder.read_rotated(keys, sizes.head_dim)
     blocks.require_plain_heads(keys, sizes, rotated=rotated)
     rules = [
-        module(common.EMBEDDING, "model.embed_tokens"),
+        module(decoder.EMBEDDING, "model.embed_tokens"),
         module("output_norm", "model.final_layernorm"),
-        module(common.OUTPUT, "lm_head"),
+        module(decoder.OUTPUT, "lm_head"),
         module("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
         *blocks.attention_rules(tensors, sizes, output="dense"),
         module("blk.{}.ffn_up", f"{blocks.FEED_FORWARD}.fc1"),
@@ -31,7 +31,7 @@ def read_phi2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="phi",
         rules=rules,
         arguments={
-            "layer_norm_eps": common.layer_norm_eps(keys),
+            "layer_norm_eps": decoder.layer_norm_eps(keys),
             # Half a dimension more, against what division loses.
             "partial_rotary_factor": (rotated + 0.5) / sizes.head_dim,
         },
@@ -45,15 +45,15 @@ def read_phi3(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     Files have q, k and v in one tensor, as the class does, or apart; gate and up are always one,
     of the name of up.
     """
-    sizes = common.read_dimensions(keys, tensors)
-    rotated = common.read_rotated(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    rotated = decoder.read_rotated(keys, sizes.head_dim)
     blocks.require_plain_heads(keys, sizes, rotated=rotated)
     fused = f"blk.0.{blocks.FUSED_ATTENTION}.weight" in tensors
     parts = [blocks.FUSED_ATTENTION] if fused else ["attn_q", "attn_k", "attn_v"]
     # Files of models that were trained without a window can name one that nothing reaches.
     window = windows.read_window(keys, 0)
     rules = [
-        *common.frame_rules(sizes.tied),
+        *decoder.frame_rules(sizes.tied),
         module("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
         module([f"blk.{{}}.{part}" for part in parts], f"{blocks.ATTENTION}.qkv_proj"),
         module("blk.{}.attn_output", f"{blocks.ATTENTION}.o_proj"),
@@ -68,7 +68,7 @@ def read_phi3(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="variants.phi3",
         rules=rules,
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             # Half a dimension more, against what division loses.
             "partial_rotary_factor": (rotated + 0.5) / sizes.head_dim,
             "sliding_window": window if 0 < window < sizes.context_length else None,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.architectures import blocks, common
+from akunu_py.gguf.architectures import blocks, decoder
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, module, parameter
 from akunu_py.gguf.plan import ModelPlan
@@ -19,7 +19,7 @@ from akunu_py.gguf.rope import rope_scaling, rotary_layers
 
 def read_qwen2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     """Return the plan of Qwen 1.5, 2 or 2.5 for `mlx_lm.models.qwen2`."""
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     blocks.require_plain_heads(keys, sizes)
     return blocks.decoder_plan(
         keys,
@@ -28,7 +28,7 @@ def read_qwen2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="qwen2",
         rules=[*blocks.decoder_rules(tensors, sizes), *blocks.feed_forward_rules()],
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "rope_scaling": rope_scaling(keys, sizes.context_length),
         },
         constants=_absent_biases(tensors, sizes),
@@ -37,8 +37,8 @@ def read_qwen2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 
 def read_qwen3(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     """Return the plan of a dense Qwen 3 for `mlx_lm.models.qwen3`."""
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     return blocks.decoder_plan(
         keys,
         tensors,
@@ -50,7 +50,7 @@ def read_qwen3(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             *blocks.feed_forward_rules(),
         ],
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "rope_scaling": rope_scaling(keys, sizes.context_length),
         },
     )
@@ -62,8 +62,8 @@ def read_qwen3_moe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     That class leaves scaling of positions unread. The weights of the chosen experts sum to one
     without a key that says so.
     """
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     mixture = blocks.read_whole_mixture(keys, sizes)
     return blocks.decoder_plan(
         keys,
@@ -76,7 +76,7 @@ def read_qwen3_moe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
             *blocks.mixture_rules(mixture, tensors),
         ],
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "num_experts": mixture.count,
             "num_experts_per_tok": mixture.used,
             "moe_intermediate_size": mixture.feed_forward_size,
@@ -96,7 +96,7 @@ def read_qwen2_moe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     That class leaves scaling of positions unread. The weights of the chosen experts keep their sum,
     and a gate of its own weighs the shared expert.
     """
-    sizes = common.read_dimensions(keys, tensors)
+    sizes = decoder.read_dimensions(keys, tensors)
     blocks.require_plain_heads(keys, sizes)
     mixture = blocks.read_whole_mixture(keys, sizes)
     rules = [
@@ -119,7 +119,7 @@ def read_qwen2_moe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="qwen2_moe",
         rules=rules,
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "num_experts": mixture.count,
             "num_experts_per_tok": mixture.used,
             "moe_intermediate_size": mixture.feed_forward_size,
@@ -135,7 +135,7 @@ def read_qwen2_moe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
 
 
 def _absent_biases(
-    tensors: Mapping[str, TensorInfo], sizes: common.Dimensions
+    tensors: Mapping[str, TensorInfo], sizes: decoder.Dimensions
 ) -> dict[str, NDArray[np.float32]]:
     return {} if blocks.has_attention_biases(tensors, sizes) else blocks.zero_biases(sizes)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.architectures import common, experts
+from akunu_py.gguf.architectures import decoder, experts
 from akunu_py.gguf.architectures.recurrent import (
     Projections,
     StateSpace,
@@ -28,7 +28,7 @@ Indices = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    sizes: common.Dimensions
+    sizes: decoder.Dimensions
     mixer: StateSpace
     interval: int
     body: str
@@ -63,7 +63,7 @@ def read_qwen3_next(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     mixture = experts.read_mixture(keys)
     net = f"{model.body}.layers.{{}}.linear_attn"
     rules = [
-        *common.frame_rules(model.sizes.tied),
+        *decoder.frame_rules(model.sizes.tied),
         *_layer_rules(model, tensors),
         *_mixture_rules(model, mixture, tensors),
         *_delta_net_rules(net, model),
@@ -129,7 +129,7 @@ def _plan35(
     qkv = np.concatenate((np.arange(inputs, dtype=np.intp), inputs + channels))
     recurs = model.recurs
     rules = [
-        *common.frame_rules(model.sizes.tied, body=model.body, head="language_model.lm_head"),
+        *decoder.frame_rules(model.sizes.tied, body=model.body, head="language_model.lm_head"),
         *_layer_rules(model, tensors),
         *feed_forward,
         *_delta_net_rules(net, model, heads=heads, qkv=qkv),
@@ -158,7 +158,7 @@ def _plan35(
 def _read_model(
     keys: Keys, tensors: Mapping[str, TensorInfo], *, body: str, feed_forward: bool
 ) -> _Model:
-    sizes = common.read_dimensions(keys, tensors, feed_forward=feed_forward)
+    sizes = decoder.read_dimensions(keys, tensors, feed_forward=feed_forward)
     value_size = keys.integer("attention.value_length", sizes.head_dim, high=1 << 16)
     if value_size != sizes.head_dim:
         wanted = f"values as wide as the head, here {sizes.head_dim}"
@@ -173,7 +173,7 @@ def _read_model(
 
 def _read_interval(keys: Keys, layers: int) -> int:
     """Return n where every n-th layer attends and all others are delta nets."""
-    interval = keys.integer("full_attention_interval", 4, high=common.MAX_LAYERS)
+    interval = keys.integer("full_attention_interval", 4, high=decoder.MAX_LAYERS)
     if (key := "attention.recurrent_layers") in keys:
         recurs = keys.layer_flags(key, layers)
         interval = recurs.index(False) + 1 if False in recurs else layers + 1
@@ -186,7 +186,7 @@ def _read_interval(keys: Keys, layers: int) -> int:
 
 
 def _rotary_share(keys: Keys, model: _Model) -> float:
-    rotated = common.read_rotated(keys, model.sizes.head_dim)
+    rotated = decoder.read_rotated(keys, model.sizes.head_dim)
     # Rounded up, since the class truncates its product with the head's width.
     return math.nextafter(rotated / model.sizes.head_dim, 1.0)
 
@@ -316,7 +316,7 @@ def _arguments(keys: Keys, model: _Model) -> dict[str, Any]:
         "linear_key_head_dim": mixer.state_size,
         "linear_value_head_dim": mixer.head_dim,
         "linear_conv_kernel_dim": mixer.kernel,
-        "rms_norm_eps": common.rms_eps(keys),
+        "rms_norm_eps": decoder.rms_eps(keys),
         "vocab_size": sizes.vocabulary_size,
         "max_position_embeddings": sizes.context_length,
         "tie_word_embeddings": sizes.tied,
@@ -332,7 +332,7 @@ def _plan(
     rules: list[Rule],
 ) -> ModelPlan:
     sizes = model.sizes
-    blocks = keys.integer("block_count", high=common.MAX_LAYERS)
+    blocks = keys.integer("block_count", high=decoder.MAX_LAYERS)
     return ModelPlan(
         architecture=keys.architecture,
         model=arguments["model_type"],
@@ -341,7 +341,7 @@ def _plan(
             rules,
             tensors,
             sizes.num_layers,
-            ignored=common.extra_blocks(sizes.num_layers, blocks),
+            ignored=decoder.extra_blocks(sizes.num_layers, blocks),
         ),
         num_layers=sizes.num_layers,
         context_length=sizes.context_length,

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.errors import ModelFormatError
-from akunu_py.gguf.architectures import common
+from akunu_py.gguf.architectures import decoder
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, module, parameter
 from akunu_py.gguf.plan import RowOrder
@@ -66,7 +66,7 @@ def read_hybrid(keys: Keys, tensors: Mapping[str, TensorInfo]) -> Hybrid:
     does.
     """
     width = keys.integer("embedding_length")
-    layers = common.read_num_layers(keys, tensors)
+    layers = decoder.read_num_layers(keys, tensors)
     kv_heads = keys.layer_integers("attention.head_count_kv", layers, high=1 << 16)
     attends = tuple(heads > 0 for heads in kv_heads)
     kv_count = _one_value(keys, "attention.head_count_kv", kv_heads)
@@ -84,11 +84,11 @@ def read_hybrid(keys: Keys, tensors: Mapping[str, TensorInfo]) -> Hybrid:
         num_layers=layers,
         num_heads=heads,
         num_kv_heads=kv_count,
-        head_dim=common.read_head_dim(keys, width, heads),
+        head_dim=decoder.read_head_dim(keys, width, heads),
         attends=attends,
-        context_length=keys.integer("context_length", high=common.MAX_CONTEXT),
-        vocabulary_size=common.read_vocabulary_size(keys, tensors, width),
-        tied=f"{common.OUTPUT}.weight" not in tensors,
+        context_length=keys.integer("context_length", high=decoder.MAX_CONTEXT),
+        vocabulary_size=decoder.read_vocabulary_size(keys, tensors, width),
+        tied=f"{decoder.OUTPUT}.weight" not in tensors,
     )
 
 
@@ -156,7 +156,7 @@ class Projections:
     orders: tuple[NDArray[np.intp] | None, ...] = (None, None, None)
 
     @classmethod
-    def of(cls, sizes: Hybrid | common.Dimensions, *, share: int = 1) -> "Projections":
+    def of(cls, sizes: Hybrid | decoder.Dimensions, *, share: int = 1) -> "Projections":
         """Return those of a decoder; `share` is how many rows a query's row stands for."""
         keys = sizes.num_kv_heads * sizes.head_dim
         return cls((share * sizes.num_heads * sizes.head_dim, keys, keys))

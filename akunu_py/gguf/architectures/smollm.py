@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common
+from akunu_py.gguf.architectures import blocks, decoder
 from akunu_py.gguf.architectures.llama import attention_biases
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.plan import ModelPlan
@@ -15,8 +15,8 @@ _UNROTATED_PERIOD = 4
 
 def read_smollm3(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     """Return the plan for `mlx_lm.models.smollm3`, whose rows rotate as llama's do."""
-    sizes = common.read_dimensions(keys, tensors)
-    common.require_whole_heads(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    decoder.require_whole_heads(keys, sizes.head_dim)
     biases, constants = attention_biases(tensors, sizes)
     return blocks.decoder_plan(
         keys,
@@ -25,7 +25,7 @@ def read_smollm3(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="smollm3",
         rules=[*blocks.decoder_rules(tensors, sizes), *blocks.feed_forward_rules()],
         arguments={
-            "rms_norm_eps": common.rms_eps(keys),
+            "rms_norm_eps": decoder.rms_eps(keys),
             "attention_bias": biases,
             "rope_traditional": True,
             "rope_scaling": rope_scaling(keys, sizes.context_length),

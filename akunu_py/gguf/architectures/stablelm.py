@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import blocks, common
+from akunu_py.gguf.architectures import blocks, decoder
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, module, parameter
 from akunu_py.gguf.plan import ModelPlan
@@ -16,15 +16,15 @@ def read_stablelm(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
     Without a norm of its own the feed-forward part stands beside attention. The 12B model has a
     norm for each head of q and k.
     """
-    sizes = common.read_dimensions(keys, tensors)
-    rotated = common.read_rotated(keys, sizes.head_dim)
+    sizes = decoder.read_dimensions(keys, tensors)
+    rotated = decoder.read_rotated(keys, sizes.head_dim)
     blocks.require_plain_heads(keys, sizes, rotated=rotated)
     # Converters write it for models that are not so.
     keys.ignore("use_parallel_residual")
     parallel = "blk.0.ffn_norm.weight" not in tensors
     head_norms = "blk.0.attn_q_norm.weight" in tensors
     rules = [
-        *common.frame_rules(tied=False),
+        *decoder.frame_rules(tied=False),
         module("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
         *blocks.attention_rules(tensors, sizes),
         *blocks.feed_forward_rules(),
@@ -40,7 +40,7 @@ def read_stablelm(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
         model="stablelm",
         rules=rules,
         arguments={
-            "layer_norm_eps": common.layer_norm_eps(keys),
+            "layer_norm_eps": decoder.layer_norm_eps(keys),
             "use_qkv_bias": blocks.has_attention_biases(tensors, sizes),
             # The class multiplies and rounds down.
             "partial_rotary_factor": (rotated + 0.5) / sizes.head_dim,

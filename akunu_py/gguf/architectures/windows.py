@@ -1,7 +1,7 @@
 """Which layers of a model see a window of the last tokens only."""
 
 from akunu_py.errors import UnsupportedArchitectureError
-from akunu_py.gguf.architectures.common import MAX_CONTEXT, MAX_LAYERS
+from akunu_py.gguf.architectures.decoder import MAX_CONTEXT, MAX_LAYERS
 from akunu_py.gguf.keys import Keys
 
 WINDOW = "attention.sliding_window"
