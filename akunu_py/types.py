@@ -1,18 +1,18 @@
 """The values and protocols that pass between rooms: frozen, validated, free of arrays."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Protocol, Self, get_args, runtime_checkable
+from dataclasses import dataclass
+from typing import Literal, Protocol, Self, runtime_checkable
 
 from akunu_py.decode_stats import DecodeStats as DecodeStats  # noqa: PLC0414 - offered here too
 from akunu_py.decode_stats import StepStats as StepStats  # noqa: PLC0414
 from akunu_py.decode_stats import VerificationKind as VerificationKind  # noqa: PLC0414
-from akunu_py.errors import ConfigError, ContractError
+from akunu_py.errors import ContractError
+from akunu_py.generation_config import DraftBudget as DraftBudget  # noqa: PLC0414
+from akunu_py.generation_config import DraftSampling as DraftSampling  # noqa: PLC0414
+from akunu_py.generation_config import GenerationConfig as GenerationConfig  # noqa: PLC0414
 
 FinishReason = Literal["stop", "length", "cancelled"]
-DraftBudget = Literal["auto", "always"]
-DraftSampling = Literal["coupled", "rejection"]
 Exactness = Literal["stream", "distribution"]
 Message = Mapping[str, str]
 """One chat message: {"role": "system" | "user" | "assistant", "content": text}."""
@@ -112,117 +112,6 @@ class Verification:
     def output(self, draft: Draft) -> tuple[int, ...]:
         """Return the tokens this step commits, at least one."""
         return (*(draft.tokens[node] for node in self.accepted), self.next_token)
-
-
-def _check_number(name: str, value: float, low: float, high: float, hint: str) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not low <= value <= high:
-        raise ConfigError(f"{name} is {value!r}; {hint}")
-
-
-def _check_temperature(name: str, value: float) -> None:
-    _check_number(name, value, 0, 100, "give a number from 0 to 100")
-    if 0 < value < 1e-3:
-        raise ConfigError(f"{name} is {value!r}; give 0 for the likeliest token, or 0.001 and more")
-
-
-def _check_count(name: str, value: int, low: int, hint: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise ConfigError(f"{name} is {value!r}; {hint}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationConfig:
-    """How a reply is sampled, drafted and ended.
-
-    Attributes:
-        max_tokens: most tokens to generate; None: until the context is full.
-        temperature: 0 takes the most likely token, above it tokens are drawn.
-        top_k: keep the k most likely tokens; 0 keeps all.
-        top_p: keep the smallest set with this probability mass; 1 keeps all.
-        min_p: keep tokens at least this share as likely as the likeliest; 0 keeps all.
-        repetition_penalty: divides positive and multiplies negative logits of the tokens among
-            the last `penalty_window`; 1 is none (Keskar et al. 2019, arXiv:1909.05858, 4.1).
-        presence_penalty: subtracted once from tokens in the window.
-        frequency_penalty: subtracted for each occurrence in the window.
-        penalty_window: how many last tokens, prompt included, the penalties look at.
-        logit_bias: token id -> added to its logit.
-        seed: of the noise, 0 to 2**64 - 1; None draws one, reported in the result.
-        stop: texts that end the reply; they are not part of it.
-        drafter: a drafter's name (see `akunu_py.drafting`), or "none"; None: "draft-model" where
-            the engine has a draft model, else "auto".
-        num_draft_tokens: most tokens drafted for one pass; None: as many as the drafter's own
-            default says.
-        draft_budget: "auto" drafts as many tokens as pay on this machine, none included; "always"
-            as many as the drafter has.
-        draft_sampling: "coupled" compares drafts with the model's own choices: the text is that of
-            plain decoding. "rejection" accepts them by probability (Leviathan et al. 2023,
-            arXiv:2211.17192): the text follows the same law and is another one.
-        draft_temperature: of a draft model; None: `temperature`.
-
-    Raises ConfigError naming the field and its range.
-
-    """
-
-    max_tokens: int | None = None
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    penalty_window: int = 20
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    drafter: str | None = None
-    num_draft_tokens: int | None = None
-    draft_budget: DraftBudget = "auto"
-    draft_sampling: DraftSampling = "coupled"
-    draft_temperature: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_tokens is not None:
-            _check_count("max_tokens", self.max_tokens, 1, "give 1 or more, or None for no limit")
-        _check_temperature("temperature", self.temperature)
-        if self.draft_temperature is not None:
-            _check_temperature("draft_temperature", self.draft_temperature)
-        _check_count("top_k", self.top_k, 0, "give a whole number, 0 for all tokens")
-        _check_number("top_p", self.top_p, 0, 1, "give a number above 0, at most 1")
-        if self.top_p == 0:
-            raise ConfigError("top_p is 0; give a number above 0, at most 1 (1 keeps all tokens)")
-        _check_number("min_p", self.min_p, 0, 1, "give a number from 0 to 1")
-        _check_number(
-            "repetition_penalty", self.repetition_penalty, 1e-3, 1e3,
-            "give a positive number such as 1.1 (1 is none)",
-        )  # fmt: skip
-        for name in ("presence_penalty", "frequency_penalty"):
-            _check_number(name, getattr(self, name), -1e3, 1e3, "give a number (0 is none)")
-        _check_count("penalty_window", self.penalty_window, 1, "give 1 or more")
-        if not isinstance(self.logit_bias, Mapping):
-            raise ConfigError(f"logit_bias is {self.logit_bias!r}; give a dict of id and bias")
-        for token, bias in self.logit_bias.items():
-            _check_count("a token id in logit_bias", token, 0, "give ids of the vocabulary")
-            _check_number(f"the bias of token {token}", bias, -1e9, 1e9, "give a finite number")
-        if self.seed is not None:
-            _check_count("seed", self.seed, 0, "give a whole number from 0 to 2**64 - 1")
-            if self.seed >= 2**64:
-                raise ConfigError(f"seed is {self.seed}; give a number below 2**64")
-        if not isinstance(self.stop, tuple | list) or not all(
-            isinstance(s, str) and s for s in self.stop
-        ):
-            raise ConfigError(f"stop is {self.stop!r}; give a tuple of texts, none of them empty")
-        if self.drafter is not None and not isinstance(self.drafter, str):
-            raise ConfigError(f"drafter is {self.drafter!r}; give a drafter's name, or 'none'")
-        if self.num_draft_tokens is not None:
-            _check_count("num_draft_tokens", self.num_draft_tokens, 0, "give 0 (no drafts) or more")
-            if self.num_draft_tokens > 64:
-                raise ConfigError(f"num_draft_tokens is {self.num_draft_tokens}; give at most 64")
-        for name, kinds in (("draft_budget", DraftBudget), ("draft_sampling", DraftSampling)):
-            if getattr(self, name) not in get_args(kinds):
-                known = " or ".join(map(repr, get_args(kinds)))
-                raise ConfigError(f"{name} is {getattr(self, name)!r}; give {known}")
 
 
 @dataclass(frozen=True, slots=True)
