@@ -1,41 +1,26 @@
 """The draft model over its caches: what it draws is what a fresh model draws, whatever came before.
 
-Mutants of `CachedTokenModel`, made by hand, that these tests kill (each was tried): a row of a
-rejected token kept; the last committed token's row taken for known; the row of an accepted token
-dropped without its being fed again; draws one position late; penalties blind to drawn tokens; a
-guess kept that was wrong; a wrong guess's row kept; ids beyond the common ones drawn.
+Mutants of `CachedTokenModel`, made by hand, that these tests and those of test_token_model_limits.py
+kill (each was tried): a row of a rejected token kept; the last committed token's row taken for known;
+the row of an accepted token dropped without its being fed again; draws one position late; penalties
+blind to drawn tokens; a guess kept that was wrong; a wrong guess's row kept; ids beyond the common
+ones drawn.
 """
 
 import random
 
-import mlx.core as mx
-import numpy as np
 import pytest
 from family_models import build_family
-from mlx_lm.models.cache import KVCache
+from fresh_draws import CONFIGS, SEED, begin, expected, made
 from tiny_models import VOCABULARY, prompt_of, tiny
 
 from akunu_py.drafting.draft_model import DrawSettings
-from akunu_py.errors import ConfigError, ContractError
-from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import PREFILL_CHUNK
-from akunu_py.models.token_model import CachedTokenModel
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import GenerationConfig
 
 KINDS = [
     "llama", "llama, sliding", "qwen3_next", "recurrent_gemma",
     *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("llama4", "mamba2", "falcon_h1")),
 ]  # fmt: skip
-CONFIGS = {
-    "greedy": GenerationConfig(),
-    "0.7": GenerationConfig(temperature=0.7),
-    "1.3, penalties": GenerationConfig(
-        temperature=1.3, top_p=0.95, repetition_penalty=1.3, frequency_penalty=0.4, penalty_window=9
-    ),
-}
-SEED = 7
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -46,30 +31,6 @@ def model(request):
 @pytest.fixture(scope="module")
 def llama():
     return tiny()
-
-
-def made(model, *, context=600, common=VOCABULARY, target_size=VOCABULARY):
-    return CachedTokenModel(model, context=context, common=common, target_size=target_size)
-
-
-def begin(drafts, prompt, config, *, independent=False):
-    drafts.begin(prompt, DrawSettings(config, SEED, independent), lambda: None)
-
-
-def fresh_row(model, text, common=VOCABULARY):
-    """Logits after a text, by a pass over it with caches of its own."""
-    return model(mx.array([text]), cache=make_caches(model))[:, -1, :common]
-
-
-def expected(model, text, count, config, common=VOCABULARY):
-    """What the target's sampler chooses of a fresh model's logits, token by token."""
-    chain = TransformChain.from_config(config, common)
-    sampler = Sampler(chain, SEED, common)
-    text, size = list(text), len(text)
-    while len(text) < size + count:
-        row = fresh_row(model, text, common)
-        text.append(sampler.choose(row, len(text), text[-chain.window :]).item())
-    return text[size:]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -194,89 +155,6 @@ def test_prompts_reuse_what_the_caches_hold(model):
         assert found == expected(model, following, 3, config)
 
 
-def test_nothing_is_drawn_beyond_the_context(llama):
-    config, prompt = CONFIGS["greedy"], prompt_of(20)
-    drafts = made(llama, context=24)
-    begin(drafts, prompt, config)
-    drawn = [token.token for token in drafts.draw(9)]
-    assert drawn == expected(llama, prompt, 4, config)
-    drafts.extend([*drawn[:3], 1])
-    assert drafts.draw(9) == []
-    drafts.extend([1, 2, 3])
-    assert drafts.draw(9) == []
-    # A prompt that does not fit costs no pass; one that does is served again.
-    before = drafts.num_passes
-    begin(drafts, prompt_of(200), config)
-    assert drafts.draw(3) == []
-    assert drafts.num_passes == before
-    begin(drafts, prompt[:9], config)
-    assert [token.token for token in drafts.draw(2)] == expected(llama, prompt[:9], 2, config)
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_ids_that_are_not_common_are_neither_drawn_nor_fed(llama, name):
-    """The target has more ids than the two share, and its text uses them; so has the draft model."""
-    config, common = CONFIGS[name], 60
-    drafts = made(llama, common=common, target_size=128)
-    text = [90, 5, 127, 4, 80, 3]
-    begin(drafts, text, config)
-    known = [token if token < common else 0 for token in text]
-    chain = TransformChain.from_config(config, common)
-    sampler, recent, expected_tokens = Sampler(chain, SEED, common), [5, 4, 3], []
-    for _ in range(8):
-        row = fresh_row(llama, known, common)
-        token = sampler.choose(row, len(known), recent[-chain.window :]).item()
-        known.append(token)
-        recent.append(token)
-        expected_tokens.append(token)
-    assert [token.token for token in drafts.draw(8)] == expected_tokens
-    assert max(expected_tokens) < common
-
-
-def test_a_bias_of_an_id_that_the_draft_model_has_not_is_left_out(llama):
-    config = GenerationConfig(logit_bias={7: 60.0, 120: 90.0})
-    drafts = made(llama, common=60, target_size=128)
-    begin(drafts, [1, 2, 3], config)
-    assert [token.token for token in drafts.draw(2)] == [7, 7]
-
-
-def test_rows_of_independent_draws(llama):
-    """q is the fresh model's adjusted distribution over the target's ids, 0 beyond the common."""
-    config, common = GenerationConfig(temperature=0.8, top_k=12), 60
-    drafts, text = made(llama, common=common, target_size=128), list(prompt_of(15))
-    begin(drafts, text, config, independent=True)
-    drawn = [token.token for token in drafts.draw(4)]
-    rows = drafts.probabilities()
-    assert rows.shape == (4, 128)
-    assert rows.dtype == np.float64
-    assert np.abs(rows.sum(axis=1) - 1).max() < 1e-12
-    assert not rows[:, common:].any()
-    chain = TransformChain.from_config(config, common)
-    known = [token if token < common else 0 for token in text]
-    for token, row in zip(drawn, rows, strict=True):
-        q = np.array(mx.softmax(chain.log_probabilities(fresh_row(llama, known, common))[0]))
-        assert np.abs(row[:common] - q).max() < 1e-5
-        assert row[token] > 0
-        known.append(token)
-    assert drafts.draw(0) == []
-    assert drafts.probabilities().shape == (0, 128)
-
-
-def test_greedy_rows_are_one_hot(llama):
-    drafts = made(llama)
-    begin(drafts, prompt_of(9), CONFIGS["greedy"], independent=True)
-    drawn = [token.token for token in drafts.draw(3)]
-    assert drafts.probabilities().tolist() == np.eye(VOCABULARY)[drawn].tolist()
-
-
-def test_coupled_draws_have_no_rows_to_give(llama):
-    drafts = made(llama)
-    begin(drafts, prompt_of(9), CONFIGS["0.7"])
-    drafts.draw(3)
-    with pytest.raises(ContractError, match="coupled"):
-        drafts.probabilities()
-
-
 class Guesses:
     """Guesses from the true continuation: right up to a place that changes, wrong from there."""
 
@@ -320,84 +198,3 @@ def test_right_guesses_save_passes(llama):
     assert [token.token for token in drawn] == truth
     # Two guesses and a token of the model's own in each pass.
     assert drafts.num_passes == before + 3
-
-
-@pytest.mark.parametrize("guess", [None, lambda drawn, limit: ()])
-def test_a_rule_sees_what_was_drawn_before_and_ends_the_draft(llama, guess):
-    config, text = CONFIGS["0.7"], prompt_of(21)
-    drafts, truth = made(llama), expected(llama, text, 9, config)
-    begin(drafts, text, config)
-    seen = []
-
-    def rule(drawn):
-        seen.append([token.token for token in drawn])
-        return len(drawn) < 3
-
-    drawn = [token.token for token in drafts.draw(9, rule, guess)]
-    assert drawn == truth[:3]
-    assert seen == [truth[:size] for size in range(4)]
-    drafts.extend([*drawn, 5])
-    assert [token.token for token in drafts.draw(2)] == expected(
-        llama, [*text, *drawn, 5], 2, config
-    )
-    before = drafts.num_passes
-    assert drafts.draw(4, lambda drawn: False, guess) == []
-    assert drafts.num_passes == before
-
-
-def test_after_an_interrupted_pass_the_caches_start_afresh(llama):
-    config, text = CONFIGS["greedy"], list(prompt_of(21))
-    drafts = made(llama)
-    begin(drafts, text, config)
-
-    def interrupt(drawn):
-        if drawn:
-            raise KeyboardInterrupt
-        return True
-
-    with pytest.raises(KeyboardInterrupt):
-        drafts.draw(4, interrupt)
-    assert [token.token for token in drafts.draw(3)] == expected(llama, text, 3, config)
-    with pytest.raises(KeyboardInterrupt):
-        drafts.draw(4, interrupt)
-    begin(drafts, text, config)
-    assert [token.token for token in drafts.draw(3)] == expected(llama, text, 3, config)
-
-
-def test_a_prompt_can_be_left_between_its_passes(llama):
-    drafts, text = made(llama, context=4000), list(prompt_of(2000))
-    calls = []
-
-    def check():
-        calls.append(len(drafts._rows.tokens))
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        drafts.begin(text, DrawSettings(CONFIGS["greedy"], SEED), check)
-    assert calls == [0, PREFILL_CHUNK, 2 * PREFILL_CHUNK]
-    # What was fed stays.
-    calls = [0] * 9
-    drafts.begin(text, DrawSettings(CONFIGS["greedy"], SEED), check)
-    assert calls[9] == 2 * PREFILL_CHUNK
-
-
-class OtherCache(KVCache):
-    """A kind that rollback does not know."""
-
-
-def test_a_model_that_cannot_go_back_is_refused():
-    model = tiny()
-    model.make_cache = lambda: [OtherCache() for _ in model.layers]
-    with pytest.raises(ConfigError, match="cannot go back after a rejection"):
-        made(model)
-
-
-def test_order_of_calls(llama):
-    drafts = made(llama)
-    with pytest.raises(ContractError, match="before it was given a prompt"):
-        drafts.draw(2)
-    begin(drafts, [1, 2], CONFIGS["greedy"])
-    drafts.close()
-    with pytest.raises(ContractError, match="closed"):
-        drafts.draw(2)
