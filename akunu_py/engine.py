@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from akunu_py.admission import Admission
 from akunu_py.beam_reply import BeamKeywords, BeamOptions, BeamResult, BeamSource, search_beams
-from akunu_py.decoding.budget import BudgetState
-from akunu_py.drafting import AutoDrafter, ReplyMemory, open_memory
+from akunu_py.drafting import open_memory
 from akunu_py.drafting.registry import default_num_draft_tokens, drafter_name, make_drafter
 from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.generation_options import GenerationOptions, with_options
-from akunu_py.models.budget_memory import BudgetMemory
+from akunu_py.learning import Learning
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.draft_model import make_token_model
 from akunu_py.models.load import (
@@ -74,9 +73,11 @@ class Engine:
         self._drafts: CachedTokenModel | None = None
         if draft_model is not None:
             self._drafts = make_token_model(draft_model, loaded, self._session.vocabulary_size)
-        self._costs: BudgetMemory | None = None
-        self._replies = ReplyMemory(
-            open_memory(memory, self.tokenizer.token_texts, self._session.vocabulary_size)
+        self._learning = Learning(
+            loaded,
+            open_memory(memory, self.tokenizer.token_texts, self._session.vocabulary_size),
+            kv_bits=kv_bits,
+            padded_rows=self._padded_rows,
         )
         self.description: ModelDescription = loaded.description
         self.context: int = self._session.context
@@ -245,7 +246,7 @@ class Engine:
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a measurement on the same engine")
             times = measure_passes(self._open_session, ids, repeats=repeats, progress=progress)
-            self._budget_memory().learn(times)
+            self._learning.learn(times)
         return times
 
     @property
@@ -281,7 +282,7 @@ class Engine:
         ids = self._ids_of(text)
         with self._admission.exclusive():
             self._admission.unfinished_reply()
-            self._replies.remember(ids)
+            self._learning.remember(ids)
 
     def forget(self) -> None:
         """Forget what the drafter `auto` learned: earlier replies, texts to remember, weights.
@@ -290,7 +291,7 @@ class Engine:
         """
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by forgetting what the engine learned")
-            self._replies.forget()
+            self._learning.forget()
 
     def append_trace(
         self,
@@ -319,9 +320,7 @@ class Engine:
             self._admission.end_reply("the engine was closed")
             session = self._open_session
             drafts, self._drafts = self._drafts, None
-            if self._costs is not None:
-                self._costs.save(new_samples=1)
-            self._replies.save()
+            self._learning.close()
             self._admission.closed = True
             self._loaded = None
             self._session = None
@@ -371,7 +370,7 @@ class Engine:
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a later call on the same engine")
             # Only now: a reply that `_end_reply` ends joins the memory that this one begins with.
-            ended = self._replies.begin_reply() if name == AutoDrafter.name else None
+            ended = self._learning.begin_reply(name)
             reply = ReplyStream(
                 self._open_session,
                 self.tokenizer,
@@ -381,39 +380,20 @@ class Engine:
                     make_drafter(
                         name,
                         num_draft_tokens=most,
-                        auto_state=self._replies.state,
+                        auto_state=self._learning.auto_state,
                         token_model=self._drafts,
                         rejection=settled.draft_sampling == "rejection",
                     ),
                     most,
                     progress,
                     continues=continues,
-                    budgets=self._budgets(settled),
+                    budgets=self._learning.budgets(settled),
                     ended=ended,
                 ),
                 self._admission.check,
             )
             self._admission.admit(reply)
         return reply
-
-    def _budgets(self, config: GenerationConfig) -> BudgetState | None:
-        """Return what budgets have learned so far, written down now and then; None without one."""
-        if config.draft_budget == "always" or config.drafter == "none":
-            return None
-        memory = self._budget_memory()
-        memory.save()
-        return memory.state
-
-    def _budget_memory(self) -> BudgetMemory:
-        if self._costs is None:
-            assert self._loaded is not None  # noqa: S101 - the callers looked
-            self._costs = BudgetMemory(
-                self.description,
-                self._loaded.model,
-                kv_bits=self._kv_bits,
-                padded_rows=self._padded_rows,
-            )
-        return self._costs
 
     @property
     def _open_session(self) -> Session:

@@ -23,7 +23,7 @@ DRAFTERS = [name for name in BUILT_IN if name != "none"]
 
 
 def texts(engine):
-    return engine._replies.state.memory.texts()
+    return engine._learning.replies.state.memory.texts()
 
 
 @pytest.fixture
@@ -65,12 +65,12 @@ def test_a_reply_comes_back_faster_the_second_time(fresh):
 
 
 def test_only_replies_of_auto_are_remembered(fresh):
-    weights = list(fresh._replies.state.calibration.weights)
+    weights = list(fresh._learning.replies.state.calibration.weights)
     for drafter in BUILT_IN:
         if drafter != "auto":
             fresh.generate(PROMPT, max_tokens=8, drafter=drafter, draft_budget="always")
     assert texts(fresh) == []
-    assert fresh._replies.state.calibration.weights == weights
+    assert fresh._learning.replies.state.calibration.weights == weights
     never = dict.fromkeys(fresh.tokenizer.end_ids, -1e6)
     fresh.generate(PROMPT, max_tokens=20, repetition_penalty=1.3, logit_bias=never)
     assert [len(text) for text in texts(fresh)] == [20]
