@@ -14,19 +14,26 @@ class LookupDrafter:
     """Prompt lookup over the whole text of one reply (`--drafter lookup`).
 
     A table for each length of context holds where its last occurrence was followed. The longest
-    context that occurred before decides; `match_length` is its length.
+    context that occurred before decides, if it has `min_match` tokens or more; `match_length` is
+    its length.
 
-    Raises ConfigError for contexts of no token or a negative number of draft tokens.
+    Raises ConfigError for contexts of no token, a shortest one above the longest, or a negative
+    number of draft tokens.
     """
 
     name = "lookup"
 
-    def __init__(self, *, max_context: int = 3, num_draft_tokens: int = 10) -> None:
+    def __init__(
+        self, *, max_context: int = 3, num_draft_tokens: int = 10, min_match: int = 1
+    ) -> None:
         if max_context < 1:
             raise ConfigError(f"max_context is {max_context}; give 1 or more")
+        if not 1 <= min_match <= max_context:
+            raise ConfigError(f"min_match is {min_match}; give 1 to max_context, {max_context}")
         if num_draft_tokens < 0:
             raise ConfigError(f"num_draft_tokens is {num_draft_tokens}; give 0 or more")
         self.max_context = max_context
+        self.min_match = min_match
         self.num_draft_tokens = num_draft_tokens
         self.tokens: list[int] = []
         # tables[n - 1]: n tokens -> position of what followed them last.
@@ -51,7 +58,7 @@ class LookupDrafter:
         if limit <= 0:
             return Draft.empty(self.name)
         text = self.tokens
-        for length in range(min(self.max_context, len(text)), 0, -1):
+        for length in range(min(self.max_context, len(text)), self.min_match - 1, -1):
             position = self.tables[length - 1].get(tuple(text[-length:]))
             if position is not None:
                 break

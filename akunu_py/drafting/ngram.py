@@ -79,24 +79,33 @@ class NgramDrafter:
 
     The history is a window of the last `history` tokens. The counts are not pruned when a token
     leaves it: since a context has at most `max_order - 1` tokens, the window bounds the history's
-    memory and not the predictions. `WindowedNgramDrafter` prunes.
+    memory and not the predictions. `WindowedNgramDrafter` prunes. Contexts of fewer than
+    `min_match` tokens decide nothing.
 
-    Raises ConfigError for an order below 2, a window that cannot hold one n-gram, or a negative
-    number of draft tokens.
+    Raises ConfigError for an order below 2, a window that cannot hold one n-gram, a shortest
+    context that no table has, or a negative number of draft tokens.
     """
 
     name = "ngram"
 
     def __init__(
-        self, *, max_order: int = 4, num_draft_tokens: int = 4, history: int = 512
+        self,
+        *,
+        max_order: int = 4,
+        num_draft_tokens: int = 4,
+        history: int = 512,
+        min_match: int = 1,
     ) -> None:
         if max_order < 2:
             raise ConfigError(f"max_order is {max_order}; give 2 (bigrams) or more")
         if history < max_order:
             raise ConfigError(f"history is {history}; give at least max_order, {max_order}")
+        if not 1 <= min_match < max_order:
+            raise ConfigError(f"min_match is {min_match}; give 1 to max_order - 1, {max_order - 1}")
         if num_draft_tokens < 0:
             raise ConfigError(f"num_draft_tokens is {num_draft_tokens}; give 0 or more")
         self.max_order = max_order
+        self.min_match = min_match
         self.num_draft_tokens = num_draft_tokens
         self.history: deque[int] = deque(maxlen=history)
         # tables[k - 1]: contexts of k tokens.
@@ -154,7 +163,7 @@ class NgramDrafter:
         confidence: list[float] = []
         match_length = 0
         while len(tokens) < limit:
-            for length in range(len(context), 0, -1):
+            for length in range(len(context), self.min_match - 1, -1):
                 # The keys of the committed context are at hand; those of drafted ones are not.
                 key = fnv1a(context[-length:]) if tokens else self._keys[length - 1]
                 entry = self.tables[length - 1].get(key)

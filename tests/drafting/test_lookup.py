@@ -77,7 +77,19 @@ def test_the_output_is_that_of_plain_decoding(prompt, seed):
     assert [token for step in steps for token in step.token_ids] == target.plain(prompt, 30)
 
 
-@pytest.mark.parametrize("options", [{"max_context": 0}, {"num_draft_tokens": -1}])
+@given(TOKENS, st.integers(1, 5), st.integers(1, 5))
+def test_matches_below_the_least_are_none(text, max_context, min_match):
+    min_match = min(min_match, max_context)
+    drafter = LookupDrafter(max_context=max_context, min_match=min_match)
+    drafter.observe(text)
+    expected, length = naive_draft(text, max_context, 10)
+    assert list(drafter.propose(10).tokens) == (expected if length >= min_match else [])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_context": 0}, {"num_draft_tokens": -1}, {"min_match": 0}, {"min_match": 4}],
+)
 def test_options_out_of_range_are_named(options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         LookupDrafter(**options)

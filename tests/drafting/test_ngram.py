@@ -177,7 +177,33 @@ def test_proposing_changes_nothing():
     assert tables_of(drafter) == before
 
 
-@pytest.mark.parametrize("options", [{"max_order": 1}, {"history": 3}, {"num_draft_tokens": -1}])
+@given(TOKENS, st.integers(2, 5), st.integers(1, 4))
+def test_contexts_below_the_least_match_decide_nothing(tokens, max_order, min_match):
+    min_match = min(min_match, max_order - 1)
+    drafter = NgramDrafter(max_order=max_order, min_match=min_match)
+    drafter.observe(tokens)
+    tables = tables_by_definition(tokens, max_order)
+    text = list(tokens)
+    for token in (*drafter.propose(4).tokens, None):
+        known = [
+            tables[length - 1][key][1]
+            for length in range(min(max_order - 1, len(text)), min_match - 1, -1)
+            if (key := fnv1a(text[-length:])) in tables[length - 1]
+        ]
+        if token is None:
+            assert len(text) == len(tokens) + 4 or not known
+        else:
+            assert token == known[0]
+            text.append(token)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_order": 1}, {"history": 3}, {"num_draft_tokens": -1}, {"min_match": 0},
+        {"min_match": 4},
+    ],
+)  # fmt: skip
 def test_options_out_of_range_are_named(options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         NgramDrafter(**options)
