@@ -9,6 +9,7 @@ from akunu_py.errors import ConfigError
 
 DraftBudget = Literal["auto", "always"]
 DraftSampling = Literal["coupled", "rejection"]
+Exactness = Literal["stream", "distribution", "none"]
 
 
 def _check_number(name: str, value: float, low: float, high: float, hint: str) -> None:
@@ -56,6 +57,10 @@ class GenerationConfig:
             plain decoding. "rejection" accepts them by probability (Leviathan et al. 2023,
             arXiv:2211.17192): the text follows the same law and is another one.
         draft_temperature: of a draft model; None: `temperature`.
+        lenience: l above 0, at most 1. Below 1 replies are not exact: drafted tokens are accepted
+            with min(1, p / (l q)), at temperature 0 where p >= l max p, p at temperature 1
+            (Leviathan et al. 2023, appendix A.5). Above temperature 0 that is a form of rejection.
+        adjust_residual: False draws from p itself after a rejection, for study: not exact.
 
     Raises ConfigError naming the field and its range.
 
@@ -78,6 +83,8 @@ class GenerationConfig:
     draft_budget: DraftBudget = "auto"
     draft_sampling: DraftSampling = "coupled"
     draft_temperature: float | None = None
+    lenience: float = 1.0
+    adjust_residual: bool = True
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
@@ -120,3 +127,31 @@ class GenerationConfig:
             if getattr(self, name) not in get_args(kinds):
                 known = " or ".join(map(repr, get_args(kinds)))
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; give {known}")
+        self._check_lenience()
+
+    def _check_lenience(self) -> None:
+        """Check what gives exactness up, and that the other fields let it do something."""
+        hint = "give a number above 0, at most 1 (1 is exact)"
+        _check_number("lenience", self.lenience, 0, 1, hint)
+        if self.lenience == 0:
+            raise ConfigError(f"lenience is 0; {hint}")
+        if not isinstance(self.adjust_residual, bool):
+            raise ConfigError(f"adjust_residual is {self.adjust_residual!r}; give True or False")
+        rejection = self.draft_sampling == "rejection"
+        if self.lenience < 1 and self.temperature > 0 and not rejection:
+            raise ConfigError(
+                f"lenience {self.lenience:g} at temperature {self.temperature:g} is a form of "
+                "rejection sampling; set draft_sampling to 'rejection', or temperature to 0"
+            )
+        if not self.adjust_residual and not (rejection and self.temperature > 0):
+            raise ConfigError(
+                "without adjust_residual nothing changes but rejection sampling; set "
+                "draft_sampling to 'rejection' and a temperature above 0"
+            )
+
+    @property
+    def exactness(self) -> Exactness:
+        """What drafting leaves alone: see `akunu_py.types.GenerationResult`."""
+        if self.lenience < 1 or not self.adjust_residual:
+            return "none"
+        return "distribution" if self.draft_sampling == "rejection" else "stream"

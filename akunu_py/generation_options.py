@@ -28,6 +28,8 @@ class GenerationOptions(TypedDict, total=False):
     draft_budget: DraftBudget
     draft_sampling: DraftSampling
     draft_temperature: float | None
+    lenience: float
+    adjust_residual: bool
 
 
 def with_options(config: GenerationConfig, options: GenerationOptions) -> GenerationConfig:

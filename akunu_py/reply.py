@@ -10,12 +10,11 @@ from typing import Self
 
 from akunu_py.decode_stats import StepDetail
 from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
-from akunu_py.decoding.chance import KeyedChance
 from akunu_py.decoding.details import LengthTeller, step_detail
 from akunu_py.decoding.loop import Step, decode
 from akunu_py.decoding.stats import StatsRecorder, cut_step
 from akunu_py.decoding.stopping import StopTexts
-from akunu_py.decoding.verifiers import RejectionVerifier
+from akunu_py.decoding.verifiers import LenientGreedyVerifier, make_verifier
 from akunu_py.errors import ConfigError, EngineStateError
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.session import Session
@@ -189,10 +188,13 @@ def _events(
     """Prefill and decode; yield an event a step, and the result with the last one."""
     prompt, config = request.prompt, request.config
     seed = secrets.randbits(64) if config.seed is None else config.seed
+    verifier = make_verifier(config, seed)
     chain = TransformChain.from_config(config, session.vocabulary_size)
+    if isinstance(verifier, LenientGreedyVerifier):
+        # Lenience at temperature 0 goes by how likely tokens are, not by which is likeliest.
+        chain = chain.at_temperature_1()
     sampler = Sampler(chain, seed, session.vocabulary_size)
     drafter = request.drafter
-    rejection = config.draft_sampling == "rejection"
     room = session.context - len(prompt)
     max_tokens = room if config.max_tokens is None else min(config.max_tokens, room)
 
@@ -234,20 +236,19 @@ def _events(
                 decode_s=time.perf_counter() - prefilled,
                 peak_memory_bytes=session.peak_memory_bytes(),
                 stats=recorder.stats,
-                exactness="distribution" if rejection else "stream",
+                exactness=config.exactness,
             )
 
         if finish_reason is not None:
             yield StreamEvent("", (), None, result(finish_reason))
             return
-        verifier = RejectionVerifier(KeyedChance(seed)) if rejection else None
         budget = None
         if request.budgets is not None:
             budget = Budget(
                 request.budgets,
                 context=len(prompt),
                 # The session keeps no step in flight where the host needs each token, or its row.
-                pipelined=not (chain.needs_history or rejection),
+                pipelined=not (chain.needs_history or verifier is not None),
                 tell=drafter.use_curve if isinstance(drafter, CurveUser) else None,
             )
         steps = decode(

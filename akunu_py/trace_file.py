@@ -87,6 +87,12 @@ def describe_decoding(config: GenerationConfig, seed: int) -> str:
         said.append("logit_bias")
     if config.draft_sampling != default.draft_sampling:
         said.append(f"draft_sampling {config.draft_sampling}")
+    if config.lenience < 1:
+        said.append(f"lenience {config.lenience:g}")
+    if not config.adjust_residual:
+        said.append("residual not adjusted")
+    if config.exactness == "none":
+        said.append("not exact")
     if config.temperature:
         said.append(f"seed {seed}")
     return ", ".join(said)

@@ -10,10 +10,10 @@ from akunu_py.decode_stats import VerificationKind as VerificationKind  # noqa: 
 from akunu_py.errors import ContractError
 from akunu_py.generation_config import DraftBudget as DraftBudget  # noqa: PLC0414
 from akunu_py.generation_config import DraftSampling as DraftSampling  # noqa: PLC0414
+from akunu_py.generation_config import Exactness as Exactness  # noqa: PLC0414
 from akunu_py.generation_config import GenerationConfig as GenerationConfig  # noqa: PLC0414
 
 FinishReason = Literal["stop", "length", "cancelled"]
-Exactness = Literal["stream", "distribution"]
 Message = Mapping[str, str]
 """One chat message: {"role": "system" | "user" | "assistant", "content": text}."""
 
@@ -121,7 +121,7 @@ class GenerationResult:
     `token_ids` are the generated ids, an end-of-generation id included where one was generated;
     `text` holds neither it nor a stop text. `decode_s` and `prefill_s` are seconds; `seed` is the
     one used, so that the reply can be made again. `exactness` says what drafting left alone:
-    "stream", the tokens themselves, or "distribution", the law they are drawn by.
+    "stream", the tokens themselves; "distribution", the law they are drawn by; "none", neither.
     """
 
     text: str

@@ -165,6 +165,8 @@ class Conversation:
                 f"drafted {stats.drafted}, accepted {stats.accepted}: hit rate "
                 f"{stats.hit_rate:.0%}, alpha {stats.alpha:.0%}"
             )
+        if self._config.exactness == "none":
+            _note("not exact: --lenience or --no-adjust is set")
 
     def _answer(self, message: str) -> None:
         """Stream the reply to a message; an interrupt ends the reply and not the chat."""

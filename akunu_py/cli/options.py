@@ -101,6 +101,15 @@ _GENERATION_OPTIONS = (
         "--draft-temperature", type=float, metavar="T",
         help="The draft model's temperature; that of the reply when left out.",
     ),
+    click.option(
+        "--lenience", type=float, default=1.0, metavar="L",
+        help="Below 1 replies are not exact: drafted tokens come up to 1/L times as often as they "
+        "should, at temperature 0 in place of tokens up to 1/L times as likely. 1 when left out.",
+    ),
+    click.option(
+        "--adjust/--no-adjust", "adjust_residual", default=True,
+        help="Draw from the residual after a rejection, or, for study and not exact, from p.",
+    ),
 )  # fmt: skip
 
 
@@ -152,12 +161,18 @@ def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
         "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
         "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop", "drafter",
         "num_draft_tokens", "draft_budget", "draft_sampling", "draft_temperature",
+        "lenience", "adjust_residual",
     )  # fmt: skip
 
     @functools.wraps(function)
     def wrapped(*args: Any, **options: Any) -> _R:
         chosen = {name: options.pop(name) for name in names}
-        options["config"] = _config(chosen)
+        config = options["config"] = _config(chosen)
+        if config.exactness == "none":
+            click.echo(
+                "Warning: replies are not exact: what is drafted changes how likely they are.",
+                err=True,
+            )
         return function(*args, **options)
 
     return _stack(_GENERATION_OPTIONS, wrapped)

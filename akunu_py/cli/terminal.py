@@ -90,7 +90,7 @@ def cancel_on_interrupt(cancel: Callable[[], None]) -> Iterator[None]:
 
 
 def statistics_line(result: "GenerationResult") -> str:
-    """Return tokens, speed, tokens a pass and hit rate of a reply in one line."""
+    """Return tokens, speed, tokens a pass, hit rate and lost exactness of a reply in one line."""
     parts = [f"{len(result.token_ids)} tokens"]
     if result.decode_tokens_per_s is not None:
         parts.append(f"{result.decode_tokens_per_s:.1f} tokens/s")
@@ -98,6 +98,8 @@ def statistics_line(result: "GenerationResult") -> str:
         parts.append(f"{result.stats.tokens_per_pass:.2f} tokens a pass")
     hit_rate = result.stats.hit_rate
     parts.append("nothing drafted" if hit_rate is None else f"hit rate {hit_rate:.0%}")
+    if result.exactness == "none":
+        parts.append("not exact")
     if result.finish_reason != "stop":
         ends = {"length": "ended by the token limit", "cancelled": "interrupted"}
         parts.append(ends[result.finish_reason])

@@ -73,7 +73,8 @@ def decode(
 
     With a verifier the target's distributions decide instead of its choices; `position` is then
     that of the first token to come, counted from the beginning of the prompt. Drafts of a
-    `SampledDrafter` are not cut: how many tokens may be drawn is decided before they are.
+    `SampledDrafter` are not cut where the verifier goes by q: how many tokens may be drawn is
+    decided before they are.
 
     Raises ContractError when the drafter drafts more than it may, for a verifier with a target that
     has no distributions, and what `target` raises.
@@ -82,7 +83,7 @@ def decode(
     carried_rows = 0
     if verifier is not None:
         judged = _with_distributions(target, verifier)
-    sampled = verifier is not None and isinstance(drafter, SampledDrafter)
+    sampled = verifier is not None and verifier.uses_q and isinstance(drafter, SampledDrafter)
     carrying = target if isinstance(target, Carrying) else None
     if budget is not None and isinstance(drafter, TokenByToken) and not sampled:
         drafter.add_rule(lambda drawn: budget.pays(drawn, carrying))

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from akunu_py.decode_stats import Origin
-from akunu_py.decoding.chance import Chance
+from akunu_py.decoding.chance import Chance, KeyedChance
 from akunu_py.decoding.draft_law import DraftLaw
 from akunu_py.decoding.rejection import (
     Probabilities,
@@ -24,7 +24,7 @@ from akunu_py.decoding.rejection import (
     residual_without,
 )
 from akunu_py.errors import ConfigError, ContractError
-from akunu_py.types import Draft, Target, Verification, VerificationKind
+from akunu_py.types import Draft, GenerationConfig, Target, Verification, VerificationKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +257,20 @@ class LenientGreedyVerifier:
             node = child
         kind: VerificationKind = "recovered" if children else "bonus"
         return Verdict(Verification(tuple(accepted), best, kind), tuple(trials), "target")
+
+
+def make_verifier(config: GenerationConfig, seed: int) -> Verifier | None:
+    """Return what decides over the drafts of a reply; None: comparison with the target's choices.
+
+    `seed` is that of the verifier's own choices.
+    """
+    if config.temperature == 0 and config.lenience < 1:
+        return LenientGreedyVerifier(config.lenience)
+    if config.draft_sampling == "coupled":
+        return None
+    return RejectionVerifier(
+        KeyedChance(seed), lenience=config.lenience, adjust=config.adjust_residual
+    )
 
 
 def _check_rows(draft: Draft, rows: Rows) -> None:

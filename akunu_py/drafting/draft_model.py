@@ -205,7 +205,10 @@ class DraftModelDrafter:
 
 def _with_temperature(config: GenerationConfig, temperature: float | None) -> GenerationConfig:
     """Return the config with a draft's own temperature, if it has one."""
-    return config if temperature is None else dataclasses.replace(config, temperature=temperature)
+    if temperature is None:
+        return config
+    # How drafts are verified is the reply's matter, and checked against the reply's temperature.
+    return dataclasses.replace(config, temperature=temperature, lenience=1.0, adjust_residual=True)
 
 
 def _checked(temperature: float | None) -> float | None:
