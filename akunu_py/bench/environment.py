@@ -1,18 +1,38 @@
 """What a measurement was made with: versions and machine, so that two can be compared."""
 
+import os
 import platform
+import subprocess
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Self
 
-import mlx.core as mx
-
 import akunu_py
+from akunu_py.bench.record import Record
+
+_TEXTS = (
+    "akunu", "mlx", "mlx_lm", "python", "platform", "machine", "device", "device_name",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Versions, operating system, and the device that MLX computes on."""
+    """Versions, operating system, and the device that MLX computes on.
+
+    Attributes:
+        akunu: version; `mlx`, `mlx_lm` and `python` likewise.
+        platform: operating system and kernel.
+        machine: kind of processor.
+        device: "cpu" or "gpu".
+        device_name: the device as MLX calls it.
+        commit: of a source checkout, with "-dirty" behind it where tracked files were changed;
+            None for an installed package.
+        cpu_count: logical processors this process may use.
+        memory_bytes: the machine's memory; None where the system does not say.
+        blas_preloaded: whether a library is preloaded, which on the CPU may be another BLAS.
+
+    """
 
     akunu: str
     mlx: str
@@ -22,10 +42,16 @@ class Environment:
     machine: str
     device: str
     device_name: str
+    commit: str | None
+    cpu_count: int
+    memory_bytes: int | None
+    blas_preloaded: bool
 
     @classmethod
     def current(cls) -> Self:
         """Return that of this process."""
+        import mlx.core as mx  # noqa: PLC0415 - reading a result file needs no MLX
+
         # The machine of a Mac is "arm64" on every chip; the device says which one.
         return cls(
             akunu=akunu_py.__version__,
@@ -36,11 +62,30 @@ class Environment:
             machine=platform.machine(),
             device=str(mx.default_device().type).rpartition(".")[2],
             device_name=str(mx.device_info().get("device_name", "unknown")),
+            commit=_commit(),
+            cpu_count=_cpu_count(),
+            memory_bytes=_memory_bytes(),
+            blas_preloaded=bool(os.environ.get("LD_PRELOAD")),
         )
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON-ready values."""
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls, record: Record) -> Self:
+        """Return that of a JSON object; raises ConfigError saying what is wrong with it."""
+        texts = {name: record.text(name) for name in _TEXTS}
+        memory = None if record.is_null("memory_bytes") else record.count("memory_bytes")
+        environment = cls(
+            **texts,
+            commit=record.optional_text("commit"),
+            cpu_count=record.count("cpu_count"),
+            memory_bytes=memory,
+            blas_preloaded=record.flag("blas_preloaded"),
+        )
+        record.end()
+        return environment
 
 
 def _version(package: str) -> str:
@@ -49,3 +94,30 @@ def _version(package: str) -> str:
     except PackageNotFoundError:
         # Built from source and put on the path by hand.
         return "unknown"
+
+
+def _commit() -> str | None:
+    root = Path(akunu_py.__file__).resolve().parents[1]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        found = subprocess.run(  # noqa: S603 - the words are constants
+            command, cwd=root, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
+
+
+def _cpu_count() -> int:
+    # Linux alone tells which processors a process may use.
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def _memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None

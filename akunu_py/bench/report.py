@@ -5,31 +5,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from akunu_py.bench.environment import Environment
+from akunu_py.bench.measured_model import Model as Model  # noqa: PLC0414 - offered here too
 from akunu_py.bench.workloads import CATEGORIES
 from akunu_py.types import DecodeStats, GenerationConfig, GenerationResult
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """The model that was measured; `context` in tokens, `path` as it was loaded."""
-
-    path: str
-    name: str
-    architecture: str
-    parameters: int
-    weights: str
-    context: int
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON-ready values."""
-        return {
-            "path": self.path,
-            "name": self.name,
-            "architecture": self.architecture,
-            "parameters": self.parameters,
-            "weights": self.weights,
-            "context": self.context,
-        }
 
 
 @dataclass(frozen=True, slots=True)

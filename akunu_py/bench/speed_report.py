@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from akunu_py.bench.bootstrap import Interval, interval, session_weights
 from akunu_py.bench.environment import Environment
-from akunu_py.bench.replay.bootstrap import Interval, interval, session_weights
 from akunu_py.bench.report import Model
 from akunu_py.models.pass_times import PassTimes
 

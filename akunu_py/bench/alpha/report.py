@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from akunu_py.bench.bootstrap import Interval
 from akunu_py.bench.environment import Environment
-from akunu_py.bench.replay.bootstrap import Interval
 from akunu_py.bench.report import Model
 
 

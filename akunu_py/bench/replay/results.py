@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from akunu_py.bench.bootstrap import Floats, Interval, interval, session_weights
 from akunu_py.bench.replay.baselines import BASELINES
-from akunu_py.bench.replay.bootstrap import Floats, Interval, interval, session_weights
 from akunu_py.bench.replay.jobs import JobResult, Trace
 from akunu_py.bench.replay.runner import ItemCounts, ReplayItem
 from akunu_py.cost_curve import CostCurve

@@ -1,0 +1,186 @@
+"""What the commands under `akunu bench` share: the forms of a result, and where it is kept."""
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from akunu_py.cli.terminal import printable
+
+if TYPE_CHECKING:
+    from akunu_py.bench.result_file import BenchResult
+    from akunu_py.bench.resume import ItemStore
+    from akunu_py.bench.tables import Table
+
+Form = Literal["terminal", "json", "csv", "markdown"]
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
+
+_WIDTH_OF_A_FILE = 100
+"""Columns of a table that does not go to a terminal."""
+
+
+def quick_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --quick, a flag `quick`."""
+    return click.option(
+        "--quick", is_flag=True, help="Take few items: under a minute with the default model."
+    )(command)
+
+
+def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --json, --csv, --markdown and --output; the command gets one `output`."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print the result as one line of JSON.")
+    @click.option("--csv", "as_csv", is_flag=True, help="Print the tables as CSV.")
+    @click.option("--markdown", "as_markdown", is_flag=True, help="Print the tables as Markdown.")
+    @click.option(
+        "--output",
+        "folder",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Keep result.json and each table as CSV and Markdown in DIR; the same command goes on "
+        "where it was interrupted.",
+    )
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any,
+        as_json: bool,
+        as_csv: bool,
+        as_markdown: bool,
+        folder: Path | None,
+        **kwargs: Any,
+    ) -> Any:
+        flags: dict[Form, bool] = {"json": as_json, "csv": as_csv, "markdown": as_markdown}
+        chosen: list[Form] = [form for form, given in flags.items() if given]
+        if len(chosen) > 1:
+            raise click.UsageError("give one of --json, --csv and --markdown")
+        output = Output(chosen[0] if chosen else "terminal", folder)
+        return command(*args, output=output, **kwargs)
+
+    return wrapped
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """In which form a result is printed, and the folder it is kept in, if any."""
+
+    form: Form = "terminal"
+    folder: Path | None = None
+
+    def items(self, fingerprint: Mapping[str, object]) -> "ItemStore":
+        """Open the finished items of this run; see `ItemStore`."""
+        from akunu_py.bench.resume import ItemStore  # noqa: PLC0415 - --help does without
+
+        return ItemStore(self.folder, fingerprint)
+
+    def emit(self, result: "BenchResult", head: str = "", tail: str = "") -> None:
+        """Write the result's files, print it, and end the command where it did not go well.
+
+        `head` and `tail` are printed above and below the tables on a terminal. What failed and an
+        interrupt are named on stderr in every form. Raises click's Exit with 130 after an
+        interrupt, with 1 where all items failed; ConfigError where a file cannot be written.
+        """
+        if self.folder is not None:
+            _write_files(result, self.folder)
+        if self.form == "json":
+            click.echo(json.dumps(result.to_dict()))
+        elif self.form == "csv":
+            click.echo("\n".join(table.csv() for table in result.tables), nl=False)
+        elif self.form == "markdown":
+            click.echo("\n".join(table.markdown() for table in result.tables), nl=False)
+        else:
+            _print_tables(result, head, tail)
+        for failure in result.failures:
+            click.echo(printable(f"failed: {failure.item}: {failure.error}", sys.stderr), err=True)
+        if not result.finished:
+            click.echo(_interrupted(len(result.items), self.folder), err=True)
+            raise click.exceptions.Exit(INTERRUPTED)
+        if result.failures and not result.items:
+            raise click.exceptions.Exit(1)
+
+
+def _interrupted(items: int, folder: Path | None) -> str:
+    text = f"unfinished: interrupted after {items} items"
+    if folder is None:
+        return f"{text}; with --output DIR the same command would go on from them"
+    return f"{text}; the same command goes on from them"
+
+
+def _write_files(result: "BenchResult", folder: Path) -> None:
+    from akunu_py.bench.result_file import write_result, write_text  # noqa: PLC0415
+    from akunu_py.errors import ConfigError  # noqa: PLC0415
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make {folder}: {error.strerror or error}") from error
+    write_result(result, folder / "result.json")
+    for table in result.tables:
+        write_text(folder / f"{table.name}.csv", table.csv())
+        write_text(folder / f"{table.name}.md", table.markdown())
+
+
+def _print_tables(result: "BenchResult", head: str, tail: str) -> None:
+    from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
+    from rich.text import Text  # noqa: PLC0415
+
+    # COLUMNS is how a test or a user says how wide a terminal is; rich reads it by itself.
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(width=None if known else _WIDTH_OF_A_FILE, highlight=False)
+    shown = [table for table in result.tables if not table.detail]
+    if head:
+        # Text, not markup: a model's name may hold brackets.
+        console.print(Text(printable(head)))
+    for number, table in enumerate(shown):
+        if number:
+            console.print()
+        if len(shown) > 1 and table.title:
+            console.print(Text(printable(table.title), style="bold"))
+        console.print(rich_table(table))
+        if table.note:
+            console.print(Text(printable(table.note), style="dim"))
+    if tail:
+        console.print(Text(printable(tail)))
+    if not result.finished:
+        console.print(Text("Unfinished: the run was interrupted.", style="bold"))
+
+
+def rich_table(table: "Table") -> Any:
+    """Return a table for rich's console, without the columns that are details."""
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
+    from rich.table import Table as RichTable  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = table.on_terminal()
+    # Lines and spaces saved until a table of nine columns fits into 80.
+    drawn = RichTable(
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        collapse_padding=True,
+        padding=(0, 1, 0, 0),
+    )
+    for index, column in enumerate(table.columns):
+        flush_right = table.is_number_column(index)
+        drawn.add_column(
+            Text(printable(column.heading)),
+            justify="right" if flush_right else "left",
+            no_wrap=flush_right or index == 0,
+        )
+    first_total = len(table.rows) - table.total_rows
+    for number, row in enumerate(table.rows):
+        if number == first_total:
+            drawn.add_section()
+        cells = [c.text(cell) for c, cell in zip(table.columns, row, strict=True)]
+        drawn.add_row(
+            *(Text(printable(cell)) for cell in cells),
+            style="bold" if number >= first_total else None,
+        )
+    return drawn

@@ -1,0 +1,234 @@
+"""Result files: what is written is read again; what is malformed is refused by name."""
+
+import copy
+import json
+from dataclasses import replace
+from importlib.resources import files
+
+import jsonschema
+import pytest
+from bench.result_values import TABLE, result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from akunu_py.bench.environment import Environment
+from akunu_py.bench.measured_model import Model, model_hash
+from akunu_py.bench.result_file import BenchResult, Costs, Failure, read_result, write_result
+from akunu_py.bench.tables import Column, Table
+from akunu_py.errors import ConfigError
+
+SCHEMA = json.loads((files("akunu_py.bench") / "result.schema.json").read_text())
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+
+def record():
+    return json.loads(json.dumps(result().to_dict()))
+
+
+def test_a_result_survives_the_file(tmp_path):
+    write_result(result(), tmp_path / "result.json")
+    again = read_result(tmp_path / "result.json")
+    assert again.to_dict() == result().to_dict()
+    assert read_result(tmp_path).to_dict() == again.to_dict()
+    assert again.costs == Costs(0.01, {1: 1.0, 2: 1.5, 10: 3.0})
+    assert again.costs.curve().cost(6) == 2.25
+    assert again.tables == (TABLE,)
+    assert again.failures == (Failure("edit/two", "too long"),)
+
+
+def test_the_schema_takes_results():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    VALIDATOR.validate(record())
+    VALIDATOR.validate(
+        json.loads(
+            json.dumps(
+                result(
+                    model=None, costs=None, items=(), failures=(), tables=(), timing={}
+                ).to_dict()
+            )
+        )
+    )
+
+
+def _drop(*path):
+    def change(value):
+        for name in path[:-1]:
+            value = value[name]
+        del value[path[-1]]
+
+    return change
+
+
+def _put(new, *path):
+    def change(value):
+        for name in path[:-1]:
+            value = value[name]
+        value[path[-1]] = new
+
+    return change
+
+
+MALFORMED = {
+    "another format": (_put("akunu bench result 9", "format"), "this version reads"),
+    "no environment": (_drop("environment"), "no field 'environment'"),
+    "a field too many": (_put(1, "extra"), "unknown field 'extra'"),
+    "a number for a text": (_put(1, "command"), "command is 1; it should be a text"),
+    "an empty command": (_put("", "command"), "no command"),
+    "negative seconds": (_put(-1, "seconds"), "seconds is -1; it should be a finite number"),
+    "finished by number": (_put(1, "finished"), "finished is 1; it should be true or false"),
+    "processors by text": (_put("2", "environment", "cpu_count"), "environment: cpu_count is '2'"),
+    "seconds that are deterministic": (_put(1.0, "deterministic", "total", "decode_s"), "decode_s"),
+    "costs of half a row": (_put(1.0, "costs", "costs", "1.5"), "the rows '1.5'"),
+    "a cost of zero": (_put(0, "costs", "costs", "2"), "cost curve needs positive"),
+    "a ratio without pairs": (_drop("timing", "ratios", "speedup", "pairs"), "'pairs'"),
+    "a ratio by text": (_put("1", "timing", "ratios", "speedup", "ratio"), "ratio is '1'"),
+    "an item without a category": (_drop("items", 0, "category"), "no id or no category"),
+    "an item that is none": (_put(3, "items", 0), "no object"),
+    "a short row": (_put(["edit"], "tables", 0, "rows", 0), "1 cells for 3 columns"),
+    "a list in a cell": (_put(["a", [1], 2], "tables", 0, "rows", 0), r"holds \[1\]"),
+    "more totals than rows": (_put(4, "tables", 0, "total_rows"), "4 totals"),
+    "a table's name that is a path": (_put("../x", "tables", 0, "name"), "name '../x'"),
+    "a format that is none": (_put("zz", "tables", 0, "columns", 1, "form"), "format 'zz'"),
+    "two columns of one name": (_put("category", "tables", 0, "columns", 1, "name"), "one name"),
+    "a failure without a reason": (_drop("failures", 0, "error"), "no field 'error'"),
+    "a time of no zone": (_put("2026-01-02T03:04:05", "started"), "time zone"),
+}
+BY_READER_ALONE = {
+    "seconds that are deterministic", "a short row", "more totals than rows", "two columns of one name",
+    "a format that is none", "a time of no zone",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_results_are_refused_by_name(name, tmp_path):
+    change, message = MALFORMED[name]
+    value = record()
+    change(value)
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(value))
+    with pytest.raises(ConfigError, match=message) as caught:
+        read_result(path)
+    assert str(path) in str(caught.value)
+    if name not in BY_READER_ALONE:
+        assert not VALIDATOR.is_valid(value)
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_numbers_that_are_none_are_refused(constant, tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(record()).replace("2.5", constant))
+    with pytest.raises(ConfigError, match=r"result\.json"):
+        read_result(path)
+    with pytest.raises(ConfigError, match="JSON has no such value"):
+        result(deterministic={"total": {"hit_rate": float(constant)}})
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"null", b'{"format": 1}']
+)
+def test_files_that_are_no_results(content, tmp_path):
+    path = tmp_path / "result.json"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"result\.json"):
+        read_result(path)
+
+
+def test_a_missing_file_and_a_folder_in_its_place(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_result(tmp_path / "none.json")
+    with pytest.raises(ConfigError, match="cannot write"):
+        write_result(result(), tmp_path / "none" / "result.json")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)  # fmt: skip
+
+
+def _paths(value, path=()):
+    yield path
+    entries = value.items() if isinstance(value, dict) else enumerate(value)
+    for name, entry in entries if isinstance(value, dict | list) else ():
+        yield from (
+            _paths(entry, (*path, name)) if isinstance(entry, dict | list) else [(*path, name)]
+        )
+
+
+PATHS = [path for path in _paths(record()) if path]
+
+
+@given(st.sampled_from(PATHS), VALUES)
+def test_no_value_in_any_field_is_more_than_a_config_error(path, new):
+    value = record()
+    _put(new, *path)(value)
+    try:
+        read = BenchResult.from_dict(copy.deepcopy(value))
+    except ConfigError:
+        return
+    # What the reader takes the schema takes too, and it is what is written again.
+    VALIDATOR.validate(value)
+    assert read.to_dict() == value
+
+
+def test_tables_as_markdown_and_csv():
+    assert TABLE.markdown() == (
+        "**Rates**\n\n"
+        "| category | hit rate | speedup |\n"
+        "| --- | ---: | ---: |\n"
+        "| edit | 50% | 1.25x |\n"
+        "| a\\|b &lt;i&gt; | - | - |\n"
+        "| **all** | **33%** | **2.00x** |\n"
+        "\nMeasured.\n"
+    )
+    assert TABLE.csv() == (
+        "category,hit_rate,speedup\nedit,0.5,1.25\na|b <i>,,\nall,0.3333333333333333,2\n"
+    )
+    shown = TABLE.on_terminal()
+    assert [column.name for column in shown.columns] == ["category", "hit_rate"]
+    assert shown.rows[2] == ("all", 1 / 3)
+    assert replace(TABLE, columns=shown.columns, rows=shown.rows) == shown
+
+
+def test_cells_of_every_kind():
+    column = Column("x", "x", ".1f", " ms")
+    assert [column.text(value) for value in (None, True, False, "a", 2, 0.25)] == [
+        "-", "yes", "no", "a", "2.0 ms", "0.2 ms",
+    ]  # fmt: skip
+    table = Table("t", "", (Column("x", "x"), Column("y", "y")), ((True, 'a"b,c'), (None, "d\ne")))
+    assert table.csv() == 'x,y\ntrue,"a""b,c"\n,"d\ne"\n'
+    assert table.markdown().splitlines()[0] == "| x | y |"
+
+
+def test_the_environment_of_this_process():
+    environment = Environment.current()
+    assert environment.cpu_count >= 1
+    assert environment.memory_bytes > 2**28
+    assert environment.blas_preloaded is False
+    assert environment.commit is None or len(environment.commit.removesuffix("-dirty")) == 40
+    VALIDATOR.validate(json.loads(json.dumps(result(environment=environment).to_dict())))
+
+
+def test_hashes_of_models(tmp_path):
+    one, two = tmp_path / "m-00001-of-00002.gguf", tmp_path / "m-00002-of-00002.gguf"
+    one.write_bytes(b"one")
+    two.write_bytes(b"two")
+    single = tmp_path / "m.gguf"
+    single.write_bytes(b"one")
+    # sha256sum of "one".
+    of_one = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
+    assert model_hash(single) == of_one
+    of_both = model_hash(one)
+    assert of_both == model_hash(two) != of_one
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / one.name).write_bytes(b"one")
+    (folder / two.name).write_bytes(b"two")
+    (folder / ".hidden").write_bytes(b"x")
+    assert model_hash(folder) == of_both
+    two.write_bytes(b"TWO")
+    assert model_hash(one) != of_both
+    with pytest.raises(ConfigError, match="cannot read"):
+        model_hash(tmp_path / "none.gguf")
+    assert Model("p", "n", "a", 1, "dense", 2).sha256 == ""

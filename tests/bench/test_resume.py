@@ -1,0 +1,135 @@
+"""Finished items on disk: kept at once, found again, never mixed with another run's."""
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from akunu_py.bench.resume import ItemStore
+from akunu_py.errors import ConfigError
+
+RUN = {
+    "command": "hit-rate",
+    "arguments": {"max_tokens": 128, "categories": ("edit",)},
+    "sha": "ab",
+}
+
+
+def test_items_outlive_the_run(tmp_path):
+    folder = tmp_path / "new" / "folder"
+    with ItemStore(folder, RUN) as store:
+        assert store.get("a") is None
+        store.put("a", {"tokens": (1, 2)})
+        # On disk before the next one, not when the store closes.
+        assert len((folder / "items.jsonl").read_text().splitlines()) == 2
+        store.put("b", {"x": None})
+    with ItemStore(folder, RUN) as store:
+        assert list(store) == ["a", "b"]
+        assert store.get("a") == {"tokens": [1, 2]}
+        store.put("c", {})
+    with ItemStore(folder, RUN) as store:
+        assert len(store) == 3
+
+
+def test_without_a_folder_items_live_as_long_as_the_store():
+    store = ItemStore(None, RUN)
+    store.put("a", {"tokens": (1,)})
+    assert store.get("a") == {"tokens": [1]}
+    store.close()
+
+
+@pytest.mark.parametrize("tail", [b'{"key": "c", "it', b"\0" * 50 + b"\n", b'{"key": "c"}\n'])
+def test_a_last_line_that_was_cut_off_is_dropped(tmp_path, tail):
+    with ItemStore(tmp_path, RUN) as store:
+        store.put("a", {"n": 1})
+        store.put("b", {"n": 2})
+    path = tmp_path / "items.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail)
+    with ItemStore(tmp_path, RUN) as store:
+        assert list(store) == ["a", "b"]
+        assert path.read_bytes() == whole
+        store.put("c", {"n": 3})
+    with ItemStore(tmp_path, RUN) as store:
+        assert store.get("c") == {"n": 3}
+
+
+def test_a_header_that_was_cut_off_is_written_again(tmp_path):
+    (tmp_path / "items.jsonl").write_bytes(b'{"format": "aku')
+    with ItemStore(tmp_path, RUN) as store:
+        store.put("a", {})
+    with ItemStore(tmp_path, RUN) as store:
+        assert list(store) == ["a"]
+
+
+def test_a_line_within_that_is_broken_is_an_error(tmp_path):
+    with ItemStore(tmp_path, RUN) as store:
+        store.put("a", {"n": 1})
+        store.put("b", {"n": 2})
+    path = tmp_path / "items.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0] + "oops\n" + lines[2])
+    with pytest.raises(ConfigError, match=r"line 2 of .*items\.jsonl is no JSON.*delete the file"):
+        ItemStore(tmp_path, RUN)
+
+
+def test_another_run_is_refused_and_its_items_stay(tmp_path):
+    with ItemStore(tmp_path, RUN) as store:
+        store.put("a", {})
+    other = {**RUN, "arguments": {**RUN["arguments"], "max_tokens": 64}}
+    with pytest.raises(ConfigError, match=r"arguments\.max_tokens was 128 and is 64") as caught:
+        ItemStore(tmp_path, other)
+    assert "give another folder" in str(caught.value)
+    assert "categories" not in str(caught.value)
+    assert len(ItemStore(tmp_path, RUN)) == 1
+
+
+@pytest.mark.parametrize("content", [b'{"format": "x", "fingerprint": {}}\n', b"[]\n", b"words\n"])
+def test_a_file_of_something_else_is_left_alone(tmp_path, content):
+    path = tmp_path / "items.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"items\.jsonl"):
+        ItemStore(tmp_path, RUN)
+    assert path.read_bytes() == content
+
+
+def test_a_folder_that_cannot_be_used(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="file"):
+        ItemStore(tmp_path / "file", RUN)
+
+
+def test_what_is_no_json_is_refused(tmp_path):
+    with ItemStore(tmp_path, RUN) as store:
+        with pytest.raises(ConfigError, match="item a"):
+            store.put("a", {"rate": float("nan")})
+        assert len(store) == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full to write to")
+def test_a_full_disk_at_the_first_line(tmp_path):
+    (tmp_path / "items.jsonl").symlink_to("/dev/full")
+    with pytest.raises(ConfigError, match=r"items\.jsonl"):
+        ItemStore(tmp_path, RUN)
+
+
+def test_a_disk_that_fills_up_keeps_what_was_written(tmp_path, monkeypatch):
+    store = ItemStore(tmp_path, RUN)
+    store.put("a", {"n": 1})
+    before = (tmp_path / "items.jsonl").read_bytes()
+
+    def no_space(_descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        # By then the line's bytes are in the file.
+        patch.setattr("os.fsync", no_space)
+        with pytest.raises(ConfigError, match=r"items\.jsonl: No space left.*goes on from them"):
+            store.put("b", {"n": 2})
+    assert (tmp_path / "items.jsonl").read_bytes() == before
+    assert store.get("b") is None
+    store.put("b", {"n": 2})
+    store.close()
+    with ItemStore(tmp_path, RUN) as again:
+        assert [json.dumps(again.get(key)) for key in again] == ['{"n": 1}', '{"n": 2}']
