@@ -132,6 +132,9 @@ def check_json(value: object, where: str, depth: int = 0) -> None:
 def read_json(path: Path) -> object:
     """Return a file's JSON value."""
     try:
+        # A device can be read without end.
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path} is no file")
         size = path.stat().st_size
         if size > _MAX_BYTES:
             raise ConfigError(

@@ -170,40 +170,40 @@ class BenchResult:
 
         Raises ConfigError saying what is wrong with it.
         """
-        record = Record(value, where)
+        try:
+            return cls._read(Record(value, where))
+        except ConfigError as error:
+            message = str(error)
+            raise ConfigError(message if where in message else f"{where}: {message}") from None
+
+    @classmethod
+    def _read(cls, record: Record) -> "BenchResult":
         form = record.text("format")
         if form != FORMAT:
-            raise ConfigError(f"{where} has the format {form!r}; this version reads {FORMAT!r}")
-        tables = tuple(Table.from_dict(table) for table in record.records("tables"))
+            raise ConfigError(f"the format is {form!r}; this version reads {FORMAT!r}")
         models = {
             name: None if record.is_null(name) else Model.from_dict(record.record(name))
             for name in ("model", "draft_model")
         }
         items = record.values("items")
         if not all(isinstance(item, dict) for item in items):
-            raise ConfigError(f"{where}: items holds something that is no object")
-        try:
-            result = cls(
-                command=record.text("command"),
-                arguments=record.mapping("arguments"),
-                environment=Environment.from_dict(record.record("environment")),
-                model=models["model"],
-                draft_model=models["draft_model"],
-                costs=(
-                    None if record.is_null("costs") else Costs.from_dict(record.record("costs"))
-                ),
-                deterministic=record.mapping("deterministic"),
-                timing=record.mapping("timing"),
-                tables=tables,
-                items=tuple(_plain(item) for item in items),
-                failures=tuple(Failure.from_dict(item) for item in record.records("failures")),
-                started=record.text("started"),
-                seconds=record.number("seconds"),
-                finished=record.flag("finished"),
-            )
-        except ConfigError as error:
-            message = str(error)
-            raise ConfigError(message if where in message else f"{where}: {message}") from None
+            raise ConfigError("items holds something that is no object")
+        result = cls(
+            command=record.text("command"),
+            arguments=record.mapping("arguments"),
+            environment=Environment.from_dict(record.record("environment")),
+            model=models["model"],
+            draft_model=models["draft_model"],
+            costs=None if record.is_null("costs") else Costs.from_dict(record.record("costs")),
+            deterministic=record.mapping("deterministic"),
+            timing=record.mapping("timing"),
+            tables=tuple(Table.from_dict(table) for table in record.records("tables")),
+            items=tuple(_plain(item) for item in items),
+            failures=tuple(Failure.from_dict(item) for item in record.records("failures")),
+            started=record.text("started"),
+            seconds=record.number("seconds"),
+            finished=record.flag("finished"),
+        )
         record.end()
         return result
 

@@ -48,7 +48,11 @@ class ItemStore:
         except OSError as error:
             raise self._error(error) from error
         if not self._size:
-            self._append(header)
+            try:
+                self._append(header)
+            except ConfigError:
+                self.close()
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -115,6 +119,8 @@ class ItemStore:
         """Take in the file's items; return how many of its bytes are whole lines."""
         if not path.exists():
             return 0
+        if not path.is_file():
+            raise ConfigError(f"{path} is no file; give another folder")
         content = path.read_bytes()
         *lines, _cut_off = content.split(b"\n")
         kept = 0

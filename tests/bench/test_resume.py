@@ -2,7 +2,6 @@
 
 import errno
 import json
-from pathlib import Path
 
 import pytest
 
@@ -82,7 +81,8 @@ def test_another_run_is_refused_and_its_items_stay(tmp_path):
         ItemStore(tmp_path, other)
     assert "give another folder" in str(caught.value)
     assert "categories" not in str(caught.value)
-    assert len(ItemStore(tmp_path, RUN)) == 1
+    with ItemStore(tmp_path, RUN) as store:
+        assert len(store) == 1
 
 
 @pytest.mark.parametrize("content", [b'{"format": "x", "fingerprint": {}}\n', b"[]\n", b"words\n"])
@@ -107,11 +107,21 @@ def test_what_is_no_json_is_refused(tmp_path):
         assert len(store) == 0
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full to write to")
-def test_a_full_disk_at_the_first_line(tmp_path):
-    (tmp_path / "items.jsonl").symlink_to("/dev/full")
-    with pytest.raises(ConfigError, match=r"items\.jsonl"):
+def test_what_is_no_file_is_not_read(tmp_path):
+    # /dev/zero or a pipe would be read without end.
+    (tmp_path / "items.jsonl").mkdir()
+    with pytest.raises(ConfigError, match=r"items\.jsonl is no file"):
         ItemStore(tmp_path, RUN)
+
+
+def test_a_full_disk_at_the_first_line(tmp_path, monkeypatch):
+    def no_space(_descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", no_space)
+    with pytest.raises(ConfigError, match=r"items\.jsonl: No space left"):
+        ItemStore(tmp_path, RUN)
+    assert (tmp_path / "items.jsonl").read_bytes() == b""
 
 
 def test_a_disk_that_fills_up_keeps_what_was_written(tmp_path, monkeypatch):
