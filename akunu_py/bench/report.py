@@ -6,7 +6,7 @@ from statistics import median
 
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import Model as Model  # noqa: PLC0414 - offered here too
-from akunu_py.bench.workloads import CATEGORIES
+from akunu_py.bench.workloads import order_of
 from akunu_py.types import DecodeStats, GenerationConfig, GenerationResult
 
 
@@ -140,12 +140,12 @@ class HitRateReport:
 
     @property
     def categories(self) -> dict[str, Summary]:
-        """The totals of each category that has a prompt, in the order of CATEGORIES."""
+        """The totals of each category that has a prompt, in the order of `order_of`."""
         grouped = {
             category: [outcome for outcome in self.outcomes if outcome.category == category]
-            for category in CATEGORIES
+            for category in order_of(outcome.category for outcome in self.outcomes)
         }
-        return {category: Summary.of(members) for category, members in grouped.items() if members}
+        return {category: Summary.of(members) for category, members in grouped.items()}
 
     @property
     def total(self) -> Summary:

@@ -1,8 +1,8 @@
-"""The prompts that ship with akunu, by category.
+"""Prompts to measure with, and those that ship with akunu, by category.
 
-`prompts/CATEGORY.jsonl` holds one prompt a line: `id`, `category` and `kind`, with `prompt` for the
-kind "raw" and `messages` for the kind "chat". All were written for akunu, so that none of them is
-code a model has been trained on word for word.
+`prompts/CATEGORY.jsonl` holds one record a line: a prompt, or a session of several turns, of which
+each becomes a prompt. docs/benchmarks.md has the format. All were written for akunu, so that none
+of them is a text a model has been trained on word for word.
 """
 
 import json
@@ -13,21 +13,38 @@ from typing import Any, Literal
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.types import Message
 
-CATEGORIES = ("completion", "edit", "boilerplate", "config")
-"""completion: new code; edit: a change to given code; boilerplate: code that repeats itself with
-other names; config: JSON, TOML and YAML. Drafts from what was seen fit the last three better."""
+CATEGORIES = ("completion", "edit", "boilerplate", "config", "session", "prose", "novel")
+"""completion: new code; edit: a whole file again, with a change; boilerplate: code that repeats
+itself with other names; config: JSON, TOML, YAML and the like; session: edits of one file, turn by
+turn; prose: natural language, some about a given text; novel: replies with nothing to copy. Drafts
+from what was seen fit edits, boilerplate, configuration and sessions better than the others."""
 
 PromptKind = Literal["raw", "chat"]
 
 _ROLES = ("system", "user", "assistant")
-_FIELDS = {"id", "category", "kind"}
+_NEEDED = {
+    "raw": {"id", "category", "kind", "prompt"},
+    "chat": {"id", "category", "kind", "messages"},
+    "session": {"id", "category", "kind", "turns"},
+}
+_OPTIONAL = {
+    "raw": {"language", "reference"},
+    "chat": {"language", "reference"},
+    "session": {"language", "system"},
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """One prompt: a text to continue (`kind` "raw") or a conversation to answer ("chat").
 
-    Raises ContractError for an unknown kind or category, an empty text, and a conversation that is
+    `language` is that of its code, as behind a code fence, and "" where it has none. `reference` is
+    a reply as it should be ("" where there is none): the whole file after an edit, without a fence.
+    Prompts of one `session` (the id, where none is given) are `turn` 0, 1, ... of one conversation:
+    what a drafter remembers of a turn may serve the next one, and is forgotten between sessions.
+
+    Raises ContractError for an unknown kind, an empty id, category or text, half a surrogate pair,
+    which no tokenizer takes, a turn that is no whole number from 0 on, and a conversation that is
     malformed or does not end with the user.
     """
 
@@ -36,14 +53,20 @@ class Prompt:
     kind: PromptKind
     text: str = ""
     messages: tuple[Message, ...] = ()
+    language: str = ""
+    reference: str = ""
+    session: str = ""
+    turn: int = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.id, str) or not self.id:
-            raise ContractError(f"a prompt has the id {self.id!r}; an id is a text")
-        if self.category not in CATEGORIES:
-            raise ContractError(f"the prompt {self.id} is of no known category: {self.category!r}")
+        if not _is_text(self.id):
+            raise ContractError(f"a prompt has the id {self.id!r:.60}; an id is a text")
+        if not _is_text(self.category):
+            raise ContractError(
+                f"the prompt {self.id} has the category {self.category!r:.60}; it is a text"
+            )
         if self.kind == "raw":
-            if not isinstance(self.text, str) or not self.text.strip() or self.messages:
+            if not _is_text(self.text) or self.messages:
                 raise ContractError(f"the raw prompt {self.id} needs a text and no messages")
         elif self.kind == "chat":
             if not self.messages or self.text:
@@ -53,20 +76,29 @@ class Prompt:
             if self.messages[-1]["role"] != "user":
                 raise ContractError(f"the chat prompt {self.id} does not end with the user")
         else:
-            raise ContractError(f"the prompt {self.id} is of no known kind: {self.kind!r}")
+            raise ContractError(f"the prompt {self.id} is of no known kind: {self.kind!r:.60}")
+        for name in ("language", "reference", "session"):
+            value = getattr(self, name)
+            if value != "" and not _is_text(value):
+                raise ContractError(f"the prompt {self.id} has the {name} {value!r:.60}, no text")
+        if not isinstance(self.turn, int) or isinstance(self.turn, bool) or self.turn < 0:
+            raise ContractError(
+                f"the prompt {self.id} is turn {self.turn!r:.60}; turns are counted from 0 on"
+            )
+        if not self.session:
+            object.__setattr__(self, "session", self.id)
 
     def _check(self, message: Message) -> None:
         well_formed = (
             isinstance(message, Mapping)
             and set(message) == {"role", "content"}
             and message["role"] in _ROLES
-            and isinstance(message["content"], str)
-            and bool(message["content"].strip())
+            and _is_text(message["content"])
         )
         if not well_formed:
             raise ContractError(
-                f"the chat prompt {self.id} has the message {message!r}; a message has a role of "
-                f"{', '.join(_ROLES)} and a content"
+                f"the chat prompt {self.id} has the message {message!r:.200}; a message has a role "
+                f"of {', '.join(_ROLES)} and a content"
             )
 
     @property
@@ -75,10 +107,31 @@ class Prompt:
         return self.text if self.kind == "raw" else self.messages[-1]["content"]
 
 
-def load_prompts(categories: Iterable[str] | None = None) -> tuple[Prompt, ...]:
+def order_of(categories: Iterable[str]) -> tuple[str, ...]:
+    """Return categories, each once: the shipped ones in their order, then others as they come."""
+    found = dict.fromkeys(categories)
+    shipped = [category for category in CATEGORIES if category in found]
+    return (*shipped, *(category for category in found if category not in CATEGORIES))
+
+
+def first_of_each(prompts: Iterable[Prompt], limit: int | None) -> list[Prompt]:
+    """Return the first `limit` prompts of each category, all with None, in the order given."""
+    counts: dict[str, int] = {}
+    kept: list[Prompt] = []
+    for prompt in prompts:
+        counts[prompt.category] = counts.get(prompt.category, 0) + 1
+        if limit is None or counts[prompt.category] <= limit:
+            kept.append(prompt)
+    return kept
+
+
+def load_prompts(
+    categories: Iterable[str] | None = None, *, limit: int | None = None
+) -> tuple[Prompt, ...]:
     """Return the shipped prompts of these categories, or all, in the order of CATEGORIES.
 
-    Raises ConfigError for an unknown category, ContractError for a malformed file.
+    Of each category the first `limit`, where one is given. Raises ConfigError for an unknown
+    category, ContractError for a malformed file.
     """
     # 40 ms that `akunu --help`, which needs CATEGORIES alone, must not pay.
     from importlib.resources import files  # noqa: PLC0415
@@ -91,10 +144,13 @@ def load_prompts(categories: Iterable[str] | None = None) -> tuple[Prompt, ...]:
             )
     folder = files("akunu_py.bench") / "prompts"
     prompts: list[Prompt] = []
-    for category in CATEGORIES:
-        if category in wanted:
-            name = f"{category}.jsonl"
-            prompts += parse_prompts((folder / name).read_text(encoding="utf-8"), name)
+    for category in order_of(wanted):
+        name = f"{category}.jsonl"
+        found = parse_prompts((folder / name).read_text(encoding="utf-8"), name)
+        for prompt in found:
+            if prompt.category != category:
+                raise ContractError(f"{name} has {prompt.id}, of the category {prompt.category}")
+        prompts += first_of_each(found, limit)
     return tuple(prompts)
 
 
@@ -110,30 +166,93 @@ def parse_prompts(text: str, name: str) -> list[Prompt]:
         if not line.strip():
             continue
         try:
-            prompt = _prompt(json.loads(line))
+            found = prompts_of(json.loads(line))
         except (ValueError, RecursionError, ContractError) as error:
             raise ContractError(f"{name}, line {number}: {error}") from None
-        if prompt.id in seen:
-            raise ContractError(f"{name}, line {number}: the id {prompt.id} occurs twice")
-        seen.add(prompt.id)
-        prompts.append(prompt)
+        for prompt in found:
+            if prompt.id in seen:
+                raise ContractError(f"{name}, line {number}: the id {prompt.id} occurs twice")
+            seen.add(prompt.id)
+        prompts += found
     return prompts
 
 
-def _prompt(record: Any) -> Prompt:
-    """Make a prompt of a JSON value; a field too many is a mistake too."""
+def prompts_of(record: Any) -> list[Prompt]:
+    """Return the prompt of a JSON object, or those of a session's turns.
+
+    Raises ContractError for anything else; a field too many is a mistake too.
+    """
     if not isinstance(record, dict):
         raise ContractError("a prompt is a JSON object")
     kind = record.get("kind")
-    if kind not in ("raw", "chat"):
-        raise ContractError(f"kind is {kind!r}; it is raw or chat")
-    fields = _FIELDS | {"prompt" if kind == "raw" else "messages"}
-    if set(record) != fields:
+    if not isinstance(kind, str) or kind not in _NEEDED:
+        raise ContractError(f"kind is {kind!r:.60}; it is raw, chat or session")
+    needed, optional = _NEEDED[kind], _OPTIONAL[kind]
+    if not needed <= set(record) <= needed | optional:
         raise ContractError(
-            f"a {kind} prompt has the fields {', '.join(sorted(fields))}, "
-            f"this one {', '.join(sorted(record))}"
+            f"a {kind} prompt has the fields {', '.join(sorted(needed))}, and may have "
+            f"{', '.join(sorted(optional))}; this one has {', '.join(sorted(record))}"
         )
+    for name in optional & set(record):
+        if not _is_text(record[name]):
+            raise ContractError(f"{name} is {record[name]!r:.60}; it is a text, or left out")
+    if kind == "session":
+        return _turns(record)
     text, messages = record.get("prompt", ""), record.get("messages", [])
     if not isinstance(messages, list):
-        raise ContractError(f"messages is {messages!r}; it is a list")
-    return Prompt(record["id"], record["category"], kind, text, tuple(messages))
+        raise ContractError(f"messages is {messages!r:.60}; it is a list")
+    return [
+        Prompt(
+            record["id"],
+            record["category"],
+            "raw" if kind == "raw" else "chat",
+            text,
+            tuple(messages),
+            language=record.get("language", ""),
+            reference=record.get("reference", ""),
+        )
+    ]
+
+
+def _turns(record: Mapping[str, Any]) -> list[Prompt]:
+    """Make a prompt of each turn, after the turns before it as they are written down."""
+    turns = record["turns"]
+    if not isinstance(turns, list) or not turns:
+        raise ContractError(f"turns is {turns!r:.60}; it is a list of one turn or more")
+    if not _is_text(record["id"]):
+        raise ContractError(f"a session has the id {record['id']!r:.60}; an id is a text")
+    said: list[Message] = []
+    if "system" in record:
+        said.append({"role": "system", "content": record["system"]})
+    prompts: list[Prompt] = []
+    for number, turn in enumerate(turns):
+        if not isinstance(turn, dict) or set(turn) != {"user", "assistant"}:
+            raise ContractError(f"turn {number} is {turn!r:.60}; it has a user and an assistant")
+        if not _is_text(turn["assistant"]):
+            raise ContractError(f"turn {number} has no text of the assistant")
+        said.append({"role": "user", "content": turn["user"]})
+        prompts.append(
+            Prompt(
+                f"{record['id']}/{number}",
+                record["category"],
+                "chat",
+                messages=tuple(said),
+                language=record.get("language", ""),
+                reference=turn["assistant"],
+                session=record["id"],
+                turn=number,
+            )
+        )
+        said.append({"role": "assistant", "content": turn["assistant"]})
+    return prompts
+
+
+def _is_text(value: object) -> bool:
+    """Return whether this is a text with something in it that can be encoded."""
+    if not isinstance(value, str) or not value.strip():
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

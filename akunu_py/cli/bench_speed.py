@@ -182,7 +182,7 @@ def _prompt_cases(tokenizer: "Tokenizer", limit: int) -> list["Case"]:
                 ids = tokenizer.encode_chat(prompt.messages)
             else:
                 ids = tokenizer.encode(prompt.last_user_text)
-            cases.append(Case(prompt.id, prompt.id, tuple(ids)))
+            cases.append(Case(prompt.id, prompt.session, tuple(ids)))
     return cases
 
 

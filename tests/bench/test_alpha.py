@@ -108,8 +108,8 @@ def test_corpora_are_the_other_half():
     for index in range(20):
         text = Text(f"prompt {index}", (0,), (1 + index % 2,) * 4)
         names.setdefault(text.half, text)
-    first = Text(names[0].id, (0,), (1,) * 4)
-    second = Text(names[1].id, (0,), (2,) * 4)
+    first = Text(names[0].session, (0,), (1,) * 4)
+    second = Text(names[1].session, (0,), (2,) * 4)
     counts = fitted_on_other_half([first, second], 3)
     assert counts[first.half].tokens.tolist() == [2]
     assert counts[second.half].tokens.tolist() == [1]

@@ -5,14 +5,31 @@ import json
 import re
 import tomllib
 from collections import Counter
+from difflib import SequenceMatcher
+from itertools import combinations
 
 import pytest
 
-from akunu_py.bench.workloads import CATEGORIES, Prompt, load_prompts, parse_prompts
+from akunu_py.bench.workloads import (
+    CATEGORIES,
+    Prompt,
+    first_of_each,
+    load_prompts,
+    order_of,
+    parse_prompts,
+)
 from akunu_py.errors import ConfigError, ContractError
+from akunu_py.gguf import GGUFFile
+from akunu_py.tokenizers import from_gguf
 
 PROMPTS = load_prompts()
 FENCE = re.compile(r"```(\w+)\n(.*?)\n```", re.DOTALL)
+CODE = {"completion", "edit", "boilerplate", "config", "session"}
+TABBED = {"go"}  # the one of these languages that is indented with tabs
+
+
+def of_category(category):
+    return [prompt for prompt in PROMPTS if prompt.category == category]
 
 
 def fenced(prompt):
@@ -25,26 +42,84 @@ def instruction(prompt):
 
 
 def test_every_category_has_its_prompts_and_no_id_occurs_twice():
-    assert Counter(prompt.category for prompt in PROMPTS) == dict.fromkeys(CATEGORIES, 12)
+    counts = Counter(prompt.category for prompt in PROMPTS)
+    assert tuple(counts) == CATEGORIES
+    assert min(counts.values()) >= 20
     assert len({prompt.id for prompt in PROMPTS}) == len(PROMPTS)
-    assert len({prompt.last_user_text for prompt in PROMPTS}) == len(PROMPTS)
     assert {prompt.kind for prompt in PROMPTS} == {"raw", "chat"}
     for prompt in PROMPTS:
         assert prompt.id.startswith(prompt.category + "/")
 
 
-@pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.id)
-def test_prompts_are_short_plain_text(prompt):
-    assert 120 <= len(prompt.last_user_text) <= 1400
-    assert prompt.last_user_text.isascii()
-    assert "\t" not in prompt.last_user_text
-    if prompt.kind == "chat":
-        assert instruction(prompt)
-        assert fenced(prompt)
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_prompts_are_plain_text(category):
+    for prompt in of_category(category):
+        texts = [prompt.text, prompt.reference, *(m["content"] for m in prompt.messages)]
+        assert all(text.isascii() for text in texts), prompt.id
+        assert ("\t" in "".join(texts)) <= (prompt.language in TABBED), prompt.id
+        assert len(prompt.last_user_text) >= (120 if prompt.language and not prompt.turn else 15)
+        assert bool(prompt.language) or category not in CODE, prompt.id
+        if prompt.kind == "chat" and category in CODE:
+            assert instruction(prompt), prompt.id
+            fences = FENCE.findall("".join(texts))
+            assert {language for language, _ in fences} == {prompt.language}, prompt.id
 
 
-@pytest.mark.parametrize("prompt", load_prompts(["edit"]), ids=lambda prompt: prompt.id)
-def test_edits_can_be_carried_out(prompt):
+@pytest.fixture(scope="module")
+def tokenizer(default_model):
+    with GGUFFile.open(default_model) as file:
+        return from_gguf(file.metadata)
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_prompts_fit_the_default_model_with_a_reply_of_256_tokens(tokenizer, category):
+    for prompt in of_category(category):
+        if prompt.kind == "chat":
+            ids = tokenizer.encode_chat(prompt.messages)
+        else:
+            ids = tokenizer.encode(prompt.text)
+        assert len(ids) + 256 <= 2048, prompt.id
+
+
+def test_no_two_prompts_are_nearly_the_same():
+    """By the share of word triples; turns of a session are alike by design, so one of each."""
+    firsts = [prompt for prompt in PROMPTS if not prompt.turn]
+    assert len(firsts) < len(PROMPTS)
+    triples = {}
+    for prompt in firsts:
+        words = re.findall(r"\w+", prompt.last_user_text)
+        triples[prompt.id] = set(zip(words, words[1:], words[2:], strict=False))
+    for (one, left), (other, right) in combinations(triples.items(), 2):
+        share = len(left & right) / min(len(left), len(right))
+        # Two prompts may be about one given text.
+        assert share < (0.95 if {one, other} in SAME_PASSAGE else 0.3), (one, other)
+
+
+SAME_PASSAGE = (
+    {"prose/summary-lighthouse", "prose/simple-lighthouse"},
+    {"prose/minutes-actions", "prose/minutes-mail"},
+)
+
+
+def test_languages_vary():
+    languages = Counter(prompt.language for prompt in PROMPTS if not prompt.turn)
+    code = {"python", "javascript", "typescript", "go", "rust", "sql", "bash", "c"}
+    assert code | {"json", "toml", "yaml"} <= set(languages)
+    assert min(languages[name] for name in code) >= 2
+    for category in ("completion", "edit", "boilerplate"):
+        found = Counter(prompt.language for prompt in of_category(category))
+        assert found.most_common(1)[0][0] == "python"
+        assert len(found) >= 8
+    sessions = Counter(prompt.language for prompt in of_category("session") if not prompt.turn)
+    assert len(sessions) >= 7
+
+
+SHORT_EDITS = [p for p in of_category("edit") if not p.id.startswith("edit/file-")]
+FILE_EDITS = [p for p in of_category("edit") if p.id.startswith("edit/file-")]
+
+
+@pytest.mark.parametrize("prompt", SHORT_EDITS, ids=lambda prompt: prompt.id)
+def test_short_edits_can_be_carried_out(prompt):
     language, code = fenced(prompt)
     assert language == "python"
     assert 6 <= code.count("\n") + 1 <= 25
@@ -71,9 +146,59 @@ def test_edits_can_be_carried_out(prompt):
         assert words == "Repeat this code."
 
 
+def test_file_edits_are_whole_files():
+    assert len(FILE_EDITS) >= 12
+    sizes = [fenced(prompt)[1].count("\n") + 1 for prompt in FILE_EDITS]
+    assert all(20 <= size <= 80 for size in sizes)
+    assert max(sizes) > 60
+
+
+@pytest.mark.parametrize("prompt", of_category("edit"), ids=lambda prompt: prompt.id)
+def test_references_of_edits_are_the_file_with_a_change(prompt):
+    if "Repeat this code." in prompt.last_user_text:
+        assert not prompt.reference
+        return
+    language, before = fenced(prompt)
+    after = prompt.reference
+    assert after != before
+    assert "```" not in after
+    old, new = before.split("\n"), after.split("\n")
+    kept = sum(
+        block.size
+        for block in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
+    )
+    assert kept >= 0.6 * len(old)
+    if language == "python":
+        ast.parse(before)
+        ast.parse(after)
+
+
+def test_sessions_edit_one_file_turn_by_turn():
+    sessions = {}
+    for prompt in of_category("session"):
+        sessions.setdefault(prompt.session, []).append(prompt)
+    assert len(sessions) >= 10
+    for name, turns in sessions.items():
+        assert [prompt.id for prompt in turns] == [f"{name}/{n}" for n in range(len(turns))]
+        assert 3 <= len(turns) <= 5
+        ((_, code),) = FENCE.findall(turns[0].last_user_text)
+        for number, prompt in enumerate(turns):
+            assert prompt.turn == number
+            assert sum(message["role"] == "assistant" for message in prompt.messages) == number
+            if number:
+                assert prompt.messages[-2]["content"] == turns[number - 1].reference
+            ((_, after),) = FENCE.findall(prompt.reference)
+            assert after != code
+            kept = set(code.split("\n")) & set(after.split("\n"))
+            assert len(kept) >= 0.5 * len(set(code.split("\n")))
+            if prompt.language == "python":
+                ast.parse(after)
+            code = after
+
+
 @pytest.mark.parametrize(
     "prompt",
-    [p for p in load_prompts(["config"]) if p.kind == "chat"],
+    [p for p in of_category("config") if p.kind == "chat"],
     ids=lambda prompt: prompt.id,
 )
 def test_configuration_to_edit_is_well_formed(prompt):
@@ -87,21 +212,37 @@ def test_configuration_to_edit_is_well_formed(prompt):
         assert word.rstrip(".") in code
 
 
-def test_configuration_covers_three_languages():
-    names = [prompt.id.removeprefix("config/") for prompt in load_prompts(["config"])]
-    assert {name.partition("-")[0] for name in names} == {"json", "toml", "yaml"}
+def test_configuration_covers_its_languages():
+    languages = Counter(prompt.language for prompt in of_category("config"))
+    assert all(languages[name] >= 4 for name in ("json", "toml", "yaml"))
+    for prompt in of_category("config"):
+        assert prompt.id.startswith(f"config/{prompt.language}-")
 
 
 def test_categories_are_chosen_by_name():
     chosen = load_prompts(["config", "edit"])
     assert list(dict.fromkeys(prompt.category for prompt in chosen)) == ["edit", "config"]
-    assert len(chosen) == 24
+    assert len(chosen) == len(of_category("edit")) + len(of_category("config"))
     with pytest.raises(ConfigError, match="no category 'poems'; choose from completion"):
         load_prompts(["edit", "poems"])
 
 
+def test_a_limit_takes_the_first_of_each_category():
+    few = load_prompts(limit=2)
+    assert [prompt.category for prompt in few] == [c for c in CATEGORIES for _ in range(2)]
+    assert list(few) == first_of_each(PROMPTS, 2)
+    assert first_of_each(PROMPTS, None) == list(PROMPTS)
+
+
+def test_free_categories_come_behind_the_shipped_ones():
+    assert order_of(["mine", "prose", "a", "edit", "mine"]) == ("edit", "prose", "mine", "a")
+    assert order_of(reversed(CATEGORIES)) == CATEGORIES
+
+
 RAW = {"id": "a", "category": "edit", "kind": "raw", "prompt": "x"}
 CHAT = {"id": "a", "category": "edit", "kind": "chat"}
+TURN = {"user": "u", "assistant": "v"}
+SESSION = {"id": "a", "category": "edit", "kind": "session", "turns": [TURN]}
 
 
 @pytest.mark.parametrize(
@@ -109,19 +250,34 @@ CHAT = {"id": "a", "category": "edit", "kind": "chat"}
     [
         ([], "a prompt is a JSON object"),
         ({**RAW, "kind": "song"}, "kind is 'song'"),
-        ({**RAW, "kind": ["raw"]}, "it is raw or chat"),
-        ({**RAW, "category": "poems"}, "no known category"),
+        ({**RAW, "kind": ["raw"]}, "it is raw, chat or session"),
+        ({**RAW, "category": ""}, "has the category ''"),
+        ({**RAW, "category": 3}, "has the category 3"),
         ({**RAW, "id": 3}, "the id 3"),
+        ({**RAW, "id": "\ud800"}, "an id is a text"),
         ({**RAW, "prompt": " \n"}, "needs a text"),
         ({**RAW, "prompt": 3}, "needs a text"),
+        ({**RAW, "prompt": "\udc00"}, "needs a text"),
         ({**RAW, "messages": []}, "has the fields category, id, kind, prompt"),
+        ({**RAW, "language": 3}, "language is 3"),
+        ({**RAW, "reference": ""}, "reference is ''"),
+        ({**RAW, "turn": 1}, "may have language, reference"),
         (CHAT, "has the fields category, id, kind, messages"),
         ({**CHAT, "messages": []}, "needs messages"),
         ({**CHAT, "messages": "hello"}, "it is a list"),
         ({**CHAT, "messages": ["hello"]}, "has the message 'hello'"),
         ({**CHAT, "messages": [{"role": "god", "content": "x"}]}, "has a role of"),
+        ({**CHAT, "messages": [{"role": [], "content": "x"}]}, "has a role of"),
         ({**CHAT, "messages": [{"role": "user", "content": ""}]}, "a content"),
         ({**CHAT, "messages": [{"role": "assistant", "content": "x"}]}, "end with the user"),
+        ({**SESSION, "turns": []}, "a list of one turn or more"),
+        ({**SESSION, "turns": "x"}, "a list of one turn or more"),
+        ({**SESSION, "turns": [TURN, {"user": "u"}]}, "turn 1 is"),
+        ({**SESSION, "turns": [{"user": "u", "assistant": " "}]}, "turn 0 has no text"),
+        ({**SESSION, "turns": [{"user": 3, "assistant": "v"}]}, "has the message"),
+        ({**SESSION, "id": 3}, "has the id 3"),
+        ({**SESSION, "system": 3}, "system is 3"),
+        ({**SESSION, "reference": "x"}, "may have language, system"),
     ],
 )
 def test_malformed_prompts_are_named(record, words):
@@ -137,6 +293,29 @@ def test_a_second_prompt_of_one_id_and_a_broken_line_are_refused():
         parse_prompts(f"{line}\n{line}\n", "mine")
     with pytest.raises(ContractError, match="mine, line 2: "):
         parse_prompts(f"{line}\n{line[:-3]}", "mine")
+
+
+def test_a_session_becomes_a_prompt_a_turn():
+    turns = [TURN, {"user": "w", "assistant": "x"}]
+    record = {**SESSION, "system": "s", "language": "c", "turns": turns}
+    first, second = parse_prompts(json.dumps(record), "mine")
+    system = {"role": "system", "content": "s"}
+    asked = {"role": "user", "content": "u"}
+    assert first == Prompt(
+        "a/0", "edit", "chat", messages=(system, asked), language="c", reference="v", session="a"
+    )
+    said = {"role": "assistant", "content": "v"}
+    assert second.messages == (system, asked, said, {"role": "user", "content": "w"})
+    assert (second.id, second.session, second.turn, second.reference) == ("a/1", "a", 1, "x")
+
+
+def test_a_prompt_alone_is_a_session_of_its_own():
+    prompt = Prompt("a", "edit", "raw", "text")
+    assert (prompt.session, prompt.turn) == ("a", 0)
+    with pytest.raises(ContractError, match="turns are counted from 0 on"):
+        Prompt("a", "edit", "raw", "text", turn=-1)
+    with pytest.raises(ContractError, match="has the session 3, no text"):
+        Prompt("a", "edit", "raw", "text", session=3)
 
 
 def test_what_a_model_without_a_template_gets():

@@ -63,7 +63,7 @@ def measure_setting(
         done += len(text.reply)
         if progress:
             progress(done)
-    weights = session_weights([text.id for text in texts], name=f"alpha at {temperature:g}")
+    weights = session_weights([text.session for text in texts], name=f"alpha at {temperature:g}")
     counts = np.array([len(text.reply) for text in texts], dtype=np.float64)
     return Setting(
         temperature=temperature,

@@ -10,7 +10,7 @@ from akunu_py.bench.report import Model
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A mean over tokens, and its 95 % interval from resampled prompts."""
+    """A mean over tokens, and its 95 % interval from resampled sessions."""
 
     value: float
     interval: Interval

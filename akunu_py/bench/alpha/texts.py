@@ -21,23 +21,23 @@ class AlphaEngine(BenchEngine, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A reply to the prompt with that id, in token ids, an end-of-generation id included."""
+    """A reply to a prompt of that session, in token ids, an end-of-generation id included."""
 
-    id: str
+    session: str
     prompt: tuple[int, ...]
     reply: tuple[int, ...]
 
     @property
     def half(self) -> int:
-        """0 or 1 by a hash of the prompt's id: all replies to a prompt are in one half."""
-        return half_of(self.id)
+        """0 or 1 by a hash of the session, whose turns have much in common: all are in one half."""
+        return half_of(self.session)
 
 
 @dataclass(slots=True)
 class _Open:
     """A reply as it grows; `config` has its seed."""
 
-    id: str
+    session: str
     prompt: list[int]
     config: GenerationConfig
     reply: list[int]
@@ -68,7 +68,7 @@ def generate_texts(
     if num_tokens < 1:
         raise ConfigError(f"the number of tokens is {num_tokens}; give 1 or more")
     config = GenerationConfig(temperature=temperature, seed=seed, drafter="none")
-    encoded = [(prompt.id, encode_prompt(engine, prompt)) for prompt in prompts]
+    encoded = [(prompt.session, encode_prompt(engine, prompt)) for prompt in prompts]
     replies: list[_Open] = []
     missing = num_tokens
     while missing > 0:
@@ -87,7 +87,9 @@ def generate_texts(
             if not missing:
                 break
     return [
-        Text(reply.id, tuple(reply.prompt), tuple(reply.reply)) for reply in replies if reply.reply
+        Text(reply.session, tuple(reply.prompt), tuple(reply.reply))
+        for reply in replies
+        if reply.reply
     ]
 
 
