@@ -91,8 +91,8 @@ def describe_decoding(config: GenerationConfig, seed: int) -> str:
         said.append(f"lenience {config.lenience:g}")
     if not config.adjust_residual:
         said.append("residual not adjusted")
-    if config.exactness == "none":
-        said.append("not exact")
     if config.temperature:
         said.append(f"seed {seed}")
+    if config.exactness == "none":
+        said.append("not exact")
     return ", ".join(said)

@@ -82,3 +82,10 @@ class RowChoices:
                 for path, first in zip(paths, range(count, len(ids), width), strict=True)
             ]
         return ids[:count]
+
+    def find_candidates(self, logits: mx.array, paths: Sequence[tuple[int, ...]]) -> None:
+        """Find the candidates of rows [1, rows, vocab] that nothing is chosen of, if tracked."""
+        if not self._width:
+            return
+        ids: list[list[int]] = top_candidates(logits[0], self._width).tolist()  # type: ignore[assignment]
+        self.found += [(path[-1], best) for path, best in zip(paths, ids, strict=True)]

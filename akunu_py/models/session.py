@@ -180,7 +180,7 @@ class Session:
         self._choosing.track(count)
 
     def candidates(self) -> list[tuple[int, list[int]]]:
-        """Return those of the last `choose`: (token fed, ids by their raw logits, best first)."""
+        """Return those of the last pass: (token fed, ids by their raw logits, best first)."""
         return self._choosing.found
 
     def choose(self, last: int, draft: Draft) -> list[int]:
@@ -227,6 +227,7 @@ class Session:
         with mx.stream(self._stream):
             self._begin_verify(rows, start + 1, tree)
             logits, paths = self._feed(rows, start)
+            self._choosing.find_candidates(logits[:, start:], paths)
             chain = self._choosing.sampler.chain
             for place, path in enumerate(paths):
                 recent = self._choosing.recent(self._rows.tokens, path)

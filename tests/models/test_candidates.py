@@ -100,6 +100,18 @@ def test_every_row_of_every_kind_of_pass_is_told(session):
     assert session.candidates() == true_rows(session, context, [last, *text[at + 1 : at + 3], 1])
 
 
+def test_rows_whose_distributions_are_asked_for_are_told_too(session):
+    prompt = prompt_of(12)
+    begin(session, prompt, CONFIGS["sampled"])
+    session.track_candidates(NUM_CANDIDATES)
+    session.distributions(prompt[-1], Draft.chain([4, 5, 6]))
+    expected = true_rows(session, prompt[:-1], [prompt[-1], 4, 5, 6])
+    assert session.candidates() == expected
+    session.commit((0,))
+    session.distributions(8, Draft.empty())
+    assert session.candidates() == true_rows(session, [*prompt, 4], [8])
+
+
 def test_it_is_one_transfer_and_the_next_step_is_under_way(session, monkeypatch):
     """Candidates come with the choice: what is queued before that is read needs no second wait."""
     prompt = prompt_of(9)
