@@ -1,7 +1,6 @@
 """The engine: text in, text out, over one loaded model."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, Unpack
@@ -11,13 +10,12 @@ from numpy.typing import NDArray
 
 from akunu_py.admission import Admission
 from akunu_py.beam_reply import BeamKeywords, BeamOptions, BeamResult, BeamSource, search_beams
+from akunu_py.draft_sources import DraftSources
 from akunu_py.drafting import open_memory
-from akunu_py.drafting.registry import default_num_draft_tokens, drafter_name, make_drafter
 from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.generation_options import GenerationOptions, with_options
 from akunu_py.learning import Learning
 from akunu_py.models.cached_rows import Progress
-from akunu_py.models.draft_model import make_token_model
 from akunu_py.models.load import (
     ComputeType,
     LoadedModel,
@@ -29,7 +27,6 @@ from akunu_py.models.load import (
 from akunu_py.models.padded import PADDED_ROWS, PaddedModel
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.session import Session
-from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.prompt_ids import check_id, checked_ids
 from akunu_py.reply import ReplyStream, Request
 from akunu_py.trace_file import append_line
@@ -56,6 +53,7 @@ class Engine:
         reproducible: bool = False,
         memory: str | Path | None = None,
         draft_model: LoadedModel | None = None,
+        counts: str | Path | None = None,
     ) -> None:
         limit = loaded.description.context
         if reproducible:
@@ -70,9 +68,13 @@ class Engine:
         model = PaddedModel(loaded.model) if reproducible else loaded.model
         self._session: Session | None = Session(model, context=context or limit, kv_bits=kv_bits)
         self._kv_bits = kv_bits
-        self._drafts: CachedTokenModel | None = None
-        if draft_model is not None:
-            self._drafts = make_token_model(draft_model, loaded, self._session.vocabulary_size)
+        self._sources = DraftSources(
+            loaded,
+            self._session.vocabulary_size,
+            most=PADDED_ROWS - 1 if reproducible else None,
+            draft_model=draft_model,
+            counts=counts,
+        )
         self._learning = Learning(
             loaded,
             open_memory(memory, self.tokenizer.token_texts, self._session.vocabulary_size),
@@ -97,6 +99,7 @@ class Engine:
         reproducible: bool = False,
         memory: str | Path | None = None,
         draft_model: str | Path | None = None,
+        counts: str | Path | None = None,
     ) -> Self:
         """Load a GGUF file or an MLX model folder; without a path, the default model.
 
@@ -104,7 +107,8 @@ class Engine:
         `reproducible` gives every pass one number of rows, so that drafting cannot change a token
         on any device, at a price that `akunu tune` measures; `memory` is a folder in which what
         `auto` drafts from is kept (docs/drafting.md); `draft_model` is a smaller model with the
-        same vocabulary to draft with (docs/methods.md). The others are those of `LoadOptions`.
+        same vocabulary to draft with (docs/methods.md); `counts` is a file of `akunu counts fit`,
+        for the drafter `corpus`. The others are those of `LoadOptions`.
 
         Raises ConfigError for a path that is no model or an option out of range, ModelFormatError
         for a file that is not what it claims to be.
@@ -122,7 +126,7 @@ class Engine:
             draft = load_model(draft_model, LoadOptions(weights=weights), context=context)
         return cls(
             loaded, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory,
-            draft_model=draft,
+            draft_model=draft, counts=counts,
         )  # fmt: skip
 
     def generate(
@@ -208,7 +212,7 @@ class Engine:
             model = PaddedModel(self._loaded.model) if self.reproducible else self._loaded.model
             source = BeamSource(
                 model, self.tokenizer, session.vocabulary_size, self.context, self._kv_bits,
-                self._drafts,
+                self._sources.token_model,
             )  # fmt: skip
             with session.measured():
                 return search_beams(source, ids, settled)
@@ -319,13 +323,11 @@ class Engine:
         with self._admission.exclusive():
             self._admission.end_reply("the engine was closed")
             session = self._open_session
-            drafts, self._drafts = self._drafts, None
             self._learning.close()
             self._admission.closed = True
             self._loaded = None
             self._session = None
-            if drafts is not None:
-                drafts.close()
+            self._sources.close()
             session.close()
 
     def __enter__(self) -> Self:
@@ -350,9 +352,7 @@ class Engine:
         continues: bool,
     ) -> ReplyStream:
         """Check what can be checked before the first event, and make the stream."""
-        settled = with_options(config or GenerationConfig(), options)
-        name = drafter_name(settled.drafter, self._drafts)
-        settled = replace(settled, drafter=name)
+        settled, most = self._sources.settle(with_options(config or GenerationConfig(), options))
         if not prompt:
             raise ConfigError("the prompt has no tokens: its text, or what the chat template makes")
         if len(prompt) >= self.context:
@@ -360,30 +360,19 @@ class Engine:
                 f"the prompt has {len(prompt)} tokens and the context holds {self.context}, the "
                 "reply included; shorten the prompt or load the model with a larger context"
             )
-        most = settled.num_draft_tokens
-        if most is None:
-            most = default_num_draft_tokens(name)
-        if self._padded_rows is not None:
-            most = min(most, self._padded_rows - 1)
         for token in settled.logit_bias:
             check_id(token, "logit_bias", self.vocabulary_size)
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a later call on the same engine")
             # Only now: a reply that `_end_reply` ends joins the memory that this one begins with.
-            ended = self._learning.begin_reply(name)
+            ended = self._learning.begin_reply(settled)
             reply = ReplyStream(
                 self._open_session,
                 self.tokenizer,
                 Request(
                     tuple(prompt),
                     settled,
-                    make_drafter(
-                        name,
-                        num_draft_tokens=most,
-                        auto_state=self._learning.auto_state,
-                        token_model=self._drafts,
-                        rejection=settled.draft_sampling == "rejection",
-                    ),
+                    self._sources.make(settled, most, self._learning.auto_state),
                     most,
                     progress,
                     continues=continues,

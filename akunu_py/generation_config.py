@@ -9,6 +9,7 @@ from akunu_py.errors import ConfigError
 
 DraftBudget = Literal["auto", "always"]
 DraftSampling = Literal["coupled", "rejection"]
+DraftLength = Literal["budget", "fixed", "entropy", "lower-bound"]
 Exactness = Literal["stream", "distribution", "none"]
 
 
@@ -56,7 +57,14 @@ class GenerationConfig:
         draft_sampling: "coupled" compares drafts with the model's own choices: the text is that of
             plain decoding. "rejection" accepts them by probability (Leviathan et al. 2023,
             arXiv:2211.17192): the text follows the same law and is another one.
-        draft_temperature: of a draft model; None: `temperature`.
+        draft_temperature: of a drafter that draws from probabilities; None: `temperature`.
+        draft_length: where such a drafter's draft ends. "budget": where `draft_budget` says;
+            "fixed": at `num_draft_tokens`; "entropy": the earlier the less certain it is of the
+            first token; "lower-bound": where a token is unlikely (docs/methods.md).
+        min_draft_tokens: with "entropy", tokens of the shortest draft; None: 1.
+        draft_length_beta: with "entropy", the share of drafts before in what certainty is taken
+            to be, 0 or more, below 1; None: 0.
+        draft_length_bound: with "lower-bound", the probability below which a draft ends; None: 0.4.
         lenience: l above 0, at most 1. Below 1 replies are not exact: drafted tokens are accepted
             with min(1, p / (l q)), at temperature 0 where p >= l max p, p at temperature 1
             (Leviathan et al. 2023, appendix A.5). Above temperature 0 that is a form of rejection.
@@ -83,6 +91,10 @@ class GenerationConfig:
     draft_budget: DraftBudget = "auto"
     draft_sampling: DraftSampling = "coupled"
     draft_temperature: float | None = None
+    draft_length: DraftLength = "budget"
+    min_draft_tokens: int | None = None
+    draft_length_beta: float | None = None
+    draft_length_bound: float | None = None
     lenience: float = 1.0
     adjust_residual: bool = True
 
@@ -123,11 +135,40 @@ class GenerationConfig:
             _check_count("num_draft_tokens", self.num_draft_tokens, 0, "give 0 (no drafts) or more")
             if self.num_draft_tokens > 64:
                 raise ConfigError(f"num_draft_tokens is {self.num_draft_tokens}; give at most 64")
-        for name, kinds in (("draft_budget", DraftBudget), ("draft_sampling", DraftSampling)):
+        for name, kinds in (
+            ("draft_budget", DraftBudget),
+            ("draft_sampling", DraftSampling),
+            ("draft_length", DraftLength),
+        ):
             if getattr(self, name) not in get_args(kinds):
                 known = " or ".join(map(repr, get_args(kinds)))
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; give {known}")
+        self._check_draft_length()
         self._check_lenience()
+
+    def _check_draft_length(self) -> None:
+        """Check the numbers of the rules of length, and that their rule is the one that is used."""
+        rules: dict[str, DraftLength] = {
+            "min_draft_tokens": "entropy",
+            "draft_length_beta": "entropy",
+            "draft_length_bound": "lower-bound",
+        }
+        for name, rule in rules.items():
+            if getattr(self, name) is not None and self.draft_length != rule:
+                raise ConfigError(
+                    f"{name} is for draft_length {rule!r}, and that is {self.draft_length!r}; "
+                    f"leave {name} out, or set draft_length"
+                )
+        if self.min_draft_tokens is not None:
+            _check_count("min_draft_tokens", self.min_draft_tokens, 0, "give 0 or more")
+        if self.draft_length_beta is not None:
+            hint = "give 0 (no memory) or more, below 1"
+            _check_number("draft_length_beta", self.draft_length_beta, 0, 1, hint)
+            if self.draft_length_beta == 1:
+                raise ConfigError(f"draft_length_beta is 1; {hint}")
+        if self.draft_length_bound is not None:
+            hint = "give 0 (never stop) to 1"
+            _check_number("draft_length_bound", self.draft_length_bound, 0, 1, hint)
 
     def _check_lenience(self) -> None:
         """Check what gives exactness up, and that the other fields let it do something."""

@@ -5,7 +5,7 @@ import difflib
 from typing import TypedDict
 
 from akunu_py.errors import ConfigError
-from akunu_py.types import DraftBudget, DraftSampling, GenerationConfig
+from akunu_py.types import DraftBudget, DraftLength, DraftSampling, GenerationConfig
 
 
 class GenerationOptions(TypedDict, total=False):
@@ -28,6 +28,10 @@ class GenerationOptions(TypedDict, total=False):
     draft_budget: DraftBudget
     draft_sampling: DraftSampling
     draft_temperature: float | None
+    draft_length: DraftLength
+    min_draft_tokens: int | None
+    draft_length_beta: float | None
+    draft_length_bound: float | None
     lenience: float
     adjust_residual: bool
 

@@ -49,9 +49,9 @@ class Learning:
             )
         return self._costs
 
-    def begin_reply(self, drafter: str) -> Callable[[], None] | None:
-        """Return what is to be called when the reply to come ends; None for other than `auto`."""
-        return self.replies.begin_reply() if drafter == AutoDrafter.name else None
+    def begin_reply(self, config: GenerationConfig) -> Callable[[], None] | None:
+        """Return what is to be called when the reply to come ends; None for others than `auto`."""
+        return self.replies.begin_reply() if config.drafter == AutoDrafter.name else None
 
     def budgets(self, config: GenerationConfig) -> BudgetState | None:
         """Return what budgets have learned so far, written down now and then; None without one."""

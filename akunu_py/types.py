@@ -9,6 +9,7 @@ from akunu_py.decode_stats import StepStats as StepStats  # noqa: PLC0414
 from akunu_py.decode_stats import VerificationKind as VerificationKind  # noqa: PLC0414
 from akunu_py.errors import ContractError
 from akunu_py.generation_config import DraftBudget as DraftBudget  # noqa: PLC0414
+from akunu_py.generation_config import DraftLength as DraftLength  # noqa: PLC0414
 from akunu_py.generation_config import DraftSampling as DraftSampling  # noqa: PLC0414
 from akunu_py.generation_config import Exactness as Exactness  # noqa: PLC0414
 from akunu_py.generation_config import GenerationConfig as GenerationConfig  # noqa: PLC0414

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.cli.options import (
+    counts_option,
     draft_model_option,
     generation_options,
     keeping_options,
@@ -47,6 +48,7 @@ _BLOCK = '"""'
 @generation_options
 @model_options
 @draft_model_option
+@counts_option
 def chat(  # noqa: PLR0917 - click passes by name
     model: str | None,
     system: str | None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.cli.options import (
+    counts_option,
     draft_model_option,
     generation_options,
     keeping_options,
@@ -48,6 +49,7 @@ _MAX_PROMPT_BYTES = 64 * 2**20
 @generation_options
 @model_options
 @draft_model_option
+@counts_option
 def generate(  # noqa: PLR0917 - click passes by name
     sources: tuple[str, ...],
     prompt: str | None,

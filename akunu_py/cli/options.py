@@ -80,8 +80,10 @@ _GENERATION_OPTIONS = (
     click.option("--stop", multiple=True, metavar="TEXT", help="End before TEXT; repeatable."),
     click.option(
         "--drafter", metavar="NAME",
-        help="auto, ngram, ngram-window, lookup, recycling, tree, draft-model, draft-model-ngram, "
-        "a plug-in's name, or none. When left out: draft-model with --draft-model, else auto.",
+        help="auto, ngram, ngram-window, ngram-assisted, lookup, recycling, tree, unigram, bigram, "
+        "counts; corpus with --counts; draft-model, draft-model-ngram, ngram-draft-model with "
+        "--draft-model; a plug-in's name, or none. When left out: draft-model with --draft-model, "
+        "else auto.",
     ),
     click.option(
         "--num-draft-tokens", type=int, metavar="N",
@@ -99,7 +101,28 @@ _GENERATION_OPTIONS = (
     ),
     click.option(
         "--draft-temperature", type=float, metavar="T",
-        help="The draft model's temperature; that of the reply when left out.",
+        help="Of a draft model or counts; that of the reply when left out.",
+    ),
+    click.option(
+        "--draft-length", type=click.Choice(["budget", "fixed", "entropy", "lower-bound"]),
+        default="budget", show_default=True,
+        help="Where a draft of a draft model or counts ends: where --draft-budget says, at "
+        "--num-draft-tokens, the earlier the less certain it is of the first token, or where a "
+        "token is unlikely.",
+    ),
+    click.option(
+        "--min-draft-tokens", type=int, metavar="N",
+        help="With --draft-length entropy: draft N tokens at least. 1 when left out.",
+    ),
+    click.option(
+        "--draft-length-beta", type=float, metavar="B",
+        help="With --draft-length entropy: the share of earlier drafts in what certainty is taken "
+        "to be, below 1. 0 when left out.",
+    ),
+    click.option(
+        "--draft-length-bound", type=float, metavar="P",
+        help="With --draft-length lower-bound: end a draft below this probability. 0.4 when left "
+        "out.",
     ),
     click.option(
         "--lenience", type=float, default=1.0, metavar="L",
@@ -155,12 +178,27 @@ def draft_model_option(function: Callable[_P, _R]) -> Callable[..., _R]:
     )(wrapped)  # fmt: skip
 
 
+def counts_option(function: Callable[_P, _R]) -> Callable[..., _R]:
+    """Add `--counts` to what `model_options` collects; to be put below it."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **options: Any) -> _R:
+        options["loading"]["counts"] = options.pop("counts")
+        return function(*args, **options)
+
+    return click.option(
+        "--counts", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+        help="Counts of a corpus that `akunu counts fit` wrote, for --drafter corpus.",
+    )(wrapped)  # fmt: skip
+
+
 def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     """Add the sampling and drafting options; the command gets one `config` in their place."""
     names = (
         "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
         "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop", "drafter",
         "num_draft_tokens", "draft_budget", "draft_sampling", "draft_temperature",
+        "draft_length", "min_draft_tokens", "draft_length_beta", "draft_length_bound",
         "lenience", "adjust_residual",
     )  # fmt: skip
 
@@ -207,13 +245,13 @@ def _stack(options: Iterable[Callable[..., Any]], function: Callable[_P, _R]) ->
 def _config(chosen: dict[str, Any]) -> "GenerationConfig":
     """Check everything that can be checked before a model is loaded."""
     # numpy would slow --help down.
-    from akunu_py.drafting.registry import WITH_DRAFT_MODEL, make_drafter  # noqa: PLC0415
+    from akunu_py.drafting.registry import check_drafter  # noqa: PLC0415
     from akunu_py.types import GenerationConfig  # noqa: PLC0415
 
     chosen["logit_bias"] = dict(_parse_bias(entry) for entry in chosen["logit_bias"])
     config = GenerationConfig(**chosen)
-    if config.drafter is not None and config.drafter not in WITH_DRAFT_MODEL:
-        make_drafter(config.drafter, num_draft_tokens=config.num_draft_tokens)
+    if config.drafter is not None:
+        check_drafter(config.drafter, num_draft_tokens=config.num_draft_tokens, config=config)
     return config
 
 

@@ -8,7 +8,13 @@ from akunu_py.drafting.memory import Memory, open_memory, vocabulary_fingerprint
 from akunu_py.drafting.ngram import NgramDrafter, WindowedNgramDrafter
 from akunu_py.drafting.plain import PlainDrafter
 from akunu_py.drafting.recycling import RecyclingDrafter
-from akunu_py.drafting.registry import default_num_draft_tokens, drafter_names, make_drafter
+from akunu_py.drafting.registry import (
+    all_drafter_names,
+    check_drafter,
+    default_num_draft_tokens,
+    drafter_names,
+    make_drafter,
+)
 from akunu_py.drafting.reply_memory import ReplyMemory
 from akunu_py.drafting.tree import TreeDrafter
 
@@ -26,6 +32,8 @@ __all__ = [
     "TokenModel",
     "TreeDrafter",
     "WindowedNgramDrafter",
+    "all_drafter_names",
+    "check_drafter",
     "default_num_draft_tokens",
     "drafter_names",
     "make_drafter",

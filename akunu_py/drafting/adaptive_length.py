@@ -4,11 +4,11 @@ A rule is asked before the token of a position is drawn, and is shown how q is s
 length at a position depends on the history and on q alone. Under rejection sampling that is what
 keeps the law: a drafter that stopped, or went on, because of the token it drew would change which
 of its tokens are tested (`docs/methods.md`). Where q at a position costs a pass, a rule is asked
-before that pass and judges by the position before; `after_draws` gives it that form.
+before that pass and judges by the position before; `AfterDraws` gives it that form.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -16,6 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.errors import ConfigError
+from akunu_py.types import GenerationConfig
+
+MIN_DRAFT_TOKENS = 1
+"""gamma_min where nobody says."""
+
+LOWER_BOUND = 0.4
+"""Probability of a token below which `lower-bound` stops where nobody says: the default of
+`assistant_confidence_threshold` in Hugging Face's transformers."""
 
 Confidence = Literal["largest", "entropy"]
 
@@ -273,14 +281,64 @@ class _DrawnSpread:
         return self.drawn.probability
 
 
-def after_draws(rule: LengthRule, vocabulary_size: int) -> Callable[[Sequence[Drawn]], bool]:
-    """Return a rule as a function of the tokens drawn so far, for a draft model (`GoesOn`).
+class AfterDraws:
+    """A rule as a function of the tokens drawn so far, for a draft model (`GoesOn`).
 
-    It is to be asked once for each number of tokens drawn: 0, which is always wanted, 1, 2, ...
-    q of the tokens drawn before a position belongs to its history, so the law holds here, too.
+    A draft begins with the question for no tokens, which is always answered with True. Then each
+    place is asked for once, in turn: those passed over, where a pass drew several tokens, too.
+    q of the tokens drawn before a position belongs to its history, so the law holds here as well.
     """
 
-    def goes_on(drawn: Sequence[Drawn]) -> bool:
-        return not drawn or rule.wants_next(len(drawn), _DrawnSpread(drawn[-1], vocabulary_size))
+    def __init__(self, rule: LengthRule, vocabulary_size: int) -> None:
+        self.rule = rule
+        self._vocabulary_size = vocabulary_size
+        self._asked = 0
+        self._end: int | None = None
 
-    return goes_on
+    def __call__(self, drawn: Sequence[Drawn]) -> bool:
+        """Return whether a further token is drawn after these."""
+        if not drawn:
+            self._asked, self._end = 0, None
+        for place in range(self._asked + 1, len(drawn) + 1):
+            spread = _DrawnSpread(drawn[place - 1], self._vocabulary_size)
+            if not self.rule.wants_next(place, spread) and self._end is None:
+                self._end = place
+            self._asked = place
+        return self._end is None
+
+    def length(self, drawn: Sequence[Drawn]) -> int:
+        """Return how many of a draft's tokens are wanted, for one that is over.
+
+        Fewer than there are where its last pass drew several, of which none was asked for.
+        """
+        # The first token's q tells H, also where there was no room for a second one.
+        self(drawn[: max(1, len(drawn) - 1)])
+        return len(drawn) if self._end is None else min(self._end, len(drawn))
+
+    @property
+    def trace(self) -> LengthTrace | None:
+        """Return what the latest draft's length came from; None where the rule was not asked."""
+        return self.rule.trace if self._asked else None
+
+
+def length_rule(config: GenerationConfig, num_draft_tokens: int) -> LengthRule | None:
+    """Return the rule that a config names for drafts of at most so many tokens.
+
+    None for "budget": then the limits alone end a draft. Raises ConfigError where the shortest
+    draft is longer than the longest.
+    """
+    if config.draft_length == "entropy":
+        shortest = config.min_draft_tokens
+        if shortest is None:
+            shortest = min(MIN_DRAFT_TOKENS, num_draft_tokens)
+        if shortest > num_draft_tokens:
+            raise ConfigError(
+                f"min_draft_tokens is {shortest}, and at most {num_draft_tokens} tokens are "
+                "drafted; give fewer, or a larger num_draft_tokens"
+            )
+        beta = 0.0 if config.draft_length_beta is None else config.draft_length_beta
+        return EntropyLength(shortest=shortest, longest=num_draft_tokens, beta=beta)
+    if config.draft_length == "lower-bound":
+        bound = config.draft_length_bound
+        return LowerBoundStop(LOWER_BOUND if bound is None else bound)
+    return FixedLength(num_draft_tokens) if config.draft_length == "fixed" else None

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from akunu_py.drafting.adaptive_length import LengthTrace
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.types import CandidateObserver, Draft, Drafter, GenerationConfig, ReplyDrafter
 
@@ -29,6 +30,41 @@ class _Sampling(Protocol):
 
     def draft_probabilities(self) -> NDArray[np.floating] | None:
         """Return the distributions the last draft was drawn from, [n, vocab]; None: certain."""
+
+
+class _Drawn(Protocol):
+    """A token that is drafted already; `decoding.budget.DrawnToken`."""
+
+    @property
+    def probability(self) -> float:
+        """Return the drafter's confidence in it."""
+
+
+_Rule = Callable[[Sequence[_Drawn]], bool]
+
+
+@runtime_checkable
+class _TokenByToken(Protocol):
+    """A drafter that asks before each token; `decoding.budget.TokenByToken`."""
+
+    def add_rule(self, rule: _Rule) -> None:
+        """Draft a further token only where the rule returns True."""
+
+
+@runtime_checkable
+class _LengthTeller(Protocol):
+    """A drafter that can say what its draft's length came from; `decoding.details` has it."""
+
+    @property
+    def length_trace(self) -> LengthTrace | None:
+        """Return it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Drafted:
+    """A token of another source; -1 where that has no confidence."""
+
+    probability: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +129,7 @@ class CombinedDrafter:
         self.sources = tuple(sources)
         self.num_draft_tokens = num_draft_tokens
         self._pieces: list[Draft] = []
+        self._length_trace: LengthTrace | None = None
 
     def begin_reply(
         self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
@@ -101,6 +138,20 @@ class CombinedDrafter:
         for source in self.sources:
             if isinstance(source.drafter, ReplyDrafter):
                 source.drafter.begin_reply(config, seed, check)
+
+    def add_rule(self, rule: _Rule) -> None:
+        """Let the sources that ask before each token ask this rule, too.
+
+        It is shown what other sources have drafted before theirs.
+        """
+        for source in self.sources:
+            if isinstance(source.drafter, _TokenByToken):
+                source.drafter.add_rule(lambda drawn: rule((*self._drafted(), *drawn)))
+
+    @property
+    def length_trace(self) -> LengthTrace | None:
+        """Return what the length of the first piece that has a rule came from, None without one."""
+        return self._length_trace
 
     @property
     def origins(self) -> tuple[str, ...]:
@@ -135,9 +186,19 @@ class CombinedDrafter:
 
     def _begin(self) -> None:
         self._pieces = []
+        self._length_trace = None
 
-    def _take(self, source: Source, piece: Draft) -> None:  # noqa: ARG002 - for draws
+    def _take(self, source: Source, piece: Draft) -> None:
         self._pieces.append(piece)
+        if self._length_trace is None and isinstance(source.drafter, _LengthTeller):
+            self._length_trace = source.drafter.length_trace
+
+    def _drafted(self) -> list[_Drafted]:
+        return [
+            _Drafted(probability)
+            for piece in self._pieces
+            for probability in piece.confidence or [-1.0] * len(piece)
+        ]
 
     def _draft(self, tokens: list[int]) -> Draft:
         pieces = self._pieces

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from akunu_py.drafting.adaptive_length import AfterDraws, LengthTrace
 from akunu_py.drafting.hierarchical import NgramGuesses
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.types import Draft, GenerationConfig
@@ -102,9 +103,9 @@ class DraftModelDrafter:
     independent, and `draft_probabilities` gives the verifier their distribution.
 
     The draft's temperature is `draft_temperature`, else the config's `draft_temperature`, else the
-    reply's own. `rule` decides, besides the limit, where a draft ends (for rules of
-    `adaptive_length` see `after_draws` there). `hierarchical` lets an n-gram drafter guess what the
-    draft model will say, so that one of its passes yields several tokens.
+    reply's own. `length` decides, besides the limit, where a draft ends. `hierarchical` lets an
+    n-gram drafter guess what the draft model will say, so that one of its passes yields several
+    tokens.
 
     Raises ConfigError for a number of draft tokens or a draft temperature out of range.
     """
@@ -118,7 +119,7 @@ class DraftModelDrafter:
         num_draft_tokens: int = NUM_DRAFT_TOKENS,
         rejection: bool = False,
         draft_temperature: float | None = None,
-        rule: GoesOn | None = None,
+        length: AfterDraws | None = None,
         hierarchical: bool = False,
     ) -> None:
         if not 0 <= num_draft_tokens <= MAX_DRAFT_TOKENS:
@@ -129,7 +130,8 @@ class DraftModelDrafter:
         self._model = model
         self._rejection = rejection
         self._draft_temperature = _checked(draft_temperature)
-        self._rules: tuple[GoesOn, ...] = () if rule is None else (rule,)
+        self._length = length
+        self._rules: tuple[GoesOn, ...] = () if length is None else (length,)
         self._guesses = NgramGuesses() if hierarchical else None
         self._sampling: DrawSettings | None = None
         self._check: Callable[[], None] = _nothing
@@ -149,6 +151,11 @@ class DraftModelDrafter:
     def add_rule(self, rule: GoesOn) -> None:
         """End drafts where this rule says so, too."""
         self._rules = (*self._rules, rule)
+
+    @property
+    def length_trace(self) -> LengthTrace | None:
+        """Return what the latest draft's length came from, None where no rule says."""
+        return None if self._length is None else self._length.trace
 
     def observe(self, tokens: Sequence[int]) -> None:
         """Take in committed tokens; passes over them wait for the next draft, but for the prompt.
@@ -184,6 +191,8 @@ class DraftModelDrafter:
         goes_on = self._goes_on if self._rules else None
         guess = None if self._guesses is None else self._guesses.guess
         drawn = self._model.draw(limit, goes_on, guess, after=drafted)
+        if self._length is not None:
+            drawn = drawn[: self._length.length(drawn)]
         self._num_drawn = len(drawn)
         confidence = () if self._rejection else tuple(token.probability for token in drawn)
         return Draft.chain((token.token for token in drawn), self.name, 0, confidence)
@@ -197,7 +206,7 @@ class DraftModelDrafter:
             raise ContractError("coupled drafts are verified by the target's own choices")
         if not self._num_drawn:
             return np.zeros((0, 0))
-        return self._model.probabilities()
+        return self._model.probabilities()[: self._num_drawn]
 
     def _goes_on(self, drawn: Sequence[DrawnToken]) -> bool:
         return all(rule(drawn) for rule in self._rules)

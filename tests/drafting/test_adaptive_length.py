@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.drafting.adaptive_length import (
+    AfterDraws,
     AllOf,
     DenseSpread,
     EntropyLength,
     FixedLength,
     LengthTrace,
     LowerBoundStop,
-    after_draws,
 )
 from akunu_py.drafting.counts.distribution import SparseDistribution
 from akunu_py.errors import ConfigError
@@ -154,7 +154,7 @@ class Token:
 
 
 def drawn_length(rule, tokens, size=4):
-    goes_on = after_draws(rule, size)
+    goes_on = AfterDraws(rule, size)
     for count in range(len(tokens)):
         if not goes_on(tokens[:count]):
             return count

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from akunu_py.drafting.adaptive_length import AfterDraws, FixedLength
 from akunu_py.drafting.draft_model import DraftModelDrafter, DrawnToken
 from akunu_py.drafting.hierarchical import NUM_GUESSES, NgramGuesses
 from akunu_py.errors import ConfigError, ContractError
@@ -76,7 +77,7 @@ def test_nothing_is_asked_for_where_nothing_may_be_drafted():
 
 
 def test_every_rule_can_end_a_draft():
-    _, drafter = begun(rule=lambda drawn: len(drawn) < 4)
+    _, drafter = begun(length=AfterDraws(FixedLength(4), 4))
     assert len(drafter.propose(5)) == 4
     drafter.add_rule(lambda drawn: not drawn or drawn[-1].probability > 0.6)
     assert len(drafter.propose(5)) == 3

@@ -2,15 +2,28 @@
 
 import pytest
 
+from akunu_py.decoding.details import LengthTeller
+from akunu_py.decoding.draft_law import SampledDrafter
 from akunu_py.drafting import (
     AutoState,
+    all_drafter_names,
+    check_drafter,
     default_num_draft_tokens,
     drafter_names,
     make_drafter,
     registry,
 )
+from akunu_py.drafting.adaptive_length import (
+    EntropyLength,
+    FixedLength,
+    LowerBoundStop,
+    length_rule,
+)
+from akunu_py.drafting.counts import CorpusModel, fit_counts
+from akunu_py.drafting.registry import WITH_COUNTS, WITH_DRAFT_MODEL
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.testing import ScriptedDrafter
+from akunu_py.types import GenerationConfig
 
 
 def test_own_drafters_are_made_by_name():
@@ -18,10 +31,21 @@ def test_own_drafters_are_made_by_name():
         "auto",
         "ngram",
         "ngram-window",
+        "ngram-assisted",
         "lookup",
         "recycling",
         "tree",
+        "unigram",
+        "bigram",
+        "counts",
         "none",
+    )
+    assert all_drafter_names() == (
+        *drafter_names(),
+        "corpus",
+        "draft-model",
+        "draft-model-ngram",
+        "ngram-draft-model",
     )
     for name in drafter_names():
         drafter = make_drafter(name, num_draft_tokens=2)
@@ -41,6 +65,10 @@ def test_own_drafters_are_made_by_name():
         ("lookup", 10),
         ("recycling", 4),
         ("tree", 16),
+        ("ngram-assisted", 4),
+        ("unigram", 4),
+        ("bigram", 4),
+        ("counts", 4),
         ("none", 0),
     ],
 )
@@ -49,7 +77,7 @@ def test_each_has_a_number_of_tokens_of_its_own(name, count):
     drafter = make_drafter(name)
     own = getattr(drafter, "max_length" if name == "auto" else "num_draft_tokens", 0)
     assert own == count
-    if name not in {"auto", "none"}:
+    if name not in {"auto", "none", "unigram", "bigram", "counts"}:
         assert type(drafter)().num_draft_tokens == count  # the class says the same
 
 
@@ -82,3 +110,127 @@ def test_a_plug_in_is_found_and_checked(monkeypatch):
     points[0] = Offered(lambda *, num_draft_tokens: object())
     with pytest.raises(ContractError, match="somewhere:factory"):
         make_drafter("mine", num_draft_tokens=3)
+
+
+class NoModel:
+    """A token model that is never asked."""
+
+
+def test_what_is_missing_is_said_with_how_to_get_it():
+    for name in WITH_DRAFT_MODEL:
+        with pytest.raises(ConfigError, match="--draft-model"):
+            make_drafter(name)
+    for name in WITH_COUNTS:
+        with pytest.raises(ConfigError, match=r"akunu counts fit.*--counts"):
+            make_drafter(name)
+    for name in all_drafter_names():
+        check_drafter(name)
+    with pytest.raises(ConfigError, match="did you mean 'corpus'"):
+        check_drafter("corpsu")
+
+
+def test_counts_draw_as_the_reply_does():
+    """Coupled to the target's noise, independently for rejection, at their own temperature."""
+    corpus = CorpusModel(fit_counts([[1, 2, 3, 1, 2, 4]], 8))
+    for name in ("unigram", "bigram", "counts", "corpus"):
+        for sampling, sampled in (("coupled", False), ("rejection", True)):
+            config = GenerationConfig(temperature=1.5, draft_sampling=sampling)
+            drafter = make_drafter(name, config=config, corpus=corpus, vocabulary_size=8)
+            assert isinstance(drafter, SampledDrafter) == sampled
+            drafts = set()
+            for seed in range(30):
+                drafter = make_drafter(name, config=config, corpus=corpus, vocabulary_size=8)
+                drafter.begin_reply(config, seed)
+                drafter.observe([1, 2, 3, 1, 2, 4, 1])
+                draft = drafter.propose(3)
+                assert draft.source == name
+                assert bool(draft.confidence) != sampled
+                drafts.add(draft.tokens)
+            assert len(drafts) > 5
+    # Without the vocabulary's size nothing is drawn: the likeliest token, whatever the noise.
+    for sampling in ("coupled", "rejection"):
+        config = GenerationConfig(temperature=1.5, draft_sampling=sampling)
+        drafter = make_drafter("bigram", config=config)
+        drafter.begin_reply(config, 5)
+        drafter.observe([1, 2, 3, 1, 2, 3, 1])
+        assert drafter.propose(3).tokens == (2, 3, 1)
+
+
+def test_a_draft_temperature_is_for_counts_too():
+    config = GenerationConfig(temperature=1.5, draft_temperature=0)
+    for seed in range(10):
+        drafter = make_drafter("counts", config=config, vocabulary_size=8)
+        drafter.begin_reply(config, seed)
+        drafter.observe([1, 2, 3, 1, 2, 3, 1])
+        assert drafter.propose(4).tokens == (2, 3, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({}, FixedLength),
+        ({"draft_length": "fixed"}, FixedLength),
+        ({"draft_length": "entropy"}, EntropyLength),
+        ({"draft_length": "lower-bound"}, LowerBoundStop),
+    ],
+)
+def test_rules_of_length_for_counts(options, kind):
+    config = GenerationConfig(**options)
+    drafter = make_drafter("counts", config=config, num_draft_tokens=6, vocabulary_size=8)
+    assert type(drafter.length) is kind
+
+
+def test_the_numbers_of_a_rule():
+    config = GenerationConfig(
+        draft_length="entropy", min_draft_tokens=2, draft_length_beta=0.5
+    )  # fmt: skip
+    rule = length_rule(config, 6)
+    assert (rule.shortest, rule.longest, rule.beta) == (2, 6, 0.5)
+    assert length_rule(GenerationConfig(draft_length="entropy"), 6).shortest == 1
+    assert length_rule(GenerationConfig(draft_length="entropy"), 0).longest == 0
+    config = GenerationConfig(draft_length="lower-bound", draft_length_bound=0.9)
+    assert length_rule(config, 6).bound == 0.9
+    assert length_rule(GenerationConfig(draft_length="lower-bound"), 6).bound == 0.4
+    assert length_rule(GenerationConfig(), 6) is None
+    with pytest.raises(ConfigError, match=r"min_draft_tokens is 5, and at most 4"):
+        check_drafter(
+            "draft-model",
+            num_draft_tokens=4,
+            config=GenerationConfig(draft_length="entropy", min_draft_tokens=5),
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"draft_length": "long"}, "draft_length is 'long'"),
+        ({"min_draft_tokens": 2}, "for draft_length 'entropy', and that is 'budget'"),
+        ({"draft_length_bound": 0.2, "draft_length": "entropy"}, "for draft_length 'lower-bound'"),
+        ({"draft_length": "entropy", "min_draft_tokens": -1}, "min_draft_tokens is -1"),
+        ({"draft_length": "entropy", "draft_length_beta": 1.0}, "draft_length_beta is 1"),
+        ({"draft_length": "entropy", "draft_length_beta": -0.1}, "draft_length_beta is -0.1"),
+        ({"draft_length": "lower-bound", "draft_length_bound": 1.1}, "draft_length_bound is 1.1"),
+    ],
+)
+def test_lengths_out_of_range(options, message):
+    with pytest.raises(ConfigError, match=message):
+        GenerationConfig(**options)
+
+
+@pytest.mark.parametrize("rule", ["fixed", "entropy", "lower-bound"])
+def test_a_rule_needs_a_drafter_with_probabilities(rule):
+    config = GenerationConfig(draft_length=rule)
+    for name in ("auto", "ngram", "lookup", "recycling", "tree", "ngram-assisted", "none"):
+        with pytest.raises(ConfigError, match=rf"{name}' has no probabilities.*bigram"):
+            make_drafter(name, config=config)
+    for name in ("unigram", "corpus", "draft-model", "ngram-draft-model"):
+        check_drafter(name, config=config)
+
+
+def test_a_rule_reaches_the_draft_model():
+    for name in WITH_DRAFT_MODEL:
+        config = GenerationConfig(draft_length="entropy")
+        drafter = make_drafter(name, config=config, token_model=NoModel(), vocabulary_size=8)
+        model = drafter if name != "ngram-draft-model" else drafter.sources[1].drafter
+        assert type(model._length.rule) is EntropyLength
+        assert isinstance(drafter, LengthTeller)

@@ -15,7 +15,7 @@ import pytest
 from akunu_py import ConfigError, Engine, EngineStateError, GenerationConfig
 from akunu_py.bench.replay.traces import read_trace
 from akunu_py.drafting import make_drafter
-from akunu_py.drafting.registry import BUILT_IN
+from akunu_py.drafting.registry import BUILT_IN, default_num_draft_tokens
 from akunu_py.models.tree.forward import TreeForward
 
 PROMPT = "def hello(world):\n    return world"
@@ -224,7 +224,7 @@ def test_reproducible_passes_take_seven_tokens_at_most(tiny_gguf, monkeypatch):
         asked.append(options["num_draft_tokens"])
         return make_drafter(name, **options)
 
-    monkeypatch.setattr("akunu_py.engine.make_drafter", spy)
+    monkeypatch.setattr("akunu_py.draft_sources.make_drafter", spy)
     with Engine.load(tiny_gguf, reproducible=True) as engine:
         plain = engine.generate(PROMPT, max_tokens=40, drafter="none").token_ids
         for drafter in DRAFTERS:
@@ -232,7 +232,8 @@ def test_reproducible_passes_take_seven_tokens_at_most(tiny_gguf, monkeypatch):
             assert drafted.token_ids == plain
             assert len(drafted.stats.drafted_per_position) <= 7
         engine.generate(PROMPT, max_tokens=2, drafter="lookup", num_draft_tokens=3)
-    assert asked == [0, 7, 4, 4, 7, 4, 7, 3]
+    own = [default_num_draft_tokens(drafter) for drafter in DRAFTERS]
+    assert asked == [0, *(min(7, number) for number in own), 3]
 
 
 def test_recycling_drafts_and_some_of_it_is_right(default_model):

@@ -110,7 +110,7 @@ def test_rejection_at_temperature_0_is_greedy_decoding(tiny, drafter):
 
 def test_a_prompt_is_fed_to_the_draft_model_once(tiny):
     """A conversation goes on: the draft model, too, feeds what is new alone."""
-    drafts = tiny._drafts
+    drafts = tiny._sources.token_model
     first = tiny.generate(PROMPT, max_tokens=20, draft_budget="always")
     ids = [*tiny.tokenizer.encode(PROMPT, parse_special=True), *first.token_ids]
     fed, feed = [], drafts._rows.feed_apart
@@ -124,17 +124,17 @@ def test_a_prompt_is_fed_to_the_draft_model_once(tiny):
 
 def test_cancelling_while_the_draft_model_takes_the_prompt_in(tiny):
     stream = tiny.stream("the world " * 40, max_tokens=20, draft_budget="always")
-    begin = tiny._drafts.begin
+    begin = tiny._sources.token_model.begin
 
     def begin_cancelled(prompt, sampling, check):
         stream.cancel()
         begin(prompt, sampling, check)
 
-    tiny._drafts.begin = begin_cancelled
+    tiny._sources.token_model.begin = begin_cancelled
     try:
         events = list(stream)
     finally:
-        del tiny._drafts.begin
+        del tiny._sources.token_model.begin
     assert events[-1].result.finish_reason == "cancelled"
     assert not events[-1].result.token_ids
     assert tiny.generate(PROMPT, max_tokens=5).token_ids

@@ -8,13 +8,19 @@ from akunu_py.cost_curve import CostCurve
 from akunu_py.drafting import default_num_draft_tokens, drafter_names, make_drafter
 from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.auto.drafter import MAX_LENGTH
+from akunu_py.drafting.registry import WITH_DRAFT_MODEL
 from akunu_py.errors import ConfigError
 from akunu_py.types import Draft, Drafter
 
+_LOGITS = "it learns from the target's logits, and a trace has none"
+_MODEL = "it is a model that would have to run, and its target's choices with it"
+
 NOT_REPLAYABLE = {
-    "recycling": "it learns from the target's logits, and a trace has none",
-    "tree": "it learns from the target's logits, and a trace has none",
-    "draft-model": "it is a model that would have to run, and its target's choices with it",
+    "recycling": _LOGITS,
+    "tree": _LOGITS,
+    "ngram-assisted": _LOGITS,
+    "corpus": "it needs counts of a corpus, and a replay loads none",
+    **dict.fromkeys(WITH_DRAFT_MODEL, _MODEL),
 }
 """Drafters that a replay of texts cannot stand for, and why."""
 

@@ -31,8 +31,9 @@ class CountDrafter:
     than two draws would (arXiv:2408.07978). At temperature 0 both are the likeliest token.
 
     q is the model's distribution after the reply's whole chain of transforms, at
-    `draft_temperature` where one is given. `confidence` is q of each token, before temperature and
-    filters where the likeliest is taken. `length` decides, besides the limits, where a draft ends.
+    `draft_temperature` where one is given, else at the config's. `confidence` is q of each token,
+    before temperature and filters where the likeliest is taken. `length` decides, besides the
+    limits, where a draft ends.
 
     Raises ConfigError for numbers out of range or an unknown way to draw.
     """
@@ -73,7 +74,10 @@ class CountDrafter:
         self._seed = seed
         self._num_observed = 0
         self._tail: tuple[int, ...] = ()
-        adjustment = Adjustment.from_config(config, temperature=self._draft_temperature)
+        temperature = self._draft_temperature
+        if temperature is None:
+            temperature = config.draft_temperature
+        adjustment = Adjustment.from_config(config, temperature=temperature)
         self._greedy = self._greedy_always or adjustment.temperature == 0
         if self._greedy:
             # The likeliest token is the same without them, and q says more.
