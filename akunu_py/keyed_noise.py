@@ -28,6 +28,7 @@ class Purpose(enum.IntEnum):
     ACCEPTANCE = 2
     RESIDUAL = 3
     ORDER = 4
+    PROPOSAL = 5
 
 
 def _mix64(value: int) -> int:

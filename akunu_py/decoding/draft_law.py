@@ -58,6 +58,17 @@ class CountedDraws(Protocol):
         """
 
 
+@runtime_checkable
+class BranchingDrafter(Protocol):
+    """A `SampledDrafter` of trees that can do without their branches."""
+
+    def without_branches(self, draft: Draft) -> Draft:
+        """Return a chain of the last draft, chosen whatever its tokens are.
+
+        Probabilities and counts are those of the chain from then on.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class DraftLaw:
     """How a draft was drawn, checked against it.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from akunu_py.decoding.budget import Budget, Carrying, TokenByToken
-from akunu_py.decoding.draft_law import SampledDrafter, certain, draft_law
+from akunu_py.decoding.draft_law import BranchingDrafter, SampledDrafter, certain, draft_law
 from akunu_py.decoding.stopping import cut_at_end
 from akunu_py.decoding.verifiers import DistributionTarget, Verdict, Verifier
 from akunu_py.decoding.verify import verify_match
@@ -106,8 +106,11 @@ def decode(
                 f"the drafter {draft.source!r} proposed {len(draft)} tokens where {limit} were "
                 "allowed; propose(limit) must respect its limit"
             )
-        if not (sampled or draft.is_chain or trees is None or trees.takes_tree(draft)):
-            draft = best_chain(draft)
+        if not (draft.is_chain or trees is None or trees.takes_tree(draft)):
+            if not sampled:
+                draft = best_chain(draft)
+            elif isinstance(drafter, BranchingDrafter):
+                draft = drafter.without_branches(draft)
         if budget is not None:
             draft = budget.expect(draft) if sampled else budget.trim(draft, carrying)
             carried_rows = 0 if carrying is None else carrying.carried_rows

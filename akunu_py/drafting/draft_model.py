@@ -26,12 +26,14 @@ class DrawnToken:
     """A token of a draft, and what its model's distribution q was there.
 
     `probability` is q(token), after all transforms; `entropy` is that of q as a share of the
-    entropy of a uniform choice among the vocabulary, H / ln V: 0 to 1.
+    entropy of a uniform choice among the vocabulary, H / ln V: 0 to 1. `others` are the further
+    proposals for its place, each with its q.
     """
 
     token: int
     probability: float
     entropy: float
+    others: tuple[tuple[int, float], ...] = ()
 
 
 GoesOn = Callable[[Sequence[DrawnToken]], bool]
@@ -51,12 +53,14 @@ class DrawSettings:
         seed: the reply's.
         independent: draws with noise of their own, as rejection sampling needs them, and keeps the
             rows of q; otherwise draws are coupled to the target's by its noise.
+        num_proposals: tokens drawn at each position; the draft goes on behind the first.
 
     """
 
     config: GenerationConfig
     seed: int
     independent: bool = False
+    num_proposals: int = 1
 
 
 class TokenModel(Protocol):
@@ -111,6 +115,7 @@ class DraftModelDrafter:
     """
 
     name = "draft-model"
+    num_proposals = 1
 
     def __init__(
         self,
@@ -145,7 +150,9 @@ class DraftModelDrafter:
         temperature = self._draft_temperature
         if temperature is None:
             temperature = config.draft_temperature
-        self._sampling = DrawSettings(_with_temperature(config, temperature), seed, self._rejection)
+        self._sampling = DrawSettings(
+            _with_temperature(config, temperature), seed, self._rejection, self.num_proposals
+        )
         self._check = check or _nothing
 
     def add_rule(self, rule: GoesOn) -> None:
@@ -184,20 +191,24 @@ class DraftModelDrafter:
 
     def extend(self, drafted: Sequence[int], limit: int) -> Draft:
         """Draft as `propose` does what follows `drafted`, tokens that another drafter proposed."""
-        limit = min(limit, self.num_draft_tokens)
-        self._num_drawn = 0
-        if limit <= 0:
-            return Draft.empty(self.name)
-        goes_on = self._goes_on if self._rules else None
-        guess = None if self._guesses is None else self._guesses.guess
-        drawn = self._model.draw(limit, goes_on, guess, after=drafted)
-        if self._length is not None:
-            drawn = drawn[: self._length.length(drawn)]
-        self._num_drawn = len(drawn)
+        drawn = self._drawn(min(limit, self.num_draft_tokens), drafted)
         confidence = () if self._rejection else tuple(token.probability for token in drawn)
         return Draft.chain((token.token for token in drawn), self.name, 0, confidence)
 
-    def draft_probabilities(self) -> NDArray[np.float64]:
+    def _drawn(self, limit: int, after: Sequence[int] = ()) -> Sequence[DrawnToken]:
+        """Draw at most `limit` tokens, one behind the other."""
+        self._num_drawn = 0
+        if limit <= 0:
+            return ()
+        goes_on = self._goes_on if self._rules else None
+        guess = None if self._guesses is None else self._guesses.guess
+        drawn = self._model.draw(limit, goes_on, guess, after=after)
+        if self._length is not None:
+            drawn = drawn[: self._length.length(drawn)]
+        self._num_drawn = len(drawn)
+        return drawn
+
+    def draft_probabilities(self) -> NDArray[np.float64] | None:
         """Return q [n, vocab] of the tokens of the last draft, each row summing to 1.
 
         Raises ContractError where draws are coupled: they are no draws of q then.

@@ -81,7 +81,9 @@ class CachedTokenModel:
         self._independent = sampling.independent
         purpose = Purpose.DRAFT if sampling.independent else Purpose.TARGET
         chain = TransformChain.from_config(config, self.common)
-        self._sampler = DraftSampler(chain, sampling.seed, self.common, purpose)
+        self._sampler = DraftSampler(
+            chain, sampling.seed, self.common, purpose, num_proposals=sampling.num_proposals
+        )
         with mx.stream(self._stream):
             self._text = list(prompt)
             self._checked = 0
@@ -168,13 +170,13 @@ class CachedTokenModel:
         position = len(self._text) + len(after)
         draws = [sampler.draw(self._catch_up(after)[:, 0], position)]
         drawn: list[DrawnToken] = []
-        mx.async_eval(draws[0].token, draws[0].measures)  # type: ignore[no-untyped-call]
+        mx.async_eval(draws[0].tokens, draws[0].measures)  # type: ignore[no-untyped-call]
         fed = 0
         while len(draws) < limit:
-            logits = self._feed(draws[-1].token)[:, 0]
+            logits = self._feed(draws[-1].tokens[:1])[:, 0]
             fed += 1
             draws.append(sampler.draw(logits, position + len(draws)))
-            mx.async_eval(draws[-1].token, draws[-1].measures)  # type: ignore[no-untyped-call]
+            mx.async_eval(draws[-1].tokens, draws[-1].measures)  # type: ignore[no-untyped-call]
             if goes_on is not None:
                 drawn.append(_read(draws[len(drawn)]))
                 if not goes_on(drawn):
@@ -293,13 +295,13 @@ def _within(config: GenerationConfig, common: int) -> GenerationConfig:
 
 def _read(draw: Draw) -> DrawnToken:
     """Wait for a draw and bring it to the host."""
-    token: int = draw.token.item()  # type: ignore[assignment]
+    tokens: list[int] = draw.tokens.tolist()  # type: ignore[assignment]
     measures: list[float] = draw.measures.tolist()  # type: ignore[assignment]
-    probability, entropy = measures
     # A model whose logits are no numbers is not to be trusted with its own odds.
-    if not math.isfinite(probability + entropy):
-        probability, entropy = 0.0, 1.0
-    return DrawnToken(token, probability, entropy)
+    if not all(map(math.isfinite, measures)):
+        measures = [*[0.0] * len(tokens), 1.0]
+    others = tuple(zip(tokens[1:], measures[1:-1], strict=True))
+    return DrawnToken(tokens[0], measures[0], measures[-1], others)
 
 
 def _num_equal(ours: Sequence[int], theirs: Sequence[int]) -> int:

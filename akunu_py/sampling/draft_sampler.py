@@ -1,4 +1,4 @@
-"""Draws from a draft model's distribution: the token, its probability, and the entropy there."""
+"""Draws from a draft model's distribution: tokens, their probabilities, and the entropy there."""
 
 import math
 from collections.abc import Sequence
@@ -12,14 +12,15 @@ from akunu_py.sampling.transforms import TransformChain
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One draw, not yet evaluated.
+    """The proposals drawn at one position, not yet evaluated.
 
-    `token` is uint32 [1]. `measures` is float32 [2]: the token's probability under q, the
-    distribution after all transforms, and the entropy of q as a share of that of a uniform choice
-    among the vocabulary. `row` is log q up to a constant, [1, vocab]; -inf where q is 0.
+    `tokens` is uint32 [k], the first one that which the draft goes on behind. `measures` is float32
+    [k + 1]: each token's probability under q, the distribution after all transforms, and the
+    entropy of q as a share of that of a uniform choice among the vocabulary. `row` is log q up to a
+    constant, [1, vocab]; -inf where q is 0.
     """
 
-    token: mx.array
+    tokens: mx.array
     measures: mx.array
     row: mx.array
 
@@ -30,18 +31,31 @@ class DraftSampler:
     With the noise of `Purpose.TARGET` it is coupled: it takes what the target's sampler would take
     of these logits, and so, with q near p, often what the target takes (arXiv:2408.07978). With
     that of `Purpose.DRAFT` draws are independent of the target's, as rejection sampling needs them.
+
+    Of several proposals the coupled ones are different tokens, those that q and the noise put first
+    (so are the greedy ones, without noise); independent ones are draws from q, each with noise of
+    its own, and may be equal.
     """
 
     def __init__(
-        self, chain: TransformChain, seed: int, vocabulary_size: int, purpose: Purpose
+        self,
+        chain: TransformChain,
+        seed: int,
+        vocabulary_size: int,
+        purpose: Purpose,
+        *,
+        num_proposals: int = 1,
     ) -> None:
         self.chain = chain
         self._seed = self._draw_seed = seed
         self._purpose = purpose
+        self._num_proposals = num_proposals
+        self._different = chain.greedy or purpose == Purpose.TARGET
+        self._ids = mx.arange(vocabulary_size)[None]
         self._largest_entropy = math.log(max(2, vocabulary_size))
         self._strides = token_strides(0 if chain.greedy else vocabulary_size)
         # A lazy array belongs to the stream of this thread; the reply may be read in another.
-        mx.eval(self._strides)
+        mx.eval(self._strides, self._ids)
         self._draw = mx.compile(self._draw_row)
 
     def begin_draft(self, start: int) -> None:
@@ -57,24 +71,45 @@ class DraftSampler:
     def draw(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> Draw:
         """Draw from logits [1, vocab]; `position` and `recent` are those of `Sampler.choose`."""
         chain = self.chain
-        key = mx.array(noise_key(self._draw_seed, position, self._purpose), dtype=mx.uint32)
+        keys = mx.array(self._keys(position), dtype=mx.uint32)
         if chain.needs_history:
             return Draw(
-                *self._choose(chain.log_probabilities(logits, recent[-chain.window :]), key)
+                *self._choose(chain.log_probabilities(logits, recent[-chain.window :]), keys)
             )
-        return Draw(*self._draw(logits, key))
+        return Draw(*self._draw(logits, keys))
 
-    def _draw_row(self, logits: mx.array, key: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-        return self._choose(self.chain.log_probabilities(logits), key)
+    def _keys(self, position: int) -> list[tuple[int, int]]:
+        """Return the keys of the noise: one for all proposals that are different tokens."""
+        keys = [noise_key(self._draw_seed, position, self._purpose)]
+        if not self._different:
+            for proposal in range(1, self._num_proposals):
+                low, high = noise_key(self._draw_seed, proposal, Purpose.PROPOSAL)
+                keys.append(noise_key(high << 32 | low, position, self._purpose))
+        return keys
 
-    def _choose(self, row: mx.array, key: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-        noisy = row if self.chain.greedy else row + gumbel_row(key, self._strides)[None]
-        # argmax takes the lowest id among equals.
-        token = noisy.argmax(axis=-1)
+    def _draw_row(self, logits: mx.array, keys: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+        return self._choose(self.chain.log_probabilities(logits), keys)
+
+    def _choose(self, row: mx.array, keys: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+        tokens = mx.concatenate(self._proposals(row, keys))
         wide = row.astype(mx.float32)
         log_q = wide - mx.logsumexp(wide, axis=-1, keepdims=True)
-        taken = mx.exp(mx.take_along_axis(log_q, token[:, None], axis=-1))[0]
+        taken = mx.exp(mx.take_along_axis(log_q, tokens[None], axis=-1))[0]
         # q log q is 0 where q is.
         terms = mx.where(log_q > -math.inf, mx.exp(log_q) * log_q, 0.0)
         entropy = -terms.sum(axis=-1) / self._largest_entropy
-        return token, mx.concatenate([taken, entropy]), row
+        return tokens, mx.concatenate([taken, entropy]), row
+
+    def _proposals(self, row: mx.array, keys: mx.array) -> list[mx.array]:
+        # argmax takes the lowest id among equals.
+        if not self._different:
+            return [
+                (row + gumbel_row(keys[proposal], self._strides)[None]).argmax(axis=-1)
+                for proposal in range(self._num_proposals)
+            ]
+        left = row if self.chain.greedy else row + gumbel_row(keys[0], self._strides)[None]
+        found = [left.argmax(axis=-1)]
+        while len(found) < self._num_proposals:
+            left = mx.where(self._ids == found[-1][:, None], -math.inf, left)
+            found.append(left.argmax(axis=-1))
+        return found

@@ -35,7 +35,7 @@ def test_coupled_draws_are_the_targets_choices(config):
         logits = logits_of(position)
         draft.begin_draft(position // 3)
         drawn = draft.draw(logits, position, [1, 2, 2, 3])
-        assert drawn.token.item() == target.choose(logits, position, [1, 2, 2, 3]).item()
+        assert drawn.tokens.item() == target.choose(logits, position, [1, 2, 2, 3]).item()
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -49,7 +49,7 @@ def test_probability_and_entropy_are_those_of_the_adjusted_row(config):
         q = np.exp(row) / np.exp(row).sum()
         entropy = -sum(p * math.log(p) for p in q if p > 0) / math.log(VOCABULARY)
         probability, share = drawn.measures.tolist()
-        assert probability == pytest.approx(q[drawn.token.item()], rel=1e-4)
+        assert probability == pytest.approx(q[drawn.tokens.item()], rel=1e-4)
         assert share == pytest.approx(entropy, rel=1e-4)
         assert np.allclose(np.array(drawn.row[0]), row, atol=1e-5)
 
@@ -64,7 +64,7 @@ def test_independent_draws_follow_q_and_not_the_targets_noise():
     q = np.exp(row) / np.exp(row).sum()
     counts, equal = Counter(), 0
     for position in range(rounds):
-        token = sampler.draw(logits, position).token.item()
+        token = sampler.draw(logits, position).tokens.item()
         counts[token] += 1
         equal += token == target.choose(logits, position).item()
     for token in range(VOCABULARY):
@@ -81,10 +81,10 @@ def test_a_position_is_drawn_anew_in_every_draft():
     found = []
     for start in range(30):
         sampler.begin_draft(start)
-        found.append(sampler.draw(logits, 30).token.item())
+        found.append(sampler.draw(logits, 30).tokens.item())
     assert len(set(found)) > 10
     sampler.begin_draft(4)
-    assert sampler.draw(logits, 30).token.item() == found[4]
+    assert sampler.draw(logits, 30).tokens.item() == found[4]
 
 
 def test_rows_that_are_one_token_have_no_entropy():
@@ -93,5 +93,5 @@ def test_rows_that_are_one_token_have_no_entropy():
     for low in (-1e4, -math.inf):
         logits = mx.array([[low] * 7 + [3.0] + [low] * (VOCABULARY - 8)])
         drawn = sampler.draw(logits, 9)
-        assert drawn.token.item() == 7
+        assert drawn.tokens.item() == 7
         assert drawn.measures.tolist() == [1.0, 0.0]
