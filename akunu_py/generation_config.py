@@ -65,6 +65,10 @@ class GenerationConfig:
         draft_length_beta: with "entropy", the share of drafts before in what certainty is taken
             to be, 0 or more, below 1; None: 0.
         draft_length_bound: with "lower-bound", the probability below which a draft ends; None: 0.4.
+        ngram_order: tokens of the longest n-gram of `ngram`, `ngram-window` and `lookup`; None: 4.
+        ngram_window: last tokens that `ngram-window` counts; None: 512.
+        ngram_min_match: fewest tokens of context that decide a drafted one, of the same three;
+            None: 1.
         lenience: l above 0, at most 1. Below 1 replies are not exact: drafted tokens are accepted
             with min(1, p / (l q)), at temperature 0 where p >= l max p, p at temperature 1
             (Leviathan et al. 2023, appendix A.5). Above temperature 0 that is a form of rejection.
@@ -95,6 +99,9 @@ class GenerationConfig:
     min_draft_tokens: int | None = None
     draft_length_beta: float | None = None
     draft_length_bound: float | None = None
+    ngram_order: int | None = None
+    ngram_window: int | None = None
+    ngram_min_match: int | None = None
     lenience: float = 1.0
     adjust_residual: bool = True
 
@@ -144,6 +151,9 @@ class GenerationConfig:
                 known = " or ".join(map(repr, get_args(kinds)))
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; give {known}")
         self._check_draft_length()
+        for name, least in (("ngram_order", 2), ("ngram_window", 2), ("ngram_min_match", 1)):
+            if getattr(self, name) is not None:
+                _check_count(name, getattr(self, name), least, f"give {least} or more")
         self._check_lenience()
 
     def _check_draft_length(self) -> None:

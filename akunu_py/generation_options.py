@@ -32,6 +32,9 @@ class GenerationOptions(TypedDict, total=False):
     min_draft_tokens: int | None
     draft_length_beta: float | None
     draft_length_bound: float | None
+    ngram_order: int | None
+    ngram_window: int | None
+    ngram_min_match: int | None
     lenience: float
     adjust_residual: bool
 

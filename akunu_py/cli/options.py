@@ -125,6 +125,19 @@ _GENERATION_OPTIONS = (
         "out.",
     ),
     click.option(
+        "--ngram-order", type=int, metavar="N",
+        help="Tokens of the longest n-gram of ngram, ngram-window and lookup. 4 when left out.",
+    ),
+    click.option(
+        "--ngram-window", type=int, metavar="N",
+        help="How many last tokens ngram-window counts. 512 when left out.",
+    ),
+    click.option(
+        "--ngram-min-match", type=int, metavar="N",
+        help="Fewest tokens of context that may decide a drafted one, of the same three. 1 when "
+        "left out.",
+    ),
+    click.option(
         "--lenience", type=float, default=1.0, metavar="L",
         help="Below 1 replies are not exact: drafted tokens come up to 1/L times as often as they "
         "should, at temperature 0 in place of tokens up to 1/L times as likely. 1 when left out.",
@@ -199,6 +212,7 @@ def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
         "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop", "drafter",
         "num_draft_tokens", "draft_budget", "draft_sampling", "draft_temperature",
         "draft_length", "min_draft_tokens", "draft_length_beta", "draft_length_bound",
+        "ngram_order", "ngram_window", "ngram_min_match",
         "lenience", "adjust_residual",
     )  # fmt: skip
 

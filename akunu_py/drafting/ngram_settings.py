@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from akunu_py.drafting.lookup import LookupDrafter
 from akunu_py.drafting.ngram import NgramDrafter, WindowedNgramDrafter
 from akunu_py.errors import ConfigError
+from akunu_py.types import GenerationConfig
 
 NGRAM_DEFAULTS: Mapping[str, Mapping[str, int]] = {
     NgramDrafter.name: {"num_draft_tokens": 4, "order": 4, "min_match": 1},
@@ -35,6 +36,13 @@ class NgramSettings:
     window: int | None = None
     min_match: int | None = None
 
+    @classmethod
+    def of(cls, config: GenerationConfig) -> "NgramSettings":
+        """Return those of a configuration."""
+        return cls(
+            order=config.ngram_order, window=config.ngram_window, min_match=config.ngram_min_match
+        )
+
     def check_fit(self, name: str) -> None:
         """Raise ConfigError for a setting that the drafter of this name does not have."""
         known = NGRAM_DEFAULTS.get(name, {})
@@ -42,7 +50,7 @@ class NgramSettings:
             if getattr(self, field.name) is not None and field.name not in known:
                 having = [other for other, own in NGRAM_DEFAULTS.items() if field.name in own]
                 raise ConfigError(
-                    f"the drafter {name!r} has no {field.name}; leave it out, or choose "
+                    f"the drafter {name!r} has no ngram_{field.name}; leave it out, or choose "
                     f"{' or '.join(having)}"
                 )
 
@@ -60,9 +68,9 @@ def make_ngram_drafter(
     order = own["order"] if settings.order is None else settings.order
     least = own["min_match"] if settings.min_match is None else settings.min_match
     if order < 2:
-        raise ConfigError(f"the order is {order}; give 2 (bigrams) or more")
+        raise ConfigError(f"ngram_order is {order}; give 2 (bigrams) or more")
     if not 1 <= least < order:
-        raise ConfigError(f"min_match is {least}; give 1 to order - 1, {order - 1}")
+        raise ConfigError(f"ngram_min_match is {least}; give 1 to ngram_order - 1, {order - 1}")
     if num_draft_tokens is None:
         num_draft_tokens = own["num_draft_tokens"]
     if name == LookupDrafter.name:
@@ -73,7 +81,7 @@ def make_ngram_drafter(
         return NgramDrafter(max_order=order, num_draft_tokens=num_draft_tokens, min_match=least)
     window = own["window"] if settings.window is None else settings.window
     if window < order:
-        raise ConfigError(f"the window is {window}; give at least the order, {order}")
+        raise ConfigError(f"ngram_window is {window}; give at least ngram_order, {order}")
     return WindowedNgramDrafter(
         max_order=order, num_draft_tokens=num_draft_tokens, history=window, min_match=least
     )

@@ -19,8 +19,11 @@ from akunu_py.drafting.counts.drafter import CountDrafter, CountDraws, SampledCo
 from akunu_py.drafting.counts.interpolation import MAX_VOCABULARY, CountModel
 from akunu_py.drafting.counts.ngram_model import NgramModel
 from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS, DraftModelDrafter, TokenModel
-from akunu_py.drafting.lookup import LookupDrafter
-from akunu_py.drafting.ngram import NgramDrafter, WindowedNgramDrafter
+from akunu_py.drafting.ngram_settings import (
+    NGRAM_DEFAULTS,
+    NgramSettings,
+    make_ngram_drafter,
+)
 from akunu_py.drafting.plain import PlainDrafter
 from akunu_py.drafting.recycling import RecyclingDrafter
 from akunu_py.drafting.tree import NUM_DRAFT_TOKENS as NUM_TREE_TOKENS
@@ -141,19 +144,26 @@ def _ngram_draft_model(setup: DrafterSetup) -> CombinedDrafter:
     return combine(sources, num_draft_tokens=setup.num_draft_tokens, vocabulary_size=size)
 
 
+def _ngram(name: str) -> _BuiltIn:
+    """Return one of the drafters whose order and least match can be chosen."""
+
+    def make(setup: DrafterSetup) -> Drafter:
+        return make_ngram_drafter(name, setup.num_draft_tokens, NgramSettings.of(setup.config))
+
+    return _BuiltIn(make, NGRAM_DEFAULTS[name]["num_draft_tokens"])
+
+
 BUILT_IN: dict[str, _BuiltIn] = {
     "auto": _BuiltIn(
         lambda setup: AutoDrafter(state=setup.auto_state, max_length=setup.num_draft_tokens),
         MAX_LENGTH,
     ),
-    "ngram": _BuiltIn(lambda setup: NgramDrafter(num_draft_tokens=setup.num_draft_tokens), 4),
-    "ngram-window": _BuiltIn(
-        lambda setup: WindowedNgramDrafter(num_draft_tokens=setup.num_draft_tokens), 4
-    ),
+    "ngram": _ngram("ngram"),
+    "ngram-window": _ngram("ngram-window"),
     "ngram-assisted": _BuiltIn(
         lambda setup: AssistedNgramDrafter(num_draft_tokens=setup.num_draft_tokens), 4
     ),
-    "lookup": _BuiltIn(lambda setup: LookupDrafter(num_draft_tokens=setup.num_draft_tokens), 10),
+    "lookup": _ngram("lookup"),
     "recycling": _BuiltIn(
         lambda setup: RecyclingDrafter(num_draft_tokens=setup.num_draft_tokens), 4
     ),
@@ -222,6 +232,7 @@ def check_drafter(
     if name not in WITH_COUNTS and name not in WITH_DRAFT_MODEL:
         make_drafter(name, num_draft_tokens=num_draft_tokens, config=config)
     elif config is not None:
+        NgramSettings.of(config).check_fit(name)
         length_rule(config, num_draft_tokens)
 
 
@@ -240,10 +251,12 @@ def make_drafter(
     `num_draft_tokens` is the most it drafts for a pass, its own default when left out, whatever the
     config says; the others are the attributes of `DrafterSetup`.
 
-    Raises ConfigError for an unknown name, a draft model or counts that are missing, or a rule of
-    length for a drafter without probabilities; ContractError when a plug-in returns no drafter.
+    Raises ConfigError for an unknown name, a draft model or counts that are missing, a rule of
+    length for a drafter without probabilities or settings of n-grams for one without them;
+    ContractError when a plug-in returns no drafter.
     """
     config = config or GenerationConfig()
+    NgramSettings.of(config).check_fit(name)
     if num_draft_tokens is None:
         num_draft_tokens = default_num_draft_tokens(name)
     built_in = _OWN.get(name)
