@@ -1,0 +1,288 @@
+"""`akunu bench sweep`: drafters over a grid of their settings, a heat map and a recommendation."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from akunu_py.bench.workloads import CATEGORIES
+from akunu_py.cli.bench_output import Output, output_options, quick_option
+from akunu_py.cli.count_progress import count_progress
+from akunu_py.cli.options import draft_model_option, load_engine, model_options
+
+if TYPE_CHECKING:
+    from akunu_py.bench.result_file import BenchResult
+    from akunu_py.bench.sweep.grid import Setting
+    from akunu_py.bench.sweep.result import Report
+    from akunu_py.bench.sweep.run import SweepOptions
+    from akunu_py.engine import Engine
+    from akunu_py.types import Tokenizer
+
+_QUICK_LIMIT = 3
+_QUICK_TOKENS = 64
+_TOKENS = 128
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option(
+    "--trace",
+    "traces",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Replay these recorded replies instead of the model's own; repeatable.",
+)
+@click.option(
+    "--tokenizer",
+    type=click.Path(path_type=Path),
+    metavar="MODEL|GGUF",
+    help="Whose tokenizer counts in traces, with --curve; the model's, when left out.",
+)
+@click.option(
+    "--curve",
+    metavar="NAME|FILE",
+    help="What passes cost: a shipped curve or a JSON file. Measured, when left out.",
+)
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Decode with every cell instead of replaying: for draft models, and for times.",
+)
+@click.option(
+    "--drafter",
+    "drafters",
+    multiple=True,
+    metavar="NAME",
+    help="Sweep this drafter; repeatable. The n-gram drafters and auto, when left out.",
+)
+@click.option("--num-draft-tokens", multiple=True, metavar="N|A..B", help="Most tokens of a draft.")
+@click.option("--order", multiple=True, metavar="N|A..B", help="Longest n-gram, in tokens.")
+@click.option("--window", multiple=True, metavar="N|A..B", help="Last tokens that are counted.")
+@click.option(
+    "--min-match", multiple=True, metavar="N|A..B", help="Shortest context that may decide."
+)
+@click.option(
+    "--draft-length",
+    multiple=True,
+    type=click.Choice(["budget", "fixed", "entropy", "lower-bound"]),
+    help="What ends a draft; repeatable.",
+)
+@click.option(
+    "--heat-map", "heat_axes", metavar="X,Y", help="Axes of the heat map, such as window,order."
+)
+@click.option(
+    "--memory",
+    type=click.Choice(["trace", "session"]),
+    default="session",
+    show_default=True,
+    help="How long drafters remember earlier replies of a replay.",
+)
+@click.option(
+    "--category",
+    "categories",
+    multiple=True,
+    type=click.Choice(CATEGORIES),
+    help="Use the prompts of this category; repeatable. All, when left out.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Use N prompts of each category, or N items of each trace.",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Generate at most N tokens a reply.  [default: {_TOKENS}]",
+)
+@click.option(
+    "--temperature",
+    "--temp",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="0 takes the likeliest token; above 0 tokens are drawn.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the noise.")
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Replay in N processes.  [default: one a core]",
+)
+@quick_option
+@output_options
+@model_options
+@draft_model_option
+def sweep(
+    drafters: tuple[str, ...], output: Output, loading: dict[str, Any], **options: Any
+) -> None:
+    """Find the drafter and the settings that are fastest here.
+
+    The model answers the shipped prompts once, plainly; then each cell of the grid is replayed on
+    these replies, which needs no further pass, and a pass costs what was measured on this machine.
+    Numbers are given one by one, as a range A..B, or with commas; each may be repeated. What is
+    left out is as the drafter ships; with nothing given a grid is chosen.
+
+    The recommendation is the cell that is best on half of the sessions, and what it does on the
+    other half, next to the default.
+
+    \b
+    Examples:
+      akunu bench sweep
+      akunu bench sweep --drafter ngram --order 2..6 --num-draft-tokens 1..8 --output sweep
+      akunu bench sweep --trace mine.jsonl --curve m5-max-70b-4bit
+      akunu bench sweep --live --draft-model draft.gguf --drafter draft-model --draft-length entropy
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_py.bench.sweep.heat_map import choose_axes  # noqa: PLC0415 - numpy
+    from akunu_py.bench.sweep.plan import make_plan  # noqa: PLC0415
+    from akunu_py.bench.sweep.run import SweepOptions  # noqa: PLC0415
+    from akunu_py.cli.bench_replay import load_tokenizer  # noqa: PLC0415
+
+    axes = _axes(options)
+    quick, model, tokenizer = options.pop("quick"), options.pop("model"), options.pop("tokenizer")
+    _check(options)
+    options["max_tokens"] = options["max_tokens"] or (_QUICK_TOKENS if quick else _TOKENS)
+    options["limit"] = options["limit"] or (_QUICK_LIMIT if quick else None)
+    processes = options.pop("processes") or os.cpu_count() or 1
+    plan = make_plan(
+        drafters,
+        axes,
+        live=options["live"],
+        has_draft_model=loading["draft_model"] is not None,
+        quick=quick,
+    )
+    choose_axes(dict.fromkeys(plan.grid.cells, 1.0), options["heat_axes"])
+    settled = SweepOptions(plan=plan, processes=processes, **options)
+    arguments = _json_ready({
+        "model": model, "drafters": drafters, "axes": axes, "tokenizer": tokenizer, **options,
+        **loading,
+    })  # fmt: skip
+    if not settled.needs_model:
+        found = load_tokenizer(tokenizer)
+        _measure(settled, arguments, None, tokenizer=found, draft=None, output=output)
+        return
+    with load_engine(model, loading) as engine:
+        draft = loading["draft_model"]
+        _measure(settled, arguments, engine, tokenizer=engine.tokenizer, draft=draft, output=output)
+
+
+def _axes(options: dict[str, Any]) -> "dict[str, Sequence[Setting]]":
+    """Take the axes out of the options."""
+    from akunu_py.bench.sweep.grid import parse_numbers  # noqa: PLC0415 - numpy
+
+    axes: dict[str, Sequence[Setting]] = {}
+    for axis in ("num_draft_tokens", "order", "window", "min_match"):
+        given = options.pop(axis)
+        if given:
+            axes[axis] = parse_numbers(given)
+    rules = options.pop("draft_length")
+    if rules:
+        axes["draft_length"] = tuple(dict.fromkeys(rules))
+    return axes
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    if options["traces"] and options["live"]:
+        raise click.UsageError("--live decodes prompts; leave out --trace")
+    if options["traces"] and options["categories"]:
+        raise click.UsageError("--category chooses shipped prompts; leave it out with --trace")
+
+
+def _json_ready(options: Mapping[str, Any]) -> dict[str, object]:
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: plain(entry) for name, entry in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(entry) for entry in value]
+        return str(value) if isinstance(value, Path) else value
+
+    return {name: plain(value) for name, value in options.items()}
+
+
+def _measure(
+    options: "SweepOptions",
+    arguments: dict[str, object],
+    engine: "Engine | None",
+    *,
+    tokenizer: "Tokenizer",
+    draft: Path | None,
+    output: Output,
+) -> None:
+    import akunu_py  # noqa: PLC0415
+    from akunu_py.bench.environment import Environment  # noqa: PLC0415 - MLX
+    from akunu_py.bench.hit_rate import model_of  # noqa: PLC0415
+    from akunu_py.bench.measured_model import model_hash  # noqa: PLC0415
+    from akunu_py.bench.result_file import BenchResult, utc_now  # noqa: PLC0415
+    from akunu_py.bench.sweep import result as figures  # noqa: PLC0415
+    from akunu_py.bench.sweep.run import SweepRun  # noqa: PLC0415
+
+    started, clock = utc_now(), time.perf_counter()
+    model = None
+    if engine is not None:
+        model = model_of(engine)
+        model = replace(model, sha256=model_hash(Path(model.path)))
+    fingerprint = {
+        **arguments,
+        "akunu": akunu_py.__version__,
+        "model_sha256": None if model is None else model.sha256,
+        "draft_model_sha256": None if draft is None else model_hash(draft),
+        "traces_sha256": [model_hash(path) for path in options.traces],
+    }
+    with output.items(fingerprint) as store:
+        run = SweepRun(options, store, engine=engine, tokenizer=tokenizer, bar=count_progress)
+        sweep = run.measure()
+    report = figures.make_report(sweep)
+    result = BenchResult(
+        command="sweep",
+        arguments=arguments,
+        environment=Environment.current(),
+        model=model,
+        costs=run.costs,
+        deterministic=figures.deterministic_figures(report),
+        timing=figures.timing_figures(report),
+        tables=figures.make_tables(report),
+        items=figures.item_figures(sweep.traces),
+        failures=run.failures,
+        started=started,
+        seconds=time.perf_counter() - clock,
+        finished=run.finished,
+    )
+    if output.form == "terminal":
+        _print_heat_map(report)
+    # A recommendation stands below its table.
+    words = () if report.recommendation is not None else (report.words,)
+    output.emit(result, _head(options, result), "\n".join((*options.plan.grid.notes, *words)))
+
+
+def _head(options: "SweepOptions", result: "BenchResult") -> str:
+    size = len(options.plan.grid.cells)
+    what = "decoded" if options.live else "replayed on"
+    source = f"{len(result.items)} items"
+    cost = options.curve or "measured"
+    speed = "by the clock" if options.live else f"passes cost as {cost}"
+    name = "" if result.model is None else f"{result.model.name}; "
+    return f"{name}{size} cells {what} {source}; {speed}"
+
+
+def _print_heat_map(report: "Report") -> None:
+    from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
+    from rich.text import Text  # noqa: PLC0415
+
+    from akunu_py.cli.heat_map import heat_table  # noqa: PLC0415
+
+    heat_map = report.heat_map
+    if heat_map is None:
+        return
+    console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+    title = f"Best speed by {heat_map.y_heading} (rows) and {heat_map.x_heading} (columns)"
+    console.print(Text(title, style="bold"))
+    console.print(heat_table(heat_map))
+    console.print()
