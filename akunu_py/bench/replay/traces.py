@@ -68,7 +68,7 @@ def parse_trace(data: bytes, name: str) -> list[TraceItem]:
         if not line.strip():
             continue
         try:
-            item = _item(_record(line))
+            item = read_item(read_record(line))
             _check_id(item, lines)
             if item.session in sessions:
                 _check_order(items[-1], item)
@@ -83,7 +83,8 @@ def parse_trace(data: bytes, name: str) -> list[TraceItem]:
     return items
 
 
-def _record(line: bytes) -> dict[str, Any]:
+def read_record(line: bytes) -> dict[str, Any]:
+    """Return the JSON object of a line; raise FieldError for others, and a field given twice."""
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -110,7 +111,8 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-def _item(record: dict[str, Any]) -> TraceItem:
+def read_item(record: dict[str, Any]) -> TraceItem:
+    """Return the item of a line's object; raise FieldError naming the field that does not fit."""
     for field in _REQUIRED:
         if field not in record:
             raise FieldError(field, "missing")

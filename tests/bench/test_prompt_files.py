@@ -1,0 +1,237 @@
+"""Prompts from files by path: what is read of each format, and that others' lines are reported."""
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from akunu_py.bench import prompt_files
+from akunu_py.bench.prompt_files import parse_prompt_file, read_prompts
+from akunu_py.bench.result_file import Failure
+from akunu_py.bench.workloads import Prompt
+from akunu_py.errors import ConfigError
+
+OWN = {"id": "a", "category": "mine", "kind": "raw", "prompt": "p"}
+CHAT = {
+    "id": "b",
+    "category": "mine",
+    "kind": "chat",
+    "messages": [{"role": "user", "content": "u"}],
+}
+SESSION = {
+    "id": "s", "category": "mine", "kind": "session",
+    "turns": [{"user": "u", "assistant": "v"}, {"user": "w", "assistant": "x"}],
+}  # fmt: skip
+TRACE = {"id": "a", "category": "code", "prompt": "p", "output": "o"}
+HUMAN_EVAL = {
+    "task_id": "HumanEval/0", "prompt": "def f():\n", "entry_point": "f",
+    "canonical_solution": "    return 1\n", "test": "raise SystemExit\n",
+}  # fmt: skip
+SPEC_BENCH = {"question_id": 81, "category": "writing", "turns": ["first", "second"]}
+FORMATS = {"own": OWN, "trace": TRACE, "HumanEval": HUMAN_EVAL, "Spec-Bench": SPEC_BENCH}
+
+
+def lines(*records):
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
+def parsed(*records):
+    prompts, failures = parse_prompt_file(lines(*records), "f.jsonl")
+    assert failures == ()
+    return prompts
+
+
+def test_prompts_of_our_own():
+    raw, chat, first, second = parsed(OWN, CHAT, SESSION)
+    assert raw == Prompt("a", "mine", "raw", "p")
+    assert chat.messages == ({"role": "user", "content": "u"},)
+    assert [(p.id, p.session, p.turn) for p in (first, second)] == [
+        ("s/0", "s", 0),
+        ("s/1", "s", 1),
+    ]
+
+
+def test_prompts_of_a_trace():
+    turns = [{**TRACE, "id": f"t{n}", "session": "t", "turn": n, "model": "m"} for n in (0, 2)]
+    assert parsed(TRACE, *turns) == (
+        Prompt("a", "code", "raw", "p"),
+        Prompt("t0", "code", "raw", "p", session="t"),
+        Prompt("t2", "code", "raw", "p", session="t", turn=2),
+    )
+
+
+def test_prompts_of_human_eval():
+    """The category is the file's name; the solution is a reference, and nothing is run."""
+    (prompt,) = parsed(HUMAN_EVAL)
+    assert prompt == Prompt("HumanEval/0", "f", "raw", "def f():\n", reference="    return 1\n")
+    plain = {"task_id": 7, "prompt": "p"}
+    assert parsed(plain) == (Prompt("7", "f", "raw", "p"),)
+
+
+def test_prompts_of_spec_bench():
+    (prompt,) = parsed(SPEC_BENCH)
+    assert prompt == Prompt(
+        "81", "writing", "chat", messages=({"role": "user", "content": "first"},)
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"{", "not JSON"),
+        (b"[1]", "an item is a JSON object"),
+        (b"\xff", "not UTF-8"),
+        (b"[" * 100_000, "nested too deep"),
+        (b'{"id": "b", "id": "c"}', "field id: given twice"),
+        (lines({"id": "b"}), "of no known format"),
+        (lines(OWN), "the id 'a' is that of an earlier line"),
+        (lines(TRACE), "of the format trace, unlike the lines before"),
+        (lines({**OWN, "id": "b", "more": 1}), "this one has category, id, kind, more, prompt"),
+        (lines({**OWN, "id": "b", "prompt": "\ud800"}), "needs a text"),
+        (lines({**SESSION, "id": "a"}), "the session 'a' went on before others"),
+    ],
+)
+def test_lines_that_are_no_prompt_are_reported_and_the_rest_goes_on(line, words):
+    data = lines(OWN, CHAT) + b"\n" + line.removesuffix(b"\n") + b"\n" + lines({**OWN, "id": "z"})
+    prompts, (failure,) = parse_prompt_file(data, "f.jsonl")
+    assert [prompt.id for prompt in prompts] == ["a", "b", "z"]
+    assert failure.item == "f.jsonl, line 4"
+    assert words in failure.error
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({**HUMAN_EVAL, "task_id": True}, "field task_id: True is neither"),
+        ({**HUMAN_EVAL, "task_id": None}, "field task_id: None is neither"),
+        ({**HUMAN_EVAL, "task_id": "x", "prompt": 3}, "needs a text"),
+        ({**HUMAN_EVAL, "task_id": "x", "canonical_solution": 3}, "the reference 3, no text"),
+        ({**SPEC_BENCH, "question_id": 1.5}, "field question_id: 1.5 is neither"),
+        ({**SPEC_BENCH, "question_id": 1, "turns": []}, "field turns: [] is no list"),
+        ({**SPEC_BENCH, "question_id": 1, "turns": [3]}, "field turns: 3 is no text"),
+        ({**SPEC_BENCH, "question_id": 1, "category": 3}, "has the category 3"),
+        ({**TRACE, "id": "x", "output": ""}, "field output: empty"),
+        ({**TRACE, "id": "x", "session": "a", "turn": 0}, "turn 0 of a session follows turn 0"),
+    ],
+)
+def test_wrong_fields_of_each_format_are_named(record, words):
+    known = next(f for f in FORMATS.values() if set(f) <= set(record))
+    (prompts, (failure,)) = parse_prompt_file(lines(known, record), "f.jsonl")
+    assert len(prompts) == 1
+    assert words in failure.error
+
+
+def test_a_session_that_is_interrupted_is_reported():
+    turn = {**TRACE, "session": "s"}
+    data = lines({**turn, "id": "0"}, {**TRACE, "id": "1"}, {**turn, "id": "2", "turn": 1})
+    prompts, failures = parse_prompt_file(data, "f.jsonl")
+    assert [prompt.id for prompt in prompts] == ["0", "1"]
+    assert failures == (Failure("f.jsonl, line 3", "the session 's' went on before others"),)
+
+
+@pytest.mark.parametrize("record", FORMATS.values(), ids=FORMATS)
+def test_files_by_path(tmp_path, record):
+    plain, packed = tmp_path / "set.jsonl", tmp_path / "set.jsonl.gz"
+    plain.write_bytes(b"\xef\xbb\xbf" + lines(record).replace(b"\n", b"\r\n"))
+    packed.write_bytes(gzip.compress(lines(record)))
+    assert read_prompts(plain) == read_prompts(packed)
+    ((prompt,), failures) = read_prompts(plain)
+    assert failures == ()
+    assert prompt.category == record.get("category", "set")
+
+
+def test_files_that_cannot_be_read(tmp_path, monkeypatch):
+    path = tmp_path / "f.jsonl"
+
+    def refused(data, words):
+        path.write_bytes(data)
+        with pytest.raises(ConfigError, match=words):
+            read_prompts(path)
+
+    packed = gzip.compress(lines(OWN) * 50)
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        read_prompts(path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_prompts(tmp_path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_prompts(tmp_path / "a\0b")
+    refused(b"\n \n", "f.jsonl is empty")
+    refused(b"{\n[]\n", "no prompt that can be used; f.jsonl, line 1: not JSON")
+    refused(packed[:-9], "cannot be read")
+    refused(packed[:20] + b"\0\0\0\0" + packed[24:], "cannot be read")
+    monkeypatch.setattr(prompt_files, "MAX_FILE_BYTES", 1 << 20)
+    refused(gzip.compress(b"\n" * (1 << 20) + lines(OWN)), "more than 1 MiB")
+    refused(b"\n" * (1 << 20) + lines(OWN), "more than 1 MiB")
+
+
+def test_long_lines_are_reported(monkeypatch):
+    monkeypatch.setattr(prompt_files, "MAX_LINE_BYTES", 1 << 20)
+    long = {**OWN, "id": "b", "prompt": "x" * (1 << 20)}
+    prompts, failures = parse_prompt_file(lines(OWN, long, CHAT), "f.jsonl")
+    assert [prompt.id for prompt in prompts] == ["a", "b"]
+    assert failures == (Failure("f.jsonl, line 2", "longer than 1 MiB"),)
+
+
+def never_but_config_error(data, name):
+    """Read bytes; whatever they are, there are prompts of distinct ids or a ConfigError."""
+    try:
+        prompts, failures = parse_prompt_file(data, name)
+    except ConfigError:
+        return
+    assert prompts
+    assert len({prompt.id for prompt in prompts}) == len(prompts)
+    assert all(failure.item and failure.error for failure in failures)
+    for prompt in prompts:
+        (prompt.id + prompt.category + prompt.session + prompt.reference).encode()
+        (prompt.text or prompt.messages[-1]["content"]).encode()
+
+
+@given(st.binary(max_size=300), st.text(max_size=8))
+def test_any_bytes(data, name):
+    never_but_config_error(lines(OWN) + data, name)
+    never_but_config_error(data, name)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+KNOWN = [OWN, CHAT, SESSION, TRACE, HUMAN_EVAL, SPEC_BENCH]
+FIELDS = sorted(set().union(*KNOWN))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(KNOWN), st.sampled_from(FIELDS), JSON), min_size=1, max_size=4
+    )
+)
+def test_any_value_of_any_field(changes):
+    never_but_config_error(
+        lines(*({**known, field: value} for known, field, value in changes)), "f"
+    )
+
+
+TEXT = st.text(st.sampled_from(list('{}[]:,"ab\\u0d8n\n ')), max_size=60)
+
+
+@given(TEXT, st.sampled_from(KNOWN), st.integers(0, 60), st.integers(0, 60))
+def test_lines_cut_and_mended_wrongly(text, known, start, length):
+    line = json.dumps(known)
+    never_but_config_error((line[:start] + text + line[start + length :]).encode(), "f")
+
+
+@given(st.binary(max_size=40), st.integers(0, 200))
+def test_damaged_gzip_files(tmp_path_factory, noise, place):
+    packed = gzip.compress(lines(*KNOWN), mtime=0)
+    path = tmp_path_factory.getbasetemp() / "damaged.jsonl.gz"
+    path.write_bytes(packed[:2] + packed[2:place] + noise + packed[place + len(noise) :])
+    try:
+        prompts, _ = read_prompts(path)
+    except ConfigError:
+        return
+    assert prompts
