@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from akunu_py.models.session import Session
+from akunu_py.models.traffic import MemoryTraffic
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import Draft, GenerationConfig
@@ -18,11 +19,15 @@ _PLAIN_STEPS = 6
 
 @dataclass(frozen=True, slots=True)
 class PassTimes:
-    """Seconds of plain steps with the next one in flight, and of passes alone, by their rows."""
+    """Seconds of plain steps with the next one in flight, and of passes alone, by their rows.
+
+    `traffic` is what a plain step reads and how fast memory is, measured with them.
+    """
 
     context: int
     plain_s: tuple[float, ...]
     passes_s: dict[int, tuple[float, ...]]
+    traffic: MemoryTraffic | None = None
 
     @property
     def unit_s(self) -> float:
@@ -82,4 +87,4 @@ def measure_passes(
             progress(number + 1, repeats + 1)
     session.reset()
     taken = {size: tuple(times) for size, times in passes.items() if times}
-    return PassTimes(len(prompt), tuple(plain), taken)
+    return PassTimes(len(prompt), tuple(plain), taken, session.memory_traffic())

@@ -16,6 +16,7 @@ from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows, Progress
 from akunu_py.models.reply_frame import ReplyFrame
 from akunu_py.models.rollback import Saved
 from akunu_py.models.row_choices import RowChoices
+from akunu_py.models.traffic import MemoryTraffic, memory_traffic
 from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
 from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.sampler import Sampler
@@ -354,6 +355,11 @@ class Session:
     def peak_memory_bytes(self) -> int:
         """Return the most memory MLX held since `measured` was entered."""
         return int(mx.get_peak_memory())
+
+    def memory_traffic(self) -> MemoryTraffic:
+        """Return what a plain step reads, and the measured speed of memory; a second at most."""
+        with mx.stream(self._stream):
+            return memory_traffic(self._rows.model, kv_bits=self._kv_bits)
 
     def logits(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
         """Return the logits after each token of a text, float32 [n, vocab]; caches of its own."""

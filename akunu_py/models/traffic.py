@@ -1,0 +1,193 @@
+"""What a step of plain decoding reads from memory, and how fast this device's memory is.
+
+Decoding one token reads all weights it multiplies with and the whole KV cache, and computes little
+with each number, so memory bandwidth bounds its speed (Williams et al. 2009, "Roofline").
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+from mlx.utils import tree_flatten
+
+from akunu_py.models.cache import Cache, make_caches
+
+_COPY_BYTES = 128 << 20
+"""Read by one copy: more than the last-level caches that one processor core can reach."""
+
+_HEADS = ("lm_head", "output")
+"""Names of the layer that makes the logits, in models whose embedding does not."""
+
+_ACTIVE_EXPERTS = ("num_experts_per_tok", "top_k")
+"""Names under which mlx-lm's mixtures of experts keep how many of them a token visits."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheBytes:
+    """Of one layer's cache: bytes whatever the context, bytes a token, and tokens it holds at most.
+
+    `most_tokens` is None where it holds all.
+    """
+
+    fixed: float
+    per_token: float
+    most_tokens: int | None = None
+
+    def at(self, context: float) -> float:
+        """Return the bytes with that many tokens."""
+        held = context if self.most_tokens is None else min(context, self.most_tokens)
+        return self.fixed + self.per_token * held
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTraffic:
+    """Bytes that a step of plain decoding reads, and bytes a second of a large copy.
+
+    Attributes:
+        weight_bytes: of the weights that one token is multiplied with: of a mixture's experts the
+            share it visits, of an embedding that is only looked up in, nothing.
+        caches: of each layer.
+        copy_bytes_per_s: read and written together, as the STREAM benchmark counts a copy.
+
+    """
+
+    weight_bytes: float
+    caches: tuple[CacheBytes, ...]
+    copy_bytes_per_s: float
+
+    def step_bytes(self, context: float) -> float:
+        """Return the bytes that one step reads with that many tokens in the cache."""
+        return self.weight_bytes + sum(cache.at(context) for cache in self.caches)
+
+    def tokens_per_s(self, context: float) -> float:
+        """Return the speed of plain decoding that memory bandwidth allows: the roofline."""
+        return self.copy_bytes_per_s / self.step_bytes(context)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as JSON-ready values."""
+        return asdict(self)
+
+
+def memory_traffic(
+    model: nn.Module,
+    *,
+    kv_bits: int | None = None,
+    repeats: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
+) -> MemoryTraffic:
+    """Return what a step of this model reads, and measure a copy `repeats` times."""
+    return MemoryTraffic(
+        weight_bytes(model), cache_bytes(model, kv_bits), copy_bandwidth(repeats, clock=clock)
+    )
+
+
+def copy_bandwidth(
+    repeats: int = 5,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    copy: Callable[[], object] | None = None,
+) -> float:
+    """Return the bytes a second that a large copy reads and writes, the median of `repeats`.
+
+    On a GPU it copies; on the CPU one thread does. `copy` stands in for the copy in tests.
+    """
+    copy = copy or _copier()
+    # The first one has the target's pages made.
+    copy()
+    taken: list[float] = []
+    for _ in range(repeats):
+        started = clock()
+        copy()
+        taken.append(clock() - started)
+    return 2 * _COPY_BYTES / median(taken)
+
+
+def _copier() -> Callable[[], object]:
+    """Return what copies `_COPY_BYTES` once, on the device that computes."""
+    # Not zeros: pages that were never written may all be one.
+    if mx.default_device() == mx.Device(mx.cpu):
+        # MLX's CPU backend gives large arrays new pages each time, which costs more than the copy.
+        source = np.arange(_COPY_BYTES // 4, dtype=np.int32)
+        target = np.empty_like(source)
+        return lambda: np.copyto(target, source)
+    array = mx.arange(_COPY_BYTES // 4, dtype=mx.int32)
+    mx.eval(array)
+
+    def copy() -> None:
+        mx.eval(array + 1)
+        mx.synchronize()
+
+    return copy
+
+
+def weight_bytes(model: nn.Module) -> float:
+    """Return the bytes of the weights that decoding one token reads."""
+    modules = dict(model.named_modules())
+    embeddings = {name: module for name, module in modules.items() if _is_a(module, "Embedding")}
+    if not any(name.rpartition(".")[2] in _HEADS for name in modules):
+        # Tied: the largest one gives the logits, too.
+        tied = max(embeddings, key=lambda name: _bytes(embeddings[name]), default="")
+        embeddings.pop(tied, None)
+    total = 0.0
+    for path, array in tree_flatten(model.parameters()):
+        above = _prefixes(path)
+        if not any(name in embeddings for name in above):
+            total += array.nbytes * _visited_share(modules, above, array.shape)
+    return total
+
+
+def _visited_share(
+    modules: dict[str, nn.Module], above: Sequence[str], shape: Sequence[int]
+) -> float:
+    """Return the share of an array that one token visits: of experts, those it is sent to."""
+    if not any(_is_a(modules[name], "SwitchLinear") for name in above if name in modules):
+        return 1.0
+    for name in above:
+        for key in _ACTIVE_EXPERTS:
+            active = getattr(modules.get(name), key, None)
+            if isinstance(active, int) and not isinstance(active, bool):
+                return min(1.0, active / shape[0])
+    return 1.0
+
+
+def _prefixes(path: str) -> list[str]:
+    """Return the names of the modules an array lies in, the nearest first."""
+    parts = path.split(".")[:-1]
+    return [".".join(parts[:size]) for size in range(len(parts), 0, -1)]
+
+
+def _is_a(module: nn.Module, kind: str) -> bool:
+    # By name: MLX, mlx-lm and this package have classes of each kind with no common base.
+    return type(module).__name__.endswith(kind)
+
+
+def _bytes(module: nn.Module) -> int:
+    return sum(int(array.nbytes) for _, array in tree_flatten(module.parameters()))
+
+
+def cache_bytes(model: nn.Module, kv_bits: int | None = None) -> tuple[CacheBytes, ...]:
+    """Return what each layer's cache holds; shapes alone are looked at, nothing is computed."""
+    caches = make_caches(model, kv_bits)
+    model(mx.zeros((1, 1), dtype=mx.int32), cache=caches)
+    return tuple(part for cache in caches for part in _parts(cache))
+
+
+def _parts(cache: Cache) -> list[CacheBytes]:
+    parts = getattr(cache, "caches", None)
+    if parts is not None:
+        return [entry for part in parts for entry in _parts(part)]
+    if getattr(cache, "keys", cache) is None:
+        # Of a layer that reads another's keys.
+        return []
+    arrays = [array for _, array in tree_flatten(cache.state) if isinstance(array, mx.array)]
+    # Keys and values are [1, heads, tokens, width], with room for tokens to come; what a recurrent
+    # layer keeps has one size for any context.
+    growing = [array for array in arrays if hasattr(cache, "offset") and array.ndim == 4]
+    fixed = sum(array.nbytes for array in arrays) - sum(array.nbytes for array in growing)
+    per_token = sum(array.nbytes / array.shape[2] for array in growing)
+    most = getattr(cache, "max_size", None) or getattr(cache, "chunk_size", None)
+    return [CacheBytes(float(fixed), per_token, most)]
