@@ -25,8 +25,10 @@ _WIDTH_OF_A_FILE = 100
 
 _LATER = {
     "alpha": "akunu_py.cli.bench_alpha:alpha",
+    "compare": "akunu_py.cli.bench_compare:compare",
     "replay": "akunu_py.cli.bench_replay:replay",
     "speed": "akunu_py.cli.bench_speed:speed",
+    "sweep": "akunu_py.cli.bench_sweep:sweep",
 }
 
 
