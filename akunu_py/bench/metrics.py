@@ -1,0 +1,186 @@
+"""What the figures of benchmarks mean, one function each; docs/benchmarks.md has the formulas.
+
+The counts of a reply are a `DecodeStats`, whose rates (fire rate, hit rate, alpha, tokens a pass)
+are defined there. A figure that does not exist, such as a share of nothing, is None.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from statistics import mean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.bench.bootstrap import interval, session_weights
+from akunu_py.cost_curve import CostCurve
+from akunu_py.types import DecodeStats
+
+LONGEST_LOOP = 32
+"""Tokens of the longest block whose repetition counts as a loop."""
+
+LEAST_REPEATS = 3
+"""How often in a row a block must come to be a loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass of decoding: tokens drafted for it (all nodes of a tree), accepted, and output."""
+
+    drafted: int
+    accepted: int
+    tokens: int
+
+
+def tokens_per_pass_macro(replies: Iterable[DecodeStats]) -> float | None:
+    """Return the mean over replies of tokens / passes: each reply counts alike, however long.
+
+    `DecodeStats.tokens_per_pass` of the sum of all replies is the micro average.
+    """
+    rates = [rate for reply in replies if (rate := reply.tokens_per_pass) is not None]
+    return mean(rates) if rates else None
+
+
+def mean_acceptance_vllm(stats: DecodeStats) -> float | None:
+    """Return 1 + accepted / passes with a draft: passes without one are left out, as in vLLM."""
+    return 1 + stats.accepted / stats.steps_with_draft if stats.steps_with_draft else None
+
+
+def mean_acceptance_spec_bench(stats: DecodeStats) -> float | None:
+    """Return the mean of accepted + 1 over all passes of all replies, as in Spec-Bench.
+
+    It is `tokens_per_pass` but for replies that end within what a pass accepted.
+    """
+    return 1 + stats.accepted / stats.steps if stats.steps else None
+
+
+def accepted_per_position(stats: DecodeStats) -> tuple[float, ...]:
+    """Return, for i = 0, 1, ..., the share of passes with a draft that accepted its token i.
+
+    A draft that has no token i counts as one that did not.
+    """
+    return tuple(count / stats.steps_with_draft for count in stats.accepted_per_position)
+
+
+def conditional_acceptance(stats: DecodeStats) -> tuple[float | None, ...]:
+    """Return, for i = 0, 1, ..., accepted at i / accepted at i - 1; at 0 / passes with a draft.
+
+    The product of the first i + 1 is entry i of `accepted_per_position`.
+    """
+    before = (stats.steps_with_draft, *stats.accepted_per_position)
+    return tuple(
+        count / reached if reached else None
+        for count, reached in zip(stats.accepted_per_position, before, strict=False)
+    )
+
+
+def accepted_per_pass(passes: Iterable[Pass]) -> tuple[int, ...]:
+    """Return, for k = 0, 1, ..., how many passes with a draft accepted k of its tokens."""
+    accepted = [step.accepted for step in passes if step.drafted]
+    counts = [0] * (max(accepted, default=-1) + 1)
+    for number in accepted:
+        counts[number] += 1
+    return tuple(counts)
+
+
+def coverage(stats: DecodeStats) -> float | None:
+    """Return accepted / output tokens: the share of the text that drafts brought."""
+    return stats.accepted / stats.output_tokens if stats.output_tokens else None
+
+
+def normalised_speed(passes: Iterable[Pass], curve: CostCurve) -> float | None:
+    """Return tokens / sum of C(1 + drafted): tokens a plain step of decoding, by the curve alone.
+
+    1 is plain decoding where C(1) is 1; the drafter's own time is left out.
+    """
+    tokens, cost = 0, 0.0
+    for step in passes:
+        tokens += step.tokens
+        cost += curve.cost(1 + step.drafted)
+    return tokens / cost if cost else None
+
+
+def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
+    """Return the first index at which two sequences differ, or None for equal ones.
+
+    Where one begins with all of the other, that is the length of the shorter one.
+    """
+    for index, (one, other) in enumerate(zip_longest(left, right)):
+        if one != other:
+            return index
+    return None
+
+
+def top2_margin(logits: NDArray[np.float32]) -> float:
+    """Return how far the two highest logits of a row [vocab] lie apart."""
+    second, first = np.partition(logits, -2)[-2:]
+    return float(first) - float(second)
+
+
+def looping_tokens(tokens: Sequence[int]) -> int:
+    """Return how many tokens lie in a block that repeats `LEAST_REPEATS` times in a row or more.
+
+    Blocks have 1 to `LONGEST_LOOP` tokens; all repetitions count, the first one included, and a
+    cut-off last one.
+    """
+    looping = [False] * len(tokens)
+    for size in range(1, LONGEST_LOOP + 1):
+        start = size
+        for index in range(size, len(tokens) + 1):
+            if index < len(tokens) and tokens[index] == tokens[index - size]:
+                continue
+            # tokens[start:index] equal those `size` before them.
+            if index - start >= (LEAST_REPEATS - 1) * size:
+                looping[start - size : index] = [True] * (index - start + size)
+            start = index + 1
+    return sum(looping)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedPair:
+    """Tokens and seconds of one item's reply without (`off`) and with (`on`) drafting.
+
+    Items of one `session` are resampled together.
+    """
+
+    session: str
+    off_tokens: int
+    off_s: float
+    on_tokens: int
+    on_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """Tokens a second with drafting over those without, of all tokens, with its 95 % interval.
+
+    Above 1 drafting is faster. `low` and `high` are None where there is one session only, all of
+    them where no time passed. `pairs` is how many items it comes from.
+    """
+
+    ratio: float | None
+    low: float | None
+    high: float | None
+    pairs: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as JSON-ready values."""
+        return asdict(self)
+
+
+def speedup(pairs: Sequence[TimedPair]) -> Speedup:
+    """Return the speedup over items; the interval is from 1,000 resamples of their sessions."""
+    timed = [pair for pair in pairs if pair.off_s > 0 and pair.on_s > 0 and pair.off_tokens]
+    if not timed:
+        return Speedup(None, None, None, 0)
+    weights = session_weights([pair.session for pair in timed], name="speedup")
+    on, on_s, off, off_s = (
+        weights @ np.array([getattr(pair, name) for pair in timed], dtype=np.float64)
+        for name in ("on_tokens", "on_s", "off_tokens", "off_s")
+    )
+    samples = (on / on_s) / (off / off_s)
+    ratio = float(samples[0])
+    if len({pair.session for pair in timed}) == 1:
+        return Speedup(ratio, None, None, len(timed))
+    low, high = interval(samples)
+    return Speedup(ratio, low, high, len(timed))

@@ -1,0 +1,207 @@
+"""Every definition of docs/benchmarks.md, worked out by hand for a few steps written down here."""
+
+import numpy as np
+import pytest
+
+from akunu_py import Engine
+from akunu_py.bench import metrics
+from akunu_py.bench.metrics import Pass, TimedPair
+from akunu_py.bench.workloads import load_prompts
+from akunu_py.cost_curve import CostCurve
+from akunu_py.decoding.stats import StatsRecorder
+from akunu_py.types import DecodeStats, GenerationConfig, StepStats
+
+# Two replies, a line a pass: drafted, tested, accepted, output.
+#   reply one: 4 drafted, 2 accepted, the third rejected (3 tested), 3 out
+#              nothing drafted, 1 out
+#              2 drafted, both accepted, 3 out
+#   reply two: 3 drafted, the first rejected, 1 out
+#              4 drafted, all accepted, the reply ends with the second of them: 2 count, 2 out
+ONE = ((4, 3, 2, 3), (0, 0, 0, 1), (2, 2, 2, 3))
+TWO = ((3, 1, 0, 1), (4, 2, 2, 2))
+
+
+def stats_of(steps):
+    recorder = StatsRecorder()
+    for drafted, tested, accepted, output in steps:
+        recorder.add(
+            StepStats("x", drafted, tested, accepted, output, "bonus", 0.0, 0.0, 0.0)
+        )  # fmt: skip
+    return recorder.stats
+
+
+def passes_of(steps):
+    return [Pass(drafted, accepted, output) for drafted, _, accepted, output in steps]
+
+
+BOTH = stats_of(ONE) + stats_of(TWO)
+
+
+def test_tokens_per_pass():
+    assert BOTH.tokens_per_pass == 10 / 5
+    # 7 / 3 and 3 / 2.
+    assert metrics.tokens_per_pass_macro([stats_of(ONE), stats_of(TWO)]) == pytest.approx(23 / 12)
+    assert metrics.tokens_per_pass_macro([DecodeStats()]) is None
+
+
+def test_rates():
+    assert BOTH.fire_rate == 4 / 5
+    assert BOTH.hit_rate == 6 / 13
+    assert BOTH.alpha == 6 / 8
+
+
+def test_accepted_per_position():
+    # Of 4 passes with a draft 3 accepted the first token and 3 the second.
+    assert metrics.accepted_per_position(BOTH) == (3 / 4, 3 / 4, 0, 0)
+    assert metrics.conditional_acceptance(BOTH) == (3 / 4, 1, 0, None)
+    falling = stats_of([(3, 3, 3, 4), (3, 3, 2, 3), (3, 1, 0, 1), (1, 1, 1, 2)])
+    assert metrics.accepted_per_position(falling) == (3 / 4, 2 / 4, 1 / 4)
+    assert metrics.conditional_acceptance(falling) == (3 / 4, 2 / 3, 1 / 2)
+    assert np.prod(metrics.conditional_acceptance(falling)) == pytest.approx(1 / 4)
+    assert metrics.accepted_per_position(DecodeStats()) == ()
+
+
+def test_accepted_per_pass():
+    # 0 once, 2 three times; the pass without a draft does not count.
+    assert metrics.accepted_per_pass([*passes_of(ONE), *passes_of(TWO)]) == (1, 0, 3)
+    assert metrics.accepted_per_pass([Pass(0, 0, 1)]) == ()
+
+
+def test_the_two_mean_acceptance_lengths_differ_by_passes_without_a_draft():
+    assert metrics.mean_acceptance_vllm(BOTH) == 1 + 6 / 4
+    assert metrics.mean_acceptance_spec_bench(BOTH) == 1 + 6 / 5
+    excess = metrics.mean_acceptance_vllm(BOTH) - 1
+    assert metrics.mean_acceptance_spec_bench(BOTH) - 1 == pytest.approx(excess * BOTH.fire_rate)
+    plain = stats_of([(0, 0, 0, 1)] * 3)
+    assert metrics.mean_acceptance_vllm(plain) is None
+    assert metrics.mean_acceptance_spec_bench(plain) == 1
+    assert metrics.mean_acceptance_spec_bench(DecodeStats()) is None
+
+
+def test_coverage():
+    assert metrics.coverage(BOTH) == 6 / 10
+    assert metrics.coverage(DecodeStats()) is None
+
+
+def test_normalised_speed():
+    curve = CostCurve({1: 1.0, 3: 1.5, 5: 2.0})
+    # 5, 1, 3, 4 and 5 rows: 2 + 1 + 1.5 + 1.75 + 2.
+    passes = [*passes_of(ONE), *passes_of(TWO)]
+    assert metrics.normalised_speed(passes, curve) == 10 / 8.25
+    assert metrics.normalised_speed([Pass(0, 0, 1)] * 4, curve) == 1
+    assert metrics.normalised_speed([], curve) is None
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "index"),
+    [
+        ((), (), None),
+        ((1, 2), (1, 2), None),
+        ((1, 2), (3, 2), 0),
+        ((1, 2, 3), (1, 2, 4), 2),
+        ((1, 2), (1, 2, 3), 2),
+        ((1, 2), (), 0),
+    ],
+)
+def test_first_difference(left, right, index):
+    assert metrics.first_difference(left, right) == index
+    assert metrics.first_difference(right, left) == index
+
+
+def test_top2_margin():
+    assert metrics.top2_margin(np.array([0.5, 3.0, -1.0, 2.25], dtype=np.float32)) == 0.75
+    assert metrics.top2_margin(np.array([1.0, 1.0], dtype=np.float32)) == 0
+
+
+@pytest.mark.parametrize(
+    ("tokens", "looping"),
+    [
+        ([], 0),
+        ([1, 2, 3, 4], 0),
+        ([7, 7], 0),
+        ([7, 7, 7], 3),
+        ([1, 7, 7, 7, 7, 2], 4),
+        # Twice is no loop, three times is, and what was cut off belongs to it.
+        ([1, 2, 3, 1, 2, 3], 0),
+        ([9, 1, 2, 3, 1, 2, 3, 1, 2, 3, 9], 9),
+        ([9, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2], 11),
+        # Two loops, one after the other.
+        ([1, 1, 1, 5, 2, 3, 2, 3, 2, 3], 9),
+        # A block of 32 counts, one of 33 does not.
+        (list(range(32)) * 3, 96),
+        (list(range(33)) * 3, 0),
+        # A token lies in two loops and counts once.
+        ([0, 0, 0, 1] * 3, 12),
+    ],
+)
+def test_looping_tokens(tokens, looping):
+    assert metrics.looping_tokens(tokens) == looping
+    assert metrics.looping_tokens(tokens[::-1]) == looping
+
+
+def test_speedup():
+    pairs = [
+        TimedPair("a", 10, 2.0, 12, 1.0),
+        TimedPair("b", 20, 4.0, 18, 5.0),
+    ]
+    found = metrics.speedup(pairs)
+    # 30 tokens in 6 s with, 30 in 6 s without.
+    assert found.ratio == 1
+    # Resamples have a twice, b twice, or both: 12 / (10 / 2), 1, 3.6 / (20 / 4).
+    assert (found.low, found.high) == (pytest.approx(18 / 5 / 5), pytest.approx(12 / 5))
+    assert found.pairs == 2
+
+
+def test_turns_of_one_session_are_resampled_together():
+    alike = [TimedPair("a", 10, 1.0, 10, 0.5), TimedPair("a", 10, 1.0, 10, 2.0)]
+    assert metrics.speedup(alike) == metrics.Speedup(20 / 2.5 / 10, None, None, 2)
+    twice = [
+        *alike,
+        *(
+            TimedPair("b", *(pair.off_tokens, pair.off_s, pair.on_tokens, pair.on_s))
+            for pair in alike
+        ),
+    ]
+    found = metrics.speedup(twice)
+    # Each resample holds both turns of each session drawn: nothing varies.
+    assert (found.low, found.high) == (pytest.approx(found.ratio), pytest.approx(found.ratio))
+
+
+def test_no_speedup_where_no_time_passed():
+    assert metrics.speedup([TimedPair("a", 1, 0.0, 1, 0.0)]) == metrics.Speedup(None, None, None, 0)
+    assert metrics.speedup([]).pairs == 0
+
+
+def test_figures_of_a_real_reply_agree_with_its_step_trace(default_model):
+    """From the tokens of the trace alone: what was drafted, where the reply went, what was kept."""
+    prompt = load_prompts(["boilerplate"])[0]
+    config = GenerationConfig(
+        max_tokens=64, temperature=0.0, drafter="ngram", num_draft_tokens=4, draft_budget="always"
+    )
+    with Engine.load(default_model) as engine:
+        ids = engine.tokenizer.encode(prompt.last_user_text)
+        stream = engine.stream(ids, config)
+        events = list(stream)
+    result = stream.result
+    reply = list(result.token_ids)
+    passes, with_draft, accepted, agreed = 0, 0, 0, {}
+    for event in events:
+        detail = event.step.detail
+        place = detail.position - len(ids)
+        drafted = [token.token for token in detail.drafted]
+        # A chain's tokens are accepted as long as they are what the reply goes on with.
+        kept = 0
+        while kept < len(drafted) and reply[place + kept : place + kept + 1] == [drafted[kept]]:
+            kept += 1
+        passes += 1
+        with_draft += bool(drafted)
+        accepted += kept
+        for position in range(kept):
+            agreed[position] = agreed.get(position, 0) + 1
+    assert with_draft > 5
+    stats = result.stats
+    assert stats.tokens_per_pass == len(reply) / passes
+    assert metrics.coverage(stats) == accepted / len(reply)
+    assert metrics.mean_acceptance_vllm(stats) == 1 + accepted / with_draft
+    shares = tuple(agreed.get(i, 0) / with_draft for i in range(len(stats.accepted_per_position)))
+    assert metrics.accepted_per_position(stats) == shares
