@@ -1,12 +1,12 @@
-"""mlx-lm's own plain decoding, ids to ids: what akunu's speed is measured against."""
+"""mlx-lm's own decoding, ids to ids: what akunu's speed is measured against."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
 from mlx import nn
-from mlx_lm.generate import generate_step
+from mlx_lm.generate import generate_step, speculative_generate_step
 from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
 
 from akunu_py.models.cache import Cache
@@ -79,6 +79,83 @@ class Baseline:
             trim_prompt_cache(self._caches, fed)
         else:
             self._caches = []
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPass:
+    """The tokens that one pass of mlx-lm's loop gave, and of how many drafted ones it was told."""
+
+    token_ids: tuple[int, ...]
+    num_drafted: int = 0
+    num_accepted: int = 0
+
+
+def plain_passes(
+    model: nn.Module, prompt: Sequence[int], max_tokens: int
+) -> Generator[LoopPass, None, None]:
+    """Yield the passes of `mlx_lm.generate.generate_step`, greedy, from empty caches.
+
+    The first comes when the prompt is prefilled; close the iterator to end a reply sooner.
+    """
+    caches = make_prompt_cache(model)
+    steps = generate_step(
+        mx.array(list(prompt)), model, max_tokens=max_tokens, prompt_cache=caches, sampler=_greedy
+    )
+    try:
+        for token, _ in steps:
+            yield LoopPass((int(token),))
+    finally:
+        _settle(caches)
+
+
+def drafted_passes(
+    model: nn.Module,
+    draft_model: nn.Module,
+    prompt: Sequence[int],
+    max_tokens: int,
+    num_draft_tokens: int,
+) -> Generator[LoopPass, None, None]:
+    """Yield the passes of `mlx_lm.generate.speculative_generate_step`, as `plain_passes` does.
+
+    Both models must have one vocabulary. Raises ValueError for a model whose caches cannot drop
+    rows.
+    """
+    caches = [*make_prompt_cache(model), *make_prompt_cache(draft_model)]
+    steps = speculative_generate_step(
+        mx.array(list(prompt)),
+        model,
+        draft_model,
+        num_draft_tokens=num_draft_tokens,
+        max_tokens=max_tokens,
+        prompt_cache=caches,
+        sampler=_greedy,
+    )
+    done = 0
+    token_ids: list[int] = []
+
+    def passed(num_accepted: int) -> LoopPass:
+        return LoopPass(tuple(token_ids), min(max_tokens - done, num_draft_tokens), num_accepted)
+
+    try:
+        for token, _, drafted in steps:
+            token_ids.append(int(token))
+            # The last token of a pass is the model's own, but where `max_tokens` cut it off.
+            if not drafted:
+                yield passed(len(token_ids) - 1)
+                done += len(token_ids)
+                token_ids.clear()
+        if token_ids:
+            yield passed(len(token_ids))
+    finally:
+        # It takes back what was rejected when it is closed.
+        steps.close()
+        _settle(caches)
+
+
+def _settle(caches: Sequence[Cache]) -> None:
+    """Wait for a pass that was queued and is not read: it must not run into what comes next."""
+    mx.synchronize()
+    mx.eval([cache.state for cache in caches])
 
 
 def _greedy(log_probabilities: mx.array) -> mx.array:

@@ -2,11 +2,12 @@
 
 import mlx.core as mx
 from mlx import nn
-from mlx.utils import tree_unflatten
+from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
-from akunu_py.models.layers import Planes
+from akunu_py.errors import ConfigError
+from akunu_py.models.layers import Planes, Scaled, StackedLinear
 
 STOCK_LAYERS = (
     nn.QuantizedLinear,
@@ -31,6 +32,23 @@ def expand(model: nn.Module) -> None:
             layers.append((path, new))
     model.update_modules(tree_unflatten(layers))
     model.set_dtype(mx.float32)
+
+
+def dense_arrays(model: nn.Module) -> dict[str, mx.array]:
+    """Return all parameters by path in float32, quantized ones expanded; the model stays as it is.
+
+    Raises ConfigError for layers that are more than one matrix.
+    """
+    arrays: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
+    for path, module in model.named_modules():
+        if isinstance(module, (Scaled, StackedLinear)):
+            raise ConfigError(f"{path} is a {type(module).__name__}, no single matrix")
+        if isinstance(module, (*STOCK_LAYERS, Planes)):
+            for name, _ in tree_flatten(module.parameters()):
+                if name != "bias":
+                    del arrays[f"{path}.{name}"]
+            arrays[f"{path}.weight"] = _dense_weight(module)
+    return {path: array.astype(mx.float32) for path, array in arrays.items()}
 
 
 def _dense_weight(module: nn.Module) -> mx.array:

@@ -1,0 +1,259 @@
+"""What is compared: arms, how a reply is timed, and what an arm is made from."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.bench.record import Record
+from akunu_py.errors import ContractError
+from akunu_py.models.load import LoadedModel
+from akunu_py.types import DraftBudget
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One reply of one arm.
+
+    Attributes:
+        token_ids: generated, an end-of-generation id included where one was.
+        num_first: how many of them came with the first pass.
+        first_s: seconds from the prompt's ids to the first token on the host.
+        decode_s: seconds from then to the last token.
+        num_passes: passes after the first.
+        num_drafted: tokens drafted for these.
+        num_accepted: of these, as far as they are in `token_ids`.
+
+    """
+
+    token_ids: tuple[int, ...]
+    num_first: int
+    first_s: float
+    decode_s: float
+    num_passes: int
+    num_drafted: int
+    num_accepted: int
+
+    @property
+    def num_timed(self) -> int:
+        """The tokens that came in `decode_s`: all but those of the first pass."""
+        return len(self.token_ids) - self.num_first
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as JSON-ready values."""
+        return {**asdict(self), "token_ids": list(self.token_ids)}
+
+    @classmethod
+    def from_dict(cls, record: Record) -> "Decoded":
+        """Return the reply of a JSON object; raises ConfigError saying what is wrong with it."""
+        entries = record.values("token_ids")
+        ids = [Record({"token": entry}, record.where).count("token") for entry in entries]
+        decoded = cls(
+            token_ids=tuple(ids),
+            num_first=record.count("num_first"),
+            first_s=record.number("first_s"),
+            decode_s=record.number("decode_s"),
+            num_passes=record.count("num_passes"),
+            num_drafted=record.count("num_drafted"),
+            num_accepted=record.count("num_accepted"),
+        )
+        record.end()
+        return decoded
+
+
+class Recorder:
+    """Takes a reply's tokens as they come, and the time; one clock for all arms.
+
+    Args:
+        max_tokens: tokens after which a reply is over.
+        end_ids: tokens that end it.
+
+    """
+
+    def __init__(self, max_tokens: int, end_ids: frozenset[int]) -> None:
+        self.max_tokens = max_tokens
+        self.end_ids = end_ids
+        self._token_ids: list[int] = []
+        self._num_first = self._passes = self._drafted = self._accepted = 0
+        self._started = self._first = self._last = 0.0
+        self._over = False
+
+    def start(self) -> None:
+        """Start the clock: the prompt's ids are there, and nothing of it is computed."""
+        self._started = time.perf_counter()
+
+    def take(
+        self,
+        token_ids: Sequence[int],
+        *,
+        num_drafted: int = 0,
+        num_accepted: int = 0,
+        new_pass: bool = True,
+    ) -> bool:
+        """Take tokens that are on the host now; return whether the reply is over.
+
+        `num_drafted` were drafted for the pass they come from, `num_accepted` of these tokens.
+        Without `new_pass` they come from the pass of the last call. Tokens behind an end, and
+        beyond the most that are asked for, are dropped; so are all once the reply is over.
+        """
+        now = time.perf_counter()
+        if self._over or not token_ids:
+            return self._over
+        kept = self._kept(token_ids)
+        first = not self._token_ids
+        self._token_ids += token_ids[:kept]
+        self._last = now
+        if first:
+            self._first = now
+            self._num_first = kept
+        else:
+            self._passes += new_pass
+            self._drafted += num_drafted
+            self._accepted += min(num_accepted, kept)
+        return self._over
+
+    def _kept(self, token_ids: Sequence[int]) -> int:
+        """Return how many tokens belong to the reply, and note whether it ends with them."""
+        room = self.max_tokens - len(self._token_ids)
+        for count, token in enumerate(token_ids[:room], start=1):
+            if token in self.end_ids:
+                self._over = True
+                return count
+        self._over = len(token_ids) >= room
+        return min(room, len(token_ids))
+
+    def result(self) -> Decoded:
+        """Return the reply; raises ContractError where there is no token."""
+        if not self._token_ids:
+            raise ContractError("the arm gave no token")
+        return Decoded(
+            token_ids=tuple(self._token_ids),
+            num_first=self._num_first,
+            first_s=self._first - self._started,
+            decode_s=self._last - self._first,
+            num_passes=self._passes,
+            num_drafted=self._drafted,
+            num_accepted=self._accepted,
+        )
+
+
+class Arm(Protocol):
+    """One way to decode.
+
+    Attributes:
+        name: of the arm.
+        plain: name of the arm that decodes plainly in the same program; its own for that one.
+        steady: whether passes and drafts are the same in every run: nothing in them is decided by
+            a clock.
+        version: the program and its version.
+        about: weights and settings, for people.
+
+    """
+
+    name: str
+    plain: str
+    steady: bool
+    version: str
+    about: str
+
+    def decode(self, prompt: tuple[int, ...], recorder: Recorder) -> None:
+        """Continue a prompt greedily from empty caches.
+
+        Calls the recorder's `start`, and its `take` until that says the reply is over.
+        """
+
+    def close(self) -> None:
+        """Give the memory back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An arm that is not there, and why."""
+
+    name: str
+    reason: str
+
+
+class UnavailableError(Exception):
+    """A program cannot run this model here; the message says why, and how it could."""
+
+
+INSTALL = "pip install 'akunu-py[compare]'"
+"""How to get the programs that akunu does not need."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What all arms decode with.
+
+    Attributes:
+        loaded: the model.
+        draft_model: a smaller one with its vocabulary, if any.
+        context: most tokens of prompt and reply that akunu takes.
+        longest: most tokens of prompt and reply that come.
+        vocabulary_size: number of the model's logits.
+        drafters: akunu's, by name.
+        draft_budget: theirs.
+        num_draft_tokens: most tokens of a draft; None leaves each program and drafter its own.
+        num_threads: of a program that computes on the CPU.
+        on_gpu: whether MLX computes on one: then the others do too, where they can.
+        probe: token ids whose logits an arm compares with `logits` before it is measured.
+        logits: token ids -> akunu's logits after each, float32 [n, vocabulary_size].
+
+    """
+
+    loaded: LoadedModel
+    draft_model: LoadedModel | None = None
+    context: int
+    longest: int
+    vocabulary_size: int
+    drafters: tuple[str, ...] = ("auto", "ngram")
+    draft_budget: DraftBudget = "auto"
+    num_draft_tokens: int | None = None
+    num_threads: int = 1
+    on_gpu: bool = False
+    probe: tuple[int, ...] = ()
+    logits: Callable[[Sequence[int]], NDArray[np.float32]]
+
+
+MakeArms = Callable[[Subject], "Sequence[Arm | Skipped]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program with arms.
+
+    Attributes:
+        name: what --program takes.
+        arms: the names of its arms.
+        make: makes them; raises UnavailableError where the program cannot run the model at all.
+
+    """
+
+    name: str
+    arms: tuple[str, ...]
+    make: MakeArms
+
+
+def gather(
+    programs: Sequence[Program], subject: Subject
+) -> tuple[tuple[Arm, ...], tuple[Skipped, ...]]:
+    """Make the arms of all programs; what cannot be made is skipped with the reason."""
+    arms: list[Arm] = []
+    skipped: list[Skipped] = []
+    for program in programs:
+        try:
+            made: Sequence[Any] = program.make(subject)
+        except UnavailableError as error:
+            skipped += [Skipped(name, str(error)) for name in program.arms]
+            continue
+        except Exception as error:  # noqa: BLE001 - whatever another program raises
+            reason = f"could not be set up: {type(error).__name__}: {error}"
+            skipped += [Skipped(name, reason) for name in program.arms]
+            continue
+        skipped += [arm for arm in made if isinstance(arm, Skipped)]
+        arms += [arm for arm in made if not isinstance(arm, Skipped)]
+    return tuple(arms), tuple(skipped)

@@ -1,0 +1,88 @@
+"""mlx-lm's own loops over the very model that akunu loaded: plain, and with a draft model."""
+
+import contextlib
+from collections.abc import Callable, Generator, Sequence
+from importlib.metadata import version
+
+from akunu_py.bench.compare.arm import Arm, Program, Recorder, Skipped, Subject
+from akunu_py.errors import ConfigError
+from akunu_py.models.baseline import LoopPass, drafted_passes, plain_passes
+from akunu_py.models.load import LoadedModel
+from akunu_py.tokenizers.vocabulary_match import common_ids
+
+PLAIN = "mlx-lm-plain"
+_DRAFT = "mlx-lm-draft"
+_NUM_DRAFT_TOKENS = 2
+"""What `speculative_generate_step` drafts where nobody says."""
+
+Passes = Callable[[tuple[int, ...], int], Generator[LoopPass, None, None]]
+
+
+class MlxLmArm:
+    """Replies of one of mlx-lm's loops; `passes` maps prompt and most tokens to its passes."""
+
+    plain = PLAIN
+    steady = True
+
+    def __init__(self, name: str, about: str, passes: Passes) -> None:
+        self.name = name
+        self.version = f"mlx-lm {version('mlx-lm')}"
+        self.about = about
+        self._passes = passes
+
+    def decode(self, prompt: tuple[int, ...], recorder: Recorder) -> None:
+        """Continue a prompt; see the protocol."""
+        recorder.start()
+        with contextlib.closing(self._passes(prompt, recorder.max_tokens)) as passes:
+            for done in passes:
+                if recorder.take(
+                    done.token_ids, num_drafted=done.num_drafted, num_accepted=done.num_accepted
+                ):
+                    break
+
+    def close(self) -> None:
+        """Do nothing: the models are the caller's."""
+
+
+def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
+    """Return the plain arm, and the one with the draft model where there is one."""
+    model, draft = subject.loaded.model, subject.draft_model
+    weights = f"{subject.loaded.description.weights} weights as akunu loaded them"
+    arms: list[Arm | Skipped] = [
+        MlxLmArm(
+            PLAIN,
+            f"generate_step, {weights}",
+            lambda prompt, most: plain_passes(model, prompt, most),
+        )
+    ]
+    if draft is None:
+        return [*arms, Skipped(_DRAFT, "there is no draft model; give one: --draft-model")]
+    reason = _mismatch(subject.loaded, draft)
+    if reason:
+        return [*arms, Skipped(_DRAFT, reason)]
+    drafted = _NUM_DRAFT_TOKENS if subject.num_draft_tokens is None else subject.num_draft_tokens
+    if drafted == 0:
+        return [*arms, Skipped(_DRAFT, "it drafts at least one token")]
+    arms.append(
+        MlxLmArm(
+            _DRAFT,
+            f"speculative_generate_step, {drafted} drafted, {weights}",
+            lambda prompt, most: drafted_passes(model, draft.model, prompt, most, drafted),
+        )
+    )
+    return arms
+
+
+def _mismatch(target: LoadedModel, draft: LoadedModel) -> str:
+    """Return why mlx-lm cannot take the draft model: it feeds ids of either to the other."""
+    ours, theirs = target.tokenizer.token_texts(), draft.tokenizer.token_texts()
+    try:
+        common = common_ids(ours, theirs)
+    except ConfigError as error:
+        return str(error)
+    if common < max(len(ours), len(theirs)):
+        return f"mlx-lm takes draft models of the very same vocabulary; these share {common} ids"
+    return ""
+
+
+MLX_LM = Program("mlx-lm", (PLAIN, _DRAFT), make_arms)
