@@ -69,6 +69,8 @@ class GenerationConfig:
         ngram_window: last tokens that `ngram-window` counts; None: 512.
         ngram_min_match: fewest tokens of context that decide a drafted one, of the same three;
             None: 1.
+        num_proposals: tokens that a draft model proposes for each position, 1 to 8
+            (docs/methods.md); more than one is for "draft-model" and "draft-model-ngram".
         lenience: l above 0, at most 1. Below 1 replies are not exact: drafted tokens are accepted
             with min(1, p / (l q)), at temperature 0 where p >= l max p, p at temperature 1
             (Leviathan et al. 2023, appendix A.5). Above temperature 0 that is a form of rejection.
@@ -102,6 +104,7 @@ class GenerationConfig:
     ngram_order: int | None = None
     ngram_window: int | None = None
     ngram_min_match: int | None = None
+    num_proposals: int = 1
     lenience: float = 1.0
     adjust_residual: bool = True
 
@@ -151,6 +154,9 @@ class GenerationConfig:
                 known = " or ".join(map(repr, get_args(kinds)))
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; give {known}")
         self._check_draft_length()
+        _check_count("num_proposals", self.num_proposals, 1, "give 1 to 8")
+        if self.num_proposals > 8:
+            raise ConfigError(f"num_proposals is {self.num_proposals}; give 1 to 8")
         for name, least in (("ngram_order", 2), ("ngram_window", 2), ("ngram_min_match", 1)):
             if getattr(self, name) is not None:
                 _check_count(name, getattr(self, name), least, f"give {least} or more")

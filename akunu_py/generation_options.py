@@ -32,6 +32,7 @@ class GenerationOptions(TypedDict, total=False):
     min_draft_tokens: int | None
     draft_length_beta: float | None
     draft_length_bound: float | None
+    num_proposals: int
     ngram_order: int | None
     ngram_window: int | None
     ngram_min_match: int | None

@@ -138,6 +138,10 @@ _GENERATION_OPTIONS = (
         "left out.",
     ),
     click.option(
+        "--num-proposals", type=int, default=1, show_default=True, metavar="K",
+        help="Let a draft model propose K tokens for each position, verified as a tree.",
+    ),
+    click.option(
         "--lenience", type=float, default=1.0, metavar="L",
         help="Below 1 replies are not exact: drafted tokens come up to 1/L times as often as they "
         "should, at temperature 0 in place of tokens up to 1/L times as likely. 1 when left out.",
@@ -213,7 +217,7 @@ def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
         "num_draft_tokens", "draft_budget", "draft_sampling", "draft_temperature",
         "draft_length", "min_draft_tokens", "draft_length_beta", "draft_length_bound",
         "ngram_order", "ngram_window", "ngram_min_match",
-        "lenience", "adjust_residual",
+        "num_proposals", "lenience", "adjust_residual",
     )  # fmt: skip
 
     @functools.wraps(function)

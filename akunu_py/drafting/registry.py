@@ -25,6 +25,7 @@ from akunu_py.drafting.ngram_settings import (
     make_ngram_drafter,
 )
 from akunu_py.drafting.plain import PlainDrafter
+from akunu_py.drafting.proposals import ProposalsDrafter
 from akunu_py.drafting.recycling import RecyclingDrafter
 from akunu_py.drafting.tree import NUM_DRAFT_TOKENS as NUM_TREE_TOKENS
 from akunu_py.drafting.tree import TreeDrafter
@@ -126,11 +127,21 @@ def _draft_model(setup: DrafterSetup, *, hierarchical: bool = False) -> DraftMod
             "there is no draft model to ask; load one with draft_model= or --draft-model"
         )
     rule = setup.length
+    length = None if rule is None else AfterDraws(rule, setup.known_vocabulary_size)
+    if setup.config.num_proposals > 1:
+        return ProposalsDrafter(
+            setup.token_model,
+            num_proposals=setup.config.num_proposals,
+            num_draft_tokens=setup.num_draft_tokens,
+            rejection=setup.rejection,
+            length=length,
+            hierarchical=hierarchical,
+        )
     return DraftModelDrafter(
         setup.token_model,
         num_draft_tokens=setup.num_draft_tokens,
         rejection=setup.rejection,
-        length=None if rule is None else AfterDraws(rule, setup.known_vocabulary_size),
+        length=length,
         hierarchical=hierarchical,
     )
 
@@ -189,6 +200,9 @@ WITH_DRAFT_MODEL: dict[str, _BuiltIn] = {
 }
 """Drafters that ask a draft model."""
 
+_PROPOSING = ("draft-model", "draft-model-ngram")
+"""Drafters that may propose several tokens for a position."""
+
 _OWN = {**BUILT_IN, **WITH_COUNTS, **WITH_DRAFT_MODEL}
 
 
@@ -233,6 +247,7 @@ def check_drafter(
         make_drafter(name, num_draft_tokens=num_draft_tokens, config=config)
     elif config is not None:
         NgramSettings.of(config).check_fit(name)
+        _check_proposals(name, config)
         length_rule(config, num_draft_tokens)
 
 
@@ -262,13 +277,23 @@ def make_drafter(
     built_in = _OWN.get(name)
     if built_in is None:
         drafter = _plug_in(name, num_draft_tokens)
+        _check_proposals(name, config)
         _check_length(name, config, has_q=False)
         return drafter
+    _check_proposals(name, config)
     _check_length(name, config, has_q=built_in.has_q)
     setup = DrafterSetup(
         num_draft_tokens, config, auto_state, token_model, corpus, vocabulary_size
     )  # fmt: skip
     return built_in.make(setup)
+
+
+def _check_proposals(name: str, config: GenerationConfig) -> None:
+    if config.num_proposals > 1 and name not in _PROPOSING:
+        raise ConfigError(
+            f"num_proposals is {config.num_proposals} and the drafter {name!r} proposes one token "
+            f"for a position; leave it out, or choose from {', '.join(_PROPOSING)}"
+        )
 
 
 def _check_length(name: str, config: GenerationConfig, *, has_q: bool) -> None:
