@@ -7,6 +7,8 @@ import tomllib
 from collections import Counter
 from difflib import SequenceMatcher
 from itertools import combinations
+from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -71,14 +73,24 @@ def tokenizer(default_model):
         return from_gguf(file.metadata)
 
 
+def num_tokens(tokenizer, prompt):
+    if prompt.kind == "chat":
+        return len(tokenizer.encode_chat(prompt.messages))
+    return len(tokenizer.encode(prompt.text))
+
+
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_prompts_fit_the_default_model_with_a_reply_of_256_tokens(tokenizer, category):
     for prompt in of_category(category):
-        if prompt.kind == "chat":
-            ids = tokenizer.encode_chat(prompt.messages)
-        else:
-            ids = tokenizer.encode(prompt.text)
-        assert len(ids) + 256 <= 2048, prompt.id
+        assert num_tokens(tokenizer, prompt) + 256 <= 2048, prompt.id
+
+
+def test_the_docs_have_the_numbers_of_items_and_their_sizes(tokenizer):
+    page = (Path(__file__).parents[2] / "docs/benchmarks.md").read_text()
+    section = page.partition("## Workloads")[2].partition("\n## ")[0]
+    for category in CATEGORIES:
+        sizes = [num_tokens(tokenizer, prompt) for prompt in of_category(category)]
+        assert f"| {category} | {len(sizes)} | {round(median(sizes))} |" in section
 
 
 def test_no_two_prompts_are_nearly_the_same():
