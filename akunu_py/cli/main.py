@@ -17,6 +17,7 @@ from akunu_py.errors import AkunuError, ConfigError
 _COMMANDS = {
     "bench": "akunu_py.cli.bench:bench",
     "chat": "akunu_py.cli.chat:chat",
+    "counts": "akunu_py.cli.counts:counts",
     "generate": "akunu_py.cli.generate:generate",
     "info": "akunu_py.cli.info:info",
     "models": "akunu_py.cli.models:models",

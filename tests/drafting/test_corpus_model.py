@@ -15,7 +15,7 @@ from akunu_py.drafting.counts import fitting
 from akunu_py.drafting.counts.corpus_model import CorpusCounts, CorpusModel
 from akunu_py.drafting.counts.drafter import CountDrafter
 from akunu_py.drafting.counts.fitting import CorpusCounter, fit_counts, id_pieces, text_pieces
-from akunu_py.drafting.counts.model_file import MAGIC, load_counts, save_counts
+from akunu_py.drafting.counts.model_file import MAGIC, load_counts, read_counts, save_counts
 from akunu_py.drafting.counts.ngram_model import NgramModel
 from akunu_py.errors import AkunuError, ConfigError, ModelFormatError
 
@@ -324,3 +324,22 @@ def test_random_bytes_are_refused(saved):
             continue
         # A change of white space within the header changes nothing.
         assert as_dicts(loaded) == as_dicts(COUNTS)
+
+
+def test_reading_tells_how_far_it_is(tmp_path):
+    path = tmp_path / "ids"
+    path.write_text("1 2 3\n" * 40_000)
+    told = []
+    for _ in id_pieces(path, lambda *progress: told.append(progress)):
+        pass
+    size = path.stat().st_size
+    assert len(told) == 4
+    assert sorted(told) == told
+    assert {whole for _, whole in told} == {size}
+    assert told[0][0] < told[-1][0] == size
+
+
+def test_counts_are_read_whatever_their_vocabulary(saved):
+    counts, vocabulary = read_counts(saved)
+    assert vocabulary == FINGERPRINT
+    assert as_dicts(counts) == as_dicts(COUNTS)

@@ -5,7 +5,7 @@ from akunu_py.drafting.counts.distribution import SparseDistribution
 from akunu_py.drafting.counts.drafter import CountDrafter, SampledCountDrafter
 from akunu_py.drafting.counts.fitting import CorpusCounter, fit_counts, id_pieces, text_pieces
 from akunu_py.drafting.counts.interpolation import CountModel
-from akunu_py.drafting.counts.model_file import load_counts, save_counts
+from akunu_py.drafting.counts.model_file import load_counts, read_counts, save_counts
 from akunu_py.drafting.counts.ngram_model import NgramModel
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "fit_counts",
     "id_pieces",
     "load_counts",
+    "read_counts",
     "save_counts",
     "text_pieces",
 ]

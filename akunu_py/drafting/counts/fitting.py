@@ -1,6 +1,7 @@
 """Counting a corpus, piece by piece: from a file of text, a file of ids, or any ids."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,9 @@ from akunu_py.types import Tokenizer
 
 PIECE_CHARACTERS = 1 << 16
 """Text is tokenized in pieces of about this size, cut where a line ends if one does."""
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes of a file that were read, and all there are."""
 
 # Pairs kept unsorted before they are merged into those counted so far.
 _PENDING_PAIRS = 1 << 20
@@ -94,28 +98,30 @@ def fit_counts(
     return counter.counts()
 
 
-def text_pieces(path: str | Path, tokenizer: Tokenizer) -> Iterator[list[int]]:
+def text_pieces(
+    path: str | Path, tokenizer: Tokenizer, progress: Progress | None = None
+) -> Iterator[list[int]]:
     """Yield the token ids of a text file (UTF-8), piece by piece.
 
     What the tokenizer puts in front of every text is left out: the corpus is one text. A piece is
     tokenized by itself, so a file without line ends may be cut within a word, once in 65,536
-    characters. Raises ConfigError for a file that cannot be read, ModelFormatError for one that is
-    not UTF-8.
+    characters. `progress` is called after each piece. Raises ConfigError for a file that cannot be
+    read, ModelFormatError for one that is not UTF-8.
     """
     begin = tokenizer.encode("")
-    for piece in _pieces_of_text(Path(path)):
+    for piece in _pieces_of_text(Path(path), progress):
         ids = tokenizer.encode(piece)
         yield ids[len(begin) :] if ids[: len(begin)] == begin else ids
 
 
-def id_pieces(path: str | Path) -> Iterator[list[int]]:
+def id_pieces(path: str | Path, progress: Progress | None = None) -> Iterator[list[int]]:
     """Yield the ids of a file of decimal token ids, separated by white space, piece by piece.
 
     A line end is no more than white space, so ids may be broken into lines anywhere; a piece ends
-    where about 65,536 characters do. Raises ConfigError for a file that cannot be read,
-    ModelFormatError for one with anything else in it.
+    where about 65,536 characters do. `progress` is called after each. Raises ConfigError for a file
+    that cannot be read, ModelFormatError for one with anything else in it.
     """
-    for piece in _pieces_of_text(Path(path)):
+    for piece in _pieces_of_text(Path(path), progress):
         words = piece.split()
         wrong = next((word for word in words if not (word.isascii() and word.isdigit())), None)
         if wrong is None:
@@ -128,10 +134,11 @@ def id_pieces(path: str | Path) -> Iterator[list[int]]:
         yield [int(word) for word in words]
 
 
-def _pieces_of_text(path: Path) -> Iterator[str]:
+def _pieces_of_text(path: Path, progress: Progress | None) -> Iterator[str]:
     """Yield a file's text in pieces that end with a line, or at least after white space."""
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
+        with path.open("rb") as raw, TextIOWrapper(raw, "utf-8", newline="") as stream:
+            size = path.stat().st_size
             held = ""
             while block := stream.read(PIECE_CHARACTERS):
                 held += block
@@ -140,6 +147,8 @@ def _pieces_of_text(path: Path) -> Iterator[str]:
                     cut = max(held.rfind(space) for space in " \t\r") + 1 or len(held)
                 yield held[:cut]
                 held = held[cut:]
+                if progress:
+                    progress(min(raw.tell(), size), size)
             if held:
                 yield held
     except UnicodeDecodeError as error:

@@ -59,22 +59,37 @@ def load_counts(
     Raises ConfigError for a file that cannot be read or is of another vocabulary, ModelFormatError
     for one that is damaged or no file of counts.
     """
-    path = Path(path)
+    counts, _ = _read(Path(path), vocabulary)
+    if vocabulary_size is None:
+        return counts
+    try:
+        return replace(counts, vocabulary_size=vocabulary_size)
+    except ValueError as error:
+        raise ModelFormatError(f"{path} holds no counts for this model: {error}") from None
+
+
+def read_counts(path: str | Path) -> tuple[CorpusCounts, str]:
+    """Read what `save_counts` wrote, and the fingerprint of its vocabulary, whatever that is.
+
+    Raises as `load_counts` does.
+    """
+    return _read(Path(path), None)
+
+
+def _read(path: Path, expected: str | None) -> tuple[CorpusCounts, str]:
     try:
         with path.open("rb") as stream:
             size = path.stat().st_size
             header = _header(stream)
-            _check_vocabulary(path, header["vocabulary"], vocabulary)
-            counts = _counts(stream, header, size)
-        if vocabulary_size is not None:
-            counts = replace(counts, vocabulary_size=vocabulary_size)
+            if expected is not None:
+                _check_vocabulary(path, header["vocabulary"], expected)
+            return _counts(stream, header, size), header["vocabulary"]
     except OSError as error:
         raise ConfigError(f"the counts {path} cannot be read: {error.strerror or error}") from None
     except ConfigError:
         raise
     except (ValueError, RecursionError) as error:
         raise ModelFormatError(f"{path} holds no counts of a corpus: {error}") from None
-    return counts
 
 
 def _check_vocabulary(path: Path, found: str, expected: str) -> None:
