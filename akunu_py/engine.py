@@ -82,6 +82,7 @@ class Engine:
             padded_rows=self._padded_rows,
         )
         self.description: ModelDescription = loaded.description
+        self.draft_model = None if draft_model is None else draft_model.description
         self.context: int = self._session.context
 
     @classmethod
