@@ -1,0 +1,265 @@
+"""Drafting where there is little or nothing to draft with: an error that names it, or plain text.
+
+All through `Engine`. A draft model's shorter context, interrupts and vocabularies of another kind
+are in `test_engine_draft_model.py`. Mutants, made by hand, that these tests kill: drafts without any
+bound by what is left of reply and context; trees handed to a model without a try; a draft model
+that keeps rows of rejected tokens, or does not go back to before them; no warning of a large one.
+"""
+
+import logging
+
+import gguf_files
+import numpy as np
+import pytest
+from gguf_files import write_tiny_llama
+from tiny_architectures.builder import build
+
+from akunu_py import ConfigError, ContractError, Engine
+from akunu_py.drafting import registry
+from akunu_py.drafting.registry import BUILT_IN, WITH_DRAFT_MODEL
+from akunu_py.types import Draft
+
+PROMPT = "def hello(world):\n    return world"
+DRAFTERS = [*(name for name in BUILT_IN if name != "none"), *WITH_DRAFT_MODEL]
+REJECTION = {"temperature": 0.9, "seed": 4, "draft_sampling": "rejection"}
+MODES = {
+    "greedy": {},
+    "sampled": {"temperature": 0.9, "seed": 4},
+    "rejection": REJECTION,
+    "lenient greedy": {"lenience": 0.3},
+    "lenient": {"lenience": 0.3, **REJECTION},
+}
+# Those in which what is drafted cannot change the text.
+SAME_TEXT = {"greedy": {}, "sampled": MODES["sampled"], "one-hot": {"draft_sampling": "rejection"}}
+
+
+@pytest.fixture(scope="module")
+def tiny_draft(tmp_path_factory):
+    """The tiny model's smaller relative: the same vocabulary, other weights, one layer."""
+    path = tmp_path_factory.mktemp("draft") / "draft.gguf"
+    return write_tiny_llama(path, tied=False, seed=9, layers=1)
+
+
+@pytest.fixture(scope="module")
+def pair(tiny_gguf, tiny_draft):
+    with Engine.load(tiny_gguf, draft_model=tiny_draft) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def small(tiny_gguf, tiny_draft):
+    """The pair with so short a context that any long draft would leave it."""
+    with Engine.load(tiny_gguf, draft_model=tiny_draft, context=48) as engine:
+        yield engine
+
+
+def endless(engine, **options):
+    """Options under which a reply does not end by itself."""
+    never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
+    return {"logit_bias": never, "draft_budget": "always", **options}
+
+
+def details(engine, **options):
+    """The reply to `PROMPT` and the details of its steps."""
+    stream = engine.stream(PROMPT, **options)
+    steps = [event.step.detail for event in stream if event.step is not None]
+    return stream.result, steps
+
+
+def plug_in(monkeypatch, propose):
+    """Offer a drafter "mine" that proposes what `propose(length of the text, limit)` returns."""
+
+    class Mine:
+        seen = 0
+
+        def observe(self, tokens):
+            self.seen += len(tokens)
+
+        def propose(self, limit):
+            return propose(self.seen, limit)
+
+    class Point:
+        name, value = "mine", "somewhere:Mine"
+
+        @staticmethod
+        def load():
+            return lambda *, num_draft_tokens: Mine()
+
+    monkeypatch.setattr(registry, "entry_points", lambda group: [Point])
+
+
+def fork(text, size):
+    """Return a rule that proposes what follows in a text, and a wrong token beside each."""
+
+    def propose(seen, limit):
+        first, second = text[seen], text[min(seen + 1, len(text) - 1)]
+        tokens = ((first + 1) % size, first, (second + 1) % size, second)
+        return Draft(tokens, (-1, -1, 1, 1), "mine").first(limit)
+
+    return propose
+
+
+def test_a_vocabulary_that_differs_in_one_token(tiny_gguf, tmp_path, monkeypatch):
+    tokens, types, merges = gguf_files.bpe_vocabulary()
+    place = tokens.index("<|end|>")
+    tokens[place] = "<|fin|>"
+    monkeypatch.setattr(gguf_files, "bpe_vocabulary", lambda: (tokens, types, merges))
+    draft = write_tiny_llama(tmp_path / "draft.gguf", seed=9, layers=1)
+    said = rf"id {place} is '<\|end\|>' for the model and '<\|fin\|>' for the draft model"
+    with pytest.raises(ConfigError, match=said):
+        Engine.load(tiny_gguf, draft_model=draft)
+
+
+def test_a_draft_model_larger_than_the_model(tiny_gguf, tmp_path, caplog):
+    draft = write_tiny_llama(tmp_path / "draft.gguf", tied=False, seed=9, layers=5)
+    with caplog.at_level(logging.WARNING), Engine.load(tiny_gguf, draft_model=draft) as engine:
+        assert "drafting with it will hardly pay" in caplog.text
+        options = endless(engine, max_tokens=20)
+        drafted = engine.generate(PROMPT, **options)
+        assert drafted.stats.drafted > 0
+        plain = engine.generate(PROMPT, **{**options, "drafter": "none"})
+        assert drafted.token_ids == plain.token_ids
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("budget", ["auto", "always"])
+def test_no_draft_tokens_is_plain_decoding(pair, mode, budget):
+    options = endless(pair, max_tokens=10, draft_budget=budget, **MODES[mode])
+    plain = pair.generate(PROMPT, drafter="none", **options)
+    for drafter in DRAFTERS:
+        found = pair.generate(PROMPT, drafter=drafter, num_draft_tokens=0, **options)
+        assert found.token_ids == plain.token_ids, drafter
+        assert found.stats.drafted == 0
+        assert found.stats.steps == 10
+
+
+@pytest.mark.parametrize("mode", ["sampled", "one-hot"])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_more_draft_tokens_than_there_is_room_for(small, drafter, mode):
+    """To the last row of the context, and to the last token of the reply."""
+    options = endless(small, drafter=drafter, num_draft_tokens=64, **SAME_TEXT[mode])
+    filled = small.generate(PROMPT, **options)
+    assert filled.num_prompt_tokens + len(filled.token_ids) == small.context
+    assert filled.finish_reason == "length"
+    plain = small.generate(PROMPT, **{**options, "drafter": "none"})
+    assert filled.token_ids == plain.token_ids
+    for limit in (1, 3):
+        result, steps = details(small, **options, max_tokens=limit)
+        assert result.token_ids == plain.token_ids[:limit]
+        left = limit
+        for step in steps:
+            depth = {-1: 0}
+            for place, drafted in enumerate(step.drafted):
+                depth[place] = 1 + depth[drafted.parent]
+            # The pass adds a token of its own.
+            assert max(depth.values()) < left
+            left -= len(step.accepted) + 1
+
+
+def test_more_than_may_be_drafted_at_all(pair):
+    with pytest.raises(ConfigError, match="num_draft_tokens is 65; give at most 64"):
+        pair.generate(PROMPT, num_draft_tokens=65)
+
+
+@pytest.mark.parametrize("mode", SAME_TEXT)
+@pytest.mark.parametrize("architecture", ["llama", "gpt2", "llama4", "mamba2", "reproducible"])
+def test_a_tree_for_a_model_that_may_take_none(tmp_path, monkeypatch, architecture, mode):
+    """Positions learned, attention in chunks, a recurrent state, passes of one size: chains."""
+    reproducible = architecture == "reproducible"
+    model = build("llama" if reproducible else architecture)
+    path = model.write(tmp_path / "model.gguf")
+    with Engine.load(path, reproducible=reproducible) as engine:
+        options = endless(engine, max_tokens=24, **SAME_TEXT[mode])
+        plain = engine.generate(PROMPT, drafter="none", **options)
+        text = [*engine.tokenizer.encode(PROMPT, parse_special=True), *plain.token_ids]
+        plug_in(monkeypatch, fork(text, engine.vocabulary_size))
+        result, steps = details(engine, drafter="mine", num_draft_tokens=4, **options)
+        assert result.token_ids == plain.token_ids
+        parents = [[drafted.parent for drafted in step.drafted] for step in steps]
+        chains = [parent == list(range(-1, len(parent) - 1)) for parent in parents]
+        assert all(chains) == (architecture != "llama")
+        assert result.stats.accepted > 5
+
+
+@pytest.mark.parametrize("mode", SAME_TEXT)
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        "mamba2",
+        pytest.param("qwen3next", marks=pytest.mark.slow),
+        pytest.param("gemma3", marks=pytest.mark.slow),
+    ],
+)
+def test_a_draft_model_that_cannot_drop_rows(tiny_gguf, tmp_path, architecture, mode):
+    """Recurrent, part recurrent, and with a window: they go back and feed again."""
+    path = build(architecture).write(tmp_path / "draft.gguf")
+    with Engine.load(tiny_gguf, draft_model=path) as engine:
+        options = endless(engine, max_tokens=24, **SAME_TEXT[mode])
+        plain = engine.generate(PROMPT, drafter="none", **options)
+        for drafter in WITH_DRAFT_MODEL:
+            found, steps = details(engine, drafter=drafter, **options)
+            assert found.token_ids == plain.token_ids
+            assert found.stats.drafted > 5
+            # So it was asked again after rejections.
+            assert sum(step.kind == "recovered" for step in steps) > 2
+            if drafter == "draft-model" and mode == "greedy":
+                said = {step.position: step.drafted[0].token for step in steps if step.drafted}
+        text = [*engine.tokenizer.encode(PROMPT, parse_special=True), *plain.token_ids]
+        ends = list(engine.tokenizer.end_ids)
+    if mode == "greedy":
+        # What it drafts after rejections is what it says of the text alone.
+        with Engine.load(path) as alone:
+            rows = alone.logits(text)
+        rows[:, ends] = -np.inf
+        assert said == {at: int(rows[at - 1].argmax()) for at in said}
+
+
+def test_the_model_as_its_own_draft_model_by_rejection(tiny_gguf):
+    with Engine.load(tiny_gguf, draft_model=tiny_gguf) as engine:
+        options = endless(engine, max_tokens=60, **REJECTION)
+        result, steps = details(engine, **options)
+        # p and q are one distribution, computed in passes of other sizes.
+        assert result.stats.alpha == 1.0
+        assert {step.origin for step in steps} == {"target"}
+
+
+@pytest.mark.parametrize("drafter", ["ngram", "lookup", "recycling", "tree", "auto"])
+def test_rejection_with_a_drafter_without_probabilities(pair, drafter):
+    """What it drafts is certain: accepted with p, and drawn from p without it otherwise."""
+    options = endless(pair, max_tokens=40, drafter=drafter, **REJECTION)
+    result, steps = details(pair, **options)
+    assert result.exactness == "distribution"
+    trials = [drafted for step in steps for drafted in step.drafted if drafted.accepted is not None]
+    assert trials
+    for drafted in trials:
+        assert drafted.q == 1.0
+        assert drafted.accepted == (drafted.uniform < drafted.p)
+    recovered = [step for step in steps if step.kind == "recovered"]
+    assert {step.origin for step in recovered} == {"residual"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_drafter_that_has_nothing_to_say(pair, monkeypatch, mode):
+    plug_in(monkeypatch, lambda _seen, _limit: Draft.empty())
+    for budget in ("auto", "always"):
+        options = endless(pair, max_tokens=12, **MODES[mode])
+        options["draft_budget"] = budget
+        plain = pair.generate(PROMPT, drafter="none", **options)
+        found = pair.generate(PROMPT, drafter="mine", **options)
+        assert found.token_ids == plain.token_ids
+        assert found.stats.steps == 12
+        assert found.stats.hit_rate is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [(range(5), "5 tokens where 3 were allowed"), ([10**6], r"drafted the token 1000000; ids go")],
+)
+def test_a_drafter_that_breaks_its_word_ends_one_reply(pair, monkeypatch, tokens, said, mode):
+    plug_in(monkeypatch, lambda _seen, _limit: Draft.chain(tokens, "mine"))
+    options = endless(pair, max_tokens=12, **MODES[mode])
+    plain = pair.generate(PROMPT, **options, drafter="none")
+    with pytest.raises(ContractError, match=said):
+        pair.generate(PROMPT, **options, drafter="mine", num_draft_tokens=3)
+    assert pair.generate(PROMPT, **options, drafter="none").token_ids == plain.token_ids
