@@ -1,0 +1,327 @@
+"""`akunu bench compare` with arms that are written down: order, clock, identity, failures."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+from compare_fakes import END, FakeArm, Ticks, item
+
+from akunu_py import ConfigError
+from akunu_py.bench.compare import arm as arm_module
+from akunu_py.bench.compare.arm import (
+    Decoded,
+    Program,
+    Recorder,
+    Skipped,
+    UnavailableError,
+    gather,
+)
+from akunu_py.bench.compare.figures import arm_figures, identity, ratio
+from akunu_py.bench.compare.result import compare, deterministic, item_records, tables, timing
+from akunu_py.bench.compare.runner import ItemRun, run_items, turned
+from akunu_py.bench.record import Record
+from akunu_py.bench.resume import ItemStore
+from akunu_py.errors import ContractError
+
+
+@pytest.fixture
+def ticks(monkeypatch):
+    clock = Ticks()
+    monkeypatch.setattr(arm_module, "time", types.SimpleNamespace(perf_counter=clock))
+    return clock
+
+
+def memory():
+    return ItemStore(None, {})
+
+
+def run(arms, items, store=None, max_tokens=8, progress=None):
+    return run_items(
+        arms,
+        items,
+        memory() if store is None else store,
+        max_tokens=max_tokens,
+        end_ids=END,
+        progress=progress,
+    )
+
+
+def reply(tokens, *, first=1, first_s=1.0, decode_s=2.0, passes=None, drafted=0, accepted=0):
+    passes = len(tokens) - first if passes is None else passes
+    return Decoded(tuple(tokens), first, first_s, decode_s, passes, drafted, accepted)
+
+
+def runs_of(*replies):
+    return [ItemRun(item(number), found, {}, 1.0) for number, found in enumerate(replies, 1)]
+
+
+def logits(token_ids):
+    """Margins tell which text was asked for: its length over ten."""
+    rows = np.zeros((len(token_ids), 9), dtype=np.float32)
+    rows[:, 3] = 1 + np.arange(1, len(token_ids) + 1) / 10
+    rows[:, 4] = 1
+    return rows
+
+
+class TestRecorder:
+    def test_the_first_pass_is_the_prompts(self, ticks):
+        recorder = Recorder(20, END)
+        recorder.start()  # 1
+        assert not recorder.take((7, 8), num_drafted=9, num_accepted=1)  # 2
+        assert not recorder.take((9,), num_drafted=3)  # 3
+        assert not recorder.take((5, 6, 7), num_drafted=3, num_accepted=2)  # 4
+        found = recorder.result()
+        assert found == Decoded((7, 8, 9, 5, 6, 7), 2, 1.0, 2.0, 2, 6, 2)
+        assert found.num_timed == 4
+
+    def test_what_lies_behind_an_end_does_not_count(self, ticks):
+        recorder = Recorder(20, END)
+        recorder.start()
+        recorder.take((7,))
+        assert recorder.take((5, 0, 6, 7), num_drafted=5, num_accepted=3)
+        assert recorder.take((8, 9), num_drafted=5, num_accepted=1)
+        assert recorder.result() == Decoded((7, 5, 0), 1, 1.0, 1.0, 1, 5, 2)
+
+    def test_no_more_than_was_asked_for(self, ticks):
+        recorder = Recorder(3, END)
+        recorder.start()
+        assert not recorder.take((7,))
+        assert not recorder.take(())
+        assert recorder.take((5, 6, 7), num_drafted=2, num_accepted=2)
+        assert recorder.result() == Decoded((7, 5, 6), 1, 1.0, 2.0, 1, 2, 2)
+        exactly = Recorder(2, END)
+        assert exactly.take((4, 5))
+
+    def test_tokens_of_one_pass_may_come_one_by_one(self, ticks):
+        recorder = Recorder(9, END)
+        recorder.start()
+        recorder.take((1,))
+        recorder.take((2,), num_drafted=4)
+        recorder.take((3,), num_accepted=1, new_pass=False)
+        recorder.take((4,), num_accepted=1, new_pass=False)
+        found = recorder.result()
+        assert (found.num_passes, found.num_drafted, found.num_accepted) == (1, 4, 2)
+
+    def test_no_token_is_an_error(self):
+        with pytest.raises(ContractError, match="no token"):
+            Recorder(3, END).result()
+
+
+def test_replies_survive_json():
+    one = reply((1, 2, 3), drafted=4, accepted=1)
+    assert Decoded.from_dict(Record(json.loads(json.dumps(one.to_dict())), "it")) == one
+    with pytest.raises(ConfigError, match="token"):
+        Decoded.from_dict(Record({**one.to_dict(), "token_ids": [1, -2]}, "it"))
+
+
+class TestRunner:
+    def test_every_arm_is_first_and_last_in_turn(self):
+        arms = [FakeArm(name, ()) for name in "abc"]
+        orders = [[arm.name for arm in turned(arms, number)] for number in range(6)]
+        assert {order[0] for order in orders} == {order[-1] for order in orders} == set("abc")
+        assert all(sorted(order) == list("abc") for order in orders)
+        assert {orders[0][0], orders[1][-1]} == {"a"}
+
+    def test_all_arms_decode_an_item_before_the_next(self):
+        log = []
+        arms = [FakeArm(name, [(3,), (4,)], log=log) for name in "abc"]
+        seen = []
+        found = run(arms, [item(1), item(2)], progress=lambda *made: seen.append(made))
+        # The first three warm up.
+        assert [number for number, _ in log] == [1] * 6 + [2] * 3
+        assert [name for _, name in log] == [*"abc", *"abc", *"cba"]
+        assert [list(done.replies) for done in found.items] == [list("abc"), list("cba")]
+        assert found.finished
+        assert found.resumed == 0
+        assert seen[0] == (0, 6)
+        assert seen[-1] == (6, 6)
+
+    def test_an_arm_that_fails_on_an_item_fails_there_alone(self):
+        def moody(prompt):
+            return [(3,), RuntimeError("out of rows")] if prompt[0] == 1 else [(3,)]
+
+        found = run([FakeArm("a", [(3,)]), FakeArm("b", moody)], [item(1), item(2)])
+        first, second = found.items
+        assert first.errors == {"b": "RuntimeError: out of rows"}
+        assert set(first.replies) == {"a"}
+        assert set(second.replies) == {"a", "b"}
+        assert not second.errors
+
+    def test_an_interrupt_keeps_what_is_finished(self):
+        def interrupted(prompt):
+            return [KeyboardInterrupt()] if prompt[0] == 2 else [(3,)]
+
+        store = memory()
+        found = run([FakeArm("a", interrupted)], [item(1), item(2), item(3)], store)
+        assert [done.item.id for done in found.items] == ["i1"]
+        assert not found.finished
+        assert list(store) == ["i1"]
+
+    def test_kept_items_are_not_decoded_again(self, tmp_path):
+        items = [item(1), item(2), item(3)]
+        with ItemStore(tmp_path, {"run": 1}) as store:
+            before = run([FakeArm("a", [(3,), (4, 5)])], items[:2], store)
+        log = []
+        with ItemStore(tmp_path, {"run": 1}) as store:
+            after = run([FakeArm("a", [(9,)], log=log)], items, store)
+        assert [number for number, _ in log] == [3, 3]
+        assert after.items[:2] == before.items
+        assert after.resumed == 2
+        assert after.items[2].replies["a"].token_ids == (9,)
+
+
+class TestFigures:
+    def test_counts_and_rates_leave_the_first_pass_out(self):
+        found = arm_figures(
+            runs_of(
+                {"a": reply((1, 2, 3, 4), first=1, decode_s=2.0, passes=2, drafted=6, accepted=1)},
+                {"a": reply((1, 2, 3), first=2, first_s=3.0, decode_s=2.0, passes=1, drafted=2)},
+                {},
+            ),
+            "a",
+        )
+        assert (found.replies, found.tokens, found.passes) == (2, 7, 3)
+        assert found.tokens_per_s == 1.0
+        assert found.tokens_per_pass == pytest.approx(4 / 3)
+        assert found.first_s == 2.0
+        assert found.hit_rate == 1 / 8
+        assert arm_figures(runs_of({}), "a") is None
+
+    def test_the_digest_is_of_ids_and_items(self):
+        def digest(*replies):
+            return arm_figures(runs_of(*({"a": reply(ids)} for ids in replies)), "a").digest
+
+        assert digest((1, 2), (3, 4)) == digest((1, 2), (3, 4))
+        assert len({digest((1, 2), (3,)), digest((1,), (2, 3)), digest((12,), (3,))}) == 3
+
+    def test_ratios_are_over_what_both_decoded(self):
+        runs = runs_of(
+            {"a": reply((1, 2, 3), decode_s=1.0), "b": reply((1, 2, 3), decode_s=2.0)},
+            {"a": reply((1, 2, 3), decode_s=1.0), "b": reply((1, 2, 3), decode_s=4.0)},
+            {"a": reply((1, 2, 3), decode_s=100.0)},
+            {"a": reply((1,), decode_s=0.0), "b": reply((1, 2), decode_s=1.0)},
+        )
+        decoding = ratio(runs, "a", "b")
+        assert decoding.ratio == pytest.approx((4 / 2) / (4 / 6))
+        assert decoding.pairs == 2
+        assert 2 <= decoding.low <= decoding.high <= 4
+        whole = ratio(runs, "a", "b", end_to_end=True)
+        assert whole.pairs == 3
+        assert whole.ratio == pytest.approx((7 / 5) / (8 / 10))
+        assert ratio(runs, "a", "c").ratio is None
+
+    def test_identity_and_the_margin_where_it_ends(self):
+        runs = runs_of(
+            {"a": reply((1, 2, 3)), "b": reply((1, 2, 3))},
+            {"a": reply((1, 7, 3)), "b": reply((1, 2, 3))},
+            {"a": reply((1,)), "b": reply((1, 2))},
+            {"a": reply((1,))},
+        )
+        found = identity(runs, "a", "b", logits)
+        assert (found.identical, found.pairs) == (1, 3)
+        assert {name: one.index for name, one in found.differences.items()} == {"i2": 1, "i3": 1}
+        # Asked for after the prompt of three tokens and the one that both have.
+        assert found.differences["i2"].margin == pytest.approx(0.4)
+
+
+def some_runs():
+    plain = reply((1, 2, 3), decode_s=2.0)
+    return runs_of(
+        {
+            "akunu-plain": plain,
+            "akunu-auto": reply((1, 2, 3), decode_s=1.0, passes=1, drafted=4, accepted=1),
+            "mlx-lm-plain": reply((1, 2, 3), decode_s=4.0),
+            "mlx-lm-draft": reply((1, 2, 9), decode_s=8.0, passes=1, drafted=2, accepted=1),
+        },
+        {"akunu-plain": plain, "akunu-auto": plain, "mlx-lm-plain": plain},
+    )
+
+
+def some_arms():
+    return (
+        FakeArm("akunu-plain", ()),
+        FakeArm("akunu-auto", (), plain="akunu-plain", steady=False),
+        FakeArm("mlx-lm-plain", ()),
+        FakeArm("mlx-lm-draft", (), plain="mlx-lm-plain"),
+        FakeArm("llama.cpp-plain", ()),
+    )
+
+
+class TestResult:
+    def test_tables(self):
+        comparison = compare(some_arms(), some_runs(), logits)
+        found = tables(comparison, [Skipped("x-plain", "is | away")], some_runs())
+        by_name = {table.name: table for table in found}
+        assert list(by_name) == ["speed", "output", "by_category", "programs", "skipped"]
+        speed = {row[0]: row for row in by_name["speed"].rows}
+        # An arm that decoded nothing has no row.
+        assert list(speed) == ["akunu-plain", "akunu-auto", "mlx-lm-plain", "mlx-lm-draft"]
+        assert speed["akunu-auto"][1] == pytest.approx(4 / 3)
+        assert speed["akunu-auto"][2] == pytest.approx(4 / 3)
+        assert speed["akunu-auto"][5] == pytest.approx(2.0)
+        assert speed["akunu-plain"][2] is None
+        assert speed["mlx-lm-plain"][5] is None
+        assert speed["mlx-lm-draft"][2] == speed["mlx-lm-draft"][5] == 0.5
+        assert speed["akunu-plain"][8] == 1000.0
+        output = {row[0]: row for row in by_name["output"].rows}
+        assert output["akunu-auto"][6:] == ("2/2", "2/2", None, None)
+        assert output["mlx-lm-draft"][6:9] == ("0/1", "0/1", 2)
+        assert output["mlx-lm-draft"][9] == pytest.approx(0.5)
+        category = {row[0]: row[1] for row in by_name["by_category"].rows}
+        assert category["mlx-lm-draft"] == 0.5
+        assert category["akunu-plain"] == pytest.approx(1.5)
+        assert "mlx-lm-plain" not in category
+        assert by_name["skipped"].rows == (("x-plain", "is | away"),)
+
+    def test_what_times_decide_is_not_called_deterministic(self):
+        comparison = compare(some_arms(), some_runs(), logits)
+        found = deterministic(comparison, some_runs())
+        assert set(found["total"]) == {"akunu-plain", "mlx-lm-plain", "mlx-lm-draft"}
+        assert found["total"]["akunu-plain"]["tokens"] == 6
+        drafting = found["total"]["mlx-lm-draft"]
+        assert drafting["hit_rate"] == 0.5
+        assert drafting["differing_from_own_plain"] == drafting["differing_from_akunu"] == 1
+        assert found["categories"]["edit"] == found["total"]
+        assert found["programs"]["akunu-auto"] == "akunu-auto 1.0"
+
+    def test_ratios_by_name(self):
+        found = timing(compare(some_arms(), some_runs(), logits), some_runs())
+        ratios = found["ratios"]
+        assert ratios["akunu-auto/akunu-plain"]["ratio"] == pytest.approx(4 / 3)
+        assert ratios["akunu-auto/mlx-lm-plain"]["ratio"] == pytest.approx(2.0)
+        assert "akunu-plain/akunu-plain" not in ratios
+        assert "mlx-lm-draft/mlx-lm-plain end to end" in ratios
+        assert found["arms"]["akunu-auto"]["tokens_per_s"] == pytest.approx(4 / 3)
+
+    def test_items(self):
+        runs = some_runs()
+        first, _ = item_records(compare(some_arms(), runs, logits), runs)
+        assert (first["id"], first["category"], first["num_prompt_tokens"]) == ("i1", "edit", 3)
+        assert first["arms"]["mlx-lm-draft"]["differs_from_own_plain"]["index"] == 2
+        assert first["arms"]["akunu-auto"]["differs_from_akunu"] is None
+
+
+def test_what_cannot_be_made_is_skipped_with_the_reason():
+    def unavailable(_subject):
+        raise UnavailableError("it is not installed")
+
+    def broken(_subject):
+        raise RuntimeError("no such device")
+
+    good = FakeArm("a", ())
+    arms, skipped = gather(
+        [
+            Program("x", ("x-plain", "x-lookup"), unavailable),
+            Program("y", ("y-plain",), broken),
+            Program("a", ("a",), lambda _subject: [good, Skipped("a-draft", "no draft model")]),
+        ],
+        None,
+    )
+    assert arms == (good,)
+    assert skipped == (
+        Skipped("x-plain", "it is not installed"),
+        Skipped("x-lookup", "it is not installed"),
+        Skipped("y-plain", "could not be set up: RuntimeError: no such device"),
+        Skipped("a-draft", "no draft model"),
+    )
