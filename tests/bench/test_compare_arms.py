@@ -1,9 +1,11 @@
 """The programs that `akunu bench compare` runs: what each decodes, and what the command says."""
 
 import json
+from importlib.resources import files
 from importlib.util import find_spec
 from types import SimpleNamespace
 
+import jsonschema
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -335,7 +337,10 @@ def test_the_command(draft_path, tmp_path):
     ]  # fmt: skip
     code, output = command(*options)
     assert code == 0
-    result = BenchResult.from_dict(json.loads(output.splitlines()[-1]))
+    record = json.loads(output.splitlines()[-1])
+    schema = files("akunu_py.bench").joinpath("result.schema.json").read_text()
+    jsonschema.validate(record, json.loads(schema))
+    result = BenchResult.from_dict(record)
     assert result.command == "compare"
     assert result.arguments["drafters"] == ["ngram"]
     assert len(result.model.sha256) == 64

@@ -29,7 +29,7 @@ _SPEED = (
     Column("of_mlx_lm", "of\nmlx-lm", ".2f"),
     Column("of_mlx_lm_low", "low", ".2f"),
     Column("of_mlx_lm_high", "high", ".2f"),
-    Column("first_ms", "first\ntoken", ".1f", " ms"),
+    Column("first_ms", "first\nms", ".1f"),
 )
 _OUTPUT = (
     Column("arm", "arm"),
@@ -45,7 +45,8 @@ _OUTPUT = (
 )
 _NOTE = (
     "Tokens a second of decoding behind the first pass; ratios are of all tokens over all seconds, "
-    "low and high a 95 % interval over items. mlx-lm is mlx-lm-plain."
+    "low and high a 95 % interval over sessions; first: to the first token, median. mlx-lm is "
+    "mlx-lm-plain."
 )
 _OUTPUT_NOTE = (
     "Replies that are its own plain arm's, and akunu-plain's, of those both gave; where the first "
@@ -112,12 +113,11 @@ def deterministic(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, 
         "categories": {
             name: figures([run for run in runs if run.item.category == name]) for name in categories
         },
-        "programs": {arm.name: arm.version for arm in comparison.arms},
     }
 
 
 def timing(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, object]:
-    """Return ratios by "arm/other arm" and "... end to end", and seconds and rates by arm."""
+    """Return ratios by "arm/other arm" and "... end to end"; by arm its rates and its program."""
     ratios: dict[str, object] = {}
     for arm in comparison.arms:
         for other in dict.fromkeys((arm.plain, MLX_LM)):
@@ -126,15 +126,17 @@ def timing(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, object]
             for end_to_end in (False, True):
                 name = f"{arm.name}/{other}" + (" end to end" if end_to_end else "")
                 ratios[name] = ratio(runs, arm.name, other, end_to_end=end_to_end).to_dict()
-    arms = {
-        name: {
+    arms = {}
+    for arm in comparison.arms:
+        figures = comparison.figures[arm.name]
+        arms[arm.name] = {
+            "program": arm.version,
+            "settings": arm.about,
             "tokens_per_s": figures.tokens_per_s,
             "first_s": figures.first_s,
             "tokens_per_pass": figures.tokens_per_pass,
             "hit_rate": figures.hit_rate,
         }
-        for name, figures in comparison.figures.items()
-    }
     return {"ratios": ratios, "arms": arms}
 
 
