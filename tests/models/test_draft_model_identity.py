@@ -67,8 +67,10 @@ def run(session, drafter, prompt, config, max_tokens=60, num_draft_tokens=6):
     return [token for step in steps for token in step.token_ids], [step.stats for step in steps]
 
 
-def check(session, drafter, prompt, config, about, **options):
-    plain, _ = run(session, PlainDrafter(), prompt, config, **options)
+def check(session, drafter, prompt, config, about, plain=None, **options):
+    """Compare with `plain`, or with the tokens that plain decoding gives; return the steps."""
+    if plain is None:
+        plain, _ = run(session, PlainDrafter(), prompt, config, **options)
     found, steps = run(session, drafter, prompt, config, **options)
     assert_same_tokens(
         found, plain, logits=session.logits, prompt=prompt, config=config, seed=SEED, about=about
@@ -119,12 +121,12 @@ def test_a_draft_model_that_is_right_now_and_then(models, name):
 @pytest.mark.parametrize("name", ["0.7", "1.3, penalties"])
 def test_the_drafts_own_temperature_changes_drafts_alone(models, name):
     session, drafts = Session(models["llama"], context=600), token_model(models["llama"])
-    accepted = {}
+    prompt, config, accepted = prompt_of(20), CONFIGS[name], {}
+    plain, _ = run(session, PlainDrafter(), prompt, config, max_tokens=40)
     for temperature in (None, 0.0, 2.0):
         drafter = DraftModelDrafter(drafts, draft_temperature=temperature)
-        steps = check(
-            session, drafter, prompt_of(20), CONFIGS[name], f"{name} {temperature}", max_tokens=40
-        )
+        about = f"{name} {temperature}"
+        steps = check(session, drafter, prompt, config, about, plain, max_tokens=40)
         accepted[temperature] = sum(step.num_accepted_tokens for step in steps) / len(steps)
     assert accepted[None] > accepted[0.0]
     assert accepted[None] > accepted[2.0]
