@@ -65,7 +65,8 @@ class BranchingDrafter(Protocol):
     def without_branches(self, draft: Draft) -> Draft:
         """Return a chain of the last draft, chosen whatever its tokens are.
 
-        Probabilities and counts are those of the chain from then on.
+        Called wherever a target takes no trees, also for a tree that is a chain since its draws
+        were equal. Probabilities and counts are those of the chain from then on.
         """
 
 

@@ -88,6 +88,7 @@ def decode(
     if budget is not None and isinstance(drafter, TokenByToken) and not sampled:
         drafter.add_rule(lambda drawn: budget.pays(drawn, carrying))
     trees = target if isinstance(target, TreeTarget) else None
+    branching = drafter if sampled and isinstance(drafter, BranchingDrafter) else None
     learner = drafter if isinstance(drafter, CandidateObserver) else None
     teller = target if isinstance(target, CandidateTarget) else None
     if learner is not None and teller is not None:
@@ -106,11 +107,14 @@ def decode(
                 f"the drafter {draft.source!r} proposed {len(draft)} tokens where {limit} were "
                 "allowed; propose(limit) must respect its limit"
             )
-        if not (draft.is_chain or trees is None or trees.takes_tree(draft)):
-            if not sampled:
+        tree = not draft.is_chain or (branching is not None and len(draft) > 0)
+        if trees is not None and tree and not trees.takes_tree(draft):
+            # Equal draws are one node: a sampled tree may be a chain by chance. That must not
+            # decide how often its tokens are tried, or the law is biased.
+            if branching is not None:
+                draft = branching.without_branches(draft)
+            elif not sampled:
                 draft = best_chain(draft)
-            elif isinstance(drafter, BranchingDrafter):
-                draft = drafter.without_branches(draft)
         if budget is not None:
             draft = budget.expect(draft) if sampled else budget.trim(draft, carrying)
             carried_rows = 0 if carrying is None else carrying.carried_rows

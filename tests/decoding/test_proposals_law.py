@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from enumeration import distance, enumerate_law, plain_law
+from enumeration import distance, enumerate_law, extended, plain_law
 
 from akunu_py.decoding.loop import decode
 from akunu_py.decoding.verifiers import RejectionVerifier
@@ -62,32 +62,38 @@ def made(q, choose, num_proposals, *, rejection=True, config=CONFIG, **options):
     return drafter
 
 
-def bias(p, q, length, *, num_proposals, num_draft_tokens, target=ToyDistributions):
+def bias(p, q, length, *, num_proposals, num_draft_tokens, target, steps=None):
+    """How far the law of `length` tokens is from p's; of a few steps alone, continued by p."""
+
     def run(branch):
         toy, tokens = target(PROMPT, p), []
         drafter = made(q, branch.choose, num_proposals)
-        for step in decode(
+        decoded = decode(
             toy, drafter, PROMPT[-1],
             num_draft_tokens=num_draft_tokens, max_tokens=length,
             verifier=RejectionVerifier(branch), position=len(PROMPT),
-        ):  # fmt: skip
+        )  # fmt: skip
+        for step in itertools.islice(decoded, steps):
             tokens += step.token_ids
         assert toy.cache == [*PROMPT, *tokens][:-1]
         return tuple(tokens)
 
-    found = enumerate_law(run)
+    found = extended(enumerate_law(run), p, PROMPT, length)
     assert abs(sum(found.values()) - 1) < EXACT
     return distance(found, plain_law(p, PROMPT, length))
 
 
 @pytest.mark.parametrize("target", [ToyDistributions, ChainsAlone])
-@pytest.mark.parametrize(("vocabulary", "num_proposals", "num_draft_tokens"), [
-    (2, 2, 4), (2, 3, 3), (3, 2, 2), (2, 2, 3), (3, 3, 3),
+@pytest.mark.parametrize(("vocabulary", "num_proposals", "num_draft_tokens", "steps"), [
+    (2, 2, 4, None), (2, 3, 3, None), (3, 2, 2, None), (2, 2, 3, None), (3, 3, 3, 1), (3, 2, 4, 1),
 ])  # fmt: skip
-def test_proposals_by_rejection_keep_the_law(target, vocabulary, num_proposals, num_draft_tokens):
+def test_proposals_by_rejection_keep_the_law(
+    target, vocabulary, num_proposals, num_draft_tokens, steps
+):
     p, q = hashed_law(vocabulary, 21), hashed_law(vocabulary, 22)
-    length = 3 if vocabulary == 2 else 2
-    options = {"num_proposals": num_proposals, "num_draft_tokens": num_draft_tokens}
+    # The first step has room for all of a draft: one token less than are to come.
+    length = num_draft_tokens + 1
+    options = {"num_proposals": num_proposals, "num_draft_tokens": num_draft_tokens, "steps": steps}
     assert bias(p, q, length, target=target, **options) < EXACT
 
 
