@@ -9,7 +9,6 @@ import itertools
 from pathlib import Path
 
 import mlx.core as mx
-import numpy as np
 import pytest
 from gguf_files import write_tiny_llama
 
@@ -82,14 +81,14 @@ def test_the_shipped_model_says_what_it_says_alone(shipped, plain, drafter, name
 @pytest.mark.parametrize("drafter", NAMES)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_identity_over_whole_replies(shipped, plain, drafter, name):
-    options = {"drafter": drafter, "max_tokens": 64, **OPTIONS[name]}
+    options = {"drafter": drafter, "max_tokens": 48, **OPTIONS[name]}
     for budget in ("always", "auto"):
         found = shipped.chat(MESSAGES, draft_budget=budget, **options)
-        assert found.token_ids == plain(name, 64)
+        assert found.token_ids == plain(name, 48)
     if drafter in WITH_Q:
         for rule in ("entropy", "lower-bound"):
             found = shipped.chat(MESSAGES, draft_budget="always", draft_length=rule, **options)
-            assert found.token_ids == plain(name, 64)
+            assert found.token_ids == plain(name, 48)
 
 
 @pytest.fixture(scope="module")
@@ -258,10 +257,10 @@ def test_a_reproducible_engine_drafts_seven_tokens_of_counts(tiny_gguf):
 @pytest.mark.slow
 @pytest.mark.parametrize("drafter", ["bigram", "corpus"])
 def test_the_law_of_three_tokens_is_the_models(tiny_gguf, tmp_path, drafter):
-    """Chi-squared over all texts of three tokens of four that a bias leaves, seeds 0 to 1999."""
+    """Chi-squared over all texts of three tokens of four that a bias leaves, seeds 0 to 1499."""
     with Engine.load(tiny_gguf) as engine:
-        ids = engine.tokenizer.encode("abcd")
-        assert len(ids) == 4
+        ids = engine.tokenizer.encode("abcd")[-4:]
+        assert engine.tokenizer.decode(ids) == "abcd"
         counts = fit_counts([ids * 3, ids[::-1], [ids[0]] * 5], engine.tokenizer.vocabulary_size)
         fingerprint = vocabulary_fingerprint(engine.tokenizer.token_texts())
         save_counts(counts, tmp_path / "four.counts", fingerprint)
@@ -282,7 +281,7 @@ def test_the_law_of_three_tokens_is_the_models(tiny_gguf, tmp_path, drafter):
                 row = chain.log_probabilities(rows[place : place + 1], before[-chain.window :])[0]
                 law[text] *= float(mx.softmax(row)[token])
         assert sum(law.values()) == pytest.approx(1, abs=1e-5)
-        runs, observed = 2000, dict.fromkeys(law, 0)
+        runs, observed = 1500, dict.fromkeys(law, 0)
         accepted = tested = 0
         for seed in range(runs):
             found = engine.generate(prompt, config, seed=seed)
@@ -290,7 +289,12 @@ def test_the_law_of_three_tokens_is_the_models(tiny_gguf, tmp_path, drafter):
             accepted += found.stats.accepted
             tested += found.stats.tested
         assert 0.2 < accepted / tested < 0.98
-        expected = np.array([runs * p for p in law.values()])
-        statistic = ((np.array(list(observed.values())) - expected) ** 2 / expected).sum()
-        # 63 degrees of freedom: mean 63, standard deviation 11.2; 4 of them above.
-        assert statistic < 63 + 4 * 11.2
+        # Texts that are expected less than five times count as one.
+        rare = [text for text, p in law.items() if runs * p < 5]
+        cells = [(observed[text], runs * law[text]) for text in law if text not in rare]
+        cells.append((sum(observed[text] for text in rare), runs * sum(law[text] for text in rare)))
+        statistic = sum((found - expected) ** 2 / expected for found, expected in cells)
+        freedom = len(cells) - 1
+        assert freedom > 25
+        # Its mean and four standard deviations more.
+        assert statistic < freedom + 4 * (2 * freedom) ** 0.5
