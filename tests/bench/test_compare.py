@@ -265,9 +265,9 @@ class TestResult:
         assert speed["mlx-lm-draft"][2] == speed["mlx-lm-draft"][5] == 0.5
         assert speed["akunu-plain"][8] == 1000.0
         output = {row[0]: row for row in by_name["output"].rows}
-        assert output["akunu-auto"][6:] == ("2/2", "2/2", None, None)
-        assert output["mlx-lm-draft"][6:9] == ("0/1", "0/1", 2)
-        assert output["mlx-lm-draft"][9] == pytest.approx(0.5)
+        assert output["akunu-auto"][6:] == ("2/2", None, None, "2/2", None, None)
+        assert output["mlx-lm-draft"][6:8] == output["mlx-lm-draft"][9:11] == ("0/1", 2)
+        assert output["mlx-lm-draft"][8] == output["mlx-lm-draft"][11] == pytest.approx(0.5)
         category = {row[0]: row[1] for row in by_name["by_category"].rows}
         assert category["mlx-lm-draft"] == 0.5
         assert category["akunu-plain"] == pytest.approx(1.5)

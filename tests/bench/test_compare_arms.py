@@ -358,6 +358,7 @@ def test_the_command(draft_path, tmp_path):
     assert code == 0
     again = BenchResult.from_dict(json.loads(output.splitlines()[-1]))
     assert again.items == result.items
+    assert again.costs == result.costs
     assert again.deterministic == result.deterministic
     assert (tmp_path / "out" / "items.jsonl").read_text() == kept
 

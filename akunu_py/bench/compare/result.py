@@ -39,9 +39,11 @@ _OUTPUT = (
     Column("end_to_end_low", "low", ".2f", detail=True),
     Column("end_to_end_high", "high", ".2f", detail=True),
     Column("as_own_plain", "as own\nplain"),
+    Column("own_first_difference", "first\ndiffers at", detail=True),
+    Column("own_margin", "largest\nmargin", ".2g"),
     Column("as_akunu", "as akunu\nplain"),
-    Column("first_difference", "first\ndiffers at"),
-    Column("largest_margin", "largest\nmargin", ".2g"),
+    Column("akunu_first_difference", "first\ndiffers at", detail=True),
+    Column("akunu_margin", "largest\nmargin", ".2g"),
 )
 _NOTE = (
     "Tokens a second of decoding behind the first pass; ratios are of all tokens over all seconds, "
@@ -49,8 +51,8 @@ _NOTE = (
     "mlx-lm-plain."
 )
 _OUTPUT_NOTE = (
-    "Replies that are its own plain arm's, and akunu-plain's, of those both gave; where the first "
-    "of the former parts, and the largest margin of akunu's two highest logits there."
+    "Replies that are its own plain arm's, and akunu-plain's, of those both gave, and the largest "
+    "margin of akunu's two highest logits where one parts."
 )
 
 
@@ -213,20 +215,16 @@ def _speed_rows(comparison: Comparison, runs: Sequence[ItemRun]) -> tuple[tuple[
 def _output_rows(comparison: Comparison, runs: Sequence[ItemRun]) -> tuple[tuple[Cell, ...], ...]:
     rows: list[tuple[Cell, ...]] = []
     for arm in comparison.arms:
-        figures, own = comparison.figures[arm.name], comparison.own[arm.name]
-        akunu = comparison.akunu[arm.name]
+        figures = comparison.figures[arm.name]
         whole = None if arm.name == MLX_LM else ratio(runs, arm.name, MLX_LM, end_to_end=True)
-        parted = own.differences.values()
         rows.append(
             (
                 arm.name,
                 figures.tokens_per_pass,
                 figures.hit_rate,
                 *_cells(whole),
-                f"{own.identical}/{own.pairs}",
-                f"{akunu.identical}/{akunu.pairs}",
-                min((difference.index for difference in parted), default=None),
-                max((difference.margin for difference in parted), default=None),
+                *_identity_cells(comparison.own[arm.name]),
+                *_identity_cells(comparison.akunu[arm.name]),
             )
         )
     return tuple(rows)
@@ -256,3 +254,12 @@ def _by_category(comparison: Comparison, runs: Sequence[ItemRun]) -> Table:
 
 def _cells(found: Speedup | None) -> tuple[Cell, Cell, Cell]:
     return (None, None, None) if found is None else (found.ratio, found.low, found.high)
+
+
+def _identity_cells(found: Identity) -> tuple[Cell, Cell, Cell]:
+    differences = found.differences.values()
+    return (
+        f"{found.identical}/{found.pairs}",
+        min((difference.index for difference in differences), default=None),
+        max((difference.margin for difference in differences), default=None),
+    )
