@@ -2,9 +2,7 @@
 
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +11,7 @@ import click
 from akunu_py.bench.workloads import CATEGORIES
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.options import draft_model_option, load_engine, model_options
+from akunu_py.cli.options import counts_option, draft_model_option, load_engine, model_options
 
 if TYPE_CHECKING:
     from akunu_py.bench.result_file import BenchResult
@@ -121,6 +119,7 @@ _TOKENS = 128
 @output_options
 @model_options
 @draft_model_option
+@counts_option
 def sweep(
     drafters: tuple[str, ...], output: Output, loading: dict[str, Any], **options: Any
 ) -> None:
@@ -157,6 +156,7 @@ def sweep(
         axes,
         live=options["live"],
         has_draft_model=loading["draft_model"] is not None,
+        has_counts=loading["counts"] is not None,
         quick=quick,
     )
     choose_axes(dict.fromkeys(plan.grid.cells, 1.0), options["heat_axes"])
@@ -167,11 +167,10 @@ def sweep(
     })  # fmt: skip
     if not settled.needs_model:
         found = load_tokenizer(tokenizer)
-        _measure(settled, arguments, None, tokenizer=found, draft=None, output=output)
+        _measure(settled, arguments, None, tokenizer=found, output=output)
         return
     with load_engine(model, loading) as engine:
-        draft = loading["draft_model"]
-        _measure(settled, arguments, engine, tokenizer=engine.tokenizer, draft=draft, output=output)
+        _measure(settled, arguments, engine, tokenizer=engine.tokenizer, output=output)
 
 
 def _axes(options: dict[str, Any]) -> "dict[str, Sequence[Setting]]":
@@ -213,29 +212,25 @@ def _measure(
     engine: "Engine | None",
     *,
     tokenizer: "Tokenizer",
-    draft: Path | None,
     output: Output,
 ) -> None:
-    import akunu_py  # noqa: PLC0415
     from akunu_py.bench.environment import Environment  # noqa: PLC0415 - MLX
     from akunu_py.bench.hit_rate import model_of  # noqa: PLC0415
-    from akunu_py.bench.measured_model import model_hash  # noqa: PLC0415
+    from akunu_py.bench.measured_model import model_from, model_hash  # noqa: PLC0415
     from akunu_py.bench.result_file import BenchResult, utc_now  # noqa: PLC0415
+    from akunu_py.bench.resume import run_fingerprint  # noqa: PLC0415
     from akunu_py.bench.sweep import result as figures  # noqa: PLC0415
     from akunu_py.bench.sweep.run import SweepRun  # noqa: PLC0415
 
-    started, clock = utc_now(), time.perf_counter()
-    model = None
-    if engine is not None:
-        model = model_of(engine)
-        model = replace(model, sha256=model_hash(Path(model.path)))
-    fingerprint = {
-        **arguments,
-        "akunu": akunu_py.__version__,
-        "model_sha256": None if model is None else model.sha256,
-        "draft_model_sha256": None if draft is None else model_hash(draft),
-        "traces_sha256": [model_hash(path) for path in options.traces],
-    }
+    started = utc_now()
+    environment = Environment.current()
+    model = None if engine is None else model_of(engine, hashed=True)
+    loaded = None if engine is None else engine.draft_model
+    draft = None if loaded is None else model_from(loaded)
+    traces = [model_hash(path) for path in options.traces]
+    fingerprint = run_fingerprint(
+        "sweep", {**arguments, "traces_sha256": traces}, [model, draft], environment
+    )
     with output.items(fingerprint) as store:
         run = SweepRun(options, store, engine=engine, tokenizer=tokenizer, bar=count_progress)
         sweep = run.measure()
@@ -243,8 +238,9 @@ def _measure(
     result = BenchResult(
         command="sweep",
         arguments=arguments,
-        environment=Environment.current(),
+        environment=environment,
         model=model,
+        draft_model=draft,
         costs=run.costs,
         deterministic=figures.deterministic_figures(report),
         timing=figures.timing_figures(report),
@@ -252,18 +248,21 @@ def _measure(
         items=figures.item_figures(sweep.traces),
         failures=run.failures,
         started=started,
-        seconds=time.perf_counter() - clock,
+        seconds=run.seconds,
         finished=run.finished,
     )
     if output.form == "terminal":
         _print_heat_map(report)
     # A recommendation stands below its table.
     words = () if report.recommendation is not None else (report.words,)
-    output.emit(result, _head(options, result), "\n".join((*options.plan.grid.notes, *words)))
+    output.emit(
+        result, _head(options, result, report), "\n".join((*options.plan.grid.notes, *words))
+    )
 
 
-def _head(options: "SweepOptions", result: "BenchResult") -> str:
-    size = len(options.plan.grid.cells)
+def _head(options: "SweepOptions", result: "BenchResult", report: "Report") -> str:
+    all_cells, done = len(options.plan.grid.cells), len(report.sweep.outcomes)
+    size = f"{all_cells}" if done == all_cells else f"{done} of {all_cells}"
     what = "decoded" if options.live else "replayed on"
     source = f"{len(result.items)} items"
     cost = options.curve or "measured"

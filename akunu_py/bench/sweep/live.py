@@ -32,6 +32,7 @@ def decode_cells(
         for cell in cells:
             _decode(engine, cell, items[0], config)
     for number, item in enumerate(items):
+        engine.reset()
         found: dict[Cell, ItemOutcome] = {}
         start = number % len(cells)
         for cell in (*cells[start:], *cells[:start]):
@@ -50,9 +51,9 @@ def _key(cell: Cell, item: ReplayItem) -> str:
 
 
 def _decode(engine: Engine, cell: Cell, item: ReplayItem, config: GenerationConfig) -> ItemOutcome:
-    # Otherwise a drafter's memory would hold this very reply.
+    # Otherwise a drafter's memory would hold this very reply. The prompt's rows stay: they are
+    # the same for all cells, and no figure has the prefill in it.
     engine.forget()
-    engine.reset()
     result = engine.generate(item.prompt, cell_config(cell, config))
     return ItemOutcome(
         stats=result.stats,

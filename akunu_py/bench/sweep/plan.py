@@ -7,7 +7,7 @@ from akunu_py.bench.replay.baselines import BASELINES
 from akunu_py.bench.sweep.grid import PLAIN, Axes, Cell, Grid, Setting, default_cell, make_grid
 from akunu_py.bench.sweep.replayed import check_replayable
 from akunu_py.bench.sweep.settings import length_rules
-from akunu_py.drafting.registry import WITH_DRAFT_MODEL, check_drafter
+from akunu_py.drafting.registry import WITH_COUNTS, WITH_DRAFT_MODEL, check_drafter
 from akunu_py.errors import ConfigError
 
 _DEFAULT = "auto"
@@ -46,6 +46,7 @@ def make_plan(
     *,
     live: bool,
     has_draft_model: bool = False,
+    has_counts: bool = False,
     quick: bool = False,
 ) -> Plan:
     """Plan a sweep of these drafters over these values; both may be left out.
@@ -65,6 +66,8 @@ def make_plan(
             raise ConfigError(f"{name} is a baseline of replays: it cannot be decoded with")
         elif name in WITH_DRAFT_MODEL and not has_draft_model:
             raise ConfigError(f"{name} asks a draft model; give one with --draft-model")
+        elif name in WITH_COUNTS and not has_counts:
+            raise ConfigError(f"{name} needs counts of a corpus; give them with --counts")
         else:
             check_drafter(name)
     names = [name for name in dict.fromkeys((*drafters, default_drafter)) if name != PLAIN.drafter]

@@ -14,6 +14,7 @@ from akunu_py.bench.workloads import Prompt
 from akunu_py.cost_curve import CostCurve
 from akunu_py.engine import Engine
 from akunu_py.errors import AkunuError
+from akunu_py.models.pass_times import ROWS
 from akunu_py.types import GenerationConfig
 
 Progress = Callable[[int, int], None]
@@ -76,11 +77,15 @@ def _reply(
 def measured_costs(
     engine: Engine, items: Sequence[ReplayItem], store: ItemStore, *, progress: Progress
 ) -> Costs:
-    """Measure C(m) after the prompt of median length, once for a run however often continued."""
+    """Measure C(m) after the prompt of median length, once for a run however often continued.
+
+    Of a prompt that leaves no room for the longest pass the beginning is taken.
+    """
     found: dict[str, Any] | None = store.get("costs")
     if found is None:
         by_length = sorted(items, key=lambda item: len(item.prompt))
-        times = engine.tune(by_length[len(by_length) // 2].prompt, progress=progress)
+        prompt = by_length[len(by_length) // 2].prompt[: max(1, engine.context - 2 * max(ROWS))]
+        times = engine.tune(prompt, progress=progress)
         found = {
             "unit_s": times.unit_s,
             "costs": {str(rows): cost for rows, cost in times.costs.items()},

@@ -3,7 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from akunu_py.bench.replay.arms import CURVE_BOUND, NOT_REPLAYABLE, Arm, RegistryArm, make_arm
+from akunu_py.bench.replay.arms import (
+    CURVE_BOUND,
+    NOT_REPLAYABLE,
+    Arm,
+    RegistryArm,
+    check_names,
+    make_arm,
+)
 from akunu_py.bench.replay.baselines import BASELINES
 from akunu_py.bench.replay.jobs import Memory
 from akunu_py.bench.replay.runner import ReplayItem, replay_item
@@ -12,9 +19,9 @@ from akunu_py.bench.sweep.outcomes import ItemOutcome
 from akunu_py.bench.sweep.settings import cell_config
 from akunu_py.bench.worker_pool import run_tasks
 from akunu_py.cost_curve import CostCurve
-from akunu_py.drafting.registry import WITH_DRAFT_MODEL, make_drafter
+from akunu_py.drafting.registry import make_drafter
 from akunu_py.errors import ConfigError
-from akunu_py.types import CandidateObserver, GenerationConfig
+from akunu_py.types import GenerationConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +82,9 @@ def make_cell_arm(cell: Cell, data: ReplayData) -> Arm:
 
 def check_replayable(name: str) -> None:
     """Raise ConfigError for a drafter that is unknown, or that a replay cannot stand for."""
-    if name in BASELINES:
-        return
-    reason = NOT_REPLAYABLE.get(name)
-    if reason is None and name in WITH_DRAFT_MODEL:
-        reason = "it asks a model that would have to run"
-    if reason is None and isinstance(make_drafter(name), CandidateObserver):
-        reason = "it learns from the target's logits, and a reply's tokens have none"
-    if reason is not None:
-        raise ConfigError(f"{name} cannot be replayed: {reason}; decode with --live")
+    if name in NOT_REPLAYABLE:
+        raise ConfigError(f"{name} cannot be replayed: {NOT_REPLAYABLE[name]}; decode with --live")
+    check_names([name])
 
 
 def is_curve_bound(cell: Cell) -> bool:

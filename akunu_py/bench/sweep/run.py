@@ -1,5 +1,6 @@
 """A sweep from its plan to what was measured, going on where an earlier run stopped."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -86,6 +87,7 @@ class SweepRun:
         costs: C(m) where it was measured.
         failures: prompts that got no reply.
         finished: whether nothing is left to do.
+        seconds: that the run took, earlier parts of it included.
 
     """
 
@@ -101,6 +103,7 @@ class SweepRun:
         self.costs: Costs | None = None
         self.failures: tuple[Failure, ...] = ()
         self.finished = False
+        self.seconds = 0.0
         self._options = options
         self._store = store
         self._engine = engine
@@ -117,11 +120,15 @@ class SweepRun:
         answered.
         """
         options = self._options
+        started = time.perf_counter()
         try:
             self._measure()
             self.finished = True
         except KeyboardInterrupt:
             pass
+        earlier: dict[str, Any] = self._store.get("seconds") or {"seconds": 0.0}
+        self.seconds = earlier["seconds"] + time.perf_counter() - started
+        self._store.put("seconds", {"seconds": self.seconds})
         cells = options.plan.grid.cells
         return Sweep(
             plan=options.plan,

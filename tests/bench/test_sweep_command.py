@@ -1,0 +1,269 @@
+"""`akunu bench sweep` as a user meets it, on recorded texts and on models."""
+
+import json
+from contextlib import contextmanager
+
+import pytest
+from click.testing import CliRunner
+from command_help import printed_and_imported
+
+from akunu_py.bench.result_file import read_result
+from akunu_py.bench.resume import ItemStore
+from akunu_py.bench.sweep import run as run_module
+from akunu_py.bench.sweep.plan import make_plan
+from akunu_py.bench.sweep.recorded import record_replies
+from akunu_py.bench.sweep.run import RECORDED, SweepOptions, SweepRun
+from akunu_py.bench.workloads import Prompt, load_prompts
+from akunu_py.cli.main import cli
+from akunu_py.engine import Engine
+from akunu_py.types import GenerationConfig
+
+TEXT = "the draft is the token of the model and the draft is the token of the world "
+GRID = ["--drafter", "ngram", "--num-draft-tokens", "1..3", "--order", "3,4"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, ["bench", "sweep", *map(str, arguments)], terminal_width=100)
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "edits.jsonl"
+    records = [
+        {
+            "id": f"{number}", "category": "edit" if number % 2 else "chat",
+            "prompt": TEXT * 2, "output": TEXT * (1 + number % 3) + str(number),
+        }
+        for number in range(10)
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+@pytest.fixture
+def replayed(trace, tiny_gguf):
+    return [
+        "--trace", trace, "--tokenizer", tiny_gguf, "--curve", "m5-max-70b-4bit",
+        "--processes", 1, *GRID,
+    ]  # fmt: skip
+
+
+def test_the_terminal(replayed, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    result = run(*replayed, "--drafter", "auto")
+    assert result.exit_code == 0, result.output
+    shown = result.stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
+    assert "\x1b" not in shown  # no colours where nobody sees them
+    assert "12 cells replayed on 10 items; passes cost as m5-max-70b-4bit" in shown
+    # The map: a row for each order, a column for each number of tokens and a mark at the best.
+    start = shown.index("Best speed by order (rows) and draft tokens (columns)")
+    lines = shown[start:].splitlines()
+    assert lines[1].split() == ["order", "\\", "draft", "tokens", "1", "2", "3", "4"]
+    assert [line.split()[0] for line in lines[3:5]] == ["3", "4"]
+    assert sum(line.count("*") for line in lines[3:5]) >= 1
+    assert lines[3].split()[-1] == "-"  # 4 tokens come with order 4 alone
+    assert "auto has no order: not varied" in shown
+    words = " ".join(shown.split())
+    assert "Keep the default" in words or "Take --drafter" in words
+
+
+def test_json_is_the_result_and_the_same_twice(replayed):
+    first, second = (json.loads(run(*replayed, "--json").stdout) for _ in range(2))
+    assert first["command"] == "sweep"
+    assert first["finished"] is True
+    assert first["deterministic"] == second["deterministic"]
+    cells = first["deterministic"]["cells"]
+    assert len(cells) == 2 + 6 + 1
+    assert cells["none"]["tokens_per_pass"] == 1
+    assert cells["none"]["normalised_speed"] == pytest.approx(1, rel=1e-12)
+    assert cells["ngram num_draft_tokens=3 order=4 min_match=1"]["tokens_per_pass"] > 2
+    assert {item["category"] for item in first["items"]} == {"edit", "chat"}
+    assert {item["half"] for item in first["items"]} == {0, 1}
+    assert first["arguments"]["axes"] == {"num_draft_tokens": [1, 2, 3], "order": [3, 4]}
+    assert first["model"] is None
+    (ratio,) = [
+        entry for name, entry in first["timing"]["ratios"].items() if name.endswith(" over none")
+    ]
+    assert ratio["low"] <= ratio["ratio"] <= ratio["high"]
+
+
+def test_finished_cells_are_kept(replayed, tmp_path, monkeypatch):
+    folder = tmp_path / "out"
+    whole = json.loads(run(*replayed, "--json").stdout)
+    work = run_module.replay_cells
+
+    def interrupted(cells, data, *, processes):
+        for number, found in enumerate(work(cells, data, processes=processes)):
+            if number == 4:
+                raise KeyboardInterrupt
+            yield found
+
+    monkeypatch.setattr(run_module, "replay_cells", interrupted)
+    result = run(*replayed, "--output", folder)
+    assert result.exit_code == 130, result.output
+    assert "4 of 9 cells" in result.stdout
+    half = read_result(folder)
+    assert not half.finished
+    assert len(half.deterministic["cells"]) == 4
+
+    left = []
+
+    def rest(cells, data, *, processes):
+        left.extend(cells)
+        yield from work(cells, data, processes=processes)
+
+    monkeypatch.setattr(run_module, "replay_cells", rest)
+    result = run(*replayed, "--output", folder)
+    assert result.exit_code == 0, result.output
+    assert len(left) == len(whole["deterministic"]["cells"]) - 4
+    done = read_result(folder)
+    assert done.finished
+    assert done.seconds > half.seconds
+    assert json.loads(json.dumps(done.deterministic)) == whole["deterministic"]
+    for name in ("fastest", "cells", "recommendation", "heat_map"):
+        assert (folder / f"{name}.csv").is_file()
+        assert (folder / f"{name}.md").is_file()
+    other = run(*replayed, "--output", folder, "--memory", "trace")
+    assert other.exit_code == 2
+    assert "items of another run: arguments.memory was 'session' and is 'trace'" in " ".join(
+        other.output.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--drafter", "magic"], "no drafter 'magic'"),
+        (["--drafter", "recycling"], "decode with --live"),
+        (["--num-draft-tokens", "8..1"], "is no range"),
+        (["--num-draft-tokens", "99"], "give 1 to 64"),
+        (["--drafter", "auto", "--heat-map", "window,order"], "give two of what is varied"),
+        (["--curve", "m9", "--trace", "{trace}"], "no curve and no file 'm9'"),
+        (["--trace", "{trace}", "--trace", "{trace}", "--curve", "m5-max-70b-4bit"], "given twice"),
+        (["--trace", "{trace}", "--live"], "leave out --trace"),
+        (["--trace", "{trace}", "--category", "edit"], "leave it out with --trace"),
+        (["--live", "--drafter", "draft-model"], "give one with --draft-model"),
+    ],
+)
+def test_wrong_options_are_explained(trace, arguments, words):
+    result = run(*(argument.format(trace=trace) for argument in arguments))
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.split())
+
+
+def test_help_imports_nothing_heavy():
+    output, imported = printed_and_imported("bench", "sweep", "--help")
+    assert "--heat-map" in output
+    assert not imported
+
+
+def test_a_model_measures_its_own_costs_and_names_what_fails(tiny_gguf):
+    # The tiny model holds 256 tokens: some prompts do not fit.
+    result = run(
+        tiny_gguf, "--category", "completion", "--category", "edit", "--limit", 4, "--drafter",
+        "lookup", "--num-draft-tokens", "2", "--max-tokens", 12, "--json", "--processes", 1,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert record["failures"]
+    assert len(record["failures"]) + len(record["items"]) == 8
+    assert record["failures"][0]["item"] in result.stderr
+    assert record["costs"]["costs"]["1"] > 0
+    assert len(record["model"]["sha256"]) == 64
+    assert "auto num_draft_tokens=32" in record["timing"]["cells"]
+    assert "auto num_draft_tokens=32" not in record["deterministic"]["cells"]
+
+
+@contextmanager
+def no_bar(_unit):
+    yield lambda _done, _total: None
+
+
+def sweep(engine, drafters, values, *, live, **options):
+    """Measure a few prompts by Python, with a curve by name so that nothing is timed."""
+    plan = make_plan(drafters, values, live=live, has_draft_model=options.pop("draft", False))
+    settled = SweepOptions(
+        plan=plan, live=live, curve="m5-max-70b-4bit", categories=("completion",), limit=2,
+        max_tokens=24, **options,
+    )  # fmt: skip
+    with ItemStore(None, {}) as store:
+        run = SweepRun(settled, store, engine=engine, tokenizer=engine.tokenizer, bar=no_bar)
+        found = run.measure()
+    assert run.finished
+    assert found.traces[RECORDED]  # not all prompts fit into the tiny model's context
+    return found
+
+
+def counts(found):
+    """What must be the same live and replayed; the last drafts of a reply may be cut live."""
+    return [(o.stats.steps, o.stats.output_tokens) for o in found[RECORDED]]
+
+
+@pytest.mark.parametrize(
+    "path", ["tiny_gguf", pytest.param("default_model", marks=pytest.mark.slow)]
+)
+def test_live_and_replayed_cells_take_the_same_passes(path, request):
+    drafters = ("ngram", "lookup", "counts")
+    values = {"num_draft_tokens": (3,), "order": (3,), "draft_length": ("fixed", "entropy")}
+    with Engine.load(request.getfixturevalue(path)) as engine:
+        live = sweep(engine, drafters, values, live=True)
+        replayed = sweep(engine, drafters, values, live=False)
+    assert live.traces[RECORDED] == replayed.traces[RECORDED]
+    compared = 0
+    for cell, found in live.outcomes.items():
+        assert all(outcome.identical for outcome in found[RECORDED])
+        if cell.draft_length == "budget" or cell.drafter == "auto":
+            continue
+        twin = next(
+            other
+            for other in replayed.outcomes
+            if (other.drafter, other.num_draft_tokens, other.order)
+            == (cell.drafter, cell.num_draft_tokens, cell.order)
+            and other.draft_length in {None, cell.draft_length}
+        )
+        assert counts(found) == counts(replayed.outcomes[twin]), cell.key
+        compared += 1
+    assert compared == 5  # plain decoding among them
+
+
+@pytest.mark.slow
+def test_draft_models_under_every_rule_of_length(default_model):
+    draft = default_model.with_name("akunu-tiny-draft.gguf")
+    rules = ("budget", "fixed", "entropy", "lower-bound")
+    with Engine.load(default_model, draft_model=draft) as engine:
+        found = sweep(engine, ("draft-model",), {"draft_length": rules}, live=True, draft=True)
+    stats = {}
+    for cell, outcomes in found.outcomes.items():
+        assert all(outcome.identical for outcome in outcomes[RECORDED])
+        stats[cell.draft_length] = [o.stats for o in outcomes[RECORDED]]
+    drafted = {rule: sum(s.drafted for s in items) for rule, items in stats.items()}
+    assert drafted["fixed"] > drafted["entropy"] > 0
+    assert drafted["fixed"] > drafted["lower-bound"] > 0
+
+
+def test_replies_of_one_session_are_in_one_half(tiny_gguf):
+    prompts = [
+        Prompt(f"{s}-{turn}", "edit", "raw", "a b c", session=f"s{s}", turn=turn)
+        for s in range(6)
+        for turn in range(2)
+    ]
+    with Engine.load(tiny_gguf) as engine, ItemStore(None, {}) as store:
+        config = GenerationConfig(max_tokens=3, seed=0)
+        recording = record_replies(engine, prompts, store, config)
+    halves = {}
+    for item in recording.items:
+        halves.setdefault(item.session, set()).add(item.half)
+    assert len(halves) == 6
+    assert all(len(found) == 1 for found in halves.values())
+    assert {half for found in halves.values() for half in found} == {0, 1}
+
+
+def test_the_shipped_prompts_fill_both_halves():
+    from akunu_py.bench.replay.traces import half_of
+
+    for limit in (3, None):
+        prompts = load_prompts(limit=limit)
+        size = sum(half_of(prompt.session) for prompt in prompts)
+        assert 0.25 < size / len(prompts) < 0.75

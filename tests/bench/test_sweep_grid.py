@@ -1,0 +1,216 @@
+"""Cells of a sweep: every combination, what drafters lack, what cannot be."""
+
+from itertools import product
+
+import pytest
+
+from akunu_py.bench.sweep.grid import (
+    MOST_CELLS,
+    PLAIN,
+    Axes,
+    Cell,
+    default_cell,
+    make_grid,
+    parse_numbers,
+    varied,
+)
+from akunu_py.bench.sweep.heat_map import choose_axes, make_heat_map
+from akunu_py.bench.sweep.plan import make_plan
+from akunu_py.bench.sweep.settings import cell_config, length_rules
+from akunu_py.drafting.registry import make_drafter
+from akunu_py.errors import ConfigError
+from akunu_py.types import GenerationConfig
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers"),
+    [
+        (["4"], [4]),
+        (["1..4"], [1, 2, 3, 4]),
+        (["8,2", "1..3", "2"], [1, 2, 3, 8]),
+        (["7..7"], [7]),
+    ],
+)
+def test_numbers(texts, numbers):
+    assert parse_numbers(texts) == numbers
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "1..", "..4", "4..1", "1...3", "-1", "1.5", "1..99999999", "²", "1;2"]
+)
+def test_what_is_no_number(text):
+    with pytest.raises(ConfigError, match=r"is no (number|range)"):
+        parse_numbers([text])
+
+
+def test_all_combinations_of_what_a_drafter_has():
+    axes = Axes({"num_draft_tokens": (2, 4), "order": (2, 3, 4), "window": (64, 512)})
+    grid = make_grid(["ngram", "ngram-window"], axes)
+    expected = {Cell("ngram", n, o, None, 1) for n, o in product((2, 4), (2, 3, 4))}
+    expected |= {
+        Cell("ngram-window", n, o, w, 1) for n, o, w in product((2, 4), (2, 3, 4), (64, 512))
+    }
+    assert set(grid.cells) == expected
+    assert len(grid.cells) == len(expected)
+    assert grid.notes == ("ngram has no window: not varied",)
+    # As it ships before others: where two are alike the earlier one is taken.
+    assert grid.cells[0] == Cell("ngram", 4, 4, None, 1)
+
+
+def test_each_drafter_is_there_as_it_ships():
+    grid = make_grid(["lookup", "auto", "none"], Axes({"num_draft_tokens": (3,)}), always=[PLAIN])
+    assert grid.cells == (
+        PLAIN,
+        Cell("lookup", 10, 4, None, 1),
+        Cell("lookup", 3, 4, None, 1),
+        Cell("auto", 32),
+        Cell("auto", 3),
+    )
+    assert grid.notes == ()
+
+
+def test_what_no_drafter_could_have_is_left_out():
+    axes = Axes({"order": (1, 2, 4), "min_match": (1, 2), "window": (3,)})
+    grid = make_grid(["ngram-window"], axes)
+    # A window of 3 holds bigrams; order 1 is none; a match of 2 needs an order of 3.
+    assert set(grid.cells) == {Cell("ngram-window", 4, 4, 512, 1), Cell("ngram-window", 4, 2, 3, 1)}
+    assert grid.notes == ("ngram-window: 5 combinations left out that it cannot have",)
+
+
+@pytest.mark.parametrize(
+    "values", [{"num_draft_tokens": (65,)}, {"order": (0,)}, {"window": ("x",)}, {"depth": (1,)}]
+)
+def test_values_out_of_range(values):
+    with pytest.raises(ConfigError, match=r"give 1 to|no axis"):
+        Axes(values)
+
+
+def test_too_many_cells():
+    axes = Axes({"num_draft_tokens": range(1, 65), "window": range(16, 16 + MOST_CELLS)})
+    with pytest.raises(ConfigError, match="more than 5000 cells"):
+        make_grid(["ngram-window"], axes)
+
+
+def test_keys_differ_and_options_say_the_same():
+    plan = make_plan((), {}, live=False)
+    cells = plan.grid.cells
+    assert len({cell.key for cell in cells}) == len(cells) > 300
+    cell = Cell("ngram-window", 6, 3, 128, 2)
+    assert cell.key == "ngram-window num_draft_tokens=6 order=3 window=128 min_match=2"
+    assert cell.options == (
+        "--drafter ngram-window --num-draft-tokens 6 --ngram-order 3 --ngram-window 128 "
+        "--ngram-min-match 2"
+    )
+    assert PLAIN.options == "--drafter none"
+    assert Cell("draft-model", 8, draft_length="entropy").options.endswith(
+        "--draft-length entropy --draft-budget always"
+    )
+    assert Cell("ngram", 4, draft_length="fixed").options.endswith("4 --draft-budget always")
+    assert Cell("ngram", 4, draft_length="budget").options.endswith("--num-draft-tokens 4")
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_every_cell_of_a_plan_is_a_configuration_that_works(live):
+    plan = make_plan(("ngram", "ngram-window", "lookup", "counts", "auto"), {}, live=live)
+    for cell in plan.grid.cells:
+        config = cell_config(cell, GenerationConfig(seed=3))
+        assert config.seed == 3
+        drafter = make_drafter(cell.drafter, num_draft_tokens=cell.num_draft_tokens, config=config)
+        if cell.order is not None:
+            assert drafter.min_match == cell.min_match
+            assert cell.window in {None, drafter.history.maxlen if cell.window else None}
+    assert plan.default.drafter == "auto"
+    assert plan.grid.cells[:2] == (plan.default, PLAIN)
+
+
+def test_rules_of_length():
+    rules = length_rules(["ngram", "counts"], live=True)
+    assert rules == {
+        "ngram": ("budget", "fixed"),
+        "counts": ("budget", "fixed", "entropy", "lower-bound"),
+    }
+    assert length_rules(["ngram", "counts"], live=False) == {
+        "counts": ("fixed", "entropy", "lower-bound")
+    }
+    grid = make_grid(["ngram", "counts"], Axes({"draft_length": ("entropy", "fixed")}), rules=rules)
+    assert [(cell.drafter, cell.draft_length) for cell in grid.cells] == [
+        ("ngram", "budget"), ("ngram", "fixed"),
+        ("counts", "budget"), ("counts", "entropy"), ("counts", "fixed"),
+    ]  # fmt: skip
+    assert default_cell("counts", rules).draft_length == "budget"
+    config = GenerationConfig()
+    drawn = [
+        (cell_config(cell, config).draft_budget, cell_config(cell, config).draft_length)
+        for cell in grid.cells
+    ]
+    assert drawn == [
+        ("auto", "budget"), ("always", "budget"),
+        ("auto", "budget"), ("always", "entropy"), ("always", "fixed"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("drafters", "values", "options", "message"),
+    [
+        (["recycling"], {}, {}, "recycling cannot be replayed: it learns from the target"),
+        (["draft-model-ngram"], {}, {}, "cannot be replayed: it is a model that would have to run"),
+        (["ngram-assisted"], {}, {}, "ngram-assisted cannot be replayed"),
+        (["ngrams"], {}, {}, "there is no drafter 'ngrams'; .* did you mean 'ngram'"),
+        (["ngrams"], {}, {"live": True}, "there is no drafter 'ngrams'"),
+        (["corpus"], {}, {}, "corpus cannot be replayed: it needs counts"),
+        (
+            ["corpus"],
+            {},
+            {"live": True},
+            "corpus needs counts of a corpus; give them with --counts",
+        ),
+        (["sam"], {}, {"live": True}, "sam is a baseline of replays"),
+        (["draft-model"], {}, {"live": True}, "draft-model asks a draft model; give one"),
+        (
+            ["ngram"],
+            {"draft_length": ("entropy",)},
+            {},
+            "length rule 'entropy'; decode with --live",
+        ),
+        (["ngram"], {"draft_length": ("entropy",)}, {"live": True}, "they have budget, fixed"),
+        (["counts"], {"draft_length": ("budget",)}, {}, "they have fixed, entropy, lower-bound"),
+    ],
+)
+def test_what_does_not_go_is_said(drafters, values, options, message):
+    with pytest.raises(ConfigError, match=message):
+        make_plan(drafters, values, **{"live": False, **options})
+
+
+def test_with_a_draft_model_it_is_the_default():
+    plan = make_plan((), {}, live=True, has_draft_model=True)
+    assert plan.default == Cell("draft-model", 8, draft_length="budget")
+    assert {"auto", "ngram", "recycling", "draft-model"} <= {c.drafter for c in plan.grid.cells}
+
+
+def test_what_varies_has_its_values_in_order():
+    cells = [Cell("b", 10, 3), Cell("a", 2), Cell("b", 4, 3)]
+    assert varied(cells) == {"drafter": ("b", "a"), "num_draft_tokens": (2, 4, 10)}
+
+
+def test_the_heat_map_takes_the_best_of_the_rest():
+    speeds = {
+        Cell("ngram", 2, 3, None, 1): 1.0,
+        Cell("ngram", 2, 3, None, 2): 1.3,
+        Cell("lookup", 2, 3, None, 1): 1.2,
+        Cell("ngram", 4, 3, None, 1): 0.9,
+        Cell("ngram", 2, 5, None, 1): 1.1,
+        Cell("auto", 8): 2.0,
+        PLAIN: 1.0,
+    }
+    assert choose_axes(speeds, None) == ("num_draft_tokens", "order")
+    heat_map = make_heat_map(speeds, ("num_draft_tokens", "order"))
+    # auto has no order: its 8 tokens are no column.
+    assert (heat_map.x_values, heat_map.y_values) == ((2, 4), (3, 5))
+    assert heat_map.speeds == {(2, 3): 1.3, (4, 3): 0.9, (2, 5): 1.1}
+    by_drafter = make_heat_map(speeds, choose_axes(speeds, "drafter,num-draft-tokens"))
+    assert by_drafter.speeds["auto", 8] == 2.0
+    assert by_drafter.x_values == ("ngram", "lookup", "auto")
+    assert choose_axes({PLAIN: 1.0, Cell("auto", 3): 1.0}, None) is None
+    for wanted in ("order", "order,order", "order,window", "a,b"):
+        with pytest.raises(ConfigError, match="give two of what is varied, with a comma: drafter"):
+            choose_axes(speeds, wanted)
