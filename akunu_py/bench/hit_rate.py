@@ -1,55 +1,52 @@
 """How many drafted tokens a model accepts, and what that brings on this machine.
 
-Each prompt is answered twice, with drafting and without, from an empty KV cache and an empty
-memory of earlier replies both times. The two replies follow each other at once and change places
-from prompt to prompt, so that a machine that grows warm or gets other work slows both alike.
+Each prompt is answered twice, with drafting and without, from an empty KV cache. The two replies
+follow each other at once and change places from prompt to prompt, so that a machine that grows warm
+or gets other work slows both alike. What a drafter remembers of earlier replies is forgotten before
+each session: a prompt that stands alone finds nothing, a conversation's turn finds those before it.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from akunu_py.bench import metrics
 from akunu_py.bench.environment import Environment
-from akunu_py.bench.report import HitRateReport, Model, Outcome
+from akunu_py.bench.measured_model import BenchDescription, Model, model_from
+from akunu_py.bench.metrics import Pass
+from akunu_py.bench.metrics import first_difference as first_difference  # noqa: PLC0414
+from akunu_py.bench.record import Record
+from akunu_py.bench.report import HitRateReport, Outcome, Reply
+from akunu_py.bench.result_file import Failure, utc_now
+from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt
-from akunu_py.drafting.registry import (
-    WITH_DRAFT_MODEL,
-    default_num_draft_tokens,
-    make_drafter,
+from akunu_py.drafting.registry import check_drafter, default_num_draft_tokens
+from akunu_py.errors import AkunuError, ConfigError, ContextOverflowError
+from akunu_py.models.pass_times import ROWS, PassTimes
+from akunu_py.types import (
+    DraftBudget,
+    GenerationConfig,
+    GenerationResult,
+    StreamEvent,
+    Tokenizer,
 )
-from akunu_py.errors import ConfigError, ContextOverflowError
-from akunu_py.types import DraftBudget, GenerationConfig, GenerationResult, Tokenizer
 
 Progress = Callable[[int, int], None]
 """Called with the replies made and those to make."""
 
+_COSTS_AFTER = 128
+"""Tokens of a prompt, at most, after which passes are measured."""
+_COST_REPEATS = 3
 
-class BenchDescription(Protocol):
-    """What a report says of a model."""
 
-    @property
-    def path(self) -> Path:
-        """Return the file or folder."""
-
-    @property
-    def name(self) -> str:
-        """Return the model's own name."""
-
-    @property
-    def architecture(self) -> str:
-        """Return the model family."""
-
-    @property
-    def parameters(self) -> int:
-        """Return the number of weights."""
-
-    @property
-    def weights(self) -> str:
-        """Return the form the weights are kept in."""
+class BenchStream(Iterator[StreamEvent], AbstractContextManager["BenchStream"], Protocol):
+    """A reply's events; left, it is closed."""
 
 
 class BenchEngine(Protocol):
@@ -72,6 +69,12 @@ class BenchEngine(Protocol):
     ) -> GenerationResult:
         """Continue a prompt."""
 
+    def stream(self, prompt: Sequence[int], config: GenerationConfig | None = None) -> BenchStream:
+        """Continue a prompt, event by event."""
+
+    def tune(self, prompt: Sequence[int], *, repeats: int = 7) -> PassTimes:
+        """Measure what passes cost after a prompt."""
+
     def logits(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
         """Return the logits after each token, [n, vocab]."""
 
@@ -80,6 +83,12 @@ class BenchEngine(Protocol):
 
     def forget(self) -> None:
         """Forget what drafts could be taken from earlier replies."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    prompt: Prompt
+    ids: list[int]
 
 
 def run_hit_rate(
@@ -92,17 +101,36 @@ def run_hit_rate(
     max_tokens: int = 128,
     temperature: float = 0.0,
     seed: int = 0,
+    measure_costs: bool = False,
+    model: Model | None = None,
+    store: ItemStore | None = None,
     progress: Progress | None = None,
 ) -> HitRateReport:
     """Answer each prompt with and without drafting and report rates, speeds and differences.
 
     The first prompt is answered both ways beforehand and not counted: the first passes of each
     size build what later ones reuse. With the draft budget "always" the rates are the drafter's and
-    the same on every machine; with "auto" they are those of drafts that pay here. `progress` is
-    called with replies made and to make, the uncounted ones left out.
+    the same on every machine; with "auto" they are those of drafts that pay here. A prompt that
+    cannot be answered is a failure of its own; after an interrupt the report is that of the prompts
+    that were answered.
 
-    Raises ConfigError without prompts or for an option out of range, ContextOverflowError naming
-    the prompt that does not fit, before anything is generated.
+    Args:
+        engine: the model.
+        prompts: what it answers; turns of one session follow each other.
+        drafter: a drafter's name; None of the options below is checked against its plug-in.
+        num_draft_tokens: most tokens drafted for a pass; None: the drafter's own number.
+        draft_budget: whether all that is drafted is verified, or what pays.
+        max_tokens: of a reply.
+        temperature: of both replies.
+        seed: of the noise.
+        measure_costs: whether passes and memory are measured first, after the first prompt.
+        model: what is reported of the model; None: what the engine says.
+        store: holds finished prompts, of an interrupted run too: a session is left out if all of
+            it is there.
+        progress: called with replies made and to make, the uncounted ones left out.
+
+    Raises ConfigError without prompts or for an option out of range, before anything is generated.
+
     """
     on = check_options(
         drafter=drafter,
@@ -112,41 +140,183 @@ def run_hit_rate(
         temperature=temperature,
         seed=seed,
     )
-    off = replace(on, drafter="none")
     if not prompts:
         raise ConfigError("there are no prompts to measure with; give at least one")
-    encoded = [encode_prompt(engine, prompt) for prompt in prompts]
+    run = _Run(engine, on, ItemStore(None, {}) if store is None else store, progress)
+    started, clock = utc_now(), time.perf_counter()
+    items = run.encoded(prompts)
+    finished = True
+    try:
+        if items:
+            if measure_costs:
+                run.measure_costs(items[0].ids)
+            run.answer(items)
+        if temperature == 0:
+            # Only now: these passes would disturb the clocks and caches of replies still to come.
+            run.find_margins(items)
+    except KeyboardInterrupt:
+        finished = False
+    return HitRateReport(
+        config=on,
+        model=model_of(engine) if model is None else model,
+        environment=Environment.current(),
+        outcomes=tuple(run.outcomes[item.prompt.id] for item in items
+                       if item.prompt.id in run.outcomes),
+        failures=tuple(run.failures),
+        times=run.times,
+        finished=finished,
+        started=started,
+        seconds=time.perf_counter() - clock + run.earlier_s,
+    )  # fmt: skip
 
-    for config in (on, off):
-        _reply(engine, encoded[0], config)
-    outcomes: list[Outcome] = []
-    num_replies = 2 * len(prompts)
-    report_progress = progress or (lambda _done, _total: None)
-    report_progress(0, num_replies)
-    for number, (prompt, ids) in enumerate(zip(prompts, encoded, strict=True)):
-        order = (off, on) if number % 2 == 0 else (on, off)
-        replies: dict[bool, GenerationResult] = {}
-        for config in order:
-            replies[config is on] = _reply(engine, ids, config)
-            report_progress(2 * number + len(replies), num_replies)
-        outcomes.append(
-            Outcome(
-                id=prompt.id,
-                category=prompt.category,
-                off=replies[False],
-                on=replies[True],
-                first_difference=first_difference(
-                    replies[False].token_ids, replies[True].token_ids
-                ),
-            )
+
+class _Run:
+    """The state of one run; `outcomes` by the prompt's id, `earlier_s` spent before it went on."""
+
+    def __init__(
+        self,
+        engine: BenchEngine,
+        config: GenerationConfig,
+        store: ItemStore,
+        progress: Progress | None,
+    ) -> None:
+        self._engine = engine
+        self._on = config
+        self._off = replace(config, drafter="none")
+        self._store = store
+        self._progress = progress or (lambda _done, _total: None)
+        self.outcomes: dict[str, Outcome] = {}
+        self.failures: list[Failure] = []
+        self.times: PassTimes | None = None
+        self.earlier_s = 0.0
+
+    def encoded(self, prompts: Iterable[Prompt]) -> list[_Item]:
+        """Return the prompts that the model can take, in ids; the others are failures."""
+        items: list[_Item] = []
+        for prompt in prompts:
+            try:
+                ids = encode_prompt(self._engine, prompt)
+            # A tokenizer's own library may raise ValueError for a text it cannot encode.
+            except (AkunuError, ValueError) as error:
+                self._fail(prompt, error)
+            else:
+                items.append(_Item(prompt, ids))
+        return items
+
+    def measure_costs(self, ids: Sequence[int]) -> None:
+        """Measure passes after the beginning of a prompt, where they fit into the context."""
+        ids = ids[: min(_COSTS_AFTER, self._engine.context - 2 * max(ROWS))]
+        if len(ids) > 1:
+            self.times = self._engine.tune(ids, repeats=_COST_REPEATS)
+
+    def answer(self, items: Sequence[_Item]) -> None:
+        """Answer all prompts that the store has not, both ways."""
+        todo = self._without_finished(items)
+        total = 2 * len(items)
+        done = total - 2 * sum(map(len, todo))
+        if todo:
+            for config in (self._on, self._off):
+                self._engine.forget()
+                self._reply(todo[0][0].ids, config)
+        self._progress(done, total)
+        for number, session in enumerate(todo):
+            # Otherwise what a drafter remembers would hold the reply that the warm-up made.
+            self._engine.forget()
+            for turn, item in enumerate(session):
+                order = (self._off, self._on) if (number + turn) % 2 == 0 else (self._on, self._off)
+
+                def tell(made: int, before: int = done) -> None:
+                    self._progress(before + made, total)
+
+                self._answer_item(item, order, tell)
+                done += 2
+
+    def _answer_item(
+        self, item: _Item, order: Sequence[GenerationConfig], tell: Callable[[int], None]
+    ) -> None:
+        started = time.perf_counter()
+        replies: dict[bool, Reply] = {}
+        try:
+            for config in order:
+                replies[config is self._on] = self._reply(item.ids, config)
+                tell(len(replies))
+        except (AkunuError, ValueError) as error:
+            self._fail(item.prompt, error)
+            return
+        prompt = item.prompt
+        outcome = Outcome(
+            id=prompt.id,
+            category=prompt.category,
+            session=prompt.session,
+            turn=prompt.turn,
+            num_prompt_tokens=len(item.ids),
+            off=replies[False],
+            on=replies[True],
         )
-    if temperature == 0:
-        # Only now: these passes would disturb the clocks and caches of replies still to come.
-        outcomes = [
-            _with_margin(engine, outcome, ids)
-            for outcome, ids in zip(outcomes, encoded, strict=True)
-        ]
-    return HitRateReport(on, model_of(engine), Environment.current(), tuple(outcomes))
+        self.outcomes[prompt.id] = outcome
+        seconds = time.perf_counter() - started
+        self._store.put(prompt.id, {"outcome": outcome.to_dict(), "seconds": seconds})
+
+    def _reply(self, ids: Sequence[int], config: GenerationConfig) -> Reply:
+        self._engine.reset()
+        passes: list[Pass] = []
+        first_token_s: float | None = None
+        result: GenerationResult | None = None
+        started = time.perf_counter()
+        with self._engine.stream(ids, config) as stream:
+            for event in stream:
+                if first_token_s is None and event.token_ids:
+                    first_token_s = time.perf_counter() - started
+                if event.step is not None:
+                    step = event.step
+                    passes.append(
+                        Pass(
+                            step.num_draft_tokens,
+                            step.num_accepted_tokens,
+                            step.num_output_tokens,
+                        )
+                    )
+                result = event.result
+        assert result is not None  # noqa: S101 - the last event carries the result
+        return Reply(
+            token_ids=result.token_ids,
+            finish_reason=result.finish_reason,
+            prefill_s=result.prefill_s,
+            first_token_s=first_token_s or 0.0,
+            decode_s=result.decode_s,
+            stats=result.stats,
+            passes=tuple(passes),
+        )
+
+    def _without_finished(self, items: Sequence[_Item]) -> list[list[_Item]]:
+        """Take over the sessions the store has whole; return the others."""
+        todo: list[list[_Item]] = []
+        for _, group in groupby(items, key=lambda item: item.prompt.session or item.prompt.id):
+            session = list(group)
+            found = [self._store.get(item.prompt.id) for item in session]
+            # Turns are answered with what the drafter remembers of those before them.
+            if None in found:
+                todo.append(session)
+                continue
+            for item, entry in zip(session, found, strict=True):
+                record = Record(entry, f"the finished item {item.prompt.id}")
+                self.outcomes[item.prompt.id] = Outcome.from_dict(record.record("outcome"))
+                self.earlier_s += record.number("seconds")
+        return todo
+
+    def find_margins(self, items: Sequence[_Item]) -> None:
+        """Look how close the two likeliest tokens are where replies differ."""
+        for item in items:
+            outcome = self.outcomes.get(item.prompt.id)
+            place = None if outcome is None else outcome.first_difference
+            if outcome is None or place is None:
+                continue
+            shared = [*item.ids, *outcome.off.token_ids[:place]]
+            margin = metrics.top2_margin(self._engine.logits(shared)[-1])
+            self.outcomes[item.prompt.id] = outcome.with_margin(margin)
+
+    def _fail(self, prompt: Prompt, error: Exception) -> None:
+        self.failures.append(Failure(prompt.id, str(error)))
 
 
 def check_options(
@@ -173,24 +343,16 @@ def check_options(
         num_draft_tokens=num_draft_tokens,
         draft_budget=draft_budget,
     )
-    if drafter not in WITH_DRAFT_MODEL:
-        make_drafter(drafter, num_draft_tokens=num_draft_tokens)
+    check_drafter(drafter, num_draft_tokens=num_draft_tokens, config=config)
     return config
 
 
-def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
-    """Return the first index at which two sequences differ, or None for equal ones.
-
-    Where one begins with all of the other, that is the length of the shorter one.
-    """
-    for index, (one, other) in enumerate(zip(left, right, strict=False)):
-        if one != other:
-            return index
-    return None if len(left) == len(right) else min(len(left), len(right))
-
-
 def encode_prompt(engine: BenchEngine, prompt: Prompt) -> list[int]:
-    """Return a prompt's ids, laid out by the chat template where prompt and model have one."""
+    """Return a prompt's ids, laid out by the chat template where prompt and model have one.
+
+    Raises ContextOverflowError naming the prompt where it leaves no room in the context,
+    ConfigError where it has no tokens.
+    """
     tokenizer = engine.tokenizer
     if prompt.kind == "chat" and tokenizer.has_chat_template:
         ids = tokenizer.encode_chat(prompt.messages)
@@ -202,32 +364,11 @@ def encode_prompt(engine: BenchEngine, prompt: Prompt) -> list[int]:
             "the reply included; load the model with a larger context or leave out the category "
             f"{prompt.category}"
         )
+    if not ids:
+        raise ConfigError(f"the prompt {prompt.id} has no tokens for this model's tokenizer")
     return ids
 
 
-def _reply(engine: BenchEngine, ids: Sequence[int], config: GenerationConfig) -> GenerationResult:
-    # Otherwise what a drafter remembers would hold the reply that the warm-up made.
-    engine.forget()
-    engine.reset()
-    return engine.generate(ids, config)
-
-
-def _with_margin(engine: BenchEngine, outcome: Outcome, ids: Sequence[int]) -> Outcome:
-    if outcome.first_difference is None:
-        return outcome
-    shared = [*ids, *outcome.off.token_ids[: outcome.first_difference]]
-    second, first = np.partition(engine.logits(shared)[-1], -2)[-2:]
-    return replace(outcome, top2_margin=float(first - second))
-
-
-def model_of(engine: BenchEngine) -> Model:
-    """Return what a report says of an engine's model."""
-    description = engine.description
-    return Model(
-        path=str(description.path),
-        name=description.name,
-        architecture=description.architecture,
-        parameters=description.parameters,
-        weights=description.weights,
-        context=engine.context,
-    )
+def model_of(engine: BenchEngine, *, hashed: bool = False) -> Model:
+    """Return what a report says of an engine's model; see `model_from`."""
+    return model_from(engine.description, engine.context, hashed=hashed)

@@ -5,11 +5,40 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 from akunu_py.bench.record import Record
 from akunu_py.errors import ConfigError
 
 _SPLIT = re.compile(r"(.*)-[0-9]{5}-of-([0-9]{5})\.gguf", re.DOTALL)
+
+
+class BenchDescription(Protocol):
+    """What a report says of a model."""
+
+    @property
+    def path(self) -> Path:
+        """Return the file or folder."""
+
+    @property
+    def name(self) -> str:
+        """Return the model's own name."""
+
+    @property
+    def architecture(self) -> str:
+        """Return the model family."""
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of weights."""
+
+    @property
+    def context(self) -> int:
+        """Return the most tokens of prompt and reply together."""
+
+    @property
+    def weights(self) -> str:
+        """Return the form the weights are kept in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +75,36 @@ class Model:
         )
         record.end()
         return model
+
+
+def model_from(
+    description: BenchDescription, context: int | None = None, *, hashed: bool = True
+) -> Model:
+    """Return what a result says of a model; `context`, in tokens, is its own where left out.
+
+    The models that ship with akunu are named by their files alone: where they lie is no part of
+    a result. Files that are not there, as of random weights, have no hash. Hashing takes about a
+    second for each gigabyte.
+    """
+    path = description.path
+    return Model(
+        path=path.name if _is_shipped(path) else str(path),
+        name=description.name,
+        architecture=description.architecture,
+        parameters=description.parameters,
+        weights=description.weights,
+        context=description.context if context is None else context,
+        sha256=model_hash(path) if hashed and path.exists() else "",
+    )
+
+
+def _is_shipped(path: Path) -> bool:
+    from akunu_py.models.load import default_model_path  # noqa: PLC0415 - reading needs no MLX
+
+    try:
+        return path.resolve().parent == default_model_path().resolve().parent
+    except ConfigError:
+        return False
 
 
 def model_hash(path: Path) -> str:

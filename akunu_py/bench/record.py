@@ -33,9 +33,8 @@ class Record:
         return self._fields[name]
 
     def _wrong(self, name: str, wanted: str) -> NoReturn:
-        value = repr(self._fields[name])
-        short = value if len(value) <= 60 else f"{value[:57]}..."
-        raise ConfigError(f"{self.where}: {name} is {short}; it should be {wanted}")
+        value = self._fields[name]
+        raise ConfigError(f"{self.where}: {name} is {value!r:.60}; it should be {wanted}")
 
     def is_null(self, name: str) -> bool:
         """Return whether a field is null."""
@@ -79,6 +78,19 @@ class Record:
         if not isinstance(value, list):
             self._wrong(name, "a list")
         return value
+
+    def counts(self, name: str) -> tuple[int, ...]:
+        """Return a list of whole numbers, 0 or more."""
+        return self.counts_of(self.values(name), None)
+
+    def counts_of(self, value: object, size: int | None) -> tuple[int, ...]:
+        """Return a value that is such a list, of `size` numbers where that is given."""
+        if not isinstance(value, list) or size not in {None, len(value)}:
+            raise ConfigError(f"{self.where} holds {value!r:.60}; it should be a list of numbers")
+        for entry in value:
+            if not isinstance(entry, int) or isinstance(entry, bool) or entry < 0:
+                raise ConfigError(f"{self.where} holds {entry!r:.60}; it should be a whole number")
+        return tuple(value)
 
     def records(self, name: str) -> list["Record"]:
         """Return a list of objects."""

@@ -1,13 +1,91 @@
-"""What a hit-rate run came to: replies with and without drafting, and the rates over them."""
+"""What a hit-rate run came to: replies with and without drafting, and the figures over them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import median
 
+from akunu_py.bench import metrics
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import Model as Model  # noqa: PLC0414 - offered here too
+from akunu_py.bench.metrics import Pass, Speedup, TimedPair
+from akunu_py.bench.record import Record
+from akunu_py.bench.result_file import Failure
 from akunu_py.bench.workloads import order_of
-from akunu_py.types import DecodeStats, GenerationConfig, GenerationResult
+from akunu_py.cost_curve import CostCurve
+from akunu_py.models.pass_times import PassTimes
+from akunu_py.types import DecodeStats, GenerationConfig
+
+_STATS = (
+    "steps", "steps_with_draft", "drafted", "accepted", "tested", "output_tokens",
+    "drafted_per_position", "accepted_per_position", "propose_s", "target_s", "commit_s",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One reply: its tokens, its passes and where the time went.
+
+    `first_token_s` are the seconds from the call to the first token, prefill included.
+    """
+
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    prefill_s: float
+    first_token_s: float
+    decode_s: float
+    stats: DecodeStats
+    passes: tuple[Pass, ...]
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Generated tokens a second of decoding; None where no time passed."""
+        return len(self.token_ids) / self.decode_s if self.decode_s > 0 else None
+
+    @property
+    def whole_s(self) -> float:
+        """Seconds of prefill and decoding together."""
+        return self.prefill_s + self.decode_s
+
+    def to_dict(self) -> dict[str, object]:
+        """Return everything as JSON-ready values; a pass is [drafted, accepted, tokens]."""
+        stats = self.stats.to_dict()
+        return {
+            "tokens": len(self.token_ids),
+            "token_ids": list(self.token_ids),
+            "finish_reason": self.finish_reason,
+            "prefill_s": self.prefill_s,
+            "first_token_s": self.first_token_s,
+            "decode_s": self.decode_s,
+            **{name: stats[name] for name in _STATS},
+            "passes": [[step.drafted, step.accepted, step.tokens] for step in self.passes],
+        }
+
+    @classmethod
+    def from_dict(cls, record: Record) -> "Reply":
+        """Return the reply of a JSON object; raises ConfigError saying what is wrong with it."""
+        passes = [Pass(*record.counts_of(entry, 3)) for entry in record.values("passes")]
+        return cls(
+            token_ids=record.counts("token_ids"),
+            finish_reason=record.text("finish_reason"),
+            prefill_s=record.number("prefill_s"),
+            first_token_s=record.number("first_token_s"),
+            decode_s=record.number("decode_s"),
+            stats=DecodeStats(
+                steps=record.count("steps"),
+                steps_with_draft=record.count("steps_with_draft"),
+                drafted=record.count("drafted"),
+                accepted=record.count("accepted"),
+                tested=record.count("tested"),
+                output_tokens=record.count("output_tokens"),
+                drafted_per_position=record.counts("drafted_per_position"),
+                accepted_per_position=record.counts("accepted_per_position"),
+                propose_s=record.number("propose_s"),
+                target_s=record.number("target_s"),
+                commit_s=record.number("commit_s"),
+            ),
+            passes=tuple(passes),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,76 +101,108 @@ class Outcome:
 
     id: str
     category: str
-    off: GenerationResult
-    on: GenerationResult
-    first_difference: int | None = None
+    session: str
+    turn: int
+    num_prompt_tokens: int
+    off: Reply
+    on: Reply
     top2_margin: float | None = None
+
+    @property
+    def first_difference(self) -> int | None:
+        """The index of the first token that differs; None for identical replies."""
+        return metrics.first_difference(self.off.token_ids, self.on.token_ids)
 
     @property
     def speedup(self) -> float | None:
         """Tokens a second with drafting over those without; None where either is unknown."""
-        return _ratio(self.on.decode_tokens_per_s, self.off.decode_tokens_per_s)
+        on, off = self.on.tokens_per_s, self.off.tokens_per_s
+        return on / off if on is not None and off else None
+
+    def with_margin(self, margin: float) -> "Outcome":
+        """Return the outcome with what is known of its first difference."""
+        return replace(self, top2_margin=margin)
 
     def to_dict(self) -> dict[str, object]:
-        """Return counts, seconds and the difference as JSON-ready values."""
+        """Return everything as JSON-ready values."""
         return {
             "id": self.id,
             "category": self.category,
-            "num_prompt_tokens": self.on.num_prompt_tokens,
-            "off": _reply_dict(self.off),
-            "on": _reply_dict(self.on),
-            "drafted": self.on.stats.drafted,
-            "accepted": self.on.stats.accepted,
-            "steps": self.on.stats.steps,
+            "session": self.session,
+            "turn": self.turn,
+            "num_prompt_tokens": self.num_prompt_tokens,
+            "off": self.off.to_dict(),
+            "on": self.on.to_dict(),
             "first_difference": self.first_difference,
             "top2_margin": self.top2_margin,
         }
 
+    @classmethod
+    def from_dict(cls, record: Record) -> "Outcome":
+        """Return the outcome of a JSON object; raises ConfigError saying what is wrong with it."""
+        margin = None if record.is_null("top2_margin") else record.number("top2_margin")
+        return cls(
+            id=record.text("id"),
+            category=record.text("category"),
+            session=record.text("session"),
+            turn=record.count("turn"),
+            num_prompt_tokens=record.count("num_prompt_tokens"),
+            off=Reply.from_dict(record.record("off")),
+            on=Reply.from_dict(record.record("on")),
+            top2_margin=margin,
+        )
 
-def _ratio(on: float | None, off: float | None) -> float | None:
-    return on / off if on is not None and off else None
 
-
-def _reply_dict(result: GenerationResult) -> dict[str, object]:
-    return {
-        "tokens": len(result.token_ids),
-        "finish_reason": result.finish_reason,
-        "prefill_s": result.prefill_s,
-        "decode_s": result.decode_s,
-    }
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Summary:
-    """The totals over some prompts. Rates are over all their passes and tokens, not over prompts.
+    """The figures of some prompts. Rates are over all their passes and tokens, not over prompts.
 
-    `off_` is without, `on_` with drafting; `stats` are those of the replies with drafting.
-    `median_speedup` is that over the prompts: one that the machine stalled in hardly moves it.
+    `off_` is without, `on_` with drafting. `curve` is what passes cost, None where that was not
+    measured.
     """
 
-    num_prompts: int
-    num_identical: int
-    off_tokens: int
-    off_decode_s: float
-    on_tokens: int
-    on_decode_s: float
-    stats: DecodeStats
-    median_speedup: float | None
+    outcomes: tuple[Outcome, ...]
+    curve: CostCurve | None = None
 
-    @classmethod
-    def of(cls, outcomes: Sequence[Outcome]) -> "Summary":
-        """Add up outcomes."""
-        speedups = [item.speedup for item in outcomes if item.speedup is not None]
-        return cls(
-            num_prompts=len(outcomes),
-            num_identical=sum(outcome.first_difference is None for outcome in outcomes),
-            off_tokens=sum(len(outcome.off.token_ids) for outcome in outcomes),
-            off_decode_s=sum(outcome.off.decode_s for outcome in outcomes),
-            on_tokens=sum(len(outcome.on.token_ids) for outcome in outcomes),
-            on_decode_s=sum(outcome.on.decode_s for outcome in outcomes),
-            stats=sum((outcome.on.stats for outcome in outcomes), DecodeStats()),
-            median_speedup=median(speedups) if speedups else None,
-        )
+    @property
+    def num_prompts(self) -> int:
+        """Prompts that were answered."""
+        return len(self.outcomes)
+
+    @cached_property
+    def num_identical(self) -> int:
+        """Prompts whose two replies are the same, token by token."""
+        return sum(outcome.first_difference is None for outcome in self.outcomes)
+
+    @cached_property
+    def stats(self) -> DecodeStats:
+        """Counts of the replies with drafting."""
+        return sum((outcome.on.stats for outcome in self.outcomes), DecodeStats())
+
+    @cached_property
+    def passes(self) -> tuple[Pass, ...]:
+        """All passes of the replies with drafting."""
+        return tuple(step for outcome in self.outcomes for step in outcome.on.passes)
+
+    @property
+    def off_tokens(self) -> int:
+        """Tokens generated without drafting."""
+        return sum(len(outcome.off.token_ids) for outcome in self.outcomes)
+
+    @property
+    def on_tokens(self) -> int:
+        """Tokens generated with drafting."""
+        return sum(len(outcome.on.token_ids) for outcome in self.outcomes)
+
+    @property
+    def off_decode_s(self) -> float:
+        """Seconds of decoding without drafting."""
+        return sum(outcome.off.decode_s for outcome in self.outcomes)
+
+    @property
+    def on_decode_s(self) -> float:
+        """Seconds of decoding with drafting."""
+        return sum(outcome.on.decode_s for outcome in self.outcomes)
 
     @property
     def off_tokens_per_s(self) -> float | None:
@@ -104,73 +214,96 @@ class Summary:
         """Generated tokens a second of decoding with drafting; None where no time passed."""
         return self.on_tokens / self.on_decode_s if self.on_decode_s > 0 else None
 
+    @cached_property
+    def decode(self) -> Speedup:
+        """The speedup of decoding, with its interval."""
+        return metrics.speedup([self._pair(item, item.off.decode_s, item.on.decode_s)
+                                for item in self.outcomes])  # fmt: skip
+
+    @cached_property
+    def end_to_end(self) -> Speedup:
+        """The speedup of prefill and decoding together, with its interval."""
+        return metrics.speedup([self._pair(item, item.off.whole_s, item.on.whole_s)
+                                for item in self.outcomes])  # fmt: skip
+
     @property
     def speedup(self) -> float | None:
         """Tokens a second with drafting over those without; None where either is unknown."""
-        return _ratio(self.on_tokens_per_s, self.off_tokens_per_s)
+        return self.decode.ratio
 
-    def to_dict(self) -> dict[str, object]:
-        """Return totals and rates as JSON-ready values."""
-        return {
-            "num_prompts": self.num_prompts,
-            "num_identical": self.num_identical,
-            "off_tokens": self.off_tokens,
-            "off_decode_s": self.off_decode_s,
-            "off_tokens_per_s": self.off_tokens_per_s,
-            "on_tokens": self.on_tokens,
-            "on_decode_s": self.on_decode_s,
-            "on_tokens_per_s": self.on_tokens_per_s,
-            "speedup": self.speedup,
-            "median_speedup": self.median_speedup,
-            **self.stats.to_dict(),
-        }
+    @property
+    def median_speedup(self) -> float | None:
+        """The median over the prompts: one that the machine stalled in hardly moves it."""
+        speedups = [item.speedup for item in self.outcomes if item.speedup is not None]
+        return median(speedups) if speedups else None
+
+    @property
+    def normalised_speed(self) -> float | None:
+        """The speed under the measured costs of passes; None where they are unknown."""
+        return None if self.curve is None else metrics.normalised_speed(self.passes, self.curve)
+
+    @cached_property
+    def looping_share(self) -> float | None:
+        """The share of tokens in loops, of the replies without drafting."""
+        looping = sum(metrics.looping_tokens(item.off.token_ids) for item in self.outcomes)
+        return looping / self.off_tokens if self.off_tokens else None
+
+    def median_first_token_s(self, *, drafting: bool) -> float | None:
+        """Return the median time to the first token."""
+        times = [(item.on if drafting else item.off).first_token_s for item in self.outcomes]
+        return median(times) if times else None
+
+    @staticmethod
+    def _pair(item: Outcome, off_s: float, on_s: float) -> TimedPair:
+        off, on = len(item.off.token_ids), len(item.on.token_ids)
+        return TimedPair(item.session or item.id, off, off_s, on, on_s)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HitRateReport:
     """A hit-rate run: what was measured, with what, and each prompt's outcome.
 
-    `config` is that of the replies with drafting.
+    `config` is that of the replies with drafting. `times` is what passes cost in this run, None
+    where they were not measured. `seconds` are those of the run, with the items' of earlier parts.
     """
 
     config: GenerationConfig
     model: Model
     environment: Environment
     outcomes: tuple[Outcome, ...]
+    failures: tuple[Failure, ...] = ()
+    times: PassTimes | None = None
+    finished: bool = True
+    started: str = ""
+    seconds: float = 0.0
 
-    @property
+    @cached_property
+    def curve(self) -> CostCurve | None:
+        """What passes cost; None where that was not measured."""
+        return None if self.times is None else CostCurve({**self.times.costs, 1: 1.0})
+
+    @cached_property
     def categories(self) -> dict[str, Summary]:
-        """The totals of each category that has a prompt, in the order of `order_of`."""
-        grouped = {
-            category: [outcome for outcome in self.outcomes if outcome.category == category]
+        """The figures of each category that has a prompt, in the order of `order_of`."""
+        return {
+            category: self._summary([item for item in self.outcomes if item.category == category])
             for category in order_of(outcome.category for outcome in self.outcomes)
         }
-        return {category: Summary.of(members) for category, members in grouped.items()}
 
-    @property
+    @cached_property
     def total(self) -> Summary:
-        """The totals of all prompts."""
-        return Summary.of(self.outcomes)
+        """The figures of all prompts."""
+        return self._summary(self.outcomes)
 
     @property
     def differences(self) -> tuple[Outcome, ...]:
         """The outcomes whose replies differ with and without drafting."""
         return tuple(item for item in self.outcomes if item.first_difference is not None)
 
-    def to_dict(self) -> dict[str, object]:
-        """Return everything as JSON-ready values; seconds are in fields that end in `_s`."""
-        return {
-            "config": {
-                "drafter": self.config.drafter,
-                "num_draft_tokens": self.config.num_draft_tokens,
-                "draft_budget": self.config.draft_budget,
-                "max_tokens": self.config.max_tokens,
-                "temperature": self.config.temperature,
-                "seed": self.config.seed,
-            },
-            "model": self.model.to_dict(),
-            "environment": self.environment.to_dict(),
-            "total": self.total.to_dict(),
-            "categories": {name: item.to_dict() for name, item in self.categories.items()},
-            "prompts": [outcome.to_dict() for outcome in self.outcomes],
-        }
+    @property
+    def deterministic_passes(self) -> bool:
+        """Whether drafts depend on the text alone, not on what passes take here."""
+        return self.config.draft_budget == "always"
+
+    def _summary(self, outcomes: Sequence[Outcome]) -> Summary:
+        return Summary(tuple(outcomes), self.curve)

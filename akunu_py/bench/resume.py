@@ -3,12 +3,14 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from akunu_py.bench.environment import Environment
+from akunu_py.bench.measured_model import Model
 from akunu_py.bench.record import Record, check_json, parse_json
 from akunu_py.errors import ConfigError
 
@@ -147,6 +149,27 @@ class ItemStore:
         differing = _differences(record.mapping("fingerprint"), fingerprint)
         if differing:
             raise ConfigError(f"{self.path} holds items of another run: {'; '.join(differing)}")
+
+
+def run_fingerprint(
+    command: str,
+    arguments: Mapping[str, object],
+    models: Sequence[Model | None],
+    environment: Environment,
+) -> dict[str, object]:
+    """Return what tells one run from another: what it does, with which weights, on what.
+
+    Of `models` those that there are count, by their hash: a file that was moved is the same.
+    """
+    return {
+        "command": command,
+        "arguments": dict(arguments),
+        "models": [model.sha256 for model in models if model is not None],
+        "akunu": environment.akunu,
+        "mlx": environment.mlx,
+        "device": environment.device_name,
+        "blas_preloaded": environment.blas_preloaded,
+    }
 
 
 def _differences(

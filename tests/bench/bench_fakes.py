@@ -5,7 +5,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from akunu_py.types import DecodeStats, GenerationResult
+from akunu_py.models.pass_times import PassTimes
+from akunu_py.models.traffic import CacheBytes, MemoryTraffic
+from akunu_py.types import DecodeStats, GenerationResult, StepStats, StreamEvent
+
+TRAFFIC = MemoryTraffic(1000.0, (CacheBytes(0.0, 10.0),), 12_000.0)
 
 
 class FakeTokenizer:
@@ -30,8 +34,44 @@ def reply(token_ids, decode_s, **counts):
     )  # fmt: skip
 
 
+class FakeStream:
+    """A reply in two events: its first token, and the rest with the result."""
+
+    def __init__(self, result, steps=()):
+        parts = [result.token_ids[:1], result.token_ids[1:]]
+        steps = steps or (None, None)
+        self._events = iter(
+            [
+                StreamEvent("", parts[0], steps[0]),
+                *(StreamEvent("", (), step) for step in steps[1:-1]),
+                StreamEvent("", parts[1], steps[-1], result),
+            ]
+        )
+        self.closed = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self.closed = True
+
+    def __iter__(self):
+        return self._events
+
+
+def steps_of(*passes):
+    """Steps of (drafted, accepted, tokens), for `FakeEngine.steps`."""
+    return [
+        StepStats("x", drafted, accepted, accepted, tokens, "bonus", 0.0, 0.0, 0.0)
+        for drafted, accepted, tokens in passes
+    ]
+
+
 class FakeEngine:
-    """`script` maps a prompt's text to its replies (off, on); `calls` is what was asked for."""
+    """`script` maps a prompt's text to its replies (off, on); `calls` is what was asked for.
+
+    `steps` are those of every reply with drafting; `failing` maps a text to what it raises.
+    """
 
     def __init__(self, script, *, context=10_000, has_chat_template=True, logits=()):
         self.script = script
@@ -39,8 +79,11 @@ class FakeEngine:
         self.tokenizer = FakeTokenizer(has_chat_template=has_chat_template)
         self.description = SimpleNamespace(
             path=Path("model.gguf"), name="fake [bold]", architecture="llama", parameters=7,
-            weights="dense",
+            weights="dense", context=context,
         )  # fmt: skip
+        self.draft_model = None
+        self.steps = ()
+        self.failing = {}
         self.calls = []
         self.scored = []
         self._logits = logits
@@ -61,8 +104,18 @@ class FakeEngine:
         text = "".join(map(chr, prompt))
         self.calls.append((text, config.drafter))
         self.config = config
+        if text in self.failing:
+            raise self.failing[text]
         off, on = self.script(text) if callable(self.script) else self.script[text]
         return off if config.drafter == "none" else on
+
+    def stream(self, prompt, config=None):
+        result = self.generate(prompt, config)
+        return FakeStream(result, () if config.drafter == "none" else self.steps)
+
+    def tune(self, prompt, *, repeats=7):
+        self.calls.append(("tune", len(prompt)))
+        return PassTimes(len(prompt), (0.5,), {1: (0.6,), 5: (1.0,)}, TRAFFIC)
 
     def logits(self, token_ids):
         self.scored.append(list(token_ids))

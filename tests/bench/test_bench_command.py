@@ -1,15 +1,21 @@
 """`akunu bench hit-rate` as a user meets it."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 from bench.bench_fakes import FakeEngine, reply
 from click.testing import CliRunner
 from command_help import printed_and_imported
 
+from akunu_py.bench.result_file import BenchResult, read_result
 from akunu_py.bench.workloads import CATEGORIES, load_prompts
-from akunu_py.cli import bench as command
+from akunu_py.cli import bench_hit_rate as command
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.main import cli
 from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS
@@ -42,17 +48,26 @@ def rows(output):
     return {row[0]: row[1:] for row in cells if row and row[0] in (*CATEGORIES, "all")}
 
 
+def measuring(record):
+    names = ("drafter", "num_draft_tokens", "draft_budget", "max_tokens", "temperature", "seed")
+    return {name: record["arguments"][name] for name in names}
+
+
 def test_the_table(fake):
     result = run("--quick")
     assert result.exit_code == 0, result.output
     table = rows(result.stdout)
-    rates = ["40%", "75%", "80%", "2.20", "5.5", "11.0", "2.00x"]
+    # 22 tokens in 4 s and in 2 s, with 0.1 s of prefill in both; none of them repeats itself.
+    rates = ["40%", "75%", "2.20", "5.5", "11.0", "2.00x", "1.95x", "0%"]
     for category in CATEGORIES:
         assert table[category] == [*rates, "3/3"]
     assert table["all"] == [*rates, f"{3 * len(CATEGORIES)}/{3 * len(CATEGORIES)}"]
+    assert "Speedup of all: 2.00x, 95 % interval 2.00x to 2.00x." in result.stdout
+    assert "tokens/s of plain decoding; it reaches" in result.stdout
     assert "fake [bold] (model.gguf), dense weights" in result.stdout
-    first, second, *table = result.stdout.splitlines()
-    assert all(len(line) < 80 for line in table)
+    lines = result.stdout.splitlines()
+    last = next(number for number, line in enumerate(lines) if line.startswith("all "))
+    assert all(len(line) < 80 for line in lines[2 : last + 1])
     assert "…" not in result.stdout
     assert result.stderr == ""  # no bar where nobody watches
 
@@ -60,7 +75,7 @@ def test_the_table(fake):
 def test_rates_that_do_not_exist_are_dashes(fake):
     fake.script = lambda _: (reply([1], 0.0), reply([1], 0.0, steps=1, output_tokens=1))
     result = run("--limit", "1", "--category", "edit")
-    assert rows(result.stdout)["edit"] == ["0%", "-", "-", "1.00", "-", "-", "-", "1/1"]
+    assert rows(result.stdout)["edit"] == ["0%", "-", "1.00", "-", "-", "-", "1.00x", "0%", "1/1"]
 
 
 def test_differences_are_listed(fake):
@@ -80,10 +95,12 @@ def test_json_is_one_line(fake):
     assert result.stderr == ""
     (line,) = result.stdout.splitlines()
     record = json.loads(line)
-    assert set(record["categories"]) == {"edit", "config"}
-    assert record["total"]["num_prompts"] == len(load_prompts(["edit", "config"]))
-    assert record["total"]["speedup"] == 2
-    assert record["kv_bits"] == 8
+    result = BenchResult.from_dict(record)
+    assert set(result.deterministic["categories"]) == {"edit", "config"}
+    assert result.deterministic["total"]["prompts"] == len(load_prompts(["edit", "config"]))
+    assert result.timing["ratios"]["decode"]["ratio"] == 2
+    assert result.arguments["kv_bits"] == 8
+    assert result.arguments["category"] == ["edit", "config"]
     model, options = fake.loaded
     assert model == "model.gguf"
     assert (options["weights"], options["context"], options["kv_bits"]) == ("auto", None, 8)
@@ -95,23 +112,25 @@ def test_options_reach_the_measurement(fake):
         "--json", "--limit", "2", "--drafter", "ngram-window", "--num-draft-tokens", "6",
         "--max-tokens", "33", "--temperature", "0.5", "--seed", "9", "--draft-budget", "auto",
     )  # fmt: skip
-    assert json.loads(result.stdout)["config"] == {
+    record = json.loads(result.stdout)
+    assert measuring(record) == {
         "drafter": "ngram-window", "num_draft_tokens": 6, "draft_budget": "auto", "max_tokens": 33,
         "temperature": 0.5, "seed": 9,
     }  # fmt: skip
-    assert json.loads(result.stdout)["total"]["num_prompts"] == 2 * len(CATEGORIES)
+    assert record["arguments"]["limit"] == 2
+    assert record["deterministic"]["total"]["prompts"] == 2 * len(CATEGORIES)
 
 
 def test_defaults(fake):
-    assert json.loads(run("--json", "--quick").stdout)["config"] == {
+    assert measuring(json.loads(run("--json", "--quick").stdout)) == {
         "drafter": "ngram", "num_draft_tokens": 4, "draft_budget": "always", "max_tokens": 128,
         "temperature": 0.0, "seed": 0,
     }  # fmt: skip
 
 
 def test_the_number_of_tokens_is_the_drafters_own_where_nobody_says(fake):
-    config = json.loads(run("--json", "--limit", "1", "--drafter", "lookup").stdout)["config"]
-    assert (config["drafter"], config["num_draft_tokens"]) == ("lookup", 10)
+    found = measuring(json.loads(run("--json", "--limit", "1", "--drafter", "lookup").stdout))
+    assert (found["drafter"], found["num_draft_tokens"]) == ("lookup", 10)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +141,7 @@ def test_the_number_of_tokens_is_the_drafters_own_where_nobody_says(fake):
         (["--num-draft-tokens", "65"], "give at most 64"),
         (["--temperature", "nan"], "temperature is nan"),
         (["--seed", "-1"], "seed is -1"),
-        (["--category", "poems"], "'poems' is not one of"),
+        (["--category", "poems"], "no category 'poems'; choose from completion"),
         (["--limit", "0"], "0 is not in the range"),
         (["--quick", "--limit", "2"], "either --quick or --limit"),
     ],
@@ -138,17 +157,119 @@ def test_a_draft_model_is_loaded_with_the_model(fake):
     result = run(
         "--json", "--limit", "1", "--drafter", "draft-model", "--draft-model", "small.gguf"
     )
-    config = json.loads(result.stdout)["config"]
-    assert (config["drafter"], config["num_draft_tokens"]) == ("draft-model", NUM_DRAFT_TOKENS)
+    found = measuring(json.loads(result.stdout))
+    assert (found["drafter"], found["num_draft_tokens"]) == ("draft-model", NUM_DRAFT_TOKENS)
     assert str(fake.loaded[1]["draft_model"]) == "small.gguf"
 
 
-def test_a_prompt_beyond_the_context_is_explained(fake):
-    fake.context = 50
-    result = run("--quick")
+def test_prompts_beyond_the_context_are_named_and_the_others_answered(fake):
+    prompts = load_prompts(["edit"], limit=3)
+    sizes = [len(fake.tokenizer.encode_chat(prompt.messages)) for prompt in prompts]
+    fake.context = max(sizes)
+    longest = prompts[sizes.index(max(sizes))].id
+    result = run("--limit", "3", "--category", "edit")
+    assert result.exit_code == 0, result.output
+    assert f"failed: {longest}: " in result.stderr
+    assert rows(result.stdout)["edit"][-1] == "2/2"
+
+
+def test_where_nothing_can_be_answered_the_command_fails(fake):
+    fake.context = 20
+    result = run("--quick", "--json")
     assert result.exit_code == 1
     assert "load the model with a larger context" in result.stderr
+    assert len(json.loads(result.stdout)["failures"]) == 3 * len(CATEGORIES)
     assert fake.calls == ["close"]
+
+
+def test_the_other_forms(fake):
+    markdown = run("--limit", "1", "--category", "edit", "--markdown").stdout
+    assert "| category | prompts | fire rate | hit rate | alpha |" in markdown
+    assert "| **all** |" in markdown
+    csv = run("--limit", "1", "--category", "edit", "--csv").stdout
+    header, row, *_ = csv.splitlines()
+    cells = dict(zip(header.split(","), row.split(","), strict=True))
+    assert (cells["category"], cells["hit_rate"], cells["speedup"]) == ("edit", "0.75", "2.0")
+    result = run("--json", "--csv")
+    assert result.exit_code == 2
+    assert "give one of --json, --csv and --markdown" in result.output
+
+
+def test_a_folder_gets_the_result_and_the_tables(fake, tmp_path):
+    folder = tmp_path / "out"
+    result = run("--limit", "1", "--category", "edit", "--output", str(folder))
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in folder.iterdir()} == {
+        "items.jsonl", "result.json", "hit_rate.csv", "hit_rate.md", "positions.csv", "positions.md",
+    }  # fmt: skip
+    assert read_result(folder).command == "hit-rate"
+    calls = len(fake.calls)
+    assert run("--limit", "1", "--category", "edit", "--output", str(folder)).exit_code == 0
+    # Passes are measured again; nothing is answered twice.
+    assert [call for call in fake.calls[calls:] if isinstance(call, tuple)] == [("tune", 128)]
+    other = run("--limit", "2", "--category", "edit", "--output", str(folder))
+    assert other.exit_code == 2
+    assert "arguments.limit was 1 and is 2" in " ".join(other.output.split())
+
+
+def test_an_interrupt_keeps_what_was_finished(fake, tmp_path):
+    script, count = fake.script, iter(range(100))
+
+    def interrupted(text):
+        # Two replies of the warm-up, two of the first prompt.
+        if next(count) == 4:
+            raise KeyboardInterrupt
+        return script(text)
+
+    fake.script = interrupted
+    arguments = ("--limit", "3", "--category", "edit", "--output", str(tmp_path))
+    result = run(*arguments)
+    assert result.exit_code == 130
+    assert "unfinished: interrupted after 1 items; the same command goes on" in result.stderr
+    assert "Unfinished" in result.stdout
+    assert not read_result(tmp_path).finished
+    assert run(*arguments).exit_code == 0
+    assert read_result(tmp_path).deterministic["total"]["prompts"] == 3
+
+
+def test_prompts_of_a_file(fake, tmp_path):
+    path = tmp_path / "mine.jsonl"
+    lines = [
+        {"id": "a", "category": "mine", "kind": "raw", "prompt": "one"},
+        {"id": "b", "category": "other", "kind": "raw", "prompt": "two"},
+    ]
+    path.write_text("\n".join([*map(json.dumps, lines), "oops"]) + "\n")
+    result = run("--prompts", str(path), "--json")
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert set(record["deterministic"]["categories"]) == {"mine", "other"}
+    (failure,) = record["failures"]
+    assert "3" in failure["item"]
+    chosen = json.loads(run("--prompts", str(path), "--json", "--category", "mine").stdout)
+    assert [item["id"] for item in chosen["items"]] == ["a"]
+    wrong = run("--prompts", str(path), "--category", "edit")
+    assert wrong.exit_code == 2
+    assert "there are mine, other" in wrong.output
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_real_run_with_its_finished_items(tmp_path):
+    script = Path(sys.executable).with_name("akunu")
+    command = [script, "bench", "hit-rate", "--output", str(tmp_path), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    items = tmp_path / "items.jsonl"
+    until = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < until:
+        if items.exists() and len(items.read_bytes().splitlines()) > 2:
+            break
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "the same command goes on from them" in stderr
+    record = json.loads(stdout)
+    assert record["finished"] is False
+    assert len(record["items"]) == len(items.read_text().splitlines()) - 1 > 0
 
 
 def test_a_terminal_gets_a_bar_on_stderr(monkeypatch, capsys):

@@ -1,21 +1,22 @@
 """The measurement: known replies must give known rates; differences must be found."""
 
 import json
-from importlib.metadata import version
 
 import pytest
-from bench.bench_fakes import FakeEngine, reply
+from bench.bench_fakes import FakeEngine, reply, steps_of
 
-import akunu_py
 from akunu_py import Engine
-from akunu_py.bench.hit_rate import first_difference, run_hit_rate
+from akunu_py.bench.hit_rate import run_hit_rate
+from akunu_py.bench.hit_rate_result import hit_rate_result, roofline_line
+from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt
-from akunu_py.errors import ConfigError, ContextOverflowError
+from akunu_py.errors import ConfigError, ModelFormatError
 
 ONE = Prompt("edit/one", "edit", "raw", "one")
 TWO = Prompt("config/two", "config", "raw", "two")
 THREE = Prompt("edit/three", "edit", "chat", messages=({"role": "user", "content": "three"},))
 FOUR = Prompt("edit/four", "edit", "raw", "four")
+TURNS = [Prompt(f"talk/{n}", "session", "raw", "one", session="talk", turn=n) for n in range(2)]
 
 SCRIPT = {
     # 12 tokens in 6 s without; 3 passes, one of them without a draft, in 2 s with.
@@ -48,7 +49,11 @@ def test_rates_over_all_passes_and_tokens():
     assert edit.on_tokens_per_s == 16 / 4
     assert edit.speedup == 2
     assert edit.median_speedup == (3 + 1) / 2
+    # With 0.1 s of prefill in each of the replies.
+    assert edit.end_to_end.ratio == pytest.approx(8.2 / 4.2)
     assert edit.num_identical == 1
+    # Nothing but the two 9s, and they come twice only.
+    assert edit.looping_share == 0
     assert config.off_tokens_per_s == 2
     assert config.on_tokens_per_s == 1.6
     assert config.speedup == 0.8
@@ -67,6 +72,7 @@ def test_rates_that_do_not_exist_are_none():
     assert summary.stats.alpha is None
     assert summary.stats.fire_rate == 0
     assert summary.stats.tokens_per_pass == 1
+    assert summary.normalised_speed is None
     summary = run_hit_rate(FakeEngine(SCRIPT), [FOUR]).total
     assert summary.off_tokens_per_s is None
     assert summary.on_tokens_per_s is None
@@ -99,36 +105,39 @@ def test_no_margin_where_noise_decides():
     assert engine.scored == []
 
 
-@pytest.mark.parametrize(
-    ("left", "right", "index"),
-    [
-        ((), (), None),
-        ((1, 2), (1, 2), None),
-        ((1, 2), (3, 2), 0),
-        ((1, 2, 3), (1, 2, 4), 2),
-        ((1, 2), (1, 2, 3), 2),
-        ((1, 2), (), 0),
-    ],
-)
-def test_first_difference(left, right, index):
-    assert first_difference(left, right) == index
-    assert first_difference(right, left) == index
+def test_a_looping_reply_is_seen():
+    script = {"one": (reply([1, 2, 2, 2, 3, 4], 1.0), reply([1, 2, 2, 2, 3, 4], 1.0, steps=6))}
+    assert run_hit_rate(FakeEngine(script), [ONE]).total.looping_share == 3 / 6
 
 
-def test_each_reply_starts_from_nothing_and_the_order_alternates():
+def test_each_prompt_starts_from_nothing_and_the_order_alternates():
     engine = FakeEngine(SCRIPT)
     progress = []
     run_hit_rate(engine, [ONE, TWO, FOUR], progress=lambda *counts: progress.append(counts))
-    assert engine.calls[::3] == ["forget"] * 8
-    assert engine.calls[1::3] == ["reset"] * 8
-    asked = engine.calls[2::3]
+    asked = [call for call in engine.calls if isinstance(call, tuple)]
     assert asked[:2] == [("one", "ngram"), ("one", "none")]  # the warm-up
     assert asked[2:] == [
         ("one", "none"), ("one", "ngram"),
         ("two", "ngram"), ("two", "none"),
         ("four", "none"), ("four", "ngram"),
     ]  # fmt: skip
+    # An empty cache before each reply, an empty memory before each prompt.
+    assert engine.calls.count("reset") == 8
+    counted = engine.calls[6:]
+    assert [call for call in counted if call != "reset"] == [
+        "forget", *asked[2:4], "forget", *asked[4:6], "forget", *asked[6:],
+    ]  # fmt: skip
     assert progress == [(done, 6) for done in range(7)]
+
+
+def test_what_a_drafter_remembers_lives_through_a_session():
+    engine = FakeEngine(SCRIPT)
+    run_hit_rate(engine, [*TURNS, TWO])
+    counted = [call for call in engine.calls[6:] if call != "reset"]
+    assert counted == [
+        "forget", ("one", "none"), ("one", "ngram"), ("one", "ngram"), ("one", "none"),
+        "forget", ("two", "ngram"), ("two", "none"),
+    ]  # fmt: skip
 
 
 def test_the_drafter_none_is_compared_with_itself():
@@ -144,29 +153,69 @@ def test_options_reach_the_engine_and_the_report():
         seed=11,
     )  # fmt: skip
     assert engine.config == report.config  # the last reply is one with drafting
-    assert report.to_dict()["config"] == {
-        "drafter": "ngram-window", "num_draft_tokens": 7, "draft_budget": "always",
-        "max_tokens": 9, "temperature": 0.3, "seed": 11,
-    }  # fmt: skip
+    assert (report.config.drafter, report.config.num_draft_tokens) == ("ngram-window", 7)
+    assert (report.config.max_tokens, report.config.temperature, report.config.seed) == (9, 0.3, 11)
 
 
-def test_the_report_as_json():
+def test_costs_and_the_roofline_by_hand():
+    engine = FakeEngine(SCRIPT)
+    engine.steps = steps_of((4, 3, 4), (0, 0, 1), (2, 2, 3))
+    report = run_hit_rate(engine, [ONE], measure_costs=True)
+    # After the prompt, before anything is answered.
+    assert engine.calls[0] == ("tune", 3)
+    # C(1) is a plain step, C(5) is 2, C(3) between them.
+    assert report.total.normalised_speed == 8 / (2 + 1 + 1.5)
+    result = hit_rate_result(report, {})
+    assert result.costs.to_dict() == {"unit_s": 0.5, "costs": {"1": 1.0, "5": 2.0}}
+    found = result.timing["roofline"]
+    # 1000 of weights and 10 for each of 3 tokens of prompt and, on average, 6 of the reply.
+    assert found["tokens_per_s"] == pytest.approx(12_000 / (1000 + 10 * 9))
+    assert found["off_share"] == pytest.approx(2 / (12_000 / 1090))
+    assert found["on_share"] == pytest.approx(6 / (12_000 / 1090))
+    assert "allows 11 tokens/s of plain decoding; it reaches 18% of that" in roofline_line(report)
+
+
+def test_no_costs_where_the_context_is_too_small_to_measure_them():
+    engine = FakeEngine(SCRIPT, context=60)
+    report = run_hit_rate(engine, [ONE], measure_costs=True)
+    assert report.times is None
+    assert roofline_line(report) == ""
+
+
+def test_the_result():
     engine = FakeEngine(SCRIPT, logits=(1.0, 2.0))
-    record = json.loads(json.dumps(run_hit_rate(engine, [ONE, TWO, THREE]).to_dict()))
-    assert record["model"]["path"] == "model.gguf"
-    assert record["model"]["context"] == 10_000
-    assert record["environment"]["akunu"] == akunu_py.__version__
-    assert record["environment"]["mlx"] == version("mlx")
-    assert record["environment"]["mlx_lm"] == version("mlx-lm")
-    assert {"python", "platform", "machine", "device"} <= set(record["environment"])
-    assert record["total"]["num_identical"] == 2
-    assert record["categories"]["edit"]["hit_rate"] == 9 / 16
-    assert record["categories"]["config"]["hit_rate"] is None
-    assert [(p["id"], p["first_difference"]) for p in record["prompts"]] == [
-        ("edit/one", None), ("config/two", None), ("edit/three", 2),
-    ]  # fmt: skip
-    assert record["prompts"][0]["off"]["tokens"] == 12
-    assert record["prompts"][0]["on"]["decode_s"] == 2.0
+    engine.steps = steps_of((4, 3, 4), (0, 0, 1), (5, 3, 3))
+    report = run_hit_rate(engine, [ONE, TWO, THREE])
+    result = hit_rate_result(report, {"drafter": "ngram"})
+    fixed = result.deterministic
+    assert fixed["total"]["identical"] == 2
+    assert fixed["categories"]["edit"]["hit_rate"] == 9 / 16
+    assert fixed["categories"]["config"]["hit_rate"] is None
+    assert fixed["total"]["accepted_per_pass"] == [0, 0, 0, 6]
+    assert fixed["first_differences"] == {"edit/three": 2}
+    assert result.timing["ratios"]["decode/edit"]["ratio"] == 2
+    assert result.timing["ratios"]["decode"]["pairs"] == 3
+    assert result.timing["total"]["off_decode_s"] == 9
+    assert [item["id"] for item in result.items] == ["edit/one", "config/two", "edit/three"]
+    assert result.items[0]["on"]["passes"] == [[4, 3, 4], [0, 0, 1], [5, 3, 3]]
+    table, positions, differences = result.tables
+    rows = {
+        row[0]: dict(zip([c.name for c in table.columns], row, strict=True)) for row in table.rows
+    }
+    assert list(rows) == ["edit", "config", "all"]
+    assert rows["edit"]["speedup"] == 2
+    assert rows["all"]["identical"] == "2/3"
+    assert differences.rows == (("edit/three", 2, 1.0),)
+    # One column stays free: a terminal that is written full breaks the line.
+    assert json.loads(json.dumps(result.to_dict()))["finished"] is True
+
+
+def test_counts_that_depend_on_times_are_not_deterministic():
+    report = run_hit_rate(FakeEngine(SCRIPT), [ONE], draft_budget="auto")
+    result = hit_rate_result(report, {})
+    assert "hit_rate" not in result.deterministic["total"]
+    assert result.deterministic["total"]["identical"] == 1
+    assert result.timing["drafting"]["total"]["hit_rate"] == 9 / 10
 
 
 def test_without_a_template_the_user_text_is_continued():
@@ -174,10 +223,8 @@ def test_without_a_template_the_user_text_is_continued():
     assert run_hit_rate(engine, [THREE]).total.num_identical == 1
 
 
-def test_what_cannot_be_measured_is_refused_before_it_starts():
-    engine = FakeEngine(SCRIPT, context=5)
-    with pytest.raises(ContextOverflowError, match="prompt edit/three has 7 tokens"):
-        run_hit_rate(engine, [ONE, THREE])
+def test_wrong_options_are_refused_before_anything_is_generated():
+    engine = FakeEngine(SCRIPT)
     with pytest.raises(ConfigError, match="no drafter 'magic'"):
         run_hit_rate(engine, [ONE], drafter="magic")
     with pytest.raises(ConfigError, match="max_tokens is 0"):
@@ -187,16 +234,129 @@ def test_what_cannot_be_measured_is_refused_before_it_starts():
     assert engine.calls == []
 
 
+def test_a_prompt_that_cannot_be_answered_is_named_and_the_others_go_on():
+    engine = FakeEngine(SCRIPT, context=5)
+    report = run_hit_rate(engine, [THREE, ONE, TWO])
+    assert [item.id for item in report.outcomes] == ["edit/one", "config/two"]
+    (failure,) = report.failures
+    assert failure.item == "edit/three"
+    assert "has 7 tokens and the context holds 5" in failure.error
+    assert report.finished
+
+
+def test_a_reply_that_fails_and_a_text_no_tokenizer_takes():
+    engine = FakeEngine(SCRIPT)
+    engine.failing = {"two": ModelFormatError("broken template")}
+    encode = engine.tokenizer.encode
+
+    def picky(text, *, parse_special=False):
+        if text == "four":
+            raise UnicodeEncodeError("utf-8", text, 0, 1, "surrogates not allowed")
+        return [] if text == "nothing" else encode(text)
+
+    engine.tokenizer.encode = picky
+    empty = Prompt("edit/nothing", "edit", "raw", "nothing")
+    report = run_hit_rate(engine, [FOUR, empty, ONE, TWO])
+    assert [item.id for item in report.outcomes] == ["edit/one"]
+    assert {failure.item for failure in report.failures} == {
+        "edit/four",
+        "edit/nothing",
+        "config/two",
+    }
+    assert any(failure.error == "broken template" for failure in report.failures)
+
+
+def interrupted_at(engine, text):
+    def stop(*_arguments, **_keywords):
+        raise KeyboardInterrupt
+
+    generate = engine.generate
+
+    def wrapped(prompt, config=None):
+        asked = "".join(map(chr, prompt))
+        return stop() if asked == text else generate(prompt, config)
+
+    engine.generate = wrapped
+
+
+def test_after_an_interrupt_there_is_what_was_finished():
+    engine = FakeEngine(SCRIPT)
+    interrupted_at(engine, "two")
+    report = run_hit_rate(engine, [ONE, TWO, FOUR])
+    assert not report.finished
+    assert [item.id for item in report.outcomes] == ["edit/one"]
+    result = hit_rate_result(report, {})
+    assert not result.finished
+    assert result.deterministic["total"]["prompts"] == 1
+
+
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
+    engine = FakeEngine(SCRIPT)
+    interrupted_at(engine, "two")
+    with ItemStore(tmp_path, {}) as store:
+        run_hit_rate(engine, [ONE, TWO, *TURNS], store=store)
+    again = FakeEngine(SCRIPT)
+    with ItemStore(tmp_path, {}) as store:
+        report = run_hit_rate(again, [ONE, TWO, *TURNS], store=store)
+    assert report.finished
+    # "one" is the text of the turns, too: the prompt itself was not asked again.
+    counted = [call for call in again.calls[6:] if call != "reset"]
+    assert counted[:3] == ["forget", ("two", "none"), ("two", "ngram")]
+    whole = hit_rate_result(run_hit_rate(FakeEngine(SCRIPT), [ONE, TWO, *TURNS]), {})
+    assert hit_rate_result(report, {}).deterministic == whole.deterministic
+    assert [item["id"] for item in whole.items] == [item.id for item in report.outcomes]
+
+
+def test_a_session_that_was_cut_off_is_answered_again_from_its_first_turn(tmp_path):
+    engine = FakeEngine(SCRIPT)
+    with ItemStore(tmp_path, {}) as store:
+        run_hit_rate(engine, TURNS[:1], store=store)
+    again = FakeEngine(SCRIPT)
+    with ItemStore(tmp_path, {}) as store:
+        run_hit_rate(again, TURNS, store=store)
+    counted = [call for call in again.calls[6:] if isinstance(call, tuple)]
+    assert len(counted) == 4
+
+
+def test_a_stored_item_that_is_malformed_is_named(tmp_path):
+    with ItemStore(tmp_path, {}) as store:
+        store.put("edit/one", {"outcome": {"id": "edit/one"}, "seconds": 1})
+        with pytest.raises(ConfigError, match="the finished item edit/one"):
+            run_hit_rate(FakeEngine(SCRIPT), [ONE], store=store)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_real_engine_says_the_same_with_drafting(tiny_gguf, temperature):
+def test_a_real_engine_says_the_same_with_drafting_and_in_every_run(tiny_gguf, temperature):
     prompts = [
         Prompt("edit/a", "edit", "chat", messages=({"role": "user", "content": "the draft " * 5},)),
         Prompt("config/b", "config", "raw", "hello world token model " * 4),
     ]
+    results = []
+    for _ in range(2):
+        with Engine.load(tiny_gguf) as engine:
+            report = run_hit_rate(engine, prompts, max_tokens=24, temperature=temperature)
+        results.append(hit_rate_result(report, {}))
+        assert report.differences == ()
+        assert report.total.on_tokens == report.total.off_tokens > 0
+        assert report.total.stats.drafted > 0
+        assert report.model.path == str(tiny_gguf)
+        for outcome in report.outcomes:
+            assert sum(step.tokens for step in outcome.on.passes) == len(outcome.on.token_ids)
+            assert 0 < outcome.on.prefill_s <= outcome.on.first_token_s <= outcome.on.whole_s
+    assert json.dumps(results[0].deterministic) == json.dumps(results[1].deterministic)
+
+
+def test_a_run_that_goes_on_has_the_figures_of_one_that_was_never_interrupted(tiny_gguf, tmp_path):
+    prompts = [
+        Prompt(f"edit/{n}", "edit", "raw", f"hello world {n} token model " * 4, session=session, turn=turn)
+        for n, (session, turn) in enumerate([("", 0), ("talk", 0), ("talk", 1)])
+    ]  # fmt: skip
+    options = {"max_tokens": 24, "drafter": "auto"}
     with Engine.load(tiny_gguf) as engine:
-        report = run_hit_rate(engine, prompts, max_tokens=40, temperature=temperature)
-    assert report.differences == ()
-    assert report.total.on_tokens == report.total.off_tokens > 0
-    assert report.total.stats.drafted > 0
-    assert all(outcome.on.num_cached_tokens == 0 for outcome in report.outcomes)
-    assert report.model.path == str(tiny_gguf)
+        whole = hit_rate_result(run_hit_rate(engine, prompts, **options), {})
+        with ItemStore(tmp_path, {}) as store:
+            run_hit_rate(engine, prompts[:2], store=store, **options)
+    with Engine.load(tiny_gguf) as engine, ItemStore(tmp_path, {}) as store:
+        continued = hit_rate_result(run_hit_rate(engine, prompts, store=store, **options), {})
+    assert continued.deterministic == whole.deterministic
+    assert whole.deterministic["total"]["drafted"] > 0

@@ -15,7 +15,7 @@ from akunu_py.bench.alpha.sources import (
     UniformSource,
     fitted_on_other_half,
 )
-from akunu_py.bench.alpha.speed import TimedEngine, measure_speed
+from akunu_py.bench.alpha.speed import measure_speed
 from akunu_py.bench.alpha.texts import AlphaEngine, Text, generate_texts
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.hit_rate import model_of
@@ -124,7 +124,7 @@ def _count_sources(
 
 def with_predictions(
     report: AlphaReport,
-    engine: TimedEngine,
+    engine: AlphaEngine,
     prompts: Sequence[Prompt],
     *,
     progress: Callable[[int, int], None] | None = None,

@@ -6,7 +6,7 @@ costs on this machine.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -28,21 +28,6 @@ class _Setting(TypedDict):
     num_draft_tokens: int
 
 
-class MeasuredPasses(Protocol):
-    """Costs of passes by their rows, in plain steps."""
-
-    @property
-    def costs(self) -> dict[int, float]:
-        """Return C of the numbers of rows that were measured."""
-
-
-class TimedEngine(AlphaEngine, Protocol):
-    """An engine that can say what its passes cost."""
-
-    def tune(self, prompt: Sequence[int]) -> MeasuredPasses:
-        """Measure what passes cost after a prompt of that length."""
-
-
 def predict(
     acceptance: float, known: float, num_draft_tokens: int, draft_cost: float, pass_cost: float
 ) -> tuple[float, float]:
@@ -58,7 +43,7 @@ def predict(
 
 
 def measure_speed(
-    engine: TimedEngine,
+    engine: AlphaEngine,
     prompts: Sequence[Prompt],
     drafters: Sequence[tuple[str, int, SourceFigures]],
     *,

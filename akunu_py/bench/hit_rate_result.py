@@ -1,0 +1,264 @@
+"""A hit-rate run as a result: figures that repeat, figures that do not, and tables."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from akunu_py.bench import metrics
+from akunu_py.bench.measured_model import Model
+from akunu_py.bench.report import HitRateReport, Outcome, Summary
+from akunu_py.bench.result_file import BenchResult, Costs, Failure
+from akunu_py.bench.tables import Cell, Column, Table
+from akunu_py.models.traffic import MemoryTraffic
+
+Figures = dict[str, object]
+
+_COLUMNS = (
+    Column("category", "category"),
+    Column("prompts", "prompts", detail=True),
+    Column("fire_rate", "fire\nrate", ".0%"),
+    Column("hit_rate", "hit\nrate", ".0%"),
+    Column("alpha", "alpha", ".0%", detail=True),
+    Column("tokens_per_pass", "tokens\na pass", ".2f"),
+    Column("tokens_per_pass_macro", "tokens a pass, macro", ".2f", detail=True),
+    Column("mean_acceptance_vllm", "mean acceptance, vLLM", ".2f", detail=True),
+    Column("mean_acceptance_spec_bench", "mean acceptance, Spec-Bench", ".2f", detail=True),
+    Column("coverage", "coverage", ".0%", detail=True),
+    Column("off_tokens_per_s", "off\ntok/s", ".1f"),
+    Column("on_tokens_per_s", "on\ntok/s", ".1f"),
+    Column("speedup", "speedup", ".2f", "x"),
+    Column("speedup_low", "speedup, low", ".2f", "x", detail=True),
+    Column("speedup_high", "speedup, high", ".2f", "x", detail=True),
+    Column("median_speedup", "median speedup", ".2f", "x", detail=True),
+    Column("end_to_end", "end to\nend", ".2f", "x"),
+    Column("end_to_end_low", "end to end, low", ".2f", "x", detail=True),
+    Column("end_to_end_high", "end to end, high", ".2f", "x", detail=True),
+    Column("normalised_speed", "normalised speed", ".2f", detail=True),
+    Column("off_first_token_ms", "first token off", ".1f", " ms", detail=True),
+    Column("on_first_token_ms", "first token on", ".1f", " ms", detail=True),
+    Column("looping_share", "loops", ".0%"),
+    Column("identical", "same"),
+)
+_POSITIONS = (
+    Column("position", "position"),
+    Column("drafted", "drafted"),
+    Column("accepted", "accepted"),
+    Column("accepted_per_pass", "of passes with a draft", ".1%"),
+    Column("conditional", "of those that accepted the one before", ".1%"),
+)
+_DIFFERENCES = (
+    Column("id", "prompt"),
+    Column("first_difference", "first token that differs"),
+    Column("top2_margin", "margin of the likeliest there", ".2g"),
+)
+
+
+def hit_rate_result(
+    report: HitRateReport,
+    arguments: Mapping[str, object],
+    *,
+    draft_model: Model | None = None,
+    failures: Sequence[Failure] = (),
+) -> BenchResult:
+    """Return a run as a result; `arguments` are the command's settled options.
+
+    `failures` are those from before the run, of prompts that could not be read.
+
+    Where the budget decides how much is drafted, counts of drafts depend on times: they are then
+    under `timing`, as "drafting".
+    """
+    counted = _by_category(report, _drafting_figures)
+    replies = _by_category(report, _reply_figures)
+    timing: Figures = {"ratios": _ratios(report), **_by_category(report, _timing_figures)}
+    if report.deterministic_passes:
+        replies = _by_category(
+            report, lambda item: {**_reply_figures(item), **_drafting_figures(item)}
+        )
+    else:
+        timing["drafting"] = counted
+    times, curve = report.times, report.curve
+    if times is not None and times.traffic is not None:
+        timing["roofline"] = roofline(report.outcomes, times.traffic)
+    return BenchResult(
+        command="hit-rate",
+        arguments=arguments,
+        environment=report.environment,
+        model=report.model,
+        draft_model=draft_model,
+        costs=None if times is None or curve is None else Costs(times.unit_s, curve.points),
+        deterministic={
+            **replies,
+            "token_hash": _token_hash(report.outcomes),
+            "first_differences": {item.id: item.first_difference for item in report.differences},
+        },
+        timing=timing,
+        tables=tuple(_tables(report)),
+        items=tuple(item.to_dict() for item in report.outcomes),
+        failures=(*failures, *report.failures),
+        started=report.started,
+        seconds=report.seconds,
+        finished=report.finished,
+    )
+
+
+def roofline_line(report: HitRateReport) -> str:
+    """Return what memory bandwidth allows plain decoding, in a sentence; "" if not measured."""
+    traffic = None if report.times is None else report.times.traffic
+    if traffic is None:
+        return ""
+    found = roofline(report.outcomes, traffic)
+    allowed, share = found["tokens_per_s"], found["off_share"]
+    if allowed is None or share is None:
+        return ""
+    return (
+        f"Memory copies at {traffic.copy_bytes_per_s / 1e9:.1f} GB/s, which allows {allowed:.0f} "
+        f"tokens/s of plain decoding; it reaches {share:.0%} of that."
+    )
+
+
+def roofline(outcomes: Iterable[Outcome], traffic: MemoryTraffic) -> dict[str, float | None]:
+    """Return the speed that memory bandwidth allows plain decoding, and the shares reached.
+
+    A reply's steps read the cache at its mean length: the prompt and half of the reply.
+    `on_share` may exceed 1: a pass that brings several tokens reads the weights once.
+    """
+    tokens, allowed_s, off_s, on_tokens, on_s = 0, 0.0, 0.0, 0, 0.0
+    for item in outcomes:
+        size = len(item.off.token_ids)
+        tokens += size
+        allowed_s += size / traffic.tokens_per_s(item.num_prompt_tokens + size / 2)
+        off_s += item.off.decode_s
+        on_tokens += len(item.on.token_ids)
+        on_s += item.on.decode_s
+    allowed = tokens / allowed_s if allowed_s else None
+    return {
+        "copy_bytes_per_s": traffic.copy_bytes_per_s,
+        "weight_bytes": traffic.weight_bytes,
+        "cache_bytes_per_token": sum(part.per_token for part in traffic.caches),
+        "tokens_per_s": allowed,
+        "off_share": tokens / off_s / allowed if off_s and allowed else None,
+        "on_share": on_tokens / on_s / allowed if on_s and allowed else None,
+    }
+
+
+def _by_category(report: HitRateReport, figures: Callable[[Summary], Figures]) -> Figures:
+    return {
+        "total": figures(report.total),
+        "categories": {name: figures(item) for name, item in report.categories.items()},
+    }
+
+
+def _reply_figures(summary: Summary) -> Figures:
+    """Return what the replies alone say, whatever was drafted."""
+    return {
+        "prompts": summary.num_prompts,
+        "identical": summary.num_identical,
+        "tokens": summary.on_tokens,
+        "off_tokens": summary.off_tokens,
+        "looping_share": summary.looping_share,
+    }
+
+
+def _drafting_figures(summary: Summary) -> Figures:
+    stats = summary.stats
+    return {
+        "passes": stats.steps,
+        "passes_with_draft": stats.steps_with_draft,
+        "drafted": stats.drafted,
+        "accepted": stats.accepted,
+        "tested": stats.tested,
+        "fire_rate": stats.fire_rate,
+        "hit_rate": stats.hit_rate,
+        "alpha": stats.alpha,
+        "tokens_per_pass": stats.tokens_per_pass,
+        "tokens_per_pass_macro": metrics.tokens_per_pass_macro(
+            item.on.stats for item in summary.outcomes
+        ),
+        "mean_acceptance_vllm": metrics.mean_acceptance_vllm(stats),
+        "mean_acceptance_spec_bench": metrics.mean_acceptance_spec_bench(stats),
+        "coverage": metrics.coverage(stats),
+        "drafted_per_position": list(stats.drafted_per_position),
+        "accepted_per_position": list(stats.accepted_per_position),
+        "accepted_per_pass": list(metrics.accepted_per_pass(summary.passes)),
+    }
+
+
+def _timing_figures(summary: Summary) -> Figures:
+    return {
+        "off_tokens_per_s": summary.off_tokens_per_s,
+        "on_tokens_per_s": summary.on_tokens_per_s,
+        "off_decode_s": summary.off_decode_s,
+        "on_decode_s": summary.on_decode_s,
+        "off_prefill_s": sum(item.off.prefill_s for item in summary.outcomes),
+        "on_prefill_s": sum(item.on.prefill_s for item in summary.outcomes),
+        "off_first_token_s": summary.median_first_token_s(drafting=False),
+        "on_first_token_s": summary.median_first_token_s(drafting=True),
+        "median_speedup": summary.median_speedup,
+        "normalised_speed": summary.normalised_speed,
+        "propose_s": summary.stats.propose_s,
+        "target_s": summary.stats.target_s,
+        "commit_s": summary.stats.commit_s,
+    }
+
+
+def _ratios(report: HitRateReport) -> Figures:
+    found = {"decode": report.total.decode, "end_to_end": report.total.end_to_end}
+    for name, summary in report.categories.items():
+        found[f"decode/{name}"] = summary.decode
+        found[f"end_to_end/{name}"] = summary.end_to_end
+    return {name: ratio.to_dict() for name, ratio in found.items()}
+
+
+def _token_hash(outcomes: Iterable[Outcome]) -> str:
+    """Return the SHA-256 of all replies with drafting, by prompt."""
+    replies = [[item.id, list(item.on.token_ids)] for item in outcomes]
+    return hashlib.sha256(json.dumps(replies, separators=(",", ":")).encode()).hexdigest()
+
+
+def _tables(report: HitRateReport) -> Iterable[Table]:
+    total = report.total
+    rows = [_row(name, item) for name, item in report.categories.items()]
+    yield Table("hit_rate", "Hit rate by category", _COLUMNS, (*rows, _row("all", total)),
+                total_rows=1)  # fmt: skip
+    stats = total.stats
+    conditional = metrics.conditional_acceptance(stats)
+    shares = metrics.accepted_per_position(stats)
+    counts = zip(
+        stats.drafted_per_position, stats.accepted_per_position, shares, conditional, strict=False
+    )
+    positions = [(number, *cells) for number, cells in enumerate(counts, start=1)]
+    yield Table("positions", "Acceptance by position in the draft", _POSITIONS, tuple(positions),
+                detail=True)  # fmt: skip
+    if report.differences:
+        differing = [
+            (item.id, item.first_difference, item.top2_margin) for item in report.differences
+        ]
+        yield Table("differences", "Replies that differ with drafting", _DIFFERENCES,
+                    tuple(differing), detail=True)  # fmt: skip
+
+
+def _row(name: str, summary: Summary) -> tuple[Cell, ...]:
+    figures = {**_reply_figures(summary), **_drafting_figures(summary), **_timing_figures(summary)}
+    cells: dict[str, object] = {
+        **figures,
+        "category": name,
+        "speedup": summary.decode.ratio,
+        "speedup_low": summary.decode.low,
+        "speedup_high": summary.decode.high,
+        "end_to_end": summary.end_to_end.ratio,
+        "end_to_end_low": summary.end_to_end.low,
+        "end_to_end_high": summary.end_to_end.high,
+        "off_first_token_ms": _milliseconds(summary.median_first_token_s(drafting=False)),
+        "on_first_token_ms": _milliseconds(summary.median_first_token_s(drafting=True)),
+        "identical": f"{summary.num_identical}/{summary.num_prompts}",
+    }
+    return tuple(_cell(cells[column.name]) for column in _COLUMNS)
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else 1e3 * seconds
+
+
+def _cell(value: object) -> Cell:
+    assert value is None or isinstance(value, str | int | float)  # noqa: S101 - cells of _COLUMNS
+    return value

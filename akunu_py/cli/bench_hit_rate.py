@@ -1,0 +1,209 @@
+"""`akunu bench hit-rate`: how many drafted tokens a model accepts, and what that brings."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from akunu_py.bench.workloads import CATEGORIES
+from akunu_py.cli.bench_output import Output, output_options, quick_option
+from akunu_py.cli.count_progress import count_progress
+from akunu_py.cli.options import counts_option, draft_model_option, load_engine, model_options
+
+if TYPE_CHECKING:
+    from akunu_py.bench.report import HitRateReport
+    from akunu_py.bench.result_file import Failure
+    from akunu_py.bench.workloads import Prompt
+
+_QUICK_LIMIT = 3
+
+
+@click.command("hit-rate")
+@click.argument("model", required=False)
+@click.option(
+    "--drafter",
+    default="ngram",
+    show_default=True,
+    metavar="NAME",
+    help="A drafter's name, as `akunu generate --drafter` takes it; none shows how far two equal "
+    "runs differ.",
+)
+@click.option(
+    "--num-draft-tokens",
+    type=int,
+    metavar="N",
+    help="Draft at most N tokens a pass; the drafter's own number when left out.",
+)
+@click.option(
+    "--draft-budget",
+    type=click.Choice(["auto", "always"]),
+    default="always",
+    show_default=True,
+    help="Draft all there is, for rates that are the drafter's own, or what pays on this machine.",
+)
+@click.option(
+    "--max-tokens",
+    type=int,
+    default=128,
+    show_default=True,
+    metavar="N",
+    help="Generate at most N tokens a reply.",
+)
+@click.option(
+    "--temperature",
+    "--temp",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="0 takes the likeliest token; above 0 tokens are drawn.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the noise.")
+@click.option(
+    "--category",
+    "categories",
+    multiple=True,
+    metavar="NAME",
+    help=f"Use the prompts of this category; repeatable: {', '.join(CATEGORIES)}, or one that a "
+    "file of --prompts names. All, when left out.",
+)
+@click.option(
+    "--prompts",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Use the prompts of this file instead of the shipped ones; repeatable. It holds prompts, "
+    "a trace, HumanEval's problems or Spec-Bench's questions, a line each.",
+)
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="Use N prompts of each category."
+)
+@quick_option
+@model_options
+@draft_model_option
+@counts_option
+@output_options
+def hit_rate(  # noqa: PLR0917 - click passes by name
+    model: str | None,
+    categories: tuple[str, ...],
+    files: tuple[Path, ...],
+    limit: int | None,
+    quick: bool,
+    loading: dict[str, Any],
+    output: Output,
+    **measuring: Any,
+) -> None:
+    """Measure how many drafted tokens a model accepts, and the speedup.
+
+    Each prompt is answered with and without drafting. Fire rate is the share of passes with a
+    draft, hit rate accepted over drafted tokens; tokens a pass counts all passes. Speeds are of
+    decoding alone, end to end with prefill. Loops is the share of the reply that repeats itself.
+    Same counts the prompts whose two replies are equal, token by token.
+
+    \b
+    Examples:
+      akunu bench hit-rate
+      akunu bench hit-rate model.gguf --quick --category edit
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    if quick and limit is not None:
+        raise click.UsageError("give either --quick or --limit")
+    limit = _QUICK_LIMIT if quick else limit
+    from akunu_py.bench.environment import Environment  # noqa: PLC0415 - MLX
+    from akunu_py.bench.hit_rate import check_options, model_of, run_hit_rate  # noqa: PLC0415
+    from akunu_py.bench.hit_rate_result import hit_rate_result  # noqa: PLC0415
+    from akunu_py.bench.measured_model import model_from  # noqa: PLC0415
+    from akunu_py.bench.resume import run_fingerprint  # noqa: PLC0415
+
+    # A mistyped option should not cost the seconds that a large model takes to load.
+    measuring["num_draft_tokens"] = check_options(**measuring).num_draft_tokens
+    prompts, failures = _prompts(files, categories, limit)
+    arguments = {
+        "model": model,
+        "category": list(categories),
+        "prompts": [str(path) for path in files],
+        "limit": limit,
+        **measuring,
+        **{name: str(v) if isinstance(v, Path) else v for name, v in loading.items()},
+    }
+    with (
+        load_engine(model, loading) as engine,
+        count_progress("replies", "measuring passes") as progress,
+    ):
+        described = model_of(engine, hashed=True)
+        draft = None if engine.draft_model is None else model_from(engine.draft_model)
+        fingerprint = run_fingerprint(
+            "hit-rate", arguments, [described, draft], Environment.current()
+        )
+        with output.items(fingerprint) as store:
+            report = run_hit_rate(
+                engine,
+                prompts,
+                measure_costs=True,
+                model=described,
+                store=store,
+                progress=progress,
+                **measuring,
+            )
+    result = hit_rate_result(report, arguments, draft_model=draft, failures=failures)
+    output.emit(result, _head(report), _tail(report))
+
+
+def _prompts(
+    files: Iterable[Path], categories: tuple[str, ...], limit: int | None
+) -> tuple[list["Prompt"], list["Failure"]]:
+    """Return the prompts asked for, and the lines of files that are none."""
+    from akunu_py.bench.prompt_files import read_prompts  # noqa: PLC0415
+    from akunu_py.bench.result_file import Failure  # noqa: PLC0415
+    from akunu_py.bench.workloads import first_of_each, load_prompts  # noqa: PLC0415
+
+    prompts: dict[str, Prompt] = {}
+    failures: list[Failure] = []
+    for path in files:
+        found, failed = read_prompts(path)
+        failures += failed
+        for prompt in found:
+            if prompt.id in prompts:
+                failures.append(Failure(f"{path.name}, {prompt.id}", "the id occurs twice"))
+            prompts.setdefault(prompt.id, prompt)
+    if not files:
+        return list(load_prompts(categories or None, limit=limit)), []
+    kept = [item for item in prompts.values() if not categories or item.category in categories]
+    for name in categories:
+        if not any(prompt.category == name for prompt in kept):
+            known = ", ".join(sorted({prompt.category for prompt in prompts.values()}))
+            raise click.UsageError(f"no prompt is of the category {name!r}; there are {known}")
+    return first_of_each(kept, limit), failures
+
+
+def _head(report: "HitRateReport") -> str:
+    config, model, environment = report.config, report.model, report.environment
+    return (
+        f"{model.name} ({Path(model.path).name}), {model.weights} weights; "
+        f"{environment.device_name} ({environment.device}), MLX {environment.mlx}\n"
+        f"drafter {config.drafter}, up to {config.num_draft_tokens} drafted, "
+        f"{config.max_tokens} tokens a reply, temperature {config.temperature:g}, "
+        f"seed {config.seed}"
+    )
+
+
+def _tail(report: "HitRateReport") -> str:
+    from akunu_py.bench.hit_rate_result import roofline_line  # noqa: PLC0415
+
+    lines = [_interval_line(report), roofline_line(report)]
+    for outcome in report.differences:
+        margin = outcome.top2_margin
+        reason = "" if margin is None else f"; the two likeliest lie {margin:.2g} apart there"
+        lines.append(
+            f"{outcome.id}: differs from generated token {outcome.first_difference} on{reason}"
+        )
+    return "\n".join(line for line in lines if line)
+
+
+def _interval_line(report: "HitRateReport") -> str:
+    found = report.total.decode
+    if found.low is None or found.high is None:
+        return ""
+    return (
+        f"Speedup of all: {found.ratio:.2f}x, 95 % interval {found.low:.2f}x to {found.high:.2f}x."
+    )
