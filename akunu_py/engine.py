@@ -24,16 +24,13 @@ from akunu_py.models.load import (
     Weights,
     load_model,
 )
-from akunu_py.models.padded import PADDED_ROWS, PaddedModel
+from akunu_py.models.padded import PADDED_ROWS, PaddedModel, usable_context
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.session import Session
-from akunu_py.prompt_ids import check_id, checked_ids
+from akunu_py.prompt_ids import Prompt, check_reply, checked_ids, ids_of
 from akunu_py.reply import ReplyStream, Request
 from akunu_py.trace_file import append_line
 from akunu_py.types import GenerationConfig, GenerationResult, Message, Tokenizer
-
-Prompt = str | Sequence[int]
-"""Text, or token ids that are used as they are."""
 
 
 class Engine:
@@ -55,18 +52,12 @@ class Engine:
         draft_model: LoadedModel | None = None,
         counts: str | Path | None = None,
     ) -> None:
-        limit = loaded.description.context
-        if reproducible:
-            # The rows of a padding lie beyond the last token; they, too, need positions.
-            limit -= PADDED_ROWS
-        whole = isinstance(context, int) and not isinstance(context, bool)
-        if context is not None and not (whole and 2 <= context <= limit):
-            raise ConfigError(f"context is {context!r}; this model allows 2 to {limit} tokens")
+        self._padded_rows = PADDED_ROWS if reproducible else None
+        context = usable_context(context, loaded.description.context, self._padded_rows)
         self._admission = Admission()
         self._loaded: LoadedModel | None = loaded
-        self._padded_rows = PADDED_ROWS if reproducible else None
         model = PaddedModel(loaded.model) if reproducible else loaded.model
-        self._session: Session | None = Session(model, context=context or limit, kv_bits=kv_bits)
+        self._session: Session | None = Session(model, context=context, kv_bits=kv_bits)
         self._kv_bits = kv_bits
         self._sources = DraftSources(
             loaded,
@@ -354,15 +345,9 @@ class Engine:
     ) -> ReplyStream:
         """Check what can be checked before the first event, and make the stream."""
         settled, most = self._sources.settle(with_options(config or GenerationConfig(), options))
-        if not prompt:
-            raise ConfigError("the prompt has no tokens: its text, or what the chat template makes")
-        if len(prompt) >= self.context:
-            raise ContextOverflowError(
-                f"the prompt has {len(prompt)} tokens and the context holds {self.context}, the "
-                "reply included; shorten the prompt or load the model with a larger context"
-            )
-        for token in settled.logit_bias:
-            check_id(token, "logit_bias", self.vocabulary_size)
+        check_reply(
+            prompt, settled.logit_bias, context=self.context, vocabulary_size=self.vocabulary_size
+        )
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a later call on the same engine")
             # Only now: a reply that `_end_reply` ends joins the memory that this one begins with.
@@ -392,6 +377,4 @@ class Engine:
         return self._session
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
-        if isinstance(prompt, str):
-            return self.tokenizer.encode(prompt, parse_special=parse_special)
-        return checked_ids(prompt, self.vocabulary_size)
+        return ids_of(prompt, self.tokenizer, self.vocabulary_size, parse_special=parse_special)

@@ -1,10 +1,42 @@
-"""Token ids that a caller gives, checked."""
+"""Prompts and token ids that a caller gives, checked."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from akunu_py.errors import ConfigError
+from akunu_py.errors import ConfigError, ContextOverflowError
+from akunu_py.types import Tokenizer
+
+Prompt = str | Sequence[int]
+"""Text, or token ids that are used as they are."""
+
+
+def ids_of(
+    prompt: Prompt, tokenizer: Tokenizer, vocabulary_size: int, *, parse_special: bool = False
+) -> list[int]:
+    """Return a prompt's ids; raises as `checked_ids` does. An empty text may have some, or none."""
+    if isinstance(prompt, str):
+        return tokenizer.encode(prompt, parse_special=parse_special)
+    return checked_ids(prompt, vocabulary_size)
+
+
+def check_reply(
+    prompt: Sequence[int], biases: Iterable[int], *, context: int, vocabulary_size: int
+) -> None:
+    """Check that a prompt leaves room for a reply, and that the ids of biases are the model's.
+
+    Raises ConfigError for a prompt without tokens or an id out of range, ContextOverflowError for a
+    prompt that fills the context.
+    """
+    if not prompt:
+        raise ConfigError("the prompt has no tokens: its text, or what the chat template makes")
+    if len(prompt) >= context:
+        raise ContextOverflowError(
+            f"the prompt has {len(prompt)} tokens and the context holds {context}, the "
+            "reply included; shorten the prompt or load the model with a larger context"
+        )
+    for token in biases:
+        check_id(token, "logit_bias", vocabulary_size)
 
 
 def checked_ids(token_ids: Sequence[int], vocabulary_size: int) -> list[int]:

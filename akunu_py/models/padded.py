@@ -15,6 +15,22 @@ PADDED_ROWS = 8
 (mlx, scaled_dot_product_attention: query length up to 8), and beyond them another one is used."""
 
 
+def usable_context(context: int | None, longest: int, padded_rows: int | None = None) -> int:
+    """Return the context to use of a model that has `longest`: what is asked for, or all of it.
+
+    Raises ConfigError for one that the model does not have.
+    """
+    if padded_rows is not None:
+        # The rows of a padding lie beyond the last token; they, too, need positions.
+        longest -= padded_rows
+    if context is None:
+        return longest
+    whole = isinstance(context, int) and not isinstance(context, bool)
+    if not whole or not 2 <= context <= longest:
+        raise ConfigError(f"context is {context!r}; this model allows 2 to {longest} tokens")
+    return context
+
+
 class PaddedModel(nn.Module):  # type: ignore[misc]
     """A model whose passes over fewer than `rows` rows are padded to that many.
 
