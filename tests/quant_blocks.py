@@ -81,13 +81,11 @@ def random_blocks(kind, rows, cols, seed, values=None):
 
 def codes_of(matrix):
     """Codes as MLX reads them: `bits` at a time from the low end of a row."""
-    mask = (1 << matrix.bits) - 1
-    rows = []
-    for row in matrix.packed:
-        stream = int.from_bytes(row.tobytes(), "little")
-        count = 32 * len(row) // matrix.bits
-        rows.append([stream >> matrix.bits * index & mask for index in range(count)])
-    return np.array(rows, np.int64)
+    packed = np.ascontiguousarray(matrix.packed).view(np.uint8)
+    stream = np.unpackbits(packed, axis=1, bitorder="little")
+    count = stream.shape[1] // matrix.bits
+    codes = stream[:, : count * matrix.bits].reshape(len(stream), count, matrix.bits)
+    return codes @ (1 << np.arange(matrix.bits))
 
 
 def stored_weights(matrix):
