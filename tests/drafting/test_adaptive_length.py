@@ -184,6 +184,31 @@ def test_the_trace_of_a_rule_for_models():
     assert rule.trace == LengthTrace(pytest.approx(0.25), pytest.approx(0.625), 3)
 
 
+def test_a_pass_that_drew_several_tokens_is_cut_where_the_rule_ends():
+    rule = AfterDraws(LowerBoundStop(0.5), 4)
+    tokens = [Token(probability, 0.5) for probability in (0.9, 0.4, 0.9, 0.9)]
+    assert rule(())
+    assert not rule(tokens)
+    assert rule.length(tokens) == 2
+    # Those before the end of the room were drawn, and not asked for.
+    assert rule(())
+    assert rule.length(tokens) == 2
+    assert rule(())
+    assert rule(tokens[:1])
+    assert rule.length(tokens[:2]) == 2
+    assert rule.length(()) == 0
+
+
+def test_a_draft_of_one_token_tells_h():
+    rule = AfterDraws(EntropyLength(shortest=1, longest=8), 4)
+    assert rule.trace is None
+    rule(())
+    assert rule.length([Token(0.9, 0.25)]) == 1
+    assert rule.trace == LengthTrace(pytest.approx(0.25), pytest.approx(0.25), 6)
+    rule(())
+    assert rule.trace is None
+
+
 @pytest.mark.parametrize(
     "make",
     [
