@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from akunu_py.sampling.candidates import top_candidates
+from akunu_py.sampling.probabilities import no_choice
 from akunu_py.sampling.sampler import Sampler
 
 
@@ -52,17 +53,22 @@ class RowChoices:
         return mx.concatenate([choice, top_candidates(logits, self._width)[0]])
 
     def of_evaluated(self, row: mx.array) -> mx.array:
-        """Return the choice alone of what `evaluated` gave, not read yet; int [1]."""
-        return row[:1] if self._width else row
+        """Return the choice alone of what `evaluated` gave, not read yet, to be fed; int [1].
+
+        Where there is none, which `read` will find, some id: embeddings would read beyond their
+        memory.
+        """
+        return mx.minimum(row[:1] if self._width else row, self._vocabulary_size - 1)
 
     def read(self, row: mx.array, last: int) -> int:
-        """Bring what `evaluated` gave to the host; `last` is the token of its row."""
-        if not self._width:
-            token: int = row.item()  # type: ignore[assignment]
-            return token
+        """Bring what `evaluated` gave to the host; `last` is the token of its row.
+
+        Raises ModelFormatError for a row of which no token can be chosen.
+        """
         ids: list[int] = row.tolist()  # type: ignore[assignment]
-        self.found = [(last, ids[1:])]
-        return ids[0]
+        if self._width:
+            self.found = [(last, ids[1:])]
+        return self._checked(ids[:1])[0]
 
     def read_rows(
         self,
@@ -70,7 +76,10 @@ class RowChoices:
         fed: Sequence[int],
         paths: Sequence[tuple[int, ...]],
     ) -> list[int]:
-        """Return the choices after rows, with logits [1, rows, vocab] and a path for each."""
+        """Return the choices after rows, with logits [1, rows, vocab] and a path for each.
+
+        Raises ModelFormatError for a row of which no token can be chosen.
+        """
         results = [self.choice(logits[:, index], fed, path) for index, path in enumerate(paths)]
         width, count = self._width, len(paths)
         if width:
@@ -81,7 +90,12 @@ class RowChoices:
                 (path[-1], ids[first : first + width])
                 for path, first in zip(paths, range(count, len(ids), width), strict=True)
             ]
-        return ids[:count]
+        return self._checked(ids[:count])
+
+    def _checked(self, choices: list[int]) -> list[int]:
+        if max(choices, default=0) >= self.sampler.no_choice:
+            raise no_choice()
+        return choices
 
     def find_candidates(self, logits: mx.array, paths: Sequence[tuple[int, ...]]) -> None:
         """Find the candidates of rows [1, rows, vocab] that nothing is chosen of, if tracked."""

@@ -187,7 +187,8 @@ class Session:
     def choose(self, last: int, draft: Draft) -> list[int]:
         """Run one pass and return the target's choice after `last` and after each draft token.
 
-        Raises ContractError for a tree where `takes_tree` says no, or for a call before `begin`.
+        Raises ContractError for a tree where `takes_tree` says no, or for a call before `begin`,
+        ModelFormatError for logits that are no numbers.
         """
         self._begin_pass(last, draft)
         with mx.stream(self._stream):
@@ -215,8 +216,7 @@ class Session:
         After `last` and after each drafted token, all transforms done; from the numbers that
         `choose` would draw from, in float64. No step is in flight beside it.
 
-        Raises ContractError for a tree where `takes_tree` says no, or where `choose` was called in
-        the same reply.
+        Raises as `choose` does, and ContractError where `choose` was called in the same reply.
         """
         if self._in_flight is not None:
             raise ContractError("distributions are asked for in every step of a reply, or in none")

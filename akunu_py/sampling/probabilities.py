@@ -4,6 +4,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from akunu_py.errors import ModelFormatError
+
 
 def probabilities(row: mx.array, *, greedy: bool) -> NDArray[np.float64]:
     """Return the distribution [vocab] that choices of an adjusted row [vocab] are drawn from.
@@ -11,12 +13,25 @@ def probabilities(row: mx.array, *, greedy: bool) -> NDArray[np.float64]:
     The row is log q up to a constant, -inf where q is 0. The sum is taken in float64, so that it is
     1 to the last bits whatever the row was computed in. `greedy` puts all on the likeliest token,
     the lowest id among equals.
+
+    Raises ModelFormatError for a row of NaN, or without an entry above -inf.
     """
     wide = np.array(row.astype(mx.float32), dtype=np.float64)
+    top = wide.max()
+    if not np.isfinite(top):
+        raise no_choice()
     if greedy:
         certain = np.zeros_like(wide)
         certain[wide.argmax()] = 1.0
         return certain
-    found: NDArray[np.float64] = np.exp(wide - wide.max())
+    found: NDArray[np.float64] = np.exp(wide - top)
     found /= found.sum()
     return found
+
+
+def no_choice() -> ModelFormatError:
+    """Return the error of a row of logits of which no token can be chosen."""
+    return ModelFormatError(
+        "the model's logits are no numbers, so no token can be chosen; load it with compute_type "
+        "'float32' (--compute-type float32) in case 16 bits overflowed, else its file is damaged"
+    )

@@ -13,11 +13,16 @@ class Sampler:
 
     Every row is computed as [1, vocab], whatever the number of rows in the pass: the kernels, and
     so the last bits, are the same in a plain step and in a verifying pass.
+
+    Attributes:
+        no_choice: what is chosen where no token can be, as of a row of NaN: the id behind the last.
+
     """
 
     def __init__(self, chain: TransformChain, seed: int, vocabulary_size: int) -> None:
         self.chain = chain
         self.seed = seed
+        self.no_choice = vocabulary_size
         self._strides = token_strides(0 if chain.greedy else vocabulary_size)
         # A lazy array belongs to the stream of this thread; the reply may be read in another.
         mx.eval(self._strides)
@@ -35,15 +40,18 @@ class Sampler:
             return self._draw(logits, self._key(position))
         # Not compiled: the number of recent tokens varies, and greedy is too little to gain by it.
         window = recent[-chain.window :] if chain.needs_history else ()
-        row = chain.log_probabilities(logits, window)
-        return row.argmax(axis=-1) if chain.greedy else self._noisy(row, self._key(position))
+        return self._chosen(logits, window, None if chain.greedy else self._key(position))
 
     def _key(self, position: int) -> mx.array:
         return mx.array(noise_key(self.seed, position, Purpose.TARGET), dtype=mx.uint32)
 
     def _draw_row(self, logits: mx.array, key: mx.array) -> mx.array:
-        return self._noisy(self.chain.log_probabilities(logits), key)
+        return self._chosen(logits, (), key)
 
-    def _noisy(self, row: mx.array, key: mx.array) -> mx.array:
+    def _chosen(self, logits: mx.array, recent: Sequence[int], key: mx.array | None) -> mx.array:
+        row, possible = self.chain.normalised(logits, recent)
+        row = self.chain.filtered(row)
+        if key is not None:
+            row = row + gumbel_row(key, self._strides)[None]
         # argmax takes the lowest id among equals.
-        return (row + gumbel_row(key, self._strides)[None]).argmax(axis=-1)
+        return mx.where(possible, row.argmax(axis=-1), mx.array(self.no_choice, dtype=mx.uint32))

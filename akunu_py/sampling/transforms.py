@@ -197,7 +197,21 @@ class TransformChain:
         return bool(self.history)
 
     def log_probabilities(self, row: mx.array, recent: Sequence[int] = ()) -> mx.array:
-        """Return the row [1, vocab] after penalties, normalisation and filters.
+        """Return the row [1, vocab] after penalties, normalisation and filters."""
+        return self.filtered(self.normalised(row, recent)[0])
+
+    def filtered(self, row: mx.array) -> mx.array:
+        """Return a row of log-probabilities [1, vocab] after the filters."""
+        for keep in self.filters:
+            row = keep(row)
+        return row
+
+    def normalised(self, row: mx.array, recent: Sequence[int] = ()) -> tuple[mx.array, mx.array]:
+        """Return log-probabilities [1, vocab] of a row of logits, after penalties.
+
+        With them comes whether any token is possible, bool [1]: none is where a logit is NaN, or
+        all are -inf. A logit of -inf is probability 0; those of +inf, where a 16-bit type
+        overflowed, share all of it, and then log-probabilities are so up to a constant.
 
         Unless greedy the work is done in float32, whatever the model computes in: the grid of
         bfloat16 would merge neighbouring probabilities. Greedy keeps the model's type, whose
@@ -207,7 +221,6 @@ class TransformChain:
             row = row.astype(mx.float32)
         for adjust in self.history:
             row = adjust(recent, row)
-        row = row - mx.logsumexp(row, axis=-1, keepdims=True)
-        for keep in self.filters:
-            row = keep(row)
-        return row
+        largest = mx.finfo(row.dtype).max
+        total = mx.minimum(mx.logsumexp(row, axis=-1, keepdims=True), largest)
+        return mx.minimum(row, largest) - total, mx.isfinite(total)[:, 0]
