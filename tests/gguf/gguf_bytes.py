@@ -24,6 +24,31 @@ def array(kind: int, items: list[Any], length: int | None = None) -> bytes:
     return struct.pack("<IQ", kind, len(items) if length is None else length) + body
 
 
+def u32(value: int) -> tuple[int, bytes]:
+    """Return the type and the bytes of a value, as `pair` takes them; so do those below."""
+    return U32, scalar(U32, value)
+
+
+def i32(value: int) -> tuple[int, bytes]:
+    return I32, scalar(I32, value)
+
+
+def f32(value: float) -> tuple[int, bytes]:
+    return F32, scalar(F32, value)
+
+
+def text(value: str | bytes) -> tuple[int, bytes]:
+    return STRING, string(value)
+
+
+def items(kind: int, values: list[Any]) -> tuple[int, bytes]:
+    return ARRAY, array(kind, values)
+
+
+def u64(value: int) -> tuple[int, bytes]:
+    return U64, scalar(U64, value)
+
+
 def pair(key: str | bytes, kind: int, value: bytes) -> bytes:
     return string(key) + struct.pack("<I", kind) + value
 

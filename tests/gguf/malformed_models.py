@@ -9,20 +9,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gguf_bytes import (
-    ARRAY,
     BOOL,
     F32,
     I32,
     STRING,
     U8,
     U32,
-    U64,
-    array,
     build,
+    f32,
+    i32,
+    items,
     pair,
-    scalar,
-    string,
     tensor,
+    text,
+    u32,
+    u64,
 )
 from gguf_files import CHAT_TEMPLATE, bpe_vocabulary, spm_vocabulary
 
@@ -31,26 +32,6 @@ Tensors = dict[str, tuple[tuple[int, ...], int] | None]
 
 NAN, INF = float("nan"), float("inf")
 _SIZES = {0: (1, 4), 1: (1, 2), 2: (32, 18), 8: (32, 34), 24: (1, 1)}  # elements, bytes of a block
-
-
-def u32(value: int) -> tuple[int, bytes]:
-    return U32, scalar(U32, value)
-
-
-def i32(value: int) -> tuple[int, bytes]:
-    return I32, scalar(I32, value)
-
-
-def f32(value: float) -> tuple[int, bytes]:
-    return F32, scalar(F32, value)
-
-
-def text(value: str | bytes) -> tuple[int, bytes]:
-    return STRING, string(value)
-
-
-def items(kind: int, values: list[Any]) -> tuple[int, bytes]:
-    return ARRAY, array(kind, values)
 
 
 BPE_TOKENS, BPE_TYPES, MERGES = bpe_vocabulary()
@@ -166,7 +147,7 @@ MALFORMED_MODELS: dict[str, Malformed] = {
     ),
     "block_count 10**9": Malformed(model({M + "block_count": u32(10**9)}), "block_count"),
     "block_count 2**63": Malformed(
-        model({M + "block_count": (U64, scalar(U64, 2**63))}), "block_count"
+        model({M + "block_count": u64(2**63)}), "block_count"
     ),
     "block_count 0": Malformed(model({M + "block_count": u32(0)}), "block_count"),
     "block_count -1": Malformed(model({M + "block_count": i32(-1)}), "block_count"),

@@ -5,18 +5,15 @@ import time
 import tracemalloc
 
 import pytest
-from gguf_bytes import STRING
+from gguf_bytes import STRING, items, text, u32
 from malformed_files import MALFORMED
 from malformed_models import (
     BPE_TOKENS,
     MALFORMED_MODELS,
     TENSORS,
     T,
-    items,
     model,
     spm,
-    text,
-    u32,
     with_item,
 )
 
