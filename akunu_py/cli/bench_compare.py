@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from akunu_py.bench.result_file import BenchResult
 
 _QUICK_LIMIT = 1
+_QUICK_TOKENS = 48
+_TOKENS = 96
 _PROGRAMS = ("mlx-lm", "llama.cpp", "transformers")
 
 
@@ -48,10 +50,8 @@ _PROGRAMS = ("mlx-lm", "llama.cpp", "transformers")
 @click.option(
     "--max-tokens",
     type=click.IntRange(min=2),
-    default=96,
-    show_default=True,
     metavar="N",
-    help="Generate at most N tokens a reply.",
+    help=f"Generate at most N tokens a reply.  [default: {_TOKENS}; {_QUICK_TOKENS} with --quick]",
 )
 @click.option(
     "--num-draft-tokens",
@@ -77,6 +77,7 @@ def compare(  # noqa: PLR0917 - click passes by name
     categories: tuple[str, ...],
     limit: int | None,
     quick: bool,
+    max_tokens: int | None,
     loading: dict[str, Any],
     output: Output,
     **decoding: Any,
@@ -101,12 +102,15 @@ def compare(  # noqa: PLR0917 - click passes by name
     if not drafters:
         drafters = ("auto", "ngram", *(["draft-model"] if loading["draft_model"] else []))
     limit = _QUICK_LIMIT if quick else limit
+    if max_tokens is None:
+        max_tokens = _QUICK_TOKENS if quick else _TOKENS
     arguments = {
         "model": model,
         "drafters": list(dict.fromkeys(drafters)),
         "programs": [name for name in _PROGRAMS if not programs or name in programs],
         "categories": [name for name in CATEGORIES if not categories or name in categories],
         "limit": limit,
+        "max_tokens": max_tokens,
         **decoding,
         **{name: value for name, value in loading.items() if name != "draft_model"},
         "draft_model": None if loading["draft_model"] is None else str(loading["draft_model"]),
