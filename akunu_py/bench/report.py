@@ -11,15 +11,11 @@ from akunu_py.bench.measured_model import Model as Model  # noqa: PLC0414 - offe
 from akunu_py.bench.metrics import Pass, Speedup, TimedPair
 from akunu_py.bench.record import Record
 from akunu_py.bench.result_file import Failure
+from akunu_py.bench.stats_record import read_stats, stats_dict
 from akunu_py.bench.workloads import order_of
 from akunu_py.cost_curve import CostCurve
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.types import DecodeStats, GenerationConfig
-
-_STATS = (
-    "steps", "steps_with_draft", "drafted", "accepted", "tested", "output_tokens",
-    "drafted_per_position", "accepted_per_position", "propose_s", "target_s", "commit_s",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,6 @@ class Reply:
 
     def to_dict(self) -> dict[str, object]:
         """Return everything as JSON-ready values; a pass is [drafted, accepted, tokens]."""
-        stats = self.stats.to_dict()
         return {
             "tokens": len(self.token_ids),
             "token_ids": list(self.token_ids),
@@ -57,7 +52,7 @@ class Reply:
             "prefill_s": self.prefill_s,
             "first_token_s": self.first_token_s,
             "decode_s": self.decode_s,
-            **{name: stats[name] for name in _STATS},
+            **stats_dict(self.stats),
             "passes": [[step.drafted, step.accepted, step.tokens] for step in self.passes],
         }
 
@@ -71,19 +66,7 @@ class Reply:
             prefill_s=record.number("prefill_s"),
             first_token_s=record.number("first_token_s"),
             decode_s=record.number("decode_s"),
-            stats=DecodeStats(
-                steps=record.count("steps"),
-                steps_with_draft=record.count("steps_with_draft"),
-                drafted=record.count("drafted"),
-                accepted=record.count("accepted"),
-                tested=record.count("tested"),
-                output_tokens=record.count("output_tokens"),
-                drafted_per_position=record.counts("drafted_per_position"),
-                accepted_per_position=record.counts("accepted_per_position"),
-                propose_s=record.number("propose_s"),
-                target_s=record.number("target_s"),
-                commit_s=record.number("commit_s"),
-            ),
+            stats=read_stats(record),
             passes=tuple(passes),
         )
 

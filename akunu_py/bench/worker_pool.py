@@ -3,7 +3,7 @@
 import gc
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ def run_tasks(
     data: Data,
     *,
     processes: int,
-) -> Iterator[tuple[Task, Result]]:
+) -> Generator[tuple[Task, Result], None, None]:
     """Yield each task with what `work(task, data)` gave, as they are done.
 
     With one process they are done here, in order. `work` is a function of a module. When the

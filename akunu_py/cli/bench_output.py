@@ -67,6 +67,10 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+_ROOMY_COLUMNS = 10
+"""Most columns of a table that has two spaces between them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """In which form a result is printed, and the folder it is kept in, if any."""
@@ -159,13 +163,13 @@ def rich_table(table: "Table") -> Any:
     from rich.text import Text  # noqa: PLC0415
 
     table = table.on_terminal()
-    # Lines and spaces saved until a table of nine columns fits into 80.
+    # Lines and spaces saved until a table of ten columns fits into 80.
     drawn = RichTable(
         box=SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
         collapse_padding=True,
-        padding=(0, 1, 0, 0),
+        padding=(0, 1, 0, 0) if len(table.columns) <= _ROOMY_COLUMNS else 0,
     )
     for index, column in enumerate(table.columns):
         flush_right = table.is_number_column(index)

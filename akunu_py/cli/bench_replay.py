@@ -1,29 +1,24 @@
 """`akunu bench replay`: drafters compared on recorded outputs."""
 
-import json
 import os
-import sys
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.terminal import printable
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from akunu_py.bench.replay.jobs import Memory
-    from akunu_py.bench.replay.report import CurveReport, ReplayReport
-    from akunu_py.bench.replay.results import Figures
+    from akunu_py.bench.replay.report import ReplayReport
     from akunu_py.bench.replay.runner import ReplayItem
     from akunu_py.bench.replay.traces import TraceItem
     from akunu_py.types import Tokenizer
 
-_WIDTH_OF_A_FILE = 120
-"""Columns of a table that does not go to a terminal."""
+_QUICK_LIMIT = 20
 
 _DEFAULT_CURVE = "m5-max-70b-4bit"
 
@@ -80,7 +75,11 @@ _CONVERTED = "metadata.gguf"
     metavar="N",
     help="Replay in N processes.  [default: one a core]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="Use the first N items of each trace."
+)
+@quick_option
+@output_options
 def replay(  # noqa: PLR0917 - click passes by name
     traces: tuple[Path, ...],
     drafters: tuple[str, ...],
@@ -90,7 +89,9 @@ def replay(  # noqa: PLR0917 - click passes by name
     memory: "Memory",
     by: str,
     processes: int | None,
-    as_json: bool,
+    limit: int | None,
+    quick: bool,
+    output: Output,
 ) -> None:
     """Compare drafters on recorded outputs, without a model.
 
@@ -104,33 +105,73 @@ def replay(  # noqa: PLR0917 - click passes by name
       akunu bench replay mine.jsonl --drafter ngram --drafter suffix-64
       akunu bench replay traces/*.jsonl --curve gentle-slope --tune --by trace
     """  # noqa: D301 - \b keeps click from wrapping the examples
+    if quick and limit is not None:
+        raise click.UsageError("give either --quick or --limit")
+    from akunu_py.bench.environment import Environment  # noqa: PLC0415 - MLX
     from akunu_py.bench.replay.arms import NOT_REPLAYABLE, check_names, known_names  # noqa: PLC0415
     from akunu_py.bench.replay.curves import load_curves  # noqa: PLC0415
-    from akunu_py.bench.replay.jobs import plan_jobs, run_jobs  # noqa: PLC0415
+    from akunu_py.bench.replay.jobs import plan_jobs  # noqa: PLC0415
+    from akunu_py.bench.replay.replay_result import (  # noqa: PLC0415
+        comparisons,
+        content_hashes,
+        replay_result,
+    )
     from akunu_py.bench.replay.report import make_report  # noqa: PLC0415
     from akunu_py.bench.replay.results import Results  # noqa: PLC0415
+    from akunu_py.bench.replay.stored_jobs import run_stored_jobs  # noqa: PLC0415
+    from akunu_py.bench.result_file import utc_now  # noqa: PLC0415
+    from akunu_py.bench.resume import run_fingerprint  # noqa: PLC0415
 
+    started, clock = utc_now(), time.perf_counter()
     arms = tuple(dict.fromkeys(drafters)) or known_names()
     check_names(arms)
+    limit = _QUICK_LIMIT if quick else limit
     chosen_curves = load_curves(curves or (_DEFAULT_CURVE,))
-    items = _read(traces, tokenizer_path)
+    items = _read(traces, tokenizer_path, limit)
     if tune:
         _check_halves(items)
+    arguments: dict[str, object] = {
+        "traces": [str(path) for path in traces],
+        "drafter": list(arms),
+        "curve": list(curves) or [_DEFAULT_CURVE],
+        "tokenizer": None if tokenizer_path is None else str(tokenizer_path),
+        "tune": tune,
+        "memory": memory,
+        "by": by,
+        "limit": limit,
+    }
+    hashes = content_hashes(items, chosen_curves)
+    fingerprint = run_fingerprint(
+        "replay", {**arguments, "hashes": hashes}, [], Environment.current()
+    )
     replayable = [arm for arm in arms if arm not in NOT_REPLAYABLE]
     jobs = plan_jobs(items, replayable, list(chosen_curves), memory=memory, tune=tune)
     count = min(processes or os.cpu_count() or 1, max(1, len(jobs)))
-    with count_progress("replays") as progress:
-        done = list(run_jobs(jobs, items, chosen_curves, processes=count, progress=progress))
-    results = Results(items, chosen_curves, done, tune=tune)
-    report = make_report(results, arms, memory=memory)
-    if as_json:
-        click.echo(json.dumps(report.to_dict()))
-    else:
-        _print(report, by)
+    with output.items(fingerprint) as store, count_progress("replays") as progress:
+        done, finished = run_stored_jobs(
+            jobs, items, chosen_curves, store, processes=count, progress=progress
+        )
+    # Figures are over all traces: an arm that an interrupt left without one has none.
+    left = set(jobs) - {entry.job for entry in done}
+    lacking = {job.arm for job in left}
+    whole = [entry for entry in done if entry.job.arm not in lacking]
+    results = Results(items, chosen_curves, whole, tune=tune)
+    report = make_report(results, [arm for arm in arms if arm not in lacking], memory=memory)
+    result = replay_result(
+        report,
+        done,
+        arguments,
+        by=by,
+        hashes=hashes,
+        started=started,
+        seconds=time.perf_counter() - clock,
+        finished=finished,
+    )
+    output.emit(result, _head(report, limit), "\n".join(comparisons(report)))
 
 
 def _read(
-    paths: Iterable[Path], tokenizer_path: Path | None
+    paths: Iterable[Path], tokenizer_path: Path | None, limit: int | None
 ) -> "dict[str, tuple[ReplayItem, ...]]":
     """Read all traces before any is tokenized: a mistake in the last one is told at once."""
     from akunu_py.bench.replay.tokens import tokenize  # noqa: PLC0415
@@ -142,7 +183,7 @@ def _read(
         if path.resolve() in seen:
             raise click.UsageError(f"{path} is given twice")
         seen.add(path.resolve())
-        read[path.stem if path.stem not in read else str(path)] = read_trace(path)
+        read[path.stem if path.stem not in read else str(path)] = read_trace(path)[:limit]
     tokenizer = load_tokenizer(tokenizer_path)
     total, done = sum(map(len, read.values())), 0
     with count_progress("items tokenized") as progress:
@@ -190,88 +231,12 @@ def _check_halves(items: "Mapping[str, tuple[ReplayItem, ...]]") -> None:
             )
 
 
-def _print(report: "ReplayReport", by: str) -> None:
-    from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
-    from rich.text import Text  # noqa: PLC0415
-
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE, highlight=False)
+def _head(report: "ReplayReport", limit: int | None) -> str:
     memory = {"trace": "across the items of a trace", "session": "within a session"}
     items = (
         "half of the sessions, draft lengths chosen on the other" if report.tune else "all items"
     )
-    for curve in report.curves:
-        console.print(
-            Text(printable(f"{curve.curve}: {items}; drafters remember {memory[report.memory]}"))
-        )
-        groups = curve.categories if by == "category" else curve.traces
-        for name, arms in (*groups.items(), ("all", curve.total)):
-            if arms:
-                size = max(figures.items for figures in arms.values())
-                console.print(Text(printable(f"{name}, {size} items"), style="bold"))
-                console.print(_table(arms))
-                console.print()
-        for line in _comparisons(curve):
-            console.print(Text(printable(line)))
-    for arm, reason in report.not_replayable.items():
-        console.print(Text(f"{arm}: not replayable; {reason}"))
-
-
-def _table(arms: "Mapping[str, Figures]") -> "Table":
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
-    from rich.markup import escape  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    # Lines and spaces saved until the table fits into 80 columns.
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=0)
-    table.add_column("drafter", no_wrap=True)
-    headings = (
-        "up\nto", "fire\nrate", "hit\nrate", "alpha", "mean\ndraft", "tok/\npass", "", "speed", "",
-        "us a\npass",
-    )  # fmt: skip
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for arm, figures in arms.items():
-        table.add_row(escape(arm), *_cells(figures))
-    return table
-
-
-def _cells(figures: "Figures") -> list[str]:
-    return [
-        str(figures.limit),
-        f"{figures.fire_rate:.0%}",
-        _cell(figures.hit_rate, ".0%"),
-        _cell(figures.alpha, ".0%"),
-        _cell(figures.mean_draft, ".1f"),
-        f"{figures.tokens_per_pass:.2f}",
-        _range(figures.tokens_per_pass_interval),
-        f"{figures.speed:.3f}",
-        _range(figures.speed_interval),
-        f"{figures.us_a_pass:.0f}",
-    ]
-
-
-def _cell(value: float | None, form: str) -> str:
-    return "-" if value is None else f"{value:{form}}"
-
-
-def _range(interval: tuple[float, float]) -> str:
-    return f"{interval[0]:.2f}-{interval[1]:.2f}"
-
-
-def _comparisons(curve: "CurveReport") -> list[str]:
-    """Return how akunu's drafters do against the best baselines."""
-    lines: list[str] = []
-    for arm, ratio in curve.against_best.items():
-        low, high = ratio.interval
-        lines.append(
-            f"{arm}: {ratio.value - 1:+.1%} ({low - 1:+.1%} to {high - 1:+.1%}) against "
-            f"{ratio.against}, the best baseline"
-        )
-        for trace, ratios in curve.against_best_of_trace.items():
-            ours = ratios[arm]
-            if ours.interval[1] < 1:
-                lines.append(
-                    f"  behind on {trace}: {ours.value - 1:+.1%} against {ours.against}, the best "
-                    "baseline there"
-                )
-    return lines
+    if limit is not None:
+        items = f"{items} of the first {limit} of each trace"
+    curves = ", ".join(curve.curve for curve in report.curves)
+    return f"{curves}: {items}; drafters remember {memory[report.memory]}"

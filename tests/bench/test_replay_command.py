@@ -6,6 +6,8 @@ import pytest
 from click.testing import CliRunner
 from command_help import printed_and_imported
 
+from akunu_py.bench.replay import jobs as jobs_module
+from akunu_py.bench.result_file import BenchResult
 from akunu_py.cli.main import cli
 
 TEXT = "the draft is the token of the model and the draft is the token of the world "
@@ -61,18 +63,21 @@ def test_json_is_one_line(trace, tiny_gguf):
     assert result.exit_code == 0, result.output
     (line,) = result.stdout.splitlines()
     record = json.loads(line)
-    assert (record["tune"], record["memory"]) == (True, "session")
-    assert list(record["curves"]) == ["gentle-slope", "m2-pro-moe-26b-a4b"]
-    gentle = record["curves"]["gentle-slope"]
+    result = BenchResult.from_dict(record)
+    assert (result.arguments["tune"], result.arguments["memory"]) == (True, "session")
+    curves = result.deterministic["curves"]
+    assert list(curves) == ["gentle-slope", "m2-pro-moe-26b-a4b"]
+    gentle = curves["gentle-slope"]
     assert set(gentle["categories"]) == {"chat", "edit"}
     assert set(gentle["traces"]) == {"edits"}
     figures = gentle["total"]["auto"]
     assert set(figures) == {
         "limit", "items", "tokens_per_pass", "tokens_per_pass_interval", "fire_rate", "hit_rate",
-        "alpha", "mean_draft", "speed", "speed_interval", "us_a_pass",
+        "alpha", "mean_draft", "speed", "speed_interval",
     }  # fmt: skip
     low, high = figures["speed_interval"]
     assert 1 < low <= figures["speed"] <= high
+    assert result.timing["us_a_pass"]["gentle-slope"]["auto"] > 0
     assert gentle["best_baseline"] == "hf-lookup-3"
     assert set(gentle["against_best"]) == {"auto"}
 
@@ -80,7 +85,79 @@ def test_json_is_one_line(trace, tiny_gguf):
 def test_without_a_tokenizer_the_shipped_models_counts(trace):
     result = run(trace, "--drafter", "ngram", "--json")
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["curves"]["m5-max-70b-4bit"]["total"]["ngram"]["items"] == 8
+    assert total(result.stdout)["ngram"]["items"] == 8
+
+
+def total(line):
+    return json.loads(line)["deterministic"]["curves"]["m5-max-70b-4bit"]["total"]
+
+
+def test_the_same_command_twice_has_the_same_figures(trace, tiny_gguf):
+    drafters = ["--drafter", "ngram", "--drafter", "auto", "--drafter", "suffix-64"]
+    first, second = (
+        json.loads(run(trace, "--tokenizer", tiny_gguf, *drafters, "--json").stdout)
+        for _ in range(2)
+    )
+    assert json.dumps(first["deterministic"]) == json.dumps(second["deterministic"])
+    assert set(first["deterministic"]["hashes"]) == {"trace edits", "curve m5-max-70b-4bit"}
+
+
+def test_processes_change_no_figure_and_files_are_written(trace, tiny_gguf, tmp_path):
+    options = [
+        trace,
+        "--tokenizer",
+        tiny_gguf,
+        "--drafter",
+        "ngram",
+        "--drafter",
+        "sam",
+        "--limit",
+        4,
+    ]
+    one = run(*options, "--json", "--output", tmp_path / "out")
+    assert one.exit_code == 0, one.output
+    two = run(*options, "--json", "--processes", 2)
+    assert json.loads(one.stdout)["deterministic"] == json.loads(two.stdout)["deterministic"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {
+        "result.json", "items.jsonl", "m5-max-70b-4bit-all.csv", "m5-max-70b-4bit-edit.md",
+    }  # fmt: skip
+    assert total(one.stdout)["ngram"]["items"] == 4
+
+
+def test_an_interrupted_replay_goes_on(trace, tiny_gguf, tmp_path, monkeypatch):
+    options = [trace, "--tokenizer", tiny_gguf, "--drafter", "ngram", "--drafter", "sam", "--json"]
+    whole = json.loads(run(*options).stdout)
+    done = []
+    run_job = jobs_module.run_job
+
+    def interrupted(job, *arguments):
+        done.append(job.arm)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        return run_job(job, *arguments)
+
+    monkeypatch.setattr(jobs_module, "run_job", interrupted)
+    cut = run(*options, "--output", tmp_path)
+    assert cut.exit_code == 130
+    assert set(total(cut.stdout)) == {"ngram"}
+    assert "the same command goes on" in cut.stderr
+    rest = run(*options, "--output", tmp_path)
+    assert done == ["ngram", "sam", "sam"]
+    assert json.loads(rest.stdout)["deterministic"] == whole["deterministic"]
+    trace.write_text(trace.read_text().splitlines()[0] + "\n")
+    other = run(*options, "--output", tmp_path)
+    assert other.exit_code == 2
+    assert "hashes.trace edits was" in " ".join(other.output.split())
+
+
+def test_an_interrupt_before_anything_is_done(trace, tiny_gguf, monkeypatch):
+    def interrupted(*_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jobs_module, "run_job", interrupted)
+    result = run(trace, "--tokenizer", tiny_gguf, "--drafter", "ngram")
+    assert result.exit_code == 130
+    assert "unfinished: interrupted after 0 items" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,13 @@
 """Replays of whole traces, spread over processes: one job is one arm on one trace."""
 
-import gc
-import multiprocessing
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from akunu_py.bench.replay.arms import is_curve_bound, make_arm
 from akunu_py.bench.replay.baselines import BASELINES, Baseline
 from akunu_py.bench.replay.runner import ItemCounts, ReplayItem, replay_item, sweep_item
+from akunu_py.bench.worker_pool import run_tasks
 from akunu_py.cost_curve import CostCurve
 
 LIMITS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 31, 40, 64)
@@ -74,40 +72,23 @@ def run_jobs(
     *,
     processes: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Iterator[JobResult]:
+) -> Generator[JobResult, None, None]:
     """Yield results as they come; `progress` is called with the jobs done and those to do.
 
     Counts do not depend on `processes`; microseconds do where they compete for the cores.
     """
     progress(0, len(jobs))
-    if processes == 1:
-        for done, job in enumerate(jobs, start=1):
-            yield run_job(job, traces[job.trace], curves)
+    work = run_tasks(_run, jobs, (traces, curves), processes=processes)
+    try:
+        for done, (_, result) in enumerate(work, start=1):
+            yield result
             progress(done, len(jobs))
-        return
-    # A fork of a process whose threads hold locks can hang; this one starts from nothing.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_set_up, initargs=(traces, curves)
-    ) as pool:
-        futures = [pool.submit(_run, job) for job in jobs]
-        for done, future in enumerate(as_completed(futures), start=1):
-            yield future.result()
-            progress(done, len(jobs))
+    finally:
+        work.close()
 
 
-_inherited: dict[str, tuple[Mapping[str, Trace], Mapping[str, CostCurve]]] = {}
-
-
-def _set_up(traces: Mapping[str, Trace], curves: Mapping[str, CostCurve]) -> None:
-    # Trees of millions of nodes without cycles: looking for garbage in them takes a third of the
-    # time, and there is none.
-    gc.disable()
-    _inherited["all"] = (traces, curves)
-
-
-def _run(job: Job) -> JobResult:
-    traces, curves = _inherited["all"]
+def _run(job: Job, data: tuple[Mapping[str, Trace], Mapping[str, CostCurve]]) -> JobResult:
+    traces, curves = data
     return run_job(job, traces[job.trace], curves)
 
 
