@@ -5,16 +5,20 @@ that a machine that grows warm or gets other work slows all alike. Prefill is le
 the rows of a prompt stay in the caches. Timed is what comes after the first step.
 """
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from akunu_py.bench.environment import Environment
-from akunu_py.bench.report import Model
+from akunu_py.bench.measured_model import model_from
+from akunu_py.bench.record import Record
+from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.speed_report import BASELINE, Run, SpeedReport
 from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
 from akunu_py.decoding.loop import Step, decode
-from akunu_py.drafting.auto import AutoState
+from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.draft_model import TokenModel
 from akunu_py.drafting.registry import default_num_draft_tokens, make_drafter
 from akunu_py.errors import ConfigError
@@ -43,6 +47,12 @@ class Case:
     text: tuple[int, ...] | None = None
 
 
+def content_hash(cases: Sequence[Case]) -> str:
+    """Return the SHA-256 of the token ids of cases."""
+    content = [[case.id, case.session, case.prompt, case.text] for case in cases]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
 @dataclass(slots=True)
 class _Bench:
     loaded: LoadedModel
@@ -65,6 +75,7 @@ def run_speed(
     rounds: int = 1,
     repeats: int = 5,
     draft_model: LoadedModel | None = None,
+    store: ItemStore | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> SpeedReport:
     """Decode each case with mlx-lm and with each drafter, greedily, `rounds` times.
@@ -73,7 +84,9 @@ def run_speed(
     to the budgets of all arms. `progress` is called with runs done and in all. What `auto` learns
     is kept over the cases of a round, as in an engine, and forgotten before the next: a case that
     comes again must not be copied from itself. `num_draft_tokens` bounds all drafters; None leaves
-    each its own default.
+    each its own default. `store` keeps finished cases, of an interrupted run too; those it has are
+    decoded again by `auto` alone, uncounted, so that it knows what it knew. After an interrupt the
+    report is that of the cases that every arm has decoded.
 
     Drafters that ask a draft model need `draft_model`.
 
@@ -104,25 +117,62 @@ def run_speed(
     for arm in arms:
         _run(bench, arm, cases[0], max_tokens)
     bench.auto_states.clear()
-    runs: list[Run] = []
-    total = len(cases) * rounds * len(arms)
-    for number in range(len(cases) * rounds):
-        case = cases[number % len(cases)]
-        if case is cases[0]:
-            bench.auto_states.clear()
-        for arm in _turned(arms, number):
-            runs.append(_run(bench, arm, case, max_tokens))
-            if progress:
-                progress(len(runs), total)
+    runs, finished = _measure(
+        bench,
+        [cases] * rounds,
+        arms,
+        max_tokens,
+        store=ItemStore(None, {}) if store is None else store,
+        progress=progress,
+    )
     return SpeedReport(
         runs=tuple(runs),
         times=times,
-        model=_model(loaded),
+        model=model_from(loaded.description),
+        draft_model=None if draft_model is None else model_from(draft_model.description),
+        finished=finished,
         environment=Environment.current(),
         forced=any(case.text is not None for case in cases),
         num_draft_tokens=num_draft_tokens,
         max_tokens=max_tokens,
     )
+
+
+def _measure(
+    bench: _Bench,
+    rounds: Sequence[Sequence[Case]],
+    arms: Sequence[str],
+    max_tokens: int,
+    *,
+    store: ItemStore,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[list[Run], bool]:
+    """Return the runs of all arms, and whether all cases were decoded."""
+    runs: list[Run] = []
+    number = 0
+    total = sum(map(len, rounds)) * len(arms)
+    try:
+        for turn, cases in enumerate(rounds):
+            bench.auto_states.clear()
+            for case in cases:
+                key = f"round {turn}: {case.id}"
+                stored = store.get(key)
+                made: list[Run] = []
+                for arm in _turned(arms, number):
+                    if stored is None or arm == AutoDrafter.name:
+                        made.append(_run(bench, arm, case, max_tokens))
+                    if progress:
+                        progress(len(runs) + len(made), total)
+                if stored is None:
+                    store.put(key, {"runs": [asdict(run) for run in made]})
+                else:
+                    records = Record(stored, f"the finished {key}").records("runs")
+                    made = [Run.from_dict(record) for record in records]
+                runs += made
+                number += 1
+    except KeyboardInterrupt:
+        return runs, False
+    return runs, True
 
 
 def _turned(arms: Sequence[str], number: int) -> list[str]:
@@ -217,16 +267,4 @@ def _akunu(bench: _Bench, arm: str, case: Case, max_tokens: int) -> Run:
         num_drafted=sum(step.stats.num_draft_tokens for step in timed),
         num_accepted=sum(step.stats.num_accepted_tokens for step in timed),
         target_s=sum(step.stats.target_s for step in timed),
-    )
-
-
-def _model(loaded: LoadedModel) -> Model:
-    description = loaded.description
-    return Model(
-        path=str(description.path),
-        name=description.name,
-        architecture=description.architecture,
-        parameters=description.parameters,
-        weights=description.weights,
-        context=description.context,
     )

@@ -1,13 +1,19 @@
 """What a run of `akunu bench speed` came to: speeds, ratios in pairs, intervals."""
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from akunu_py.bench.bootstrap import Interval, interval, session_weights
 from akunu_py.bench.environment import Environment
-from akunu_py.bench.report import Model
+from akunu_py.bench.measured_model import Model
+from akunu_py.bench.record import Record
+from akunu_py.bench.result_file import BenchResult, Costs
+from akunu_py.bench.tables import Column, Table
 from akunu_py.models.pass_times import PassTimes
 
 BASELINE = "mlx-lm"
@@ -32,6 +38,23 @@ class Run:
     num_drafted: int = 0
     num_accepted: int = 0
     target_s: float | None = None
+
+    @classmethod
+    def from_dict(cls, record: Record) -> "Run":
+        """Return the run of a JSON object; raises ConfigError saying what is wrong with it."""
+        return cls(
+            arm=record.text("arm"),
+            case=record.text("case"),
+            session=record.text("session"),
+            token_ids=record.counts("token_ids"),
+            num_timed_tokens=record.count("num_timed_tokens"),
+            decode_s=record.number("decode_s"),
+            peak_memory_bytes=record.count("peak_memory_bytes"),
+            num_passes=None if record.is_null("num_passes") else record.count("num_passes"),
+            num_drafted=record.count("num_drafted"),
+            num_accepted=record.count("num_accepted"),
+            target_s=None if record.is_null("target_s") else record.number("target_s"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,35 +86,124 @@ class SpeedReport:
     runs: tuple[Run, ...]
     times: PassTimes
     model: Model
+    draft_model: Model | None
     environment: Environment
     forced: bool
     num_draft_tokens: int | None
     max_tokens: int
+    finished: bool = True
 
     @property
     def arms(self) -> tuple[ArmSummary, ...]:
         """The arms, the baseline first."""
+        if not self.runs:
+            return ()
         by_arm: dict[str, list[Run]] = {BASELINE: []}
         for run in self.runs:
             by_arm.setdefault(run.arm, []).append(run)
         return tuple(summary(runs, by_arm[BASELINE]) for runs in by_arm.values())
 
-    def to_dict(self) -> dict[str, object]:
-        """Return everything as JSON-ready values; seconds are in fields that end in `_s`."""
-        runs = [asdict(run) for run in self.runs]
-        for run in runs:
-            run["token_ids"] = len(run["token_ids"])
-        return {
-            "forced": self.forced,
-            "num_draft_tokens": self.num_draft_tokens,
-            "max_tokens": self.max_tokens,
-            "model": self.model.to_dict(),
-            "environment": self.environment.to_dict(),
-            "costs": {str(rows): cost for rows, cost in self.times.costs.items()},
-            "plain_step_s": self.times.unit_s,
-            "arms": [asdict(arm) for arm in self.arms],
-            "runs": runs,
-        }
+    def result(
+        self, arguments: Mapping[str, object], *, started: str, seconds: float
+    ) -> BenchResult:
+        """Return the report as a result; `arguments` are the command's settled options.
+
+        What is drafted depends on what passes cost, so the texts alone are deterministic.
+        """
+        arms = self.arms
+        return BenchResult(
+            command="speed",
+            arguments=arguments,
+            environment=self.environment,
+            model=self.model,
+            draft_model=self.draft_model,
+            costs=Costs(self.times.unit_s, self.times.costs),
+            deterministic={
+                "arms": {
+                    arm.arm: {
+                        "pairs": arm.pairs,
+                        "identical": arm.identical,
+                        "token_hash": _token_hash(self.runs, arm.arm),
+                    }
+                    for arm in arms
+                }
+            },
+            timing={
+                "ratios": {
+                    arm.arm: {
+                        "ratio": arm.median_ratio,
+                        "low": arm.interval[0],
+                        "high": arm.interval[1],
+                        "pairs": arm.pairs,
+                    }
+                    for arm in arms
+                    if arm.arm != BASELINE
+                },
+                "arms": {arm.arm: _timing(arm) for arm in arms},
+                "traffic": None if self.times.traffic is None else self.times.traffic.to_dict(),
+            },
+            tables=(_table(arms),) if arms else (),
+            items=tuple(_items(self.runs)),
+            started=started,
+            seconds=seconds,
+            finished=self.finished,
+        )
+
+
+_COLUMNS = (
+    Column("arm", "arm"),
+    Column("tokens_per_s", "tokens/s", ".1f"),
+    Column("ratio", "of mlx-lm", ".3f"),
+    Column("median_ratio", "median\nof pairs", ".3f"),
+    Column("interval", "95 %"),
+    Column("tokens_per_pass", "tokens\na pass", ".2f"),
+    Column("hit_rate", "hit\nrate", ".0%"),
+    Column("outside", "outside", ".1%"),
+    Column("peak_megabytes", "peak\nMB", ".0f"),
+    Column("identical", "same"),
+)
+
+
+def _table(arms: Sequence["ArmSummary"]) -> Table:
+    rows = tuple(
+        (
+            arm.arm,
+            arm.tokens_per_s,
+            arm.ratio,
+            arm.median_ratio,
+            f"{arm.interval[0]:.3f}-{arm.interval[1]:.3f}",
+            arm.tokens_per_pass,
+            arm.hit_rate,
+            arm.outside,
+            arm.peak_memory_bytes / 1e6,
+            f"{arm.identical}/{arm.pairs}",
+        )
+        for arm in arms
+    )
+    return Table("speed", "Decoding next to mlx-lm", _COLUMNS, rows)
+
+
+def _timing(arm: ArmSummary) -> dict[str, object]:
+    names = (
+        "tokens_per_s", "ratio", "tokens_per_pass", "hit_rate", "outside", "peak_memory_bytes",
+    )  # fmt: skip
+    return {name: getattr(arm, name) for name in names}
+
+
+def _items(runs: Sequence[Run]) -> Iterator[dict[str, object]]:
+    rounds: Counter[str] = Counter()
+    for run in runs:
+        name = f"{run.case} by {run.arm}"
+        rounds[name] += 1
+        again = f", round {rounds[name]}" if rounds[name] > 1 else ""
+        record = asdict(run)
+        record["tokens"] = len(record.pop("token_ids"))
+        yield {"id": f"{name}{again}", "category": run.case.partition("/")[0], **record}
+
+
+def _token_hash(runs: Sequence[Run], arm: str) -> str:
+    replies = sorted([run.case, list(run.token_ids)] for run in runs if run.arm == arm)
+    return hashlib.sha256(json.dumps(replies).encode()).hexdigest()
 
 
 def summary(runs: Sequence[Run], baseline: Sequence[Run]) -> ArmSummary:

@@ -1,26 +1,25 @@
 """`akunu bench speed`: tokens a second next to mlx-lm's own decoding."""
 
-import json
-import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
+from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import draft_model_option, model_options
-from akunu_py.cli.terminal import printable
 
 if TYPE_CHECKING:
     from akunu_py.bench.speed import Case
-    from akunu_py.bench.speed_report import ArmSummary, SpeedReport
+    from akunu_py.bench.speed_report import SpeedReport
     from akunu_py.models.load import LoadedModel
     from akunu_py.types import Tokenizer
 
-_WIDTH_OF_A_FILE = 100
 _OPTIONS_OF_FILES = ("compute_type", "exact_weights", "q6k", "pre_tokenizer", "context")
 _MOST_PROMPT_TOKENS = 1024
+_LIMIT, _QUICK_LIMIT = 4, 1
 _TEXT_BEYOND = 66
 """Tokens of a text that lie behind what is measured: a draft may reach there."""
 
@@ -59,10 +58,8 @@ _TEXT_BEYOND = 66
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
-    default=4,
-    show_default=True,
     metavar="N",
-    help="Use N prompts of each category, or N items of each trace.",
+    help=f"Use N prompts of each category, or N items of each trace.  [default: {_LIMIT}]",
 )
 @click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option(
@@ -87,18 +84,20 @@ _TEXT_BEYOND = 66
     metavar="N",
     help="Leave out items of a trace with longer prompts.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of a table.")
+@quick_option
 @model_options
 @draft_model_option
+@output_options
 def speed(  # noqa: PLR0917 - click passes by name
     model: str | None,
     random_model: str | None,
     traces: tuple[Path, ...],
     tokenizer_path: Path | None,
-    limit: int,
+    limit: int | None,
+    quick: bool,
     max_prompt_tokens: int,
-    as_json: bool,
     loading: dict[str, Any],
+    output: Output,
     **measuring: Any,
 ) -> None:
     """Compare decoding with mlx-lm's own, greedily, ids to ids, in one run.
@@ -117,8 +116,16 @@ def speed(  # noqa: PLR0917 - click passes by name
         raise click.UsageError("give either a MODEL or --random-model")
     if tokenizer_path is not None and random_model is None:
         raise click.UsageError("--tokenizer goes with --random-model; a MODEL has its own")
-    from akunu_py.bench.speed import run_speed  # noqa: PLC0415 - MLX
+    if quick and limit is not None:
+        raise click.UsageError("give either --quick or --limit")
+    limit = _QUICK_LIMIT if quick else limit or _LIMIT
+    from akunu_py.bench.environment import Environment  # noqa: PLC0415 - MLX
+    from akunu_py.bench.measured_model import model_from  # noqa: PLC0415
+    from akunu_py.bench.result_file import utc_now  # noqa: PLC0415
+    from akunu_py.bench.resume import run_fingerprint  # noqa: PLC0415
+    from akunu_py.bench.speed import content_hash, run_speed  # noqa: PLC0415
 
+    started, clock = utc_now(), time.perf_counter()
     loaded = _loaded(model, random_model, tokenizer_path, loading)
     draft_model = None
     if loading["draft_model"] is not None:
@@ -130,12 +137,31 @@ def speed(  # noqa: PLR0917 - click passes by name
         if traces
         else _prompt_cases(loaded.tokenizer, limit)
     )
-    with count_progress("replies", "measuring passes") as progress:
-        report = run_speed(loaded, cases, draft_model=draft_model, progress=progress, **measuring)
-    if as_json:
-        click.echo(json.dumps(report.to_dict()))
-    else:
-        _print(report)
+    arguments = {
+        "model": model,
+        "random_model": random_model,
+        "trace": [str(path) for path in traces],
+        "tokenizer": None if tokenizer_path is None else str(tokenizer_path),
+        "limit": limit,
+        "max_prompt_tokens": max_prompt_tokens,
+        **measuring,
+        **{name: str(v) if isinstance(v, Path) else v for name, v in loading.items()},
+    }
+    fingerprint = run_fingerprint(
+        "speed",
+        {**arguments, "cases": content_hash(cases)},
+        [model_from(found.description) for found in (loaded, draft_model) if found is not None],
+        Environment.current(),
+    )
+    with (
+        output.items(fingerprint) as store,
+        count_progress("replies", "measuring passes") as progress,
+    ):
+        report = run_speed(
+            loaded, cases, draft_model=draft_model, store=store, progress=progress, **measuring
+        )
+    seconds = time.perf_counter() - clock
+    output.emit(report.result(arguments, started=started, seconds=seconds), _head(report))
 
 
 def _loaded(
@@ -222,53 +248,18 @@ def _trace_cases(
     return cases
 
 
-def _print(report: "SpeedReport") -> None:
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - 0.1 s that --help must not pay
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE, highlight=False)
+def _head(report: "SpeedReport") -> str:
     model, environment = report.model, report.environment
     choices = "forced to recorded replies" if report.forced else "the model's own"
     costs = ", ".join(f"{rows}: {cost:.2f}" for rows, cost in report.times.costs.items())
-    console.print(
-        Text(
-            printable(
-                f"{model.name}, {model.weights} weights; {environment.device_name} "
-                f"({environment.device}), MLX {environment.mlx}\n"
-                f"choices: {choices}; {report.max_tokens} tokens a reply, up to "
-                f"{_most(report.num_draft_tokens)} drafted\n"
-                f"a plain step takes {report.times.unit_s * 1e3:.2f} ms; rows and costs: {costs}"
-            )
-        )
+    return (
+        f"{model.name}, {model.weights} weights; {environment.device_name} "
+        f"({environment.device}), MLX {environment.mlx}\n"
+        f"choices: {choices}; {report.max_tokens} tokens a reply, up to "
+        f"{_most(report.num_draft_tokens)} drafted\n"
+        f"a plain step takes {report.times.unit_s * 1e3:.2f} ms; rows and costs: {costs}"
     )
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("arm", no_wrap=True)
-    for heading in (
-        "tokens/s", "of mlx-lm", "median\nof pairs", "95 %", "tokens\na pass", "hit\nrate",
-        "outside", "peak\nMB", "identical",
-    ):  # fmt: skip
-        table.add_column(heading, justify="right", no_wrap=True)
-    for arm in report.arms:
-        table.add_row(arm.arm, *_cells(arm))
-    console.print(table)
 
 
 def _most(num_draft_tokens: int | None) -> str:
     return "each drafter's own number" if num_draft_tokens is None else str(num_draft_tokens)
-
-
-def _cells(arm: "ArmSummary") -> list[str]:
-    low, high = arm.interval
-    return [
-        f"{arm.tokens_per_s:.1f}",
-        f"{arm.ratio:.3f}",
-        f"{arm.median_ratio:.3f}",
-        f"{low:.3f}-{high:.3f}",
-        "-" if arm.tokens_per_pass is None else f"{arm.tokens_per_pass:.2f}",
-        "-" if arm.hit_rate is None else f"{arm.hit_rate:.0%}",
-        "-" if arm.outside is None else f"{arm.outside:.1%}",
-        f"{arm.peak_memory_bytes / 1e6:.0f}",
-        f"{arm.identical}/{arm.pairs}",
-    ]

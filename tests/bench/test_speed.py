@@ -8,6 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from akunu_py import ConfigError
+from akunu_py.bench import speed as speed_module
+from akunu_py.bench.result_file import BenchResult
+from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.speed import Case, _turned, run_speed
 from akunu_py.bench.speed_report import BASELINE, Run, summary
 from akunu_py.cli.main import cli
@@ -48,16 +51,18 @@ def test_all_arms_give_the_models_own_tokens(loaded):
     assert all(len(run.token_ids) == 24 for run in report.runs)
     plain = next(run for run in report.runs if run.arm == "none")
     assert plain.num_timed_tokens == plain.num_passes == 23
-    record = json.loads(json.dumps(report.to_dict()))
-    assert record["arms"][0]["arm"] == BASELINE
-    assert record["costs"]["5"] > 0
+    result = report.result({}, started="2026-01-01T00:00:00+00:00", seconds=1.0)
+    assert result.costs.costs[5] > 0
+    assert len({item["id"] for item in result.items}) == 16
+    hashes = {arm["token_hash"] for arm in result.deterministic["arms"].values()}
+    assert len(hashes) == 1
 
 
 def test_what_auto_remembers_is_forgotten_between_rounds(loaded, monkeypatch):
     """A reply may be copied by later cases, as in an engine, and never by itself come again."""
     # Times of this machine are to decide nothing.
     monkeypatch.setattr(Budget, "limit", lambda self, most: most)
-    monkeypatch.setattr(Budget, "trim", lambda self, draft, carrying=None: draft)
+    monkeypatch.setattr(Budget, "trim", lambda self, draft, *_more: draft)
     monkeypatch.setattr(Budget, "_tell_curve", lambda self: None)
     text = tuple(30 + index * 37 % 101 for index in range(101))  # no token twice
     cases = [Case(name, name, (*PROMPT, 140 + place), text) for place, name in enumerate("ab")]
@@ -177,10 +182,17 @@ def test_the_command_with_a_random_model_and_a_trace(trace):
     code, output = command(*options, "--json", "--drafter", "ngram")
     assert code == 0
     record = json.loads(output)
-    assert record["forced"] is True
-    assert record["model"]["name"] == "llama-tiny, random weights"
-    assert {run["case"] for run in record["runs"]} == {"edits/good"}
-    assert [arm["arm"] for arm in record["arms"]] == [BASELINE, "ngram"]
+    result = BenchResult.from_dict(record)
+    assert result.model.name == "llama-tiny, random weights"
+    assert result.model.sha256 == ""
+    assert [item["id"] for item in result.items] == ["edits/good by mlx-lm", "edits/good by ngram"]
+    fixed = result.deterministic["arms"]
+    assert list(fixed) == [BASELINE, "ngram"]
+    # Both were forced to the recording.
+    assert fixed["ngram"] == fixed[BASELINE]
+    assert fixed["ngram"]["identical"] == 1
+    assert result.timing["ratios"]["ngram"]["pairs"] == 1
+    assert result.timing["traffic"]["weight_bytes"] > 0
     code, output = command(*options, "--drafter", "none")
     assert "random weights" in output
     assert "forced to recorded replies" in output
@@ -189,9 +201,64 @@ def test_the_command_with_a_random_model_and_a_trace(trace):
     assert "has no item with at most 8" in output
 
 
+def test_a_run_goes_on_and_auto_knows_what_it_knew(loaded, tmp_path, monkeypatch):
+    monkeypatch.setattr(Budget, "trim", lambda self, draft, *_more: draft)
+    monkeypatch.setattr(Budget, "_tell_curve", lambda self: None)
+    text = tuple(30 + index * 37 % 101 for index in range(101))
+    cases = [Case(name, name, (*PROMPT, 140 + place), text) for place, name in enumerate("ab")]
+    options = {"max_tokens": 30, "repeats": 1, "drafters": ["none", "auto"]}
+    run_one = speed_module._run
+    asked = []
+
+    def interrupted(bench, arm, case, max_tokens):
+        asked.append((arm, case.id))
+        # Three arms warm up and three decode the first case.
+        if len(asked) == 8:
+            raise KeyboardInterrupt
+        return run_one(bench, arm, case, max_tokens)
+
+    monkeypatch.setattr(speed_module, "_run", interrupted)
+    with ItemStore(tmp_path, {}) as store:
+        cut = run_speed(loaded, cases, store=store, **options)
+    assert not cut.finished
+    assert {run.case for run in cut.runs} == {"a"}
+    asked.clear()
+    asked += [("", "")] * 8
+    with ItemStore(tmp_path, {}) as store:
+        report = run_speed(loaded, cases, store=store, **options)
+    assert report.finished
+    # Of the first case, behind the warm-up, auto alone: it has to know it for the second one.
+    assert asked[11] == ("auto", "a")
+    assert {name for _, name in asked[12:]} == {"b"}
+    auto = {run.case: run for run in report.runs if run.arm == "auto"}
+    assert auto["a"].num_accepted == 0
+    assert auto["b"].num_accepted > 10
+    assert len(report.runs) == 6
+
+
+def test_an_interrupt_in_the_first_case_leaves_no_arm(loaded, monkeypatch):
+    run_one = speed_module._run
+    asked = []
+
+    def interrupted(*arguments):
+        asked.append(1)
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+        return run_one(*arguments)
+
+    monkeypatch.setattr(speed_module, "_run", interrupted)
+    options = {"max_tokens": 10, "repeats": 1, "drafters": ["none", "ngram"]}
+    report = run_speed(loaded, [Case("a", "a", PROMPT)], **options)
+    result = report.result({}, started="2026-01-01T00:00:00+00:00", seconds=1.0)
+    assert report.arms == ()
+    assert not result.finished
+    assert result.tables == ()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--quick", "--limit", "2"], "either --quick or --limit"),
         (["m.gguf", "--random-model", "llama-135m"], "either a MODEL or"),
         (["--tokenizer", "x.gguf"], "goes with --random-model"),
         (["--random-model", "llama-9"], "no random model"),
