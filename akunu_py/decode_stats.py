@@ -21,6 +21,7 @@ class DraftedToken:
         q: the probability it was drawn with.
         uniform: the number that decided. These three are None where drafts are compared with the
             target's choices.
+        source: who drafted it, where that is more than the step's source says.
 
     """
 
@@ -31,6 +32,7 @@ class DraftedToken:
     p: float | None = None
     q: float | None = None
     uniform: float | None = None
+    source: str | None = None
 
     @property
     def ratio(self) -> float | None:

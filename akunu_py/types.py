@@ -27,7 +27,8 @@ class Draft:
 
     `parents[i]` is the index of the node that token i follows, -1 for the last committed token;
     parents come before their children. `confidence`, where a drafter has one, is its estimate per
-    token that the target agrees, given that it agreed with the parent.
+    token that the target agrees, given that it agreed with the parent. `origins` names who drafted
+    each token, where that is more than `source` says.
 
     Raises ContractError for parents out of order, siblings with equal tokens, or lengths that
     differ.
@@ -38,6 +39,7 @@ class Draft:
     source: str = ""
     match_length: int = 0
     confidence: tuple[float, ...] = ()
+    origins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         size = len(self.tokens)
@@ -45,6 +47,8 @@ class Draft:
             raise ContractError(f"a draft of {size} tokens has {len(self.parents)} parents")
         if self.confidence and len(self.confidence) != size:
             raise ContractError(f"a draft of {size} tokens has {len(self.confidence)} confidences")
+        if self.origins and len(self.origins) != size:
+            raise ContractError(f"a draft of {size} tokens has {len(self.origins)} origins")
         if size < len(_CHAIN_PARENTS) and self.parents == _CHAIN_PARENTS[size]:
             return
         seen: set[tuple[int, int]] = set()
@@ -70,13 +74,14 @@ class Draft:
         source: str = "",
         match_length: int = 0,
         confidence: tuple[float, ...] = (),
+        origins: tuple[str, ...] = (),
     ) -> Self:
         """Make the draft in which each token follows the one before it."""
         tokens = tuple(tokens)
         size = len(tokens)
         known = size < len(_CHAIN_PARENTS)
         parents = _CHAIN_PARENTS[size] if known else tuple(range(-1, size - 1))
-        return cls(tokens, parents, source, match_length, confidence)
+        return cls(tokens, parents, source, match_length, confidence, origins)
 
     @classmethod
     def empty(cls, source: str = "") -> Self:
@@ -94,6 +99,7 @@ class Draft:
             self.source,
             self.match_length,
             self.confidence[:size],
+            self.origins[:size],
         )
 
 

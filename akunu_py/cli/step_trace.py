@@ -55,6 +55,7 @@ class StepTrace:
         lines = [
             f"  {_MARKS[drafted.accepted]} {self._quoted(drafted.token)}"
             + ("" if chain else f"  after {drafted.parent}" if drafted.parent >= 0 else "  first")
+            + (f"  by {drafted.source}" if drafted.source else "")
             + "".join(f"  {name} {value:.4g}" for name, value in _numbers(drafted))
             for drafted in detail.drafted
         ]

@@ -40,20 +40,25 @@ def step_detail(step: Step, position: int, teller: LengthTeller | None) -> StepD
     trials = {trial.node: trial for trial in verdict.trials} if verdict else {}
     drafted: list[DraftedToken] = []
     for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
-        confidence = draft.confidence[node] if draft.confidence else None
+        trial = trials.get(node)
         if verdict is None:
             tested = parent == -1 or parent in accepted
-            drafted.append(
-                DraftedToken(token, parent, node in accepted if tested else None, confidence)
-            )
-        elif (trial := trials.get(node)) is not None:
-            drafted.append(
-                DraftedToken(
-                    token, parent, trial.accepted, confidence, trial.p, trial.q, trial.uniform
-                )
-            )
+            outcome = node in accepted if tested else None
         else:
-            drafted.append(DraftedToken(token, parent, None, confidence))
+            outcome = None if trial is None else trial.accepted
+        origin = draft.origins[node] if draft.origins else draft.source
+        drafted.append(
+            DraftedToken(
+                token,
+                parent,
+                outcome,
+                draft.confidence[node] if draft.confidence else None,
+                None if trial is None else trial.p,
+                None if trial is None else trial.q,
+                None if trial is None else trial.uniform,
+                None if origin == draft.source else origin,
+            )
+        )
     length = teller.length_trace if drafted and teller is not None else None
     return StepDetail(
         position=position,

@@ -5,7 +5,7 @@ copy, or for what follows the copy; or it begins and an n-gram goes on.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -117,8 +117,7 @@ class CombinedDrafter:
     The sources are asked in their order. The first with a confident piece adds it, then all are
     asked again for what follows, until there is no room or none has anything; one that ended its
     piece itself is not asked before another has gone on. Drafters without `extend` can only begin.
-    The draft's `source` has the names of those that took part;
-    `origins` has one for each token.
+    The draft's `source` has the names of those that took part, its `origins` one for each token.
     """
 
     def __init__(self, sources: Sequence[Source], *, num_draft_tokens: int) -> None:
@@ -152,11 +151,6 @@ class CombinedDrafter:
     def length_trace(self) -> LengthTrace | None:
         """Return what the length of the first piece that has a rule came from, None without one."""
         return self._length_trace
-
-    @property
-    def origins(self) -> tuple[str, ...]:
-        """Return the name of the source of each token of the last draft."""
-        return tuple(piece.source for piece in self._pieces for _ in piece.tokens)
 
     def observe(self, tokens: Sequence[int]) -> None:
         """Hand committed tokens to every source."""
@@ -207,7 +201,8 @@ class CombinedDrafter:
             confidence = tuple(value for piece in pieces for value in piece.confidence)
         names = "+".join(dict.fromkeys(piece.source for piece in pieces))
         match_length = pieces[0].match_length if pieces else 0
-        return Draft.chain(tokens, names, match_length, confidence)
+        origins = tuple(piece.source for piece in pieces for _ in piece.tokens)
+        return Draft.chain(tokens, names, match_length, confidence, origins)
 
 
 class _SampledDrafter(CombinedDrafter):
@@ -247,8 +242,7 @@ class _SampledDrafter(CombinedDrafter):
         self._rows.append(rows)
 
     def _draft(self, tokens: list[int]) -> Draft:
-        draft = super()._draft(tokens)
-        return Draft.chain(draft.tokens, draft.source, draft.match_length)
+        return replace(super()._draft(tokens), confidence=())
 
 
 class _CandidateDrafter(CombinedDrafter):

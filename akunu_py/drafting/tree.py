@@ -9,6 +9,7 @@ budget, or a target that takes chains alone, can keep a part.
 import heapq
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from akunu_py.draft_trees import TreeBuilder, depths, reaches, walk
 from akunu_py.drafting.lookup import LookupDrafter
@@ -134,8 +135,9 @@ class TreeDrafter:
                 _note(kinds, node, kind)
         self._add_candidates(builder, kinds, limit)
         nodes = builder.best(limit, _MIN_REACH)
-        self._draft = builder.draft(nodes, self.name, match_length)
         self._kinds = [kinds[node] for node in nodes]
+        origins = tuple("+".join(dict.fromkeys(name for name, _ in own)) for own in self._kinds)
+        self._draft = replace(builder.draft(nodes, self.name, match_length), origins=origins)
         return self._draft
 
     def _add_candidates(self, builder: TreeBuilder, kinds: list[list[_Kind]], limit: int) -> None:

@@ -15,7 +15,7 @@ STEPS = [
         "drafted": [
             {"token": 4, "parent": -1, "accepted": False, "p": 0.0, "q": 0.5, "uniform": 0.1},
             {"token": 5, "parent": -1, "accepted": True, "confidence": 1.0},
-            {"token": 6, "parent": 1, "accepted": True},
+            {"token": 6, "parent": 1, "accepted": True, "source": "lookup"},
             {"token": 9, "parent": 0},
         ],
     },
@@ -81,6 +81,7 @@ def test_ids_and_steps_are_taken():
         (["steps", 0, "drafted", 0, "uniform"], "a", "field steps[0].drafted[0].uniform"),
         (["steps", 0, "drafted", 3, "parent"], 3, "drafted[3].parent: is 3; parents come first"),
         (["steps", 0, "drafted", 3, "parent"], -2, "drafted[3].parent: -2 is no whole number"),
+        (["steps", 0, "drafted", 2, "source"], 7, "drafted[2].source: 7 is no text"),
         (["steps", 0, "drafted", 0, "accepted"], 1, "1 is neither true nor false"),
         (["steps", 0, "drafted", 2, "parent"], 0, "is true of a token that is on no path"),
         (["steps", 0, "drafted", 0, "text"], "x", "drafted[0].text: not a field of it"),

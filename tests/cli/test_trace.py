@@ -32,14 +32,14 @@ def printed(capsys, *events):
 
 def test_a_step_by_rejection(capsys):
     drafted = (
-        DraftedToken(1, -1, True, None, 0.5, 0.25, 0.125),
+        DraftedToken(1, -1, True, None, 0.5, 0.25, 0.125, "ngram"),
         DraftedToken(5, 0, False, None, 0.1, 0.4, 0.75),
         DraftedToken(1, 1, None),
     )
     detail = StepDetail(20, "draft-model", 0, drafted, 3, "recovered", "residual", 0.25, 5)
     assert printed(capsys, event("aé", detail)) == [
         "step 1 · position 20 · 3 drafted by draft-model · H 0.250 · gamma 5",
-        '  ✓ "a" (1)  p 0.5  q 0.25  p/q 2  uniform 0.125',
+        '  ✓ "a" (1)  by ngram  p 0.5  q 0.25  p/q 2  uniform 0.125',
         '  ✗ "é" (5)  p 0.1  q 0.4  p/q 0.25  uniform 0.75',
         '  · "a" (1)',
         '  1 accepted, recovered "\\n" (3): from the residual',

@@ -7,6 +7,7 @@ from akunu_py.decoding.details import step_detail
 from akunu_py.decoding.loop import Step, decode
 from akunu_py.decoding.verifiers import Trial, Verdict
 from akunu_py.drafting.adaptive_length import LengthTrace
+from akunu_py.errors import ContractError
 from akunu_py.testing import ScriptedDrafter, ToyTarget
 from akunu_py.types import Draft, Verification
 
@@ -40,6 +41,21 @@ def test_a_chain_compared_with_choices():
             {"token": 7, "parent": 1, "confidence": 0.1},
         ],
     }  # fmt: skip
+
+
+def test_who_drafted_each_token_is_told_where_several_did():
+    draft = Draft.chain((5, 6, 7), "copy+model", origins=("copy", "copy", "model"))
+    for kept in (draft, draft.first(2)):
+        detail = step_detail(made(kept, (0,), 9), 40, None)
+        assert [drafted.source for drafted in detail.drafted] == ["copy", "copy", "model"][
+            : len(kept)
+        ]
+    trials = (Trial(0, 5, 40, 0.5, 1.0, 0.25, True),)
+    assert step_detail(made(draft, (0,), 9, trials=trials), 40, None).drafted[2].source == "model"
+    alone = Draft.chain((5,), "copy", origins=("copy",))
+    assert step_detail(made(alone, (0,), 9), 40, None).drafted[0].source is None
+    with pytest.raises(ContractError, match="a draft of 2 tokens has 1 origins"):
+        Draft.chain((5, 6), "copy", origins=("copy",))
 
 
 def test_a_tree_compared_with_choices():

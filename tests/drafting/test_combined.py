@@ -65,7 +65,7 @@ def test_the_first_begins_and_the_next_goes_on():
     assert draft.tokens == (1, 2, 3, 4, 5)
     assert draft.source == "copy+model"
     assert draft.match_length == 3
-    assert drafter.origins == ("copy", "copy", "model", "model", "model")
+    assert draft.origins == ("copy", "copy", "model", "model", "model")
     # It had ended its piece itself, so it was not asked once more.
     assert copy.asked == [((), 5)]
     assert model.asked == [((1, 2), 3)]
@@ -79,7 +79,7 @@ def test_the_first_takes_over_again():
     model = Table("model", {1: 2, 2: 3, 3: 9})
     drafter, draft = drafted(Source(copy), Source(model, max_tokens=2), room=8)
     assert draft.tokens == (1, 2, 3, 4, 5)
-    assert drafter.origins == ("copy", "model", "model", "copy", "copy")
+    assert draft.origins == ("copy", "model", "model", "copy", "copy")
     assert draft.source == "copy+model"
     assert copy.asked == [((), 8), ((1, 2, 3), 5)]
     # Its first piece was as long as it may be; behind the copy it has nothing.
@@ -115,7 +115,7 @@ def test_limits():
         assert len(drafted(Source(endless), room=room, num_draft_tokens=own)[1]) == expected
     drafter, draft = drafted(Source(Table("a", {})))
     assert len(draft) == 0
-    assert drafter.origins == ()
+    assert draft.origins == ()
 
 
 def test_candidates_reach_those_who_want_them():
@@ -142,7 +142,7 @@ def test_in_rejection_mode_every_token_has_its_q():
     drafter.observe([*PROMPT, 0])
     draft = drafter.propose(4)
     assert draft.tokens[:2] == (1, 2)
-    assert drafter.origins == ("copy", "copy", "counts", "counts")
+    assert draft.origins == ("copy", "copy", "counts", "counts")
     # A budget must not cut by what was drawn.
     assert draft.confidence == ()
     rows = drafter.draft_probabilities()

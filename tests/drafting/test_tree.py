@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.decoding.loop import decode
-from akunu_py.draft_trees import reaches
+from akunu_py.draft_trees import part, reaches
 from akunu_py.drafting import tree as tree_module
 from akunu_py.drafting.recycling import RecyclingDrafter
 from akunu_py.drafting.tree import TreeDrafter
@@ -53,6 +53,29 @@ def test_candidates_follow_the_last_token_and_each_node():
     drafter.observe_candidates([(9, (6, 7, 8)), (5, (1,)), (6, (2,)), (2, ())])
     drafter.observe([9])
     assert set(paths(drafter.propose(16))) == {(5,), (5, 1), (6,), (6, 2), (7,)}
+
+
+def test_each_node_has_the_names_of_those_who_drafted_it():
+    class First(ScriptedDrafter):
+        def propose(self, limit):
+            return Draft.chain((1, 2), "first")
+
+    class Second(ScriptedDrafter):
+        def propose(self, limit):
+            return Draft.chain((1, 4), "second")
+
+    drafter = TreeDrafter([First(), Second()])
+    drafter.observe_candidates([(9, (1, 5)), (4, (6,))])
+    drafter.observe([9])
+    draft = drafter.propose(16)
+    found = dict(zip(paths(draft), draft.origins, strict=True))
+    assert found == {
+        (1,): "first+second+candidate", (1, 2): "first", (1, 4): "second", (5,): "candidate",
+        (1, 4, 6): "candidate",
+    }  # fmt: skip
+    # Also of a part of it.
+    kept = part(draft, [0, draft.tokens.index(4)])
+    assert kept.origins == ("first+second+candidate", "second")
 
 
 def test_the_likeliest_nodes_come_first_and_no_more_than_the_limit():
@@ -124,6 +147,7 @@ def test_a_source_that_knows_its_confidence_is_believed():
     draft = drafter.propose(4)
     assert draft.confidence == (0.9, 0.3)
     assert draft.match_length == 7
+    assert draft.origins == ("source", "source")
 
 
 def test_sources_are_told_candidates():

@@ -1,8 +1,7 @@
 """Counts, combinations and rules of length in the engine: the stream, the law, and what is said of both.
 
-Mutants, made by hand, that these tests kill: independent noise in coupled draws; one-hot rows for q by
-rejection; counts of another vocabulary taken; no rule for the draft model; a rule asked for the token
-drawn; H of the draft before; the budget not asked before a combination's draft model.
+Mutants, made by hand, that these tests kill: a reply's config that does not reach its drafter; counts of
+another vocabulary taken; pairs asked of counts without them; a combination whose draft model no budget asks.
 """
 
 import itertools
@@ -120,8 +119,13 @@ def test_rejection_is_a_run_of_its_own_and_repeats(tiny, drafter):
 
 def test_a_combination_says_who_drafted(tiny):
     options = {"drafter": "ngram-draft-model", "draft_budget": "always", "max_tokens": 60}
-    sources = {event.step.source for event in tiny.stream(PROMPT * 2, **options)}
-    assert "ngram-assisted+draft-model" in sources or "draft-model+ngram-assisted" in sources
+    steps = [event.step.detail for event in tiny.stream(PROMPT * 2, **options)]
+    both = [step for step in steps if "+" in step.source]
+    assert both
+    for step in both:
+        names = [drafted.source for drafted in step.drafted]
+        assert set(names) == {"ngram-assisted", "draft-model"}
+        assert "+".join(dict.fromkeys(names)) == step.source
 
 
 def ignore_end(engine):
@@ -178,7 +182,7 @@ def test_h_of_a_draft_that_had_room_for_one_token(tiny):
 
 def test_guesses_of_ngrams_make_no_draft_longer(tiny):
     """A pass of the draft model may draw several tokens; those behind gamma are dropped."""
-    rule = {"draft_length": "entropy", "num_draft_tokens": 8}
+    rule = {"draft_length": "entropy", "num_draft_tokens": 8, "temperature": 0}
     alone = details(tiny, drafter="draft-model", **rule)
     guessed = details(tiny, drafter="draft-model-ngram", **rule)
     assert [(s.gamma, s.drafted) for s in guessed] == [(s.gamma, s.drafted) for s in alone]

@@ -22,7 +22,7 @@ _STEP_NEEDS = {
 }
 _STEP_MAY = {"entropy", "gamma"}
 _TOKEN_NEEDS = {"token", "parent"}
-_TOKEN_MAY = {"accepted", "confidence", "p", "q", "uniform"}
+_TOKEN_MAY = {"accepted", "confidence", "p", "q", "uniform", "source"}
 _WORDS = {"kind": ("bonus", "recovered"), "origin": ("target", "residual")}
 
 
@@ -115,6 +115,8 @@ def _check_token(name: str, token: Any, place: int) -> None:
         raise FieldError(f"{name}.parent", f"is {token['parent']}; parents come first")
     if "accepted" in token and not isinstance(token["accepted"], bool):
         raise FieldError(f"{name}.accepted", f"{token['accepted']!r:.60} is neither true nor false")
+    if not isinstance(token.get("source", ""), str):
+        raise FieldError(f"{name}.source", f"{token['source']!r:.60} is no text")
     for field in ("confidence", "p", "q", "uniform"):
         if field in token:
             _check_share(f"{name}.{field}", token[field])
