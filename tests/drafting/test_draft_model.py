@@ -160,3 +160,28 @@ def test_a_hierarchical_drafter_lets_its_guesses_be_checked():
     model, drafter = begun()
     drafter.propose(4)
     assert model.guess is None
+
+
+class ThreeAPass(Scripted):
+    """Draws three tokens before it asks again, as where guesses of n-grams are right."""
+
+    def draw(self, limit, goes_on=None, guess=None, *, after=()):
+        drawn = []
+        while len(drawn) < limit and (goes_on is None or goes_on(drawn)):
+            drawn += [DrawnToken(len(drawn) + n, 0.9, 0.5) for n in range(3)]
+        return drawn[:limit]
+
+    def probabilities(self):
+        return np.eye(8)[:6]
+
+
+@pytest.mark.parametrize("rejection", [False, True])
+def test_what_a_pass_drew_beyond_the_rule_is_dropped(rejection):
+    drafter = DraftModelDrafter(
+        ThreeAPass(), rejection=rejection, length=AfterDraws(FixedLength(4), 8)
+    )
+    drafter.begin_reply(CONFIG, 11)
+    drafter.observe([5, 6])
+    assert drafter.propose(8).tokens == (0, 1, 2, 3)
+    if rejection:
+        assert drafter.draft_probabilities().shape == (4, 8)
