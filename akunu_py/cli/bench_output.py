@@ -145,7 +145,7 @@ def _print_tables(result: "BenchResult", head: str, tail: str) -> None:
     for number, table in enumerate(shown):
         if number:
             console.print()
-        if len(shown) > 1 and table.title:
+        if table.title:
             console.print(Text(printable(table.title), style="bold"))
         console.print(rich_table(table))
         if table.note:

@@ -7,6 +7,8 @@ import pytest
 from bench.alpha_toys import P, Q, Toy, measured, raw
 
 from akunu_py import ConfigError
+from akunu_py.bench.alpha import run as run_module
+from akunu_py.bench.alpha.alpha_result import alpha_result
 from akunu_py.bench.alpha.measure import measure_setting
 from akunu_py.bench.alpha.run import run_alpha
 from akunu_py.bench.alpha.sources import (
@@ -19,6 +21,7 @@ from akunu_py.bench.alpha.sources import (
     reply_logits,
 )
 from akunu_py.bench.alpha.texts import Text, generate_texts
+from akunu_py.bench.resume import ItemStore
 from akunu_py.decoding.theory import acceptance, coupled_acceptance, match_acceptance
 from akunu_py.drafting import LookupDrafter
 from akunu_py.drafting.counts.fitting import fit_counts
@@ -235,7 +238,7 @@ def test_a_run_is_repeatable_and_says_what_it_was(tmp_path):
         )
         for _ in range(2)
     )
-    assert report.to_dict()["settings"] == again.to_dict()["settings"]
+    assert report.settings == again.settings
     assert seen[-1] == (80, 80)
     assert [done for done, _ in seen] == 2 * sorted(done for done, _ in seen[: len(seen) // 2])
     names = [source.name for source in report.settings[0].sources]
@@ -243,10 +246,38 @@ def test_a_run_is_repeatable_and_says_what_it_was(tmp_path):
         "uniform", "unigram", "bigram", "4-gram of the context", "copy from context",
         "drafter ngram", "draft model",
     ]  # fmt: skip
-    record = json.loads(json.dumps(report.to_dict()))
-    assert record["settings"][1]["num_tokens"] == 20
-    assert record["settings"][1]["sources"][6]["lenient"]["0.5"]["value"] <= 1
-    assert "other half" in record["corpus"]
+    result = alpha_result(report, {}, started="2026-01-01T00:00:00+00:00", seconds=1.0)
+    cells = json.loads(json.dumps(result.to_dict()))["deterministic"]["cells"]
+    assert list(cells) == ["temperature 0", "temperature 1"]
+    assert cells["temperature 1"]["num_tokens"] == 20
+    assert cells["temperature 1"]["sources"]["draft model"]["lenient"]["0.5"]["value"] <= 1
+    assert "other half" in report.corpus
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("0121")
     assert run_alpha(Toy(rows), prompts, corpus=corpus, **options).corpus == str(corpus)
+
+
+def test_a_run_goes_on_behind_the_temperatures_that_are_finished(tmp_path, monkeypatch):
+    prompts = [raw("a", "01"), raw("b", "12")]
+    rows = [(0.2, 0.5, 0.3), (0.1, 0.1, 0.8), (0.6, 0.3, 0.1)]
+    options = {"temperatures": (0.0, 1.0), "num_tokens": 20, "lenience": (0.1, 0.5)}
+    whole = run_alpha(Toy(rows), prompts, **options)
+    made = []
+    measure = run_module.measure_setting
+
+    def interrupted(*arguments, **keywords):
+        made.append(keywords["temperature"])
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return measure(*arguments, **keywords)
+
+    monkeypatch.setattr(run_module, "measure_setting", interrupted)
+    with ItemStore(tmp_path, {}) as store:
+        cut = run_alpha(Toy(rows), prompts, store=store, **options)
+    assert not cut.finished
+    assert cut.settings == whole.settings[:1]
+    with ItemStore(tmp_path, {}) as store:
+        rest = run_alpha(Toy(rows), prompts, store=store, **options)
+    assert made == [0.0, 1.0, 1.0]
+    assert rest.finished
+    assert rest.settings == whole.settings

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from akunu_py.bench.alpha import run as run_module
 from akunu_py.bench.alpha import texts as texts_module
+from akunu_py.bench.alpha.alpha_result import alpha_result
 from akunu_py.bench.alpha.report import AlphaReport, Prediction, Setting
 from akunu_py.bench.alpha.run import with_predictions
 from akunu_py.bench.alpha.sources import DrafterSource
@@ -18,6 +19,7 @@ from akunu_py.bench.alpha.speed import predict
 from akunu_py.bench.alpha.texts import Text
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.hit_rate import model_of
+from akunu_py.bench.result_file import BenchResult
 from akunu_py.cli import bench_alpha as command
 from akunu_py.cli.main import cli
 from akunu_py.drafting import LookupDrafter
@@ -55,17 +57,20 @@ def test_the_tables(loaded):
 
 def test_json_and_other_models(loaded):
     result = run("big.gguf", "--draft-model", "small.gguf", "--tokens", "4", "--json")
-    record = json.loads(result.stdout)
-    assert [setting["temperature"] for setting in record["settings"]] == [0, 1]
+    found = BenchResult.from_dict(json.loads(result.stdout))
+    cells = found.deterministic["cells"]
+    assert list(cells) == ["temperature 0", "temperature 1"]
     assert loaded == ["big.gguf", "small.gguf"]
-    assert "draft model" in [source["name"] for source in record["settings"][0]["sources"]]
+    assert "draft model" in cells["temperature 0"]["sources"]
+    assert (found.arguments["num_tokens"], found.arguments["draft_model"]) == (4, "small.gguf")
+    assert [table.name for table in found.tables] == ["temperature-0", "temperature-1"]
 
 
 def test_another_model_has_no_draft_model_by_itself(loaded):
     record = json.loads(run("big.gguf", "--tokens", "4", "--json").stdout)
     assert loaded == ["big.gguf"]
     assert record["draft_model"] is None
-    assert len(record["settings"][0]["sources"]) == 6
+    assert len(record["deterministic"]["cells"]["temperature 0"]["sources"]) == 6
 
 
 @pytest.mark.parametrize(
@@ -77,6 +82,7 @@ def test_another_model_has_no_draft_model_by_itself(loaded):
         (["--lenience", "1.5"], "lenience is 1.5"),
         (["--seed", "-1"], "seed is -1"),
         (["--gamma", "3"], "No such option"),
+        (["--quick", "--tokens", "9"], "either --quick or --tokens"),
     ],
 )
 def test_wrong_options_are_explained_before_a_model_is_loaded(loaded, arguments, words):
@@ -138,7 +144,10 @@ def test_predicted_and_measured_side_by_side():
     assert (found.measured, found.tokens_per_pass) == (2, 2.2)
     assert engine.config.draft_budget == "always"
     assert (engine.config.temperature, engine.config.seed) == (0.7, 8)
-    assert json.loads(json.dumps(made.to_dict()))["predictions"][0]["measured"] == 2
+    made = replace(made, settings=made.settings[:1])
+    result = alpha_result(made, {}, started="2026-01-01T00:00:00+00:00", seconds=1.0)
+    assert result.timing["predictions"][0]["measured"] == 2
+    assert "predictions" not in result.deterministic
 
 
 def test_the_table_of_speeds(loaded, monkeypatch):

@@ -1,11 +1,14 @@
 """What a measurement of acceptance came to."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from akunu_py.bench.bootstrap import Interval
 from akunu_py.bench.environment import Environment
-from akunu_py.bench.report import Model
+from akunu_py.bench.measured_model import Model
+from akunu_py.bench.record import Record, is_number
+from akunu_py.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,17 @@ class Figure:
 
     def to_dict(self) -> dict[str, object]:
         """Return both as JSON-ready values."""
-        return {"value": self.value, "interval": list(self.interval)}
+        ends = [end if math.isfinite(end) else None for end in self.interval]
+        return {"value": self.value, "interval": ends}
+
+    @classmethod
+    def from_dict(cls, record: Record) -> "Figure":
+        """Return the figure of a JSON object; raises ConfigError saying what is wrong with it."""
+        ends = record.values("interval")
+        if len(ends) != 2 or not all(end is None or is_number(end) for end in ends):
+            raise ConfigError(f"{record.where}: interval is {ends!r:.60}; it should be two numbers")
+        low, high = (end if isinstance(end, int | float) else math.nan for end in ends)
+        return cls(record.number("value"), (low, high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +65,26 @@ class SourceFigures:
             "match": self.match.to_dict(),
             "known": self.known,
             "coupled_known": self.coupled_known,
-            "lenient": {f"{share:g}": found.to_dict() for share, found in self.lenient.items()},
+            "lenient": {str(share): found.to_dict() for share, found in self.lenient.items()},
         }
+
+    @classmethod
+    def from_dict(cls, record: Record) -> "SourceFigures":
+        """Return the figures of a JSON object; raises ConfigError saying what is wrong."""
+        known = None if record.is_null("coupled_known") else record.number("coupled_known")
+        lenient = record.record("lenient")
+        return cls(
+            name=record.text("name"),
+            alpha=Figure.from_dict(record.record("alpha")),
+            coupled=Figure.from_dict(record.record("coupled")),
+            match=Figure.from_dict(record.record("match")),
+            known=record.number("known"),
+            coupled_known=known,
+            lenient={
+                float(share): Figure.from_dict(lenient.record(share))
+                for share in record.mapping("lenient")
+            },
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +104,16 @@ class Setting:
             "num_replies": self.num_replies,
             "sources": [source.to_dict() for source in self.sources],
         }
+
+    @classmethod
+    def from_dict(cls, record: Record) -> "Setting":
+        """Return the setting of a JSON object; raises ConfigError saying what is wrong with it."""
+        return cls(
+            temperature=record.number("temperature"),
+            num_tokens=record.count("num_tokens"),
+            num_replies=record.count("num_replies"),
+            sources=tuple(map(SourceFigures.from_dict, record.records("sources"))),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +156,7 @@ class AlphaReport:
 
     `draft_model` is None where there was none; `corpus` what unigrams and bigrams were fitted on;
     `num_tokens` how many tokens a setting was to have; `predictions` are there if asked for.
+    `finished` is False where an interrupt left settings out.
     """
 
     model: Model
@@ -125,16 +167,4 @@ class AlphaReport:
     num_tokens: int
     settings: tuple[Setting, ...]
     predictions: tuple[Prediction, ...] = ()
-
-    def to_dict(self) -> dict[str, object]:
-        """Return everything as JSON-ready values."""
-        return {
-            "model": self.model.to_dict(),
-            "draft_model": None if self.draft_model is None else self.draft_model.to_dict(),
-            "environment": self.environment.to_dict(),
-            "corpus": self.corpus,
-            "seed": self.seed,
-            "num_tokens": self.num_tokens,
-            "settings": [setting.to_dict() for setting in self.settings],
-            "predictions": [asdict(prediction) for prediction in self.predictions],
-        }
+    finished: bool = True

@@ -19,6 +19,8 @@ from akunu_py.bench.alpha.speed import measure_speed
 from akunu_py.bench.alpha.texts import AlphaEngine, Text, generate_texts
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.hit_rate import model_of
+from akunu_py.bench.record import Record
+from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt
 from akunu_py.drafting import LookupDrafter, NgramDrafter, default_num_draft_tokens
 from akunu_py.drafting.counts.corpus_model import CorpusCounts
@@ -41,6 +43,7 @@ def run_alpha(
     lenience: Sequence[float] = (),
     corpus: Path | None = None,
     seed: int = 0,
+    store: ItemStore | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> AlphaReport:
     """Measure what a model accepts of each source of q, at each temperature on texts of its own.
@@ -48,6 +51,8 @@ def run_alpha(
     Unigrams and bigrams are fitted on `corpus`, a text file, or without one on the replies to the
     other half of the prompts (halves by a hash of the prompt's id): never on what is measured.
     `progress` is called with steps done and in all; a token made and a token measured are steps.
+    `store` keeps each temperature's figures, of an interrupted run too; after an interrupt the
+    report is that of the temperatures that were finished.
 
     Raises ConfigError for options out of range, a corpus that cannot be read or a draft model with
     another vocabulary, ContextOverflowError for a prompt that does not fit.
@@ -59,7 +64,9 @@ def run_alpha(
     model = None if draft is None else ModelSource(draft, engine)
     total = 2 * num_tokens * len(temperatures)
     settings: list[Setting] = []
-    for temperature in temperatures:
+    store = ItemStore(None, {}) if store is None else store
+
+    def measured(temperature: float) -> Setting:
         before = 2 * num_tokens * len(settings)
         making, measuring = (
             _from(progress, start, total) for start in (before, before + num_tokens)
@@ -73,24 +80,36 @@ def run_alpha(
             progress=making,
         )
         sources = [*_count_sources(engine, texts, fitted), *([] if model is None else [model])]
-        settings.append(
-            measure_setting(
-                engine,
-                texts,
-                sources,
-                temperature=temperature,
-                lenience=lenience,
-                progress=measuring,
-            )
+        return measure_setting(
+            engine,
+            texts,
+            sources,
+            temperature=temperature,
+            lenience=lenience,
+            progress=measuring,
         )
+
+    finished = True
+    try:
+        for temperature in temperatures:
+            key = f"temperature {temperature:g}"
+            stored = store.get(key)
+            if stored is None:
+                settings.append(measured(temperature))
+                store.put(key, settings[-1].to_dict())
+            else:
+                settings.append(Setting.from_dict(Record(stored, f"the finished {key}")))
+    except KeyboardInterrupt:
+        finished = False
     return AlphaReport(
-        model=model_of(engine),
-        draft_model=None if draft is None else model_of(draft),
+        model=model_of(engine, hashed=True),
+        draft_model=None if draft is None else model_of(draft, hashed=True),
         environment=Environment.current(),
         corpus=OTHER_REPLIES if corpus is None else str(corpus),
         seed=seed,
         num_tokens=num_tokens,
         settings=tuple(settings),
+        finished=finished,
     )
 
 
