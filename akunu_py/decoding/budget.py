@@ -19,7 +19,7 @@ from akunu_py.decoding.drafter_time import DrafterTime
 from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts
 from akunu_py.decoding.tree_budget import paying_part
 from akunu_py.draft_trees import best_chain, part, subtree, walk
-from akunu_py.types import Draft
+from akunu_py.types import Draft, TreeTarget
 
 _LEAST_GAIN = 0.02
 """Tokens a draft must bring beyond its cost: a tie goes to the plain step."""
@@ -148,10 +148,14 @@ class Budget:
         self._most = most
         return most
 
-    def trim(self, draft: Draft, carrying: Carrying | None = None) -> Draft:
+    def trim(
+        self, draft: Draft, carrying: Carrying | None = None, trees: TreeTarget | None = None
+    ) -> Draft:
         """Return as much of a draft as pays; of a tree its likeliest part, often a chain.
 
-        `carrying` is the target, where it feeds rows again after a rejection.
+        `carrying` is the target, where it feeds rows again after a rejection, `trees` where it may
+        not take trees: a path is returned then, if need be. It is asked of a part that pays alone,
+        since its first answer may take a try that costs many passes.
         """
         self._cut = draft
         self._proposed = len(draft)
@@ -169,6 +173,8 @@ class Budget:
             self._cut = draft.first(size)
         else:
             self._cut, gain = self._best_part(draft, probabilities, carrying)
+            if not (self._cut.is_chain or trees is None or trees.takes_tree(self._cut)):
+                self._cut, gain = self._best_path(draft, carrying)
         self._drafter.pace(gain, self.rate)
         return self._cut
 
@@ -301,6 +307,10 @@ class Budget:
         if best.gain > _LEAST_GAIN:
             return part(draft, best.nodes), best.gain
         # What rows cost is tried with chains: it does not depend on who follows whom.
+        return self._best_path(draft, carrying)
+
+    def _best_path(self, draft: Draft, carrying: Carrying | None) -> tuple[Draft, float]:
+        """Return what pays of a tree's best path, and its gain in tokens."""
         chain = best_chain(draft)
         size, gain = self._best_size(self._acceptance.probabilities(chain), carrying)
         return chain.first(size), gain

@@ -108,7 +108,9 @@ def decode(
                 "allowed; propose(limit) must respect its limit"
             )
         tree = not draft.is_chain or (branching is not None and len(draft) > 0)
-        if trees is not None and tree and not trees.takes_tree(draft):
+        # A budget that may cut the draft asks the target of what it keeps.
+        whole = budget is None or sampled
+        if whole and trees is not None and tree and not trees.takes_tree(draft):
             # Equal draws are one node: a sampled tree may be a chain by chance. That must not
             # decide how often its tokens are tried, or the law is biased.
             if branching is not None:
@@ -116,7 +118,7 @@ def decode(
             elif not sampled:
                 draft = best_chain(draft)
         if budget is not None:
-            draft = budget.expect(draft) if sampled else budget.trim(draft, carrying)
+            draft = budget.expect(draft) if sampled else budget.trim(draft, carrying, trees)
             carried_rows = 0 if carrying is None else carrying.carried_rows
         proposed = clock()
         verdict = None

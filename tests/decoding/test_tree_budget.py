@@ -7,7 +7,8 @@ nodes that come first.
 
 Of the budget: a tree's rows behind the step in flight counted as those of the whole; only the nodes
 the target took counted as outcomes; a tree's outcomes taken at the first step; a depth taken for the
-number of a node; of the loop: a tree given to a target that does not take it.
+number of a node; a target asked of what is cut off; of the loop: a tree given to a target that does
+not take it, or a target asked before the budget.
 """
 
 from itertools import combinations
@@ -17,14 +18,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_budget_rule import UNIT_S, known_state, plain_step, step
 from test_draft_trees import trees
+from tiny_models import VOCABULARY, generate, prompt_of, tiny
 
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import decode
 from akunu_py.decoding.tree_budget import paying_part
 from akunu_py.draft_trees import reaches, shared_out, subtree
+from akunu_py.drafting import PlainDrafter
+from akunu_py.models.session import Session
+from akunu_py.models.tree import Trees
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
 from akunu_py.testing import ScriptedDrafter, ToyTarget
-from akunu_py.types import Draft
+from akunu_py.types import Draft, GenerationConfig
 
 BUSHY = Draft((1, 2, 3, 4, 5, 6), (-1, -1, 0, 0, 1, 2), "", 0, (0.6, 0.35, 0.9, 0.05, 0.8, 0.9))
 
@@ -194,8 +201,11 @@ class Choosy(ToyTarget):
         return super().choose(last, draft)
 
 
-@pytest.mark.parametrize("budget", [None, Budget(BudgetState(), context=2)])
-def test_a_target_is_given_no_tree_that_it_does_not_take(budget):
+@pytest.mark.parametrize("budget", ["none", "cold", "eager"])
+def test_a_target_is_given_no_tree_that_it_does_not_take(monkeypatch, budget):
+    eager = Budget(known_state({2: 1.0, 9: 1.0}), context=2, pipelined=False)
+    monkeypatch.setattr(eager, "_measure", lambda *_: 1.0)
+    budget = {"none": None, "cold": Budget(BudgetState(), context=2), "eager": eager}[budget]
     odd = Draft((0, 1, 2), (-1, -1, 1), "odd")
     even = Draft((0, 1), (-1, -1), "even")
     target = Choosy([1, 2], rule=lambda context: 1)
@@ -206,8 +216,89 @@ def test_a_target_is_given_no_tree_that_it_does_not_take(budget):
         for token in step.token_ids
     ]
     assert tokens == [1] * 12
+    assert all(draft.is_chain or len(draft) % 2 == 0 for draft in target.given)
+    if budget is eager:
+        assert not all(draft.is_chain for draft in target.given)
+        assert target.given[0].tokens == (1, 2)  # the path of `odd`
     if budget is None:
         assert target.given[:4] == [
             Draft.chain((1, 2), "scripted"), Draft(even.tokens, even.parents, "scripted"), Draft.chain((1, 1), "scripted"),
             Draft.chain((1, 2), "scripted"),
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("slope", "asked"), [(0.02, 6), (0.3, 4), (0.4, 0), (0.8, 0)])
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_target_is_asked_of_what_pays_alone(slope, asked, taken):
+    """Of a whole tree, of a narrower one, not at all of a chain or of nothing."""
+
+    class Asked:
+        sizes = ()
+
+        def takes_tree(self, draft):
+            self.sizes += (len(draft),)
+            return taken
+
+    target = Asked()
+    budget = Budget(known_state({1 + rows: 1 + slope * rows for rows in range(1, 9)}), context=10)
+    budget._allowance = 0.0
+    budget._acceptance.probabilities = lambda draft: list(draft.confidence)
+    found = budget.trim(BUSHY, None, target)
+    assert target.sizes == ((asked,) if asked else ())
+    if asked and not taken:
+        assert found.is_chain
+        assert found.tokens == (1, 3, 6)
+    else:
+        assert found.tokens == Budget.trim(budget, BUSHY).tokens
+    # What the pass then has is what its time is laid to.
+    assert budget._cut.tokens == found.tokens
+
+
+@pytest.mark.parametrize(("slope", "tries"), [(0.05, 1), (4.0, 0)])
+def test_no_pass_is_spent_on_a_try_where_no_tree_pays(monkeypatch, slope, tries):
+    """Passes of a whole reply on a model: those of the steps, and those of a try if there is one."""
+    size, prompt = 24, prompt_of(9)
+    model = tiny()
+    session = Session(model, context=200)
+    plain = generate(session, prompt, GenerationConfig(), PlainDrafter(), max_tokens=size)
+    wrong = [(token + 1) % VOCABULARY for token in plain]
+    # Right token and wrong one at each place, three deep.
+    forks = [
+        Draft(
+            tuple(token for pair in zip(wrong[at : at + 3], plain[at : at + 3], strict=True)
+                  for token in pair),
+            (-1, -1, 1, 1, 3, 3), "fork", 0, (0.45, 0.5) * 3,
+        )
+        for at in range(size - 3)
+    ]  # fmt: skip
+
+    class Forks(PlainDrafter):
+        seen = -len(prompt)
+
+        def observe(self, tokens):
+            self.seen += len(tokens)
+
+        def propose(self, limit):
+            return forks[self.seen] if limit >= 6 and self.seen < len(forks) else Draft.empty()
+
+    tried = []
+    whole = Trees._try
+    monkeypatch.setattr(Trees, "_try", lambda self, *args: tried.append(1) or whole(self, *args))
+    curve = {1 + rows: 1 + slope * rows for rows in range(1, 9)}
+    budget = Budget(known_state(curve), context=len(prompt), pipelined=False)
+    monkeypatch.setattr(budget, "_measure", lambda *_: 1.0)
+    budget._allowance = -100.0
+    sampler = Sampler(TransformChain.from_config(GenerationConfig(), VOCABULARY), 7, VOCABULARY)
+    session.begin(prompt, sampler, size)
+    drafter = Forks()
+    drafter.observe(prompt)
+    passes = []
+    feed = session._rows.feed
+    monkeypatch.setattr(session._rows, "feed", lambda rows: passes.append(1) or feed(rows))
+    steps = list(
+        decode(session, drafter, prompt[-1], num_draft_tokens=8, max_tokens=size, budget=budget)
+    )
+    assert [token for step in steps for token in step.token_ids] == plain
+    assert len(tried) == tries
+    if not tries:
+        assert len(passes) == len(steps) == size
