@@ -2,18 +2,15 @@
 
 import gc
 import os
-from pathlib import Path
 
 import pytest
 from gguf_files import write_tiny_llama
 from hypothesis import settings
+from shared_files import ROOT, SHARED
 
 # Failing examples must not depend on the day; and model passes take what they take.
 settings.register_profile("akunu", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("akunu")
-
-ROOT = Path(__file__).resolve().parents[1]
-SHARED = ROOT.parent / "shared"
 
 
 def pytest_configure(config):

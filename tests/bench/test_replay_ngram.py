@@ -2,9 +2,9 @@
 
 import pytest
 from bench.ngram_reference import ReferenceNgram
-from conftest import SHARED
 from hypothesis import given
 from hypothesis import strategies as st
+from shared_files import SHARED
 
 from akunu_py.bench.replay.runner import ReplayItem, replay_item
 from akunu_py.bench.replay.tokens import tokenize
