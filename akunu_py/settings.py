@@ -1,0 +1,140 @@
+"""The user's settings file: where it lies, what it holds, and which known name a wrong one is near.
+
+What the options of commands take from it is the command line's (`akunu_py.cli.option_settings`).
+"""
+
+import difflib
+import os
+import stat
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from akunu_py.errors import ConfigError
+
+CONFIG_VARIABLE = "AKUNU_CONFIG"
+"""Names another file than the platform's own; the null device is no file at all."""
+
+MODEL_KEY, MODEL_VARIABLE = "model", "AKUNU_MODEL"
+FOLDERS_KEY, FOLDERS_VARIABLE = "model-folders", "AKUNU_MODEL_FOLDERS"
+
+OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, "AKUNU_CACHE_DIR", FOLDERS_VARIABLE})
+"""Variables that are no option of any command."""
+
+_MOST_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a settings file holds.
+
+    Attributes:
+        path: the file.
+        found: whether there is one.
+        values: its keys and tables as TOML gives them, hyphens in keys for underscores.
+        model: what commands open that are given no MODEL: AKUNU_MODEL before the file's `model`;
+            None for the default model.
+        model_folders: where a user keeps models: AKUNU_MODEL_FOLDERS, separated like PATH, before
+            the file's `model-folders`.
+
+    """
+
+    path: Path
+    found: bool
+    values: Mapping[str, object]
+    model: str | None
+    model_folders: tuple[Path, ...]
+
+
+def config_path() -> Path:
+    """Return where the settings file is: AKUNU_CONFIG, or the platform's place for settings."""
+    chosen = os.environ.get(CONFIG_VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser()
+    from platformdirs import user_config_path  # noqa: PLC0415 - most runs of --help need none
+
+    return user_config_path("akunu", appauthor=False) / "config.toml"
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """Read the settings file, `config_path()` by default; an absent one holds nothing.
+
+    Raises ConfigError for a file that cannot be read or is not TOML, for `model` and
+    `model-folders` of a wrong type, and for AKUNU_CONFIG naming a file that does not exist.
+    """
+    named = path is not None or bool(os.environ.get(CONFIG_VARIABLE))
+    path = config_path() if path is None else path
+    content = _content(path)
+    if content is None and named:
+        raise ConfigError(f"there is no settings file {path}; {CONFIG_VARIABLE} names it")
+    values = {} if content is None else _hyphenated(_parsed(path, content), path)
+    return Settings(
+        path=path,
+        found=content is not None,
+        values=values,
+        model=os.environ.get(MODEL_VARIABLE) or _model(path, values),
+        model_folders=_folders(path, values),
+    )
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean ...?" with the known name most like a wrong one, or nothing."""
+    matches = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return f" Did you mean {matches[0]}?" if matches else ""
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        mode = path.stat().st_mode
+        # Opening a pipe would wait for somebody to write into it.
+        if not stat.S_ISREG(mode) and str(path) != os.devnull:
+            raise ConfigError(f"the settings file {path} is not a file")
+        with path.open("rb") as stream:
+            content = stream.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(
+            f"the settings file {path} cannot be read: {error.strerror or error}"
+        ) from None
+    if len(content) > _MOST_BYTES:
+        raise ConfigError(f"the settings file {path} is larger than 1 MB")
+    return content
+
+
+def _parsed(path: Path, content: bytes) -> dict[str, object]:
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text (byte {error.start})") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+
+
+def _hyphenated(table: Mapping[str, object], path: Path) -> dict[str, object]:
+    """Return a table with hyphens in keys, of its tables too; two spellings of one are an error."""
+    result: dict[str, object] = {}
+    for written, value in table.items():
+        key = written.replace("_", "-")
+        if key in result:
+            raise ConfigError(f"{path} has {key} twice, with a hyphen and with an underscore")
+        result[key] = _hyphenated(value, path) if isinstance(value, dict) else value
+    return result
+
+
+def _model(path: Path, values: Mapping[str, object]) -> str | None:
+    model = values.get(MODEL_KEY)
+    if model is not None and (not isinstance(model, str) or not model):
+        raise ConfigError(f"{path}: {MODEL_KEY} is {model!r}; give a name or a path as text")
+    return model
+
+
+def _folders(path: Path, values: Mapping[str, object]) -> tuple[Path, ...]:
+    chosen = os.environ.get(FOLDERS_VARIABLE)
+    if chosen:
+        return tuple(Path(part).expanduser() for part in chosen.split(os.pathsep) if part)
+    folders = values.get(FOLDERS_KEY, [])
+    if not isinstance(folders, list) or not all(isinstance(part, str) for part in folders):
+        raise ConfigError(f"{path}: {FOLDERS_KEY} is {folders!r}; give a list of folders")
+    return tuple(Path(part).expanduser() for part in folders)
