@@ -12,6 +12,7 @@ from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.sweep import run as run_module
 from akunu_py.bench.sweep.plan import make_plan
 from akunu_py.bench.sweep.recorded import record_replies
+from akunu_py.bench.sweep.result import deterministic_figures, make_report, timing_figures
 from akunu_py.bench.sweep.run import RECORDED, SweepOptions, SweepRun
 from akunu_py.bench.workloads import Prompt, load_prompts
 from akunu_py.cli.main import cli
@@ -225,6 +226,10 @@ def test_live_and_replayed_cells_take_the_same_passes(path, request):
         )
         assert counts(found) == counts(replayed.outcomes[twin]), cell.key
         compared += 1
+    report = make_report(live)
+    kept = deterministic_figures(report)["cells"]
+    assert {cell.key for cell in live.outcomes if cell.draft_length != "budget"} == set(kept)
+    assert set(timing_figures(report)["cells"]) == {cell.key for cell in live.outcomes}
     assert compared == 5  # plain decoding among them
 
 

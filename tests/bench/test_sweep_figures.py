@@ -184,6 +184,19 @@ def test_what_is_good_on_the_choosing_half_alone_is_not_taken():
     assert f"The best one, {FAST.options}, does -1" in found.words
 
 
+def test_better_within_the_interval_is_not_better():
+    traces, outcomes = made_up({AUTO: (40, 40), PLAIN: (57, 57), FAST: (30, 40)})
+    # On the other half a few items are far better and most a little worse: above 1, by luck.
+    judged = [number for number, item in enumerate(traces["t"]) if item.half == 1]
+    for place, number in enumerate(judged):
+        outcomes[FAST]["t"][number] = outcome(60, 20 if place % 6 == 0 else 43)
+    found = recommend(traces, outcomes, FLAT, default=AUTO, own=OWN)
+    against = found.comparisons[AUTO]
+    assert against.interval[0] < 1 < against.ratio
+    assert (found.best, found.take) == (FAST, AUTO)
+    assert f"The best one, {FAST.options}, does +" in found.words
+
+
 def test_of_equal_cells_the_earlier_one_is_best():
     speeds = {AUTO: (40, 40), PLAIN: (57, 57), NGRAM: (40, 40), FAST: (40, 40)}
     found = recommend(*made_up(speeds), FLAT, default=AUTO, own=OWN)

@@ -72,7 +72,7 @@ def recommend(
 ) -> Recommendation | None:
     """Choose a cell; None where one half has no item.
 
-    `outcomes` holds all cells in the order of preference, plain decoding and `default` among them;
+    `outcomes` holds cells in the order of preference, plain decoding and `default` among them;
     `own` maps drafters to their cells as they ship.
     """
     halves = {
@@ -87,6 +87,8 @@ def recommend(
     }
     best = max(speeds, key=lambda cell: speeds[cell])
     wanted = dict.fromkeys((best, default, own.get(best.drafter, best), PLAIN))
+    # An interrupt may have come before a drafter's own settings.
+    wanted = {cell: None for cell in wanted if cell in outcomes}
     figures = {cell: halves[REPORTED_HALF].of(outcomes[cell], plain, cost) for cell in wanted}
     return Recommendation(
         best=best,
