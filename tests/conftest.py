@@ -4,6 +4,7 @@ import gc
 import os
 
 import pytest
+from fake_hub import FakeHub
 from gguf_files import write_tiny_llama
 from hypothesis import settings
 from shared_files import ROOT, SHARED
@@ -56,3 +57,24 @@ def default_model():
 def tiny_gguf(tmp_path_factory):
     """A random llama with byte-level BPE and a chat template, float32, context 256."""
     return write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf", tied=False, seed=3)
+
+
+@pytest.fixture
+def hub_cache(tmp_path, monkeypatch):
+    """Where the hub's cache will be, and a settings file of this test's own, which is empty."""
+    cache = tmp_path / "hub"
+    settings = tmp_path / "config" / "config.toml"
+    settings.parent.mkdir()
+    settings.touch()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    monkeypatch.setenv("AKUNU_CONFIG", str(settings))
+    return cache
+
+
+@pytest.fixture
+def fake_hub(hub_cache, monkeypatch):
+    """A hub without a network that fills `hub_cache`."""
+    hub = FakeHub(hub_cache)
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: hub)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", hub.snapshot_download)
+    return hub

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from akunu_py.bench.record import Record
+from akunu_py.default_model import default_model_path
 from akunu_py.errors import ConfigError
 
 _SPLIT = re.compile(r"(.*)-[0-9]{5}-of-([0-9]{5})\.gguf", re.DOTALL)
@@ -99,8 +100,6 @@ def model_from(
 
 
 def _is_shipped(path: Path) -> bool:
-    from akunu_py.models.load import default_model_path  # noqa: PLC0415 - reading needs no MLX
-
     try:
         return path.resolve().parent == default_model_path().resolve().parent
     except ConfigError:

@@ -11,6 +11,7 @@ from akunu_py.bench.workloads import CATEGORIES, load_prompts
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import load_engine, model_options
+from akunu_py.default_model import default_model_path
 
 if TYPE_CHECKING:
     from akunu_py.bench.alpha.report import AlphaReport
@@ -172,8 +173,6 @@ def alpha(  # noqa: PLR0917 - click passes by name
 
 def _shipped_draft() -> Path | None:
     """Return the draft model next to the default model, where it is installed."""
-    from akunu_py.models.load import default_model_path  # noqa: PLC0415 - MLX
-
     path = default_model_path().with_name(_DEFAULT_DRAFT)
     return path if path.is_file() else None
 

@@ -10,6 +10,7 @@ import click
 
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
+from akunu_py.default_model import default_model_path
 
 if TYPE_CHECKING:
     from akunu_py.bench.replay.jobs import Memory
@@ -211,8 +212,6 @@ def load_tokenizer(path: Path | None) -> "Tokenizer":
     from akunu_py.tokenizers import from_gguf  # noqa: PLC0415
 
     if path is None:
-        from akunu_py.models.load import default_model_path  # noqa: PLC0415 - imports MLX
-
         path = default_model_path()
     elif path.is_dir():
         path /= _CONVERTED

@@ -11,6 +11,7 @@ from mlx import nn
 from mlx_lm.models.switch_layers import SwitchLinear
 from mlx_lm.utils import get_total_parameters
 
+from akunu_py.default_model import default_model_path
 from akunu_py.errors import ConfigError
 from akunu_py.gguf.config import read_plan
 from akunu_py.gguf.plan import ModelPlan
@@ -40,11 +41,6 @@ Weights = Literal["auto", "quantized", "dense"]
 ComputeType = Literal["auto", "float16", "bfloat16", "float32"]
 
 _TYPES = {"float16": mx.float16, "bfloat16": mx.bfloat16, "float32": mx.float32}
-
-DEFAULT_MODEL = "akunu-tiny.gguf"
-_PACKAGE = Path(__file__).resolve().parents[1]
-# In a checkout the model lies in models/, in an installed package beside the code.
-_DEFAULT_MODEL_FOLDERS = (_PACKAGE / "default_models", _PACKAGE.parent / "models")
 
 _TRIED_ON_CPU = 50_000_000
 """Parameters of the largest model whose activations are looked at on the CPU backend."""
@@ -105,20 +101,6 @@ class LoadedModel:
     model: nn.Module
     tokenizer: Tokenizer
     description: ModelDescription
-
-
-def default_model_path() -> Path:
-    """Return the path of the model that ships with akunu.
-
-    Raises ConfigError where it was not installed.
-    """
-    for folder in _DEFAULT_MODEL_FOLDERS:
-        if (folder / DEFAULT_MODEL).is_file():
-            return folder / DEFAULT_MODEL
-    raise ConfigError(
-        f"the default model {DEFAULT_MODEL} is not installed; give the path of a GGUF file or of "
-        "an MLX model folder"
-    )
 
 
 def load_model(

@@ -1,0 +1,246 @@
+"""What a user calls a model, to where it lies on this machine.
+
+    PATH                      a GGUF file or an MLX model folder
+    ALIAS                     what `akunu models alias` made it; before a file of that name
+    hf:OWNER/REPO             the model of a repository on the Hugging Face hub
+    hf:OWNER/REPO:QUANT       the GGUF model of that quantization there
+    OWNER/REPO/FILE.gguf      that file there; hf: may stand in front
+    NAME                      of a file or folder in one of the user's model folders
+
+Of a split model any part is the model. A repository is looked for in the hub's cache first.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from akunu_py import hub
+from akunu_py.default_model import default_model_path
+from akunu_py.errors import ConfigError
+from akunu_py.model_aliases import is_alias_name, load_aliases
+from akunu_py.repository_files import ModelFiles, matching, models_of, part_names
+from akunu_py.settings import Settings
+
+_HUB = "hf:"
+_SEGMENT = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"
+_REPOSITORY = re.compile(f"{_SEGMENT}/{_SEGMENT}")
+_LISTED = 30
+_FORMS = (
+    "a path, an alias, hf:OWNER/REPO, hf:OWNER/REPO:QUANT or OWNER/REPO/FILE.gguf; "
+    "`akunu models list` shows what there is"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HubName:
+    """A model on the hub: a repository, and a quantization or a file of it, "" for neither."""
+
+    repository: str
+    quantization: str = ""
+    file: str = ""
+
+    def __str__(self) -> str:
+        if self.file:
+            return f"{_HUB}{self.repository}/{self.file}"
+        return f"{_HUB}{self.repository}" + (f":{self.quantization}" if self.quantization else "")
+
+
+def parse_hub_name(name: str) -> HubName | None:
+    """Return the model on the hub that a name means; None for a name of another kind.
+
+    OWNER/REPO/FILE.gguf without hf: is one whether such a path exists or not. Raises ConfigError
+    for a name that begins with hf: and goes on wrongly.
+    """
+    marked = name.startswith(_HUB)
+    rest = name.removeprefix(_HUB)
+    pieces = rest.split("/", 2)
+    if len(pieces) == 3:
+        repository, quantization, file = "/".join(pieces[:2]), "", pieces[2]
+        sound = file.endswith(".gguf") and all(
+            part not in {"", ".", ".."} for part in file.split("/")
+        )
+    else:
+        repository, colon, quantization = rest.partition(":")
+        file = ""
+        sound = marked and bool(quantization) == bool(colon) and "/" not in quantization
+    if sound and _is_repository(repository) and rest.isprintable():
+        return HubName(repository, quantization, file)
+    if marked:
+        raise ConfigError(
+            f"{name!r} is no model on the hub; give hf:OWNER/REPO, hf:OWNER/REPO:QUANT or "
+            "hf:OWNER/REPO/FILE.gguf"
+        )
+    return None
+
+
+def resolve_model(name: str | None, settings: Settings, *, download: bool = True) -> Path:
+    """Return where a model lies, which is fetched first where it is on the hub.
+
+    None is the settings' model, or else the one that ships with akunu. The path of a user need not
+    be a model. With `download` False nothing is fetched.
+
+    Raises ConfigError for a name that means nothing, means several models, or cannot be fetched.
+    """
+    if name is None:
+        if settings.model is None:
+            return default_model_path()
+        name = settings.model
+    if not name:
+        raise ConfigError(f"the name of the model is empty; give {_FORMS}")
+    aliases = load_aliases() if is_alias_name(name) else {}
+    if name in aliases:
+        try:
+            return _located(aliases[name], settings, download=download)
+        except ConfigError as error:
+            raise ConfigError(f"the alias {name} stands for {aliases[name]}: {error}") from None
+    try:
+        return _located(name, settings, download=download)
+    except _UnknownNameError as error:
+        near = difflib.get_close_matches(name, aliases, n=1)
+        raise ConfigError(
+            f"{error}{f'. Did you mean the alias {near[0]}?' if near else ''}"
+        ) from None
+
+
+def locate(name: str, settings: Settings) -> HubName | Path:
+    """Return what a name means without fetching anything: a path of the user, or one on the hub.
+
+    Raises ConfigError for a name that means nothing.
+    """
+    if is_alias_name(name):
+        name = load_aliases().get(name, name)
+    return _meaning(name, settings)
+
+
+def fetch(name: HubName) -> Path:
+    """Bring a model on the hub to this machine as it is there now; return where it lies.
+
+    Only what is not in the cache is fetched. Raises ConfigError where the hub cannot be asked, or
+    has no such model, or several.
+    """
+    if hub.is_offline():
+        found = find_cached(name)
+        if found is not None:
+            return found
+    chosen = choose(name, models_of(hub.repository_sizes(name.repository)), "on the hub")
+    folder = hub.download(name.repository, chosen.files)
+    return folder if chosen.main is None else folder / chosen.main
+
+
+def find_cached(name: HubName) -> Path | None:
+    """Return where a model lies in the hub's cache; None where it is not there as a whole.
+
+    Raises ConfigError where several in the cache are meant.
+    """
+    repository = hub.cached_repository(name.repository)
+    snapshot = None if repository is None else repository.snapshot
+    if snapshot is None:
+        return None
+    whole = [model for model in models_of(snapshot.sizes) if not model.missing]
+    chosen = _candidates(name, whole)
+    if not chosen:
+        return None
+    model = choose(name, chosen, "in the hub's cache")
+    return snapshot.folder if model.main is None else snapshot.folder / model.main
+
+
+def choose(name: HubName, models: list[ModelFiles], place: str) -> ModelFiles:
+    """Return the one model that a name means among those of its repository.
+
+    `place` says where they are. Raises ConfigError, listing them, for none or several, and for one
+    of which parts are missing.
+    """
+    if not models:
+        raise ConfigError(
+            f"{name.repository} has no model that akunu reads {place}: neither GGUF files nor "
+            "model*.safetensors with a config.json"
+        )
+    found = _candidates(name, models)
+    if len(found) != 1:
+        wanted = name.quantization or name.file
+        problem = (
+            f"{len(found)} models of {name.repository} are called {wanted}"
+            if found and wanted
+            else f"{name.repository} has no {wanted} {place}"
+            if wanted
+            else f"{name.repository} has {len(models)} models {place}"
+        )
+        raise ConfigError(f"{problem}; choose one of\n{_listing(name, found or models)}")
+    if missing := found[0].missing:
+        shown = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
+        raise ConfigError(f"{name} lacks {len(missing)} of its parts {place}: {shown}")
+    return found[0]
+
+
+class _UnknownNameError(ConfigError):
+    """Nothing has such a name."""
+
+
+def _is_repository(name: str) -> bool:
+    return _REPOSITORY.fullmatch(name) is not None and ".." not in name and "--" not in name
+
+
+def _located(name: str, settings: Settings, *, download: bool) -> Path:
+    meant = _meaning(name, settings)
+    if isinstance(meant, Path):
+        return meant
+    found = find_cached(meant)
+    if found is not None:
+        return found
+    if not download:
+        raise ConfigError(f"{meant} is not in the hub's cache; run: akunu models pull {meant}")
+    return fetch(meant)
+
+
+def _meaning(name: str, settings: Settings) -> HubName | Path:
+    if name.startswith(_HUB):
+        meant = parse_hub_name(name)
+        assert meant is not None  # noqa: S101 - it raises for what it does not understand
+        return meant
+    path = Path(name)
+    try:
+        path = path.expanduser()
+        if path.exists() or path.is_symlink():
+            return _checked(path)
+        for folder in settings.model_folders:
+            for place in (folder / name, folder / f"{name}.gguf"):
+                if not path.is_absolute() and ".." not in path.parts and place.exists():
+                    return _checked(place)
+    except RuntimeError as error:
+        raise ConfigError(f"{name} cannot be found: {error}") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"{name} cannot be opened: {reason}") from None
+    hub_name = parse_hub_name(name)
+    if hub_name is not None:
+        return hub_name
+    hint = f"; on the hub it would be {_HUB}{name}" if _is_repository(name) else ""
+    raise _UnknownNameError(f"there is no model {name}{hint}; give {_FORMS}")
+
+
+def _checked(path: Path) -> Path:
+    """Return a path; raise ConfigError for a link that leads nowhere."""
+    if not path.exists():
+        raise ConfigError(f"{path} is a link that leads to nothing, or back to itself; mend it")
+    return path
+
+
+def _candidates(name: HubName, models: Iterable[ModelFiles]) -> list[ModelFiles]:
+    if name.file:
+        return [model for model in models if model.main == part_names(name.file)[0]]
+    return matching(models, name.quantization) if name.quantization else list(models)
+
+
+def _listing(name: HubName, models: list[ModelFiles]) -> str:
+    """Return the models of a repository, one a line, by names that mean one each."""
+    labels = [model.quantization.casefold() for model in models]
+    lines = []
+    for model, label in zip(models[:_LISTED], labels, strict=False):
+        shown = HubName(name.repository, model.quantization)
+        if labels.count(label) > 1:
+            shown = HubName(name.repository, file=model.main or "")
+        lines.append(f"  {shown}  ({model.num_bytes / 1e9:.2f} GB)")
+    more = len(models) - _LISTED
+    return "\n".join(lines + ([f"  and {more} more"] if more > 0 else []))

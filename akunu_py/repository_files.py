@@ -1,0 +1,132 @@
+"""Which files of a repository make up a model, by their names alone.
+
+A GGUF model is one file, or all parts PREFIX-00001-of-00003.gguf of one (`akunu_py.gguf.split`). A
+repository often has several, one for each quantization. An MLX model is the repository: weights,
+config and tokenizer. Nothing else is ever taken: no pickled weights, no code.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+
+_PART = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})(\.gguf|\.safetensors)", re.DOTALL)
+_MOST_PARTS = 65535
+_QUANTIZATION = re.compile(
+    r"(?:^|(?<=[-._/]))"
+    r"((?:UD-)?(?:I?Q[1-8](?:_[0-9A-Z]+)*|TQ[12]_0|BF16|F(?:P)?(?:16|32)|MXFP4(?:_MOE)?|NVFP4))"
+    r"(?=$|[-._/])",
+    re.IGNORECASE,
+)
+# Parts of models that see or hear, and what quantizers keep: no language model by themselves.
+_NO_MODEL = re.compile(r"(^|[-._])(mmproj|imatrix)([-._]|$)", re.IGNORECASE)
+
+_CONVERTED = "akunu.json"
+_FOLDER_FILES = (
+    "config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json",
+    "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
+    "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "*.tiktoken",
+    "chat_template.json", "chat_template.jinja", "hf_quant_config.json",
+    _CONVERTED, "akunu.safetensors", "metadata.gguf",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """The files of one model of a repository.
+
+    Attributes:
+        quantization: as the names say, such as "Q4_K_M"; of a GGUF without one its name, of an MLX
+            model "".
+        files: paths in the repository, parts in order.
+        main: the file to open; None for an MLX model, which is opened as a folder.
+        num_bytes: of all files that are there.
+        missing: parts that should be there and are not.
+
+    """
+
+    quantization: str
+    files: tuple[str, ...]
+    main: str | None
+    num_bytes: int
+    missing: tuple[str, ...] = ()
+
+
+def quantization_of(name: str) -> str:
+    """Return the quantization that a file's name ends with or its folder has, or ""."""
+    match = _PART.fullmatch(name)
+    stem = match[1] if match else name.removesuffix(".gguf")
+    found = _QUANTIZATION.findall(stem)
+    return found[-1] if found else ""
+
+
+def gguf_models(sizes: Mapping[str, int]) -> list[ModelFiles]:
+    """Return the GGUF models among files (path -> bytes), by name; split files as one."""
+    wholes: dict[str, list[str]] = {}
+    for name in sorted(sizes):
+        base = PurePosixPath(name).name
+        if not base.endswith(".gguf") or _NO_MODEL.search(base) or _CONVERTED in sizes:
+            continue
+        wholes.setdefault(_whole(name), []).append(name)
+    return [_model(quantization_of(files[0]), files, sizes) for files in wholes.values()]
+
+
+def folder_model(sizes: Mapping[str, int]) -> ModelFiles | None:
+    """Return the MLX model of a repository, or None where it has no config or no weights."""
+    names = [name for name in sorted(sizes) if any(fnmatchcase(name, p) for p in _FOLDER_FILES)]
+    if _CONVERTED not in sizes:
+        names = [name for name in names if name not in {"metadata.gguf", "akunu.safetensors"}]
+    weights = [name for name in names if fnmatchcase(name, "model*.safetensors")]
+    if "config.json" not in sizes or not weights:
+        return None
+    found = _model("", names, sizes)
+    return ModelFiles("", found.files, None, found.num_bytes, _missing_parts(weights))
+
+
+def models_of(sizes: Mapping[str, int]) -> list[ModelFiles]:
+    """Return all models of a repository: those in GGUF, or else the MLX one."""
+    found = gguf_models(sizes)
+    if found:
+        return found
+    folder = folder_model(sizes)
+    return [] if folder is None else [folder]
+
+
+def matching(models: Iterable[ModelFiles], quantization: str) -> list[ModelFiles]:
+    """Return the models of a quantization, whatever its case; "UD-" may be left out."""
+    wanted = quantization.casefold()
+    models = list(models)
+    exact = [model for model in models if model.quantization.casefold() == wanted]
+    return exact or [
+        model for model in models if model.quantization.casefold().removeprefix("ud-") == wanted
+    ]
+
+
+def part_names(file: str) -> tuple[str, ...]:
+    """Return the names of all parts of the model that a file is a part of, or the file's alone."""
+    match = _PART.fullmatch(file)
+    if match is None or not 1 <= int(match[2]) <= int(match[3]) <= _MOST_PARTS:
+        return (file,)
+    return tuple(
+        f"{match[1]}-{number:05d}-of-{match[3]}{match[4]}" for number in range(1, int(match[3]) + 1)
+    )
+
+
+def _whole(name: str) -> str:
+    """Return what all parts of one model have in common, and the names of no other model."""
+    return part_names(name)[0]
+
+
+def _model(quantization: str, files: Collection[str], sizes: Mapping[str, int]) -> ModelFiles:
+    names = tuple(files)
+    main = part_names(names[0])[0]
+    label = quantization or PurePosixPath(main).name.removesuffix(".gguf")
+    size = sum(sizes[name] for name in names)
+    return ModelFiles(label, names, main, size, _missing_parts(names))
+
+
+def _missing_parts(files: Collection[str]) -> tuple[str, ...]:
+    there = frozenset(files)
+    wholes = dict.fromkeys(_whole(name) for name in files)
+    return tuple(part for whole in wholes for part in part_names(whole) if part not in there)

@@ -1,0 +1,346 @@
+"""Names of models: what they mean, what is fetched for them, and what wrong ones say."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+from fake_hub import COMMIT, add_to_cache
+from huggingface_hub import errors
+from hypothesis import given
+from hypothesis import strategies as st
+
+from akunu_py import hub
+from akunu_py.default_model import default_model_path
+from akunu_py.errors import ConfigError
+from akunu_py.model_aliases import aliases_path, delete_alias, load_aliases, save_alias
+from akunu_py.model_names import HubName, fetch, parse_hub_name, resolve_model
+from akunu_py.settings import load_settings
+
+REPOSITORY = {
+    "m-Q4_K_M.gguf": b"four",
+    "m-Q8_0-00001-of-00002.gguf": b"eight",
+    "m-Q8_0-00002-of-00002.gguf": b"more",
+    "README.md": b"",
+    "weights.bin": b"x",
+}
+MLX = {
+    "config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": b"weights",
+    "run.py": b"", "pytorch_model.bin": b"", "model.pt": b"",
+}  # fmt: skip
+
+
+def resolve(name, **options):
+    return resolve_model(name, load_settings(), **options)
+
+
+def refusal(name, **options):
+    with pytest.raises(ConfigError) as caught:
+        resolve(name, **options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("hf:o/r", HubName("o/r")),
+        ("hf:o/r:Q4_K_M", HubName("o/r", "Q4_K_M")),
+        ("o/r/m.gguf", HubName("o/r", file="m.gguf")),
+        ("hf:o/r/Q8_0/m.gguf", HubName("o/r", file="Q8_0/m.gguf")),
+        ("o/r", None),
+        ("/o/r/m.gguf", None),
+        ("./o/m.gguf", None),
+        ("../../m.gguf", None),
+        ("o/r/../m.gguf", None),
+        ("o/r/model.bin", None),
+    ],
+)
+def test_names_of_the_hub(name, meant):
+    assert parse_hub_name(name) == meant
+    if meant and name.startswith("hf:"):
+        assert str(meant) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hf:", "hf:o", "hf:../../x", "hf:o/..", "hf:o/r:", "hf:o/r/../../x.gguf", "hf:o/r/x.bin",
+        "hf:o/r//x.gguf", "hf:/o/r", "hf:o/r:Q4/..", "hf:o/r--x", "hf:o/r\n", "hf:o/r:\x1b[2J",
+        f"hf:o/{'r' * 200}",
+    ],
+)  # fmt: skip
+def test_malformed_names_of_the_hub(name, hub_cache):
+    assert "is no model on the hub" in refusal(name)
+
+
+@given(st.text(max_size=30))
+def test_any_text_has_a_meaning_or_a_message(text):
+    try:
+        found = parse_hub_name(text)
+    except ConfigError:
+        assert text.startswith("hf:")
+    else:
+        assert found is None or ".." not in found.repository
+
+
+def test_without_a_name_the_settings_model_or_the_shipped_one(hub_cache, tmp_path, monkeypatch):
+    assert resolve(None) == default_model_path()
+    (tmp_path / "m.gguf").touch()
+    monkeypatch.setenv("AKUNU_MODEL", str(tmp_path / "m.gguf"))
+    assert resolve(None) == tmp_path / "m.gguf"
+
+
+def test_paths_and_folders_of_the_user(hub_cache, tmp_path, monkeypatch):
+    folder = tmp_path / "models"
+    (folder / "mlx").mkdir(parents=True)
+    (folder / "m.gguf").touch()
+    assert resolve(str(folder / "mlx")) == folder / "mlx"
+    assert "there is no model mlx" in refusal("mlx")
+    monkeypatch.setenv("AKUNU_MODEL_FOLDERS", str(folder))
+    assert resolve("mlx") == folder / "mlx"
+    assert resolve("m") == resolve("m.gguf") == folder / "m.gguf"
+    assert "there is no model ../models/m" in refusal("../models/m")
+
+
+def test_a_quantization_is_fetched_with_all_its_parts_and_nothing_else(fake_hub):
+    fake_hub.repositories["o/r"] = REPOSITORY
+    path = resolve("hf:o/r:q8_0")
+    assert fake_hub.fetched == [["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"]]
+    assert path.read_bytes() == b"eight"
+    # A second time the hub is not asked: an error there would be seen.
+    fake_hub.error = OSError("no network")
+    assert resolve("hf:o/r:Q8_0") == path
+    assert resolve("o/r/m-Q8_0-00002-of-00002.gguf") == path
+    assert resolve("hf:o/r") == path
+    assert "no network" in refusal("hf:o/r:Q4_K_M")
+
+
+def test_file_names_are_not_patterns(fake_hub):
+    fake_hub.repositories["o/r"] = {"m[1]-Q4_0.gguf": b"a", "m1-Q8_0.gguf": b"b"}
+    assert resolve("hf:o/r:Q4_0").read_bytes() == b"a"
+    assert fake_hub.fetched == [["m[1]-Q4_0.gguf"]]
+
+
+def test_an_mlx_model_is_fetched_without_code_and_pickles(fake_hub):
+    fake_hub.repositories["o/mlx"] = MLX
+    folder = resolve("hf:o/mlx")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "config.json", "model.safetensors", "tokenizer.json",
+    ]  # fmt: skip
+
+
+def test_ambiguous_and_missing_quantizations_list_what_there_is(fake_hub):
+    fake_hub.repositories["o/r"] = REPOSITORY | {"n-Q4_K_M.gguf": b"other"}
+    text = refusal("hf:o/r")
+    assert "o/r has 3 models" in text
+    assert "hf:o/r:Q8_0" in text
+    assert "hf:o/r/m-Q4_K_M.gguf" in text
+    assert "2 models of o/r are called q4_k_m" in refusal("hf:o/r:q4_k_m")
+    assert "o/r has no Q2_K on the hub" in refusal("hf:o/r:Q2_K")
+    assert "hf:o/r:Q8_0" in refusal("hf:o/r:Q2_K")
+    assert resolve("o/r/n-Q4_K_M.gguf").read_bytes() == b"other"
+    assert fake_hub.fetched == [["n-Q4_K_M.gguf"]]
+
+
+def test_a_missing_part_is_named(fake_hub):
+    fake_hub.repositories["o/r"] = {
+        name: content for name, content in REPOSITORY.items() if "00002-of" not in name
+    }
+    assert "m-Q8_0-00002-of-00002.gguf" in refusal("hf:o/r:Q8_0")
+    assert fake_hub.fetched == []
+
+
+def test_a_repository_without_a_model(fake_hub):
+    fake_hub.repositories["o/r"] = {"README.md": b"", "pytorch_model.bin": b"", "run.py": b""}
+    assert "no model that akunu reads" in refusal("hf:o/r")
+
+
+def test_an_incomplete_model_in_the_cache_is_fetched_whole(fake_hub, hub_cache):
+    fake_hub.repositories["o/r"] = REPOSITORY
+    add_to_cache(hub_cache, "o/r", {"m-Q8_0-00001-of-00002.gguf": b"eight"})
+    path = resolve("hf:o/r:Q8_0")
+    assert fake_hub.fetched == [["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"]]
+    assert path.with_name("m-Q8_0-00002-of-00002.gguf").exists()
+
+
+def test_nothing_is_fetched_where_that_is_not_wanted(fake_hub):
+    fake_hub.repositories["o/r"] = REPOSITORY
+    assert "akunu models pull hf:o/r:Q8_0" in refusal("hf:o/r:Q8_0", download=False)
+    assert fake_hub.fetched == []
+
+
+def test_pull_asks_the_hub_but_for_offline(fake_hub, hub_cache, monkeypatch):
+    fake_hub.repositories["o/r"] = REPOSITORY
+    fetch(HubName("o/r", "Q4_K_M"))
+    assert fetch(HubName("o/r", "Q4_K_M")).read_bytes() == b"four"
+    assert len(fake_hub.fetched) == 2
+    monkeypatch.setattr("huggingface_hub.is_offline_mode", lambda: True)
+    assert fetch(HubName("o/r", "Q4_K_M")).read_bytes() == b"four"
+    assert len(fake_hub.fetched) == 2
+
+
+def test_the_librarys_own_offline_error(hub_cache, monkeypatch):
+    """Here huggingface_hub is the real one: its client refuses to ask."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    text = refusal("hf:o/r:Q4_0")
+    assert "HF_HUB_OFFLINE forbids" in text
+    assert "o/r" in text
+
+
+def test_no_network(hub_cache, tmp_path):
+    """The real library in a process of its own, asked to go where nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        code = "from akunu_py.model_names import HubName, fetch; fetch(HubName('o/r', 'Q4_0'))"
+        environment = os.environ | {
+            "HF_ENDPOINT": f"http://127.0.0.1:{taken.getsockname()[1]}",
+            "HF_HUB_CACHE": str(hub_cache),
+            "NO_PROXY": "127.0.0.1",
+        }
+        result = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("akunu_py.errors.ConfigError: o/r cannot be fetched: "), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(28, "No space left on device"), "is full"),
+        (errors.HFValidationError("bad"), "no name of a repository"),
+        (errors.HTTPError("connection\nreset"), "cannot be fetched: connection;"),
+    ],
+)
+def test_errors_of_the_hub_say_what_to_do(fake_hub, error, words):
+    fake_hub.repositories["o/r"] = REPOSITORY
+    fake_hub.error = error
+    assert words in refusal("hf:o/r:Q4_K_M")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (errors.GatedRepoError, "accepts its terms"),
+        (errors.RepositoryNotFoundError, "no repository"),
+    ],
+)
+def test_refusals_of_the_hub(fake_hub, kind, words):
+    fake_hub.error = kind.__new__(kind)
+    words = {"accepts its terms": "accept its terms"}.get(words, words)
+    assert words in refusal("hf:o/r")
+
+
+def test_other_revisions_are_not_taken_for_the_current_one(fake_hub, hub_cache):
+    fake_hub.repositories["o/r"] = REPOSITORY
+    add_to_cache(hub_cache, "o/r", {"m-Q4_K_M.gguf": b"old"}, commit="b" * 40)
+    path = resolve("hf:o/r:Q4_K_M")
+    assert path.read_bytes() == b"old"
+    add_to_cache(hub_cache, "o/r", {"m-Q8_0.gguf": b"new"})
+    assert resolve("hf:o/r:Q4_K_M").read_bytes() == b"four"
+    assert COMMIT in str(resolve("hf:o/r:Q4_K_M"))
+
+
+def test_a_damaged_cache(hub_cache):
+    hub_cache.parent.mkdir(exist_ok=True)
+    assert hub.cached_repositories() == []
+    (hub_cache / "models--o--r" / "snapshots").mkdir(parents=True)
+    (hub_cache / "models--o--r" / "refs").write_text("a file where a folder should be")
+    (hub_cache / "stray").write_text("")
+    assert hub.cached_repositories() == []
+    assert hub.cached_repository("o/r") is None
+
+
+def test_links_that_lead_nowhere(hub_cache, tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "gone").symlink_to(tmp_path / "nothing")
+    for name in ("loop", "gone"):
+        assert "is a link that leads to nothing" in refusal(str(tmp_path / name))
+    text = refusal(str(tmp_path / "loop" / "m.gguf"))
+    assert "there is no model" in text or "cannot be opened" in text
+    assert "cannot be" in refusal("x\0y") or "there is no model" in refusal("x\0y")
+    assert "is empty" in refusal("")
+    assert "cannot be" in refusal("~nobody-of-that-name/m.gguf")
+    assert refusal("o/r").count("hf:o/r") == 1
+
+
+def test_a_path_that_may_not_be_looked_at(hub_cache, monkeypatch):
+    def stat(self, **_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.exists", stat)
+    assert "m.gguf cannot be opened: Permission denied" in refusal("m.gguf")
+
+
+def test_aliases(fake_hub, tmp_path):
+    (tmp_path / "m.gguf").touch()
+    save_alias("mine", str(tmp_path / "m.gguf"))
+    save_alias("émigré".replace("é", "e"), "hf:o/r:Q4_K_M")
+    assert resolve("mine") == tmp_path / "m.gguf"
+    fake_hub.repositories["o/r"] = REPOSITORY
+    assert resolve("emigre").read_bytes() == b"four"
+    assert "Did you mean the alias mine?" in refusal("mines")
+    (tmp_path / "m.gguf").unlink()
+    assert "the alias mine stands for" in refusal("mine")
+    delete_alias("mine")
+    assert load_aliases() == {"emigre": "hf:o/r:Q4_K_M"}
+    with pytest.raises(ConfigError, match="no alias 'mine'"):
+        delete_alias("mine")
+
+
+def test_an_alias_does_not_lead_to_another(hub_cache):
+    save_alias("a", "b")
+    save_alias("b", "a")
+    assert "the alias a stands for b: there is no model b" in refusal("a")
+
+
+@pytest.mark.parametrize("target", ['a"b\\c', "日本/😀.gguf", "'x'", "a = 1 # no"])
+def test_targets_survive_the_file(hub_cache, target):
+    save_alias("x.y", target)
+    assert load_aliases() == {"x.y": target}
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a/b", "..", "-x", "hf:x", "m.gguf", "M.GGUF", "a b", "a\n", "x" * 65]
+)
+def test_names_that_cannot_be_aliases(hub_cache, name):
+    with pytest.raises(ConfigError, match="cannot be an alias"):
+        save_alias(name, "x")
+    assert not aliases_path().exists()
+
+
+@pytest.mark.parametrize("target", ["", "a\nb", "\x1b[2J", "\udc80", "x" * 5000])
+def test_targets_that_cannot_be_kept(hub_cache, target):
+    with pytest.raises(ConfigError, match="cannot stand for"):
+        save_alias("x", target)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[aliases", b"\xff", b"x = 1\n", b"aliases = 1", b'[aliases]\n"a/b" = "x"', b"[aliases]\na = 1",
+     b'[aliases]\na = "\\u001b[2J"', b"#" * 2**21],
+)  # fmt: skip
+def test_a_malformed_alias_file_is_told_and_kept(hub_cache, content):
+    aliases_path().write_bytes(content)
+    for action in (load_aliases, lambda: save_alias("x", "y"), lambda: resolve("x")):
+        with pytest.raises(ConfigError, match=r"aliases\.toml"):
+            action()
+    assert aliases_path().read_bytes() == content
+
+
+def test_alias_files_that_are_no_files(hub_cache):
+    os.mkfifo(aliases_path())
+    with pytest.raises(ConfigError, match="not a file"):
+        load_aliases()
+
+
+def test_aliases_without_settings(monkeypatch):
+    monkeypatch.setenv("AKUNU_CONFIG", os.devnull)
+    assert load_aliases() == {}
+    with pytest.raises(ConfigError, match="switched off"):
+        save_alias("x", "y")
