@@ -1,22 +1,21 @@
 """`akunu`: the command group. Commands are imported when they are called."""
 
-import importlib
 import io
-import logging
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
 from akunu_py import __version__
-from akunu_py.cli.terminal import printable
-from akunu_py.errors import AkunuError, ConfigError
+from akunu_py.cli.group import RootGroup
+from akunu_py.cli.verbosity import set_up_logging
 
 _COMMANDS = {
     "bench": "akunu_py.cli.bench:bench",
     "chat": "akunu_py.cli.chat:chat",
+    "completion": "akunu_py.cli.completion:completion",
+    "config": "akunu_py.cli.config:config",
     "counts": "akunu_py.cli.counts:counts",
     "generate": "akunu_py.cli.generate:generate",
     "info": "akunu_py.cli.info:info",
@@ -25,46 +24,41 @@ _COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
-    """Finds commands by name, so that a command's imports cost nobody else; maps our errors."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names, for --help."""
-        return sorted(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command of that name."""
-        if cmd_name not in _COMMANDS:
-            return super().get_command(ctx, cmd_name)
-        module, _, name = _COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
-        return command
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run; a user's mistake becomes a message, not a traceback."""
-        try:
-            return super().invoke(ctx)
-        except ConfigError as error:
-            raise click.UsageError(printable(str(error), sys.stderr)) from error
-        except AkunuError as error:
-            raise click.ClickException(printable(str(error), sys.stderr)) from error
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=RootGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, prog_name="akunu")
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is decided and why.")
-def cli(verbose: bool) -> None:
+@click.option(
+    "-q", "--quiet", is_flag=True, help="Say nothing on stderr but errors: no notes, no progress."
+)
+@click.pass_context
+def cli(context: click.Context, /, **_verbosity: bool) -> None:
     """Run language models on this machine, faster and with the same output.
 
     Without a MODEL the commands use the small model that ships with akunu. A MODEL is the path of
     a GGUF file or of an MLX model folder.
-    """
-    if verbose:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("akunu: %(message)s"))
-        logger = logging.getLogger("akunu_py")
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+
+    \b
+    Examples:
+      akunu chat
+      akunu generate -p "Who are you?"
+      git diff | akunu generate -p "Write a commit message for this:"
+      akunu COMMAND --help
+
+    Options come from flags, else from variables such as AKUNU_TEMPERATURE or
+    AKUNU_CHAT_TEMPERATURE, else from the settings file, which akunu config path names, else from
+    their defaults; akunu config show says which.
+
+    \b
+    Exit codes:
+      0    all is well
+      1    something went wrong: the message says what
+      2    wrong options, arguments or settings
+      130  interrupted by Ctrl-C
+      141  the reader of the output has gone, as head does
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    set_up_logging(context)
 
 
 def main() -> None:

@@ -1,0 +1,166 @@
+"""`akunu config`: the settings file, and where the value of each option came from."""
+
+import json
+import os
+from collections.abc import Iterator
+
+import click
+
+from akunu_py.cli.group import CommandGroup
+from akunu_py.cli.option_settings import (
+    Origin,
+    Setting,
+    check_settings,
+    from_environment,
+    from_file,
+    leaves,
+    settings_of,
+)
+from akunu_py.cli.terminal import printable
+from akunu_py.settings import (
+    FOLDERS_KEY,
+    FOLDERS_VARIABLE,
+    OTHER_VARIABLES,
+    Settings,
+    config_path,
+    load_settings,
+    nearest,
+)
+
+
+@click.group(cls=CommandGroup)
+def config() -> None:
+    """Show the settings file and what it and the environment set.
+
+    The file is TOML. A key before the first table is for every command that has the option, a
+    table for one command; keys are long flags without their dashes. `model` is what commands open
+    that are given no MODEL, `model-folders` a list of folders with models.
+
+    \b
+    An example:
+      model = "~/models/large.gguf"
+      temperature = 0.7
+      [chat]
+      system = "Answer briefly."
+      [bench.speed]
+      quick = true
+
+    Variables come before the file: AKUNU_CHAT_SYSTEM for the option --system of akunu chat,
+    AKUNU_TEMPERATURE for that of every command. A repeatable option takes several values with
+    spaces between them, paths with colons. AKUNU_CONFIG names another file than the usual one.
+
+    \b
+    Examples:
+      akunu config path
+      akunu config show
+      akunu config show chat --all
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+
+
+@config.command()
+def path() -> None:
+    """Print the path of the settings file, whether there is one or not.
+
+    \b
+    Examples:
+      akunu config path
+      ${EDITOR:-vi} "$(akunu config path)"
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    click.echo(printable(str(config_path())))
+
+
+@config.command()
+@click.argument("command", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Show defaults, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+def show(command: tuple[str, ...], everything: bool, as_json: bool) -> None:
+    """Show what is set, of all commands or of one COMMAND, and where each value came from.
+
+    Ends with an error where the file has a key or a table that nothing has, or a value of a wrong
+    type; a variable that looks like akunu's and is not is told on stderr.
+
+    \b
+    Examples:
+      akunu config show
+      akunu config show bench speed --all
+      akunu config show --json
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    context = click.get_current_context().find_root()
+    root = context.command
+    assert isinstance(root, click.Group)  # noqa: S101
+    settings = load_settings()
+    check_settings(settings, root, context)
+    known = list(_settings(root, context))
+    _warn_of_variables({name for setting in known for name in setting.variables})
+    if command and not any(setting.command[: len(command)] == command for setting in known):
+        names = {" ".join(setting.command) for setting in known}
+        name = printable(" ".join(command))
+        raise click.UsageError(f"there is no command {name!r}.{nearest(name, names)}")
+    rows = [] if command else list(_own_rows(settings))
+    for setting in known:
+        if setting.command[: len(command)] == command:
+            origin = _origin(settings, setting)
+            if everything or origin.source:
+                rows.append((" ".join(setting.command), setting.key, origin))
+    if as_json:
+        click.echo(json.dumps(_record(settings, rows)))
+    else:
+        click.echo(printable("\n".join(_lines(settings, rows))))
+
+
+def _settings(root: click.Group, context: click.Context) -> Iterator[Setting]:
+    yield from settings_of(root, ())
+    for words, leaf in leaves(root, context):
+        yield from settings_of(leaf, words)
+
+
+def _origin(settings: Settings, setting: Setting) -> Origin:
+    found = from_environment(setting) or from_file(settings, setting)
+    if found is not None:
+        return found
+    # Where click has no default it has a marker of its own in its place.
+    default = setting.parameter.to_info_dict().get("default")
+    return Origin(default() if callable(default) else default, "")
+
+
+def _own_rows(settings: Settings) -> Iterator[tuple[str, str, Origin]]:
+    folders = [str(folder) for folder in settings.model_folders]
+    if folders:
+        source = FOLDERS_VARIABLE if os.environ.get(FOLDERS_VARIABLE) else FOLDERS_KEY
+        yield "", FOLDERS_KEY, Origin(folders, source)
+
+
+def _warn_of_variables(known: set[str]) -> None:
+    known |= OTHER_VARIABLES
+    for name in sorted(os.environ):
+        if name.startswith("AKUNU_") and name not in known:
+            click.echo(printable(f"Warning: {name} sets nothing.{nearest(name, known)}"), err=True)
+
+
+def _record(settings: Settings, rows: list[tuple[str, str, Origin]]) -> dict[str, object]:
+    return {
+        "path": str(settings.path),
+        "found": settings.found,
+        "settings": [
+            {"command": command, "key": key, "value": origin.value, "source": origin.source or None}
+            for command, key, origin in rows
+        ],
+    }
+
+
+def _lines(settings: Settings, rows: list[tuple[str, str, Origin]]) -> Iterator[str]:
+    yield f"settings file: {settings.path}" + ("" if settings.found else " (there is none)")
+    if not rows:
+        yield "nothing is set: every option has its default; --all shows them"
+        return
+    cells = [
+        (f"{command} {key}".strip(), _text(origin.value), origin.source or "default")
+        for command, key, origin in rows
+    ]
+    widths = [max(len(row[column]) for row in cells) for column in (0, 1)]
+    for name, value, source in cells:
+        yield f"{name:{widths[0]}}  {value:{widths[1]}}  {source}"
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,191 @@
+"""Groups of commands: imports on demand, options from environment and file, exit codes."""
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import click
+from click.core import ParameterSource
+
+from akunu_py.cli.option_settings import (
+    bind_variables,
+    check_settings,
+    defaults,
+    leaves,
+)
+from akunu_py.cli.terminal import printable
+from akunu_py.errors import AkunuError, ConfigError
+from akunu_py.settings import Settings, config_path, load_settings, nearest
+
+OK, ERROR, USAGE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
+"""Exit codes; the last two are what shells say of a process that SIGINT or SIGPIPE ended."""
+
+_SETTINGS = "akunu_py.settings"
+_NEEDS_NO_SETTINGS = frozenset({"completion", "config", "doctor"})
+
+
+class CommandGroup(click.Group):
+    """Finds commands by name, so that a command's imports cost nobody else.
+
+    `lazy` has "module:attribute" for each name.
+    """
+
+    def __init__(self, *args: Any, lazy: Mapping[str, str] | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._lazy = dict(lazy or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, for --help."""
+        return sorted({*self._lazy, *super().list_commands(ctx)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command of that name."""
+        if cmd_name not in self._lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = self._lazy[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, with what environment and file say of its options."""
+        name = args[0]
+        if not ctx.resilient_parsing and not name.startswith("-"):
+            known = self.list_commands(ctx)
+            if name not in known:
+                raise click.UsageError(
+                    f"No such command {printable(name, sys.stderr)!r}.{nearest(name, known)}", ctx
+                )
+        found, command, rest = super().resolve_command(ctx, args)
+        if command is not None and found is not None and not ctx.resilient_parsing:
+            self._apply_settings(ctx, found, command, rest)
+        return found, command, rest
+
+    def _apply_settings(
+        self, context: click.Context, name: str, command: click.Command, rest: list[str]
+    ) -> None:
+        words = (*context.command_path.split()[1:], name)
+        settings = _settings(context, words, rest)
+        root = context.find_root().command
+        if settings.values and root is self and not _do_without(words, rest):
+            check_settings(settings, self, context)
+        below: dict[str, Any] = {}
+        if isinstance(command, CommandGroup) and command.is_lazy:
+            return
+        for path, leaf in leaves(command, context, words):
+            bind_variables(leaf, path)
+            values = defaults(settings, leaf, path)
+            place = below
+            for word in path[len(words) - 1 : -1]:
+                place = place.setdefault(word, {})
+            place[path[-1]] = values
+        context.default_map = {**(context.default_map or {}), **below}
+
+    @property
+    def is_lazy(self) -> bool:
+        """Return whether commands are imported when they are called."""
+        return bool(self._lazy)
+
+
+class RootGroup(CommandGroup):
+    """`akunu` itself: errors become messages, and every end has its exit code."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the settings first; an error in them is told when a command is called."""
+        if not ctx.resilient_parsing:
+            bind_variables(self, ())
+            try:
+                settings = load_settings()
+                ctx.default_map = defaults(settings, self, ())
+            except ConfigError as error:
+                ctx.meta[_SETTINGS] = error
+            else:
+                ctx.meta[_SETTINGS] = settings
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run; a user's mistake becomes a message, not a traceback."""
+        try:
+            return super().invoke(ctx)
+        except click.BadParameter as error:
+            raise _with_variable(error) from error
+        except ConfigError as error:
+            raise click.UsageError(printable(str(error), sys.stderr)) from error
+        except AkunuError as error:
+            raise click.ClickException(printable(str(error), sys.stderr)) from error
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run and, unless told otherwise, exit with one of the codes above."""
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        try:
+            code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            # What is still in the buffer: a reader that has gone is noticed here.
+            sys.stdout.flush()
+        except click.ClickException as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except click.Abort as error:
+            _abort(error)
+        except BrokenPipeError:
+            _leave_closed_pipe()
+        except OSError as error:
+            # A full disk, a folder without permission: not a defect of the program.
+            click.echo(f"Error: {printable(str(error), sys.stderr)}", err=True)
+            sys.exit(ERROR)
+        sys.exit(code if isinstance(code, int) else OK)
+
+
+def _settings(context: click.Context, words: tuple[str, ...], rest: list[str]) -> Settings:
+    """Return the settings that were read; commands that mend them, and --help, do without."""
+    found = context.find_root().meta[_SETTINGS]
+    if isinstance(found, Settings):
+        return found
+    if not _do_without(words, rest):
+        raise found
+    return Settings(config_path(), found=False, values={}, model=None, model_folders=())
+
+
+def _do_without(words: tuple[str, ...], rest: list[str]) -> bool:
+    return words[0] in _NEEDS_NO_SETTINGS or bool({"-h", "--help"} & set(rest))
+
+
+def _with_variable(error: click.BadParameter) -> click.BadParameter:
+    """Say which variable a wrong value came from."""
+    parameter, context = error.param, error.ctx
+    if parameter is None or context is None or parameter.name is None:
+        return error
+    if context.get_parameter_source(parameter.name) is not ParameterSource.ENVIRONMENT:
+        return error
+    variables = parameter.envvar or ()
+    variables = [variables] if isinstance(variables, str) else variables
+    name = next((name for name in variables if os.environ.get(name)), "the environment")
+    message = f"{error.message.rstrip('.')} ({name} says so)."
+    return click.BadParameter(message, context, parameter)
+
+
+def _abort(error: click.Abort) -> NoReturn:
+    """End after Ctrl-C, or after the end of input where an answer was wanted."""
+    cause = error.__cause__ or error.__context__
+    click.echo("Interrupted." if isinstance(cause, KeyboardInterrupt) else "Aborted.", err=True)
+    sys.exit(INTERRUPTED if isinstance(cause, KeyboardInterrupt) else ERROR)
+
+
+def _leave_closed_pipe() -> NoReturn:
+    """End quietly: the reader has gone, as `head` does when it has seen enough."""
+    # Python flushes at exit; there must be somewhere to.
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+    sys.exit(CLOSED_PIPE)

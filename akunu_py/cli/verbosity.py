@@ -1,0 +1,46 @@
+"""How much is said on stderr: `akunu --quiet`, `akunu --verbose`, and the log between them."""
+
+import logging
+import sys
+from typing import TextIO
+
+import click
+from click.core import ParameterSource
+
+_logger = logging.getLogger("akunu_py")
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Ours, so that a second run in one process replaces the first one's."""
+
+
+def set_up_logging(context: click.Context) -> None:
+    """Send the log to stderr: warnings, with --verbose what is decided, with --quiet errors.
+
+    A flag wins over the variable or the settings file of the other one; raises click.UsageError
+    where both come from the same place.
+    """
+    verbose, quiet = context.params["verbose"], context.params["quiet"]
+    if verbose and quiet:
+        flags = {
+            name
+            for name in ("verbose", "quiet")
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        }
+        if len(flags) != 1:
+            raise click.UsageError("give either --quiet or --verbose", context)
+        verbose, quiet = "verbose" in flags, "quiet" in flags
+        context.params.update(verbose=verbose, quiet=quiet)
+    for handler in list(_logger.handlers):
+        if isinstance(handler, _Handler):
+            _logger.removeHandler(handler)
+    handler = _Handler(sys.stderr)
+    handler.setFormatter(logging.Formatter("akunu: %(message)s"))
+    _logger.addHandler(handler)
+    _logger.setLevel(logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING)
+
+
+def is_quiet() -> bool:
+    """Return whether the command under way was called with --quiet."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.find_root().params.get("quiet"))
