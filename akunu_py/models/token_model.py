@@ -43,6 +43,7 @@ class CachedTokenModel:
 
     `common` is how many ids the two vocabularies share (`tokenizers.vocabulary_match`): no other id
     is drawn, and q is normalised over these. `target_size` is the number of the target's logits.
+    Where logits are no numbers nothing is drawn; a warning says so once.
 
     Raises ConfigError for a model whose caches can neither drop rows nor be restored.
     """
@@ -67,6 +68,7 @@ class CachedTokenModel:
         # How much of the text the caches' rows are known to agree with.
         self._checked = 0
         self._draws: list[Draw] = []
+        self._warned = False
         self.num_passes = 0
 
     def begin(
@@ -123,8 +125,10 @@ class CachedTokenModel:
                 with rows.passes():
                     self._active_sampler.begin_draft(len(self._text))
                     if guess is None and not self._active_sampler.chain.needs_history:
-                        return self._draw_ahead(limit, goes_on, after)
-                    return self._draw_checked(limit, goes_on, guess, after)
+                        drawn = self._draw_ahead(limit, goes_on, after)
+                    else:
+                        drawn = self._draw_checked(limit, goes_on, guess, after)
+                return self._possible(drawn)
             finally:
                 # A pass may still be under way; MLX does not like its thread to end then.
                 mx.synchronize(self._stream)
@@ -267,6 +271,18 @@ class CachedTokenModel:
         self.num_passes += 1
         return self._open_rows.feed(tokens)[..., : self.common]
 
+    def _possible(self, drawn: list[DrawnToken]) -> list[DrawnToken]:
+        """Return what was drawn before the first row of which nothing can be drawn.
+
+        A draft may end there: that depends on q alone, not on a token drawn from it.
+        """
+        possible = list(takewhile(lambda token: token.probability > 0, drawn))
+        del self._draws[len(possible) :]
+        if len(possible) < len(drawn) and not self._warned:
+            self._warned = True
+            _log.warning("logits of the draft model are no numbers; nothing is drafted there")
+        return possible
+
     def _keep(self, draws: list[Draw]) -> None:
         if self._independent:
             self._draws = draws
@@ -297,7 +313,7 @@ def _read(draw: Draw) -> DrawnToken:
     """Wait for a draw and bring it to the host."""
     tokens: list[int] = draw.tokens.tolist()  # type: ignore[assignment]
     measures: list[float] = draw.measures.tolist()  # type: ignore[assignment]
-    # A model whose logits are no numbers is not to be trusted with its own odds.
+    # Logits that are no numbers, or all -inf: a token with probability 0 is none.
     if not all(map(math.isfinite, measures)):
         measures = [*[0.0] * len(tokens), 1.0]
     others = tuple(zip(tokens[1:], measures[1:-1], strict=True))

@@ -1,9 +1,12 @@
 """Where the draft model over its caches ends: context, common ids, rules, interrupts, order of calls."""
 
+import logging
+
 import mlx.core as mx
 import numpy as np
 import pytest
 from fresh_draws import CONFIGS, SEED, begin, expected, fresh_row, made
+from mlx import nn
 from mlx_lm.models.cache import KVCache
 from tiny_models import VOCABULARY, prompt_of, tiny
 
@@ -182,3 +185,48 @@ def test_order_of_calls(llama):
     drafts.close()
     with pytest.raises(ContractError, match="closed"):
         drafts.draw(2)
+
+
+def at_position(place, value):
+    """A model whose logits of the row of the token at a position are all that value."""
+
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = tiny()
+            self.layers = self.inner.layers
+
+        def __call__(self, inputs, cache):
+            rows = cache[0].offset + mx.arange(inputs.shape[1])
+            return mx.where((rows == place)[:, None], value, self.inner(inputs, cache=cache))
+
+    return Odd()
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+@pytest.mark.parametrize("independent", [False, True])
+@pytest.mark.parametrize("guess", [None, lambda drawn, limit: [1, 2][:limit]])
+@pytest.mark.parametrize("name", ["greedy", "0.7"])
+def test_nothing_is_drawn_where_logits_are_no_numbers(
+    llama, caplog, value, independent, guess, name
+):
+    """The draft ends before it, and goes on behind it; the rows of q are those of what is left."""
+    config, prompt = CONFIGS[name], prompt_of(9)
+    drafts, sound = made(at_position(11, value)), made(llama)
+    for model in (drafts, sound):
+        begin(model, prompt, config, independent=independent)
+    with caplog.at_level(logging.WARNING):
+        # The row of token 11 says what the token at 12 is.
+        drawn, expected_tokens = drafts.draw(6, None, guess), sound.draw(6)
+        assert drawn == expected_tokens[:3]
+        if independent:
+            assert (drafts.probabilities() == sound.probabilities()[:3]).all()
+        more = [*(token.token for token in drawn), 4, 5]
+        for model in (drafts, sound):
+            model.extend(more[:3])
+        assert drafts.draw(2, None, guess) == []
+        for model in (drafts, sound):
+            model.extend(more[3:])
+        assert drafts.draw(4, None, guess) == sound.draw(4)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "logits of the draft model are no numbers" in caplog.text
