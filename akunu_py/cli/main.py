@@ -17,6 +17,7 @@ _COMMANDS = {
     "completion": "akunu_py.cli.completion:completion",
     "config": "akunu_py.cli.config:config",
     "counts": "akunu_py.cli.counts:counts",
+    "doctor": "akunu_py.cli.doctor:doctor",
     "generate": "akunu_py.cli.generate:generate",
     "info": "akunu_py.cli.info:info",
     "models": "akunu_py.cli.models:models",

@@ -1,0 +1,152 @@
+"""`akunu doctor`: the machine, a self-test, and what to do."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from akunu_py import __version__
+from akunu_py.cli.terminal import printable
+from akunu_py.cli.verbosity import is_quiet
+from akunu_py.errors import AkunuError, ConfigError
+from akunu_py.settings import config_path
+
+if TYPE_CHECKING:
+    from akunu_py.diagnosis.advice import Finding
+    from akunu_py.diagnosis.facts import Facts
+    from akunu_py.diagnosis.self_test import SelfTest
+
+
+@click.command()
+@click.option(
+    "--self-test/--no-self-test", default=True, help="Run the default model for ten seconds."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+def doctor(self_test: bool, as_json: bool) -> None:
+    """Look at the machine and the installation, and say what could be better.
+
+    The self-test makes replies of the default model with and without drafting, greedy and drawn:
+    their tokens should be the same. Each finding is an error (something is wrong), a warning (it
+    works, worse than it could) or a note, with what to do. The exit code is 1 where there is an
+    error.
+
+    \b
+    Examples:
+      akunu doctor
+      akunu doctor --no-self-test
+      akunu doctor --json > doctor.json
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_py.decoding.cost_file import cache_folder  # noqa: PLC0415 - numpy
+    from akunu_py.diagnosis.advice import findings  # noqa: PLC0415 - MLX
+    from akunu_py.diagnosis.facts import read_facts  # noqa: PLC0415
+    from akunu_py.diagnosis.system import ThisSystem  # noqa: PLC0415
+    from akunu_py.hub import cache_folder as hub_folder  # noqa: PLC0415
+
+    folders = {
+        "measured costs": cache_folder(),
+        "models of the hub": hub_folder(),
+        "settings": config_path().parent,
+    }
+    facts = read_facts(ThisSystem(), __version__, folders)
+    test = _test() if self_test and facts.backend is not None else None
+    found = [*_of_settings(), *findings(facts, test)]
+    if as_json:
+        click.echo(json.dumps(_record(facts, test, found)))
+    else:
+        click.echo(printable("\n".join(_lines(facts, test, found))))
+    if any(finding.severity == "error" for finding in found):
+        click.get_current_context().exit(1)
+
+
+def _test() -> "SelfTest | str":
+    from akunu_py.diagnosis.self_test import run_self_test  # noqa: PLC0415 - MLX
+
+    if sys.stderr.isatty() and not is_quiet():
+        click.echo("running the default model for ten seconds", err=True)
+    try:
+        return run_self_test()
+    except (AkunuError, OSError, RuntimeError, MemoryError) as error:
+        # MLX's own errors are RuntimeErrors: whatever stops the model is a finding.
+        return f"{type(error).__name__}: {error}"
+
+
+def _of_settings() -> Iterator["Finding"]:
+    from akunu_py.cli.option_settings import check_settings  # noqa: PLC0415
+    from akunu_py.diagnosis.advice import Finding  # noqa: PLC0415
+    from akunu_py.settings import load_settings  # noqa: PLC0415
+
+    context = click.get_current_context().find_root()
+    try:
+        settings = load_settings()
+        if isinstance(context.command, click.Group):
+            check_settings(settings, context.command, context)
+    except ConfigError as error:
+        yield Finding("error", str(error), "Mend the file; akunu config path names it.")
+
+
+def _record(
+    facts: "Facts", test: "SelfTest | str | None", found: list["Finding"]
+) -> dict[str, object]:
+    return {
+        **facts.to_dict(),
+        "self_test": {"error": test} if isinstance(test, str) else test and test.to_dict(),
+        "findings": [finding.to_dict() for finding in found],
+    }
+
+
+def _lines(facts: "Facts", test: "SelfTest | str | None", found: list["Finding"]) -> Iterator[str]:
+    rows = [*_machine(facts), *_tested(test)]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        yield f"{name:{width}}  {value}"
+    yield ""
+    for finding in found:
+        yield f"{finding.severity}: {finding.text}"
+        yield f"  {finding.advice}"
+    if not found:
+        yield "Nothing to mend."
+
+
+def _machine(facts: "Facts") -> Iterator[tuple[str, str]]:
+    from akunu_py.diagnosis.advice import size  # noqa: PLC0415
+
+    memory = "unknown" if facts.memory_bytes is None else size(facts.memory_bytes)
+    yield "system", f"{facts.system}, {facts.machine}"
+    yield "chip", f"{facts.chip or 'unknown'}, {facts.processors} processors"
+    yield "memory", memory
+    if facts.working_set_bytes is not None:
+        by_hand = facts.wired_limit_bytes
+        hand = "" if by_hand is None else f"; wired limit set to {size(by_hand)}"
+        yield "GPU memory", f"{size(facts.working_set_bytes)} recommended{hand}"
+    yield "backend", f"{facts.backend or 'none'}: {facts.device}"
+    if facts.nvidia:
+        yield "GPUs", ", ".join(facts.nvidia)
+    if facts.blas is not None:
+        yield "BLAS", f"{Path(facts.blas).name}{' (of the MLX wheel)' if facts.own_blas else ''}"
+    if facts.preloaded is not None:
+        yield "LD_PRELOAD", facts.preloaded
+    versions = (f"{name} {version or 'missing'}" for name, version in facts.versions.items())
+    yield "versions", ", ".join(versions)
+    for folder in facts.folders:
+        free = "" if folder.free_bytes is None else f", {size(folder.free_bytes)} free"
+        yield folder.purpose, f"{folder.path}{free}"
+
+
+def _tested(test: "SelfTest | str | None") -> Iterator[tuple[str, str]]:
+    if test is None or isinstance(test, str):
+        yield "self-test", "not made" if test is None else "failed"
+        return
+    same = test.replies - test.different
+    yield (
+        "self-test",
+        (
+            f"{same} of {test.replies} replies the same with and without drafting, "
+            f"{test.accepted} of {test.drafted} drafted tokens accepted, {test.seconds:.0f} s"
+        ),
+    )
+    plain, drafted = test.plain_tokens_per_s, test.tokens_per_s
+    if plain is not None and drafted is not None:
+        yield "speed", f"{plain:.0f} tokens/s plain, {drafted:.0f} with drafting"

@@ -1,0 +1,175 @@
+"""From facts to findings: what is wrong or could be better, and what to do."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from akunu_py.diagnosis.facts import Facts
+from akunu_py.diagnosis.self_test import SelfTest
+
+Severity = Literal["error", "warning", "note"]
+
+_LITTLE_DISK = 2**30
+_LARGEST_WIRED_SHARE = 0.9
+_SLOWER = 0.9
+"""Drafting below this share of plain decoding's speed is told: ten seconds do not tell less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found.
+
+    Attributes:
+        severity: "error": something is wrong; "warning": it works, worse than it could; "note":
+            worth knowing.
+        text: what was found.
+        advice: one sentence on what to do.
+
+    """
+
+    severity: Severity
+    text: str
+    advice: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as JSON-ready values."""
+        return asdict(self)
+
+
+def findings(facts: Facts, test: SelfTest | str | None) -> list[Finding]:
+    """Return what is to be said, the worst first.
+
+    `test` is what the self-test gave, why it could not be made, or None where it was not to be.
+    """
+    found = [*_installation(facts), *_memory(facts), *_folders(facts), *_self_test(facts, test)]
+    order: tuple[Severity, ...] = ("error", "warning", "note")
+    return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+def _installation(facts: Facts) -> Iterator[Finding]:
+    if facts.backend is None:
+        yield Finding(
+            "error",
+            f"MLX cannot be imported: {facts.device}",
+            "Install akunu again in a fresh virtual environment.",
+        )
+    for name, version in facts.versions.items():
+        if version is None:
+            yield Finding(
+                "error",
+                f"the package {name} is not installed",
+                f"Run: pip install {name}",
+            )
+    if facts.translated:
+        yield Finding(
+            "error",
+            "Python is the Intel one, translated by Rosetta, which cannot use the GPU",
+            "Install a Python for arm64, and akunu with it.",
+        )
+    elif facts.system.startswith("macOS") and facts.backend == "cpu":
+        yield Finding(
+            "warning",
+            "MLX computes on the CPU although this is a Mac",
+            "Use macOS 14 or newer on Apple silicon, outside of virtual machines, which have no "
+            "Metal.",
+        )
+    if facts.both_wheels:
+        yield Finding(
+            "warning",
+            "MLX's wheels for the CPU and for CUDA are both installed, and bring the same file",
+            "Put the one to use last: pip install --force-reinstall --no-deps mlx-cuda-13",
+        )
+    elif facts.nvidia and facts.backend == "cpu":
+        yield Finding(
+            "warning",
+            f"MLX computes on the CPU although there is a GPU: {', '.join(facts.nvidia)}",
+            "Install the extra for it: pip install 'akunu-py[cuda]'",
+        )
+    if facts.low_power:
+        yield Finding(
+            "note",
+            "the Mac is in Low Power Mode, which slows it down",
+            "Switch it off in System Settings, Battery.",
+        )
+    if facts.blas is not None and facts.backend == "cpu":
+        yield _blas(facts, facts.blas)
+
+
+def _blas(facts: Facts, blas: str) -> Finding:
+    if facts.own_blas:
+        return Finding(
+            "note",
+            "the CPU backend uses the reference BLAS in MLX's wheel: exact, and slow",
+            "For speed preload OpenBLAS as docs/linux.md says.",
+        )
+    return Finding(
+        "note",
+        f"the CPU backend uses {blas}: a pass over several rows may round differently from one",
+        "Where drafting must not change a token, unset LD_PRELOAD.",
+    )
+
+
+def _memory(facts: Facts) -> Iterator[Finding]:
+    memory, limit = facts.memory_bytes, facts.wired_limit_bytes
+    if memory is not None and limit is not None and limit > _LARGEST_WIRED_SHARE * memory:
+        yield Finding(
+            "warning",
+            f"the GPU may wire {size(limit)} of {size(memory)}: little is left for macOS",
+            "Restore macOS' own limit: sudo sysctl iogpu.wired_limit_mb=0",
+        )
+    elif facts.working_set_bytes is not None and limit is None:
+        yield Finding(
+            "note",
+            f"models and their contexts should take {size(facts.working_set_bytes)} at most",
+            "For a larger one raise the limit: sudo sysctl iogpu.wired_limit_mb=MEGABYTES",
+        )
+
+
+def _folders(facts: Facts) -> Iterator[Finding]:
+    for folder in facts.folders:
+        if not folder.writable:
+            yield Finding(
+                "warning",
+                f"{folder.path} ({folder.purpose}) cannot be written",
+                "Mend its permissions, or name another with AKUNU_CACHE_DIR, HF_HUB_CACHE or "
+                "AKUNU_CONFIG.",
+            )
+        elif folder.free_bytes is not None and folder.free_bytes < _LITTLE_DISK:
+            yield Finding(
+                "warning",
+                f"{size(folder.free_bytes)} are free in {folder.path} ({folder.purpose})",
+                "Make room, or remove models: akunu models rm",
+            )
+
+
+def _self_test(facts: Facts, test: SelfTest | str | None) -> Iterator[Finding]:
+    if isinstance(test, str):
+        yield Finding(
+            "error",
+            f"the default model does not run: {test}",
+            "Install akunu again in a fresh virtual environment.",
+        )
+    if test is None or isinstance(test, str):
+        return
+    if test.different:
+        # The wheel's own BLAS gives rows of any pass the same bits: there nothing may differ.
+        exact = facts.backend == "cpu" and (facts.own_blas or facts.blas is None)
+        yield Finding(
+            "error" if exact else "warning",
+            f"drafting changed {test.different} of {test.replies} replies of the default model",
+            "Please report this with the output of akunu doctor --json."
+            if exact
+            else "Give --reproducible where drafting must not change a token.",
+        )
+    plain, drafted = test.plain_tokens_per_s, test.tokens_per_s
+    if plain is not None and drafted is not None and drafted < _SLOWER * plain:
+        yield Finding(
+            "warning",
+            f"with drafting the default model made {drafted:.0f} tokens/s, without {plain:.0f}",
+            "Let nothing else run and measure what passes cost here: akunu tune",
+        )
+
+
+def size(number: int) -> str:
+    """Return bytes for people: in GB of 10^9, or MB below one."""
+    return f"{number / 1e9:.1f} GB" if number >= 10**9 else f"{number / 1e6:.0f} MB"

@@ -1,0 +1,99 @@
+"""Ten seconds of the default model: whether drafting leaves its text alone, and how fast it is."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from akunu_py.engine import Engine
+from akunu_py.types import GenerationResult
+
+SECONDS = 10.0
+_TOKENS = 48
+_PROMPTS = (
+    'def first(items):\n    """Return the first item."""\n    return items[0]\n\n\ndef second(',
+    "import json\n\nwith open(path) as stream:\n    data = json.load(stream)\n\nwith open(",
+    '{"name": "one", "size": 1}\n{"name": "two", "size": 2}\n{"name": "three", ',
+)
+_TEMPERATURES = (0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTest:
+    """What the default model did.
+
+    Attributes:
+        replies: made in each of three ways: plain, drafted as it pays, and always drafted.
+        different: replies whose drafted tokens were not those of plain decoding.
+        drafted: tokens that were drafted and verified.
+        accepted: of these.
+        plain_tokens_per_s: of plain decoding; None where no reply took any time.
+        tokens_per_s: with drafting as it pays.
+        seconds: the test took, loading included.
+
+    """
+
+    replies: int
+    different: int
+    drafted: int
+    accepted: int
+    plain_tokens_per_s: float | None
+    tokens_per_s: float | None
+    seconds: float
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as JSON-ready values."""
+        return asdict(self)
+
+
+def run_self_test(
+    seconds: float = SECONDS, clock: Callable[[], float] = time.perf_counter
+) -> SelfTest:
+    """Make replies of the default model until the time is over, one of each kind at least.
+
+    Raises what `Engine.load` and `Engine.generate` raise.
+    """
+    started = clock()
+    plain: list[GenerationResult] = []
+    auto: list[GenerationResult] = []
+    always: list[GenerationResult] = []
+    cases = [(prompt, temperature) for temperature in _TEMPERATURES for prompt in _PROMPTS]
+    with Engine.load() as engine:
+
+        def reply(case: int, drafter: str, budget: str) -> GenerationResult:
+            prompt, temperature = cases[case]
+            engine.reset()
+            return engine.generate(
+                prompt,
+                max_tokens=_TOKENS,
+                temperature=temperature,
+                seed=case,
+                drafter=drafter,
+                draft_budget="auto" if budget == "auto" else "always",
+            )
+
+        reply(0, "none", "auto")  # the first reply compiles kernels
+        for case in range(len(cases)):
+            if case and clock() - started >= seconds:
+                break
+            plain.append(reply(case, "none", "auto"))
+            auto.append(reply(case, "auto", "auto"))
+            always.append(reply(case, "ngram", "always"))
+    same = [
+        one.token_ids == two.token_ids == three.token_ids
+        for one, two, three in zip(plain, auto, always, strict=True)
+    ]
+    stats = [result.stats for result in (*auto, *always)]
+    return SelfTest(
+        replies=len(same),
+        different=same.count(False),
+        drafted=sum(one.drafted for one in stats),
+        accepted=sum(one.accepted for one in stats),
+        plain_tokens_per_s=_speed(plain),
+        tokens_per_s=_speed(auto),
+        seconds=clock() - started,
+    )
+
+
+def _speed(results: list[GenerationResult]) -> float | None:
+    seconds = sum(result.decode_s for result in results)
+    return sum(len(result.token_ids) for result in results) / seconds if seconds > 0 else None

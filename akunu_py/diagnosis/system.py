@@ -1,0 +1,160 @@
+"""What facts are asked of: programs, files, versions and MLX's device. Tests give another one."""
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal, Protocol
+
+Backend = Literal["metal", "cuda", "cpu"]
+
+_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What MLX computes on.
+
+    Attributes:
+        backend: "metal", "cuda" or "cpu".
+        name: the device as MLX calls it.
+        working_set_bytes: what Metal recommends to use at most; None elsewhere.
+
+    """
+
+    backend: Backend
+    name: str
+    working_set_bytes: int | None
+
+
+class System(Protocol):
+    """A machine that can be asked; nothing here raises, None is "cannot be said"."""
+
+    name: str
+    """As `platform.system()` has it: "Darwin", "Linux"."""
+    release: str
+    machine: str
+    python: str
+    environment: Mapping[str, str]
+
+    def output(self, *words: str) -> str | None:
+        """Return what a program prints, without white space around it."""
+
+    def text(self, path: str) -> str | None:
+        """Return the content of a file."""
+
+    def version(self, package: str) -> str | None:
+        """Return the version of an installed distribution."""
+
+    def memory_bytes(self) -> int | None:
+        """Return the memory of the machine."""
+
+    def processors(self) -> int:
+        """Return how many logical processors the process may use."""
+
+    def free_bytes(self, folder: Path) -> int | None:
+        """Return the free space where a folder is, or is going to be."""
+
+    def writable(self, folder: Path) -> bool:
+        """Return whether files can be made in a folder, or the folder where it is missing."""
+
+    def device(self) -> Device | str:
+        """Return MLX's default device, or why MLX cannot be imported."""
+
+
+class ThisSystem:
+    """The machine this process runs on."""
+
+    def __init__(self) -> None:
+        self.name = platform.system()
+        self.release = platform.mac_ver()[0] or platform.release()
+        self.machine = platform.machine()
+        self.python = platform.python_version()
+        self.environment: Mapping[str, str] = os.environ
+
+    def output(self, *words: str) -> str | None:
+        """Return what a program prints, without white space around it."""
+        program = shutil.which(words[0])
+        if program is None:
+            return None
+        try:
+            done = subprocess.run(  # noqa: S603 - the words are constants
+                [program, *words[1:]],
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                errors="replace",
+                timeout=_SECONDS,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip()
+
+    def text(self, path: str) -> str | None:
+        """Return the content of a file."""
+        try:
+            return Path(path).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+
+    def version(self, package: str) -> str | None:
+        """Return the version of an installed distribution."""
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return None
+
+    def memory_bytes(self) -> int | None:
+        """Return the memory of the machine."""
+        try:
+            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, ValueError):
+            return None
+
+    def processors(self) -> int:
+        """Return how many logical processors the process may use."""
+        # Linux alone tells which processors a process may use.
+        affinity = getattr(os, "sched_getaffinity", None)
+        return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+    def free_bytes(self, folder: Path) -> int | None:
+        """Return the free space where a folder is, or is going to be."""
+        place = _existing(folder)
+        try:
+            return None if place is None else shutil.disk_usage(place).free
+        except OSError:
+            return None
+
+    def writable(self, folder: Path) -> bool:
+        """Return whether files can be made in a folder, or the folder where it is missing."""
+        place = _existing(folder)
+        return place is not None and place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+
+    def device(self) -> Device | str:
+        """Return MLX's default device, or why MLX cannot be imported."""
+        try:
+            import mlx.core as mx  # noqa: PLC0415 - a broken installation is a finding
+
+            info = mx.device_info()
+            backend: Backend = "cpu"
+            if mx.default_device() != mx.Device(mx.cpu):
+                backend = "metal" if mx.metal.is_available() else "cuda"
+        except (ImportError, OSError, RuntimeError, AttributeError) as error:
+            return str(error)
+        limit = info.get("max_recommended_working_set_size")
+        return Device(
+            backend, str(info.get("device_name", "unknown")), None if limit is None else int(limit)
+        )
+
+
+def _existing(folder: Path) -> Path | None:
+    """Return a folder, or the nearest one above it that exists."""
+    try:
+        return next((place for place in (folder, *folder.parents) if place.exists()), None)
+    except OSError:
+        return None

@@ -1,0 +1,178 @@
+"""Facts from faked machines, and what is found wrong with them."""
+
+import json
+
+import pytest
+from machines import FOLDERS, GB, NUMPY, OPENBLAS, VERSIONS, WHEEL, linux, mac
+
+from akunu_py.diagnosis.advice import findings
+from akunu_py.diagnosis.facts import find_blas, read_facts
+from akunu_py.diagnosis.self_test import SelfTest
+from akunu_py.diagnosis.system import Device, ThisSystem
+
+GOOD = SelfTest(
+    replies=6, different=0, drafted=100, accepted=60, plain_tokens_per_s=50.0, tokens_per_s=70.0,
+    seconds=10.0,
+)  # fmt: skip
+
+
+def changed(**values):
+    return SelfTest(**{**GOOD.to_dict(), **values})
+
+
+def found(system, test=None):
+    return findings(read_facts(system, "1.2.3", FOLDERS), test)
+
+
+def texts(system, test=None):
+    return [(finding.severity, finding.text) for finding in found(system, test)]
+
+
+def test_a_mac():
+    facts = read_facts(mac(), "1.2.3", FOLDERS)
+    assert facts.system == "macOS 26.1"
+    assert (facts.chip, facts.backend, facts.device) == ("Apple M4", "metal", "Apple M4")
+    assert facts.memory_bytes == 32 * 2**30
+    assert facts.wired_limit_bytes is None
+    assert facts.working_set_bytes == 22_906_503_168
+    assert not facts.translated
+    assert facts.blas is None
+    assert facts.versions == {"akunu": "1.2.3", "python": "3.12.1", **VERSIONS}
+    record = json.loads(json.dumps(facts.to_dict()))
+    assert record["folders"][0]["path"] == "/home/u/.cache/akunu"
+    assert texts(mac(), GOOD) == [("note", "models and their contexts should take 22.9 GB at most")]
+
+
+def test_a_mac_whose_wired_limit_was_raised():
+    assert read_facts(mac(iogpu__wired_limit_mb=28000), "1", {}).wired_limit_bytes == 28000 * 2**20
+    assert texts(mac(iogpu__wired_limit_mb=28000)) == []
+    ((severity, text),) = texts(mac(iogpu__wired_limit_mb=32000))
+    assert severity == "warning"
+    assert text.startswith("the GPU may wire 33.6 GB of 34.4 GB")
+
+
+def test_a_mac_in_trouble():
+    system = mac(sysctl__proc_translated=1)
+    system.found = Device("cpu", "Apple M4", None)
+    system.programs["pmset", "-g"] = "System-wide:\n lowpowermode         1\n"
+    assert [severity for severity, _ in texts(system)] == ["error", "note"]
+    assert "Rosetta" in texts(system)[0][1]
+    assert "Low Power Mode" in texts(system)[1][1]
+    untranslated = mac()
+    untranslated.found = Device("cpu", "Apple M4", None)
+    assert texts(untranslated) == [("warning", "MLX computes on the CPU although this is a Mac")]
+
+
+def test_linux_with_the_blas_of_the_wheel():
+    facts = read_facts(linux(NUMPY, WHEEL), "1", {})
+    assert (facts.chip, facts.blas, facts.own_blas) == ("AMD EPYC 9", WHEEL, True)
+    ((severity, text),) = texts(linux(NUMPY, WHEEL), GOOD)
+    assert severity == "note"
+    assert "reference BLAS" in text
+
+
+def test_linux_with_another_blas_preloaded():
+    system = linux(WHEEL, OPENBLAS, environment={"LD_PRELOAD": OPENBLAS})
+    facts = read_facts(system, "1", {})
+    assert (facts.blas, facts.own_blas, facts.preloaded) == (OPENBLAS, False, OPENBLAS)
+    assert OPENBLAS in texts(system)[0][1]
+
+
+@pytest.mark.parametrize(
+    ("files", "blas"),
+    [
+        ((), None),
+        ((NUMPY,), None),
+        (("/usr/lib/libc.so.6", "/x/liblapack-86b2c207.so.3", "/x/libgfortran.so.5"), None),
+        (("/usr/lib/libblas.so.3",), "/usr/lib/libblas.so.3"),
+        ((WHEEL, "/opt/intel/libmkl_rt.so.2"), "/opt/intel/libmkl_rt.so.2"),
+        (("/a folder/libblis.so.4",), "/a folder/libblis.so.4"),
+    ],
+)
+def test_the_blas_among_mapped_files(files, blas):
+    system = linux(*files)
+    assert find_blas(system.files["/proc/self/maps"]) == blas
+
+
+def test_cuda():
+    smi = {("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"): "NVIDIA H200\nNVIDIA L4\n"}
+    unused = linux(programs=smi)
+    assert read_facts(unused, "1", {}).nvidia == ("NVIDIA H200", "NVIDIA L4")
+    ((severity, text),) = texts(unused)
+    assert severity == "warning"
+    assert "although there is a GPU: NVIDIA H200, NVIDIA L4" in text
+    used = linux(programs=smi, found=Device("cuda", "NVIDIA H200", None))
+    assert texts(used, GOOD) == []
+    both = {**VERSIONS, "mlx-cpu": "1.0", "mlx-cuda-13": "1.0"}
+    ((severity, text),) = texts(linux(programs=smi, versions=both))
+    assert "both installed" in text
+
+
+def test_an_installation_that_is_not_whole():
+    system = linux(found="libmlx.so: cannot open shared object file")
+    del system.versions["mlx-lm"]
+    assert texts(system) == [
+        ("error", "MLX cannot be imported: libmlx.so: cannot open shared object file"),
+        ("error", "the package mlx-lm is not installed"),
+    ]
+    assert [f.advice for f in found(system)][1] == "Run: pip install mlx-lm"
+
+
+def test_folders():
+    closed, other = FOLDERS.values()
+    assert texts(linux(read_only={closed})) == [
+        ("warning", f"{closed} (measured costs) cannot be written")
+    ]
+    full = [text for _, text in texts(linux(free=20_000_000))]
+    assert full == [
+        f"20 MB are free in {closed} (measured costs)", f"20 MB are free in {other} (settings)"
+    ]  # fmt: skip
+    assert texts(linux(free=2 * GB)) == []
+    assert texts(linux(free=None)) == []
+
+
+def test_the_self_test():
+    assert texts(linux(), GOOD) == []
+    ((severity, text),) = texts(linux(), "ConfigError: no model")
+    assert severity == "error"
+    assert "no model" in text
+    different = changed(different=2)
+    exact = found(linux(WHEEL), different)[0]
+    assert (exact.severity, exact.text) == (
+        "error", "drafting changed 2 of 6 replies of the default model"
+    )  # fmt: skip
+    assert "report" in exact.advice
+    on_gpu = found(linux(found=Device("cuda", "H200", None)), different)[0]
+    assert on_gpu.severity == "warning"
+    assert "--reproducible" in on_gpu.advice
+    assert found(linux(OPENBLAS), different)[0].severity == "warning"
+    ((severity, text),) = texts(linux(), changed(tokens_per_s=40.0))
+    assert severity == "warning"
+    assert "40 tokens/s, without 50" in text
+    assert texts(linux(), changed(tokens_per_s=46.0)) == []
+    assert texts(linux(), changed(tokens_per_s=None)) == []
+
+
+def test_the_worst_comes_first():
+    system = linux(WHEEL, free=1)
+    assert [f.severity for f in found(system, "it broke")] == ["error", *["warning"] * 2, "note"]
+
+
+def test_this_machine(tmp_path):
+    system = ThisSystem()
+    assert system.output("sh", "-c", "echo hello") == "hello"
+    assert system.output("sh", "-c", "exit 3") is None
+    assert system.output("no-such-program-at-all") is None
+    assert system.text(str(tmp_path / "missing")) is None
+    assert system.version("mlx") is not None
+    assert system.version("no-such-distribution") is None
+    assert system.memory_bytes() > 2**28
+    assert system.processors() >= 1
+    assert system.free_bytes(tmp_path / "not" / "yet") > 0
+    assert system.writable(tmp_path / "not" / "yet")
+    file = tmp_path / "file"
+    file.write_text("")
+    assert not system.writable(file / "below")
+    device = system.device()
+    assert device.backend in ("metal", "cuda", "cpu")
+    assert read_facts(system, "1", {"costs": tmp_path}).folders[0].writable
