@@ -10,10 +10,9 @@ tokenizer.json, ...               the tokenizer for mlx-lm, where its kind can b
 import dataclasses
 import json
 import logging
-import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from akunu_py.gguf.cursor import MetadataValue
 from akunu_py.gguf.metadata_file import write_metadata
 from akunu_py.gguf.plan import ModelPlan, RotaryFactors, RotaryScaling
 from akunu_py.gguf.reader import GGUFFile
+from akunu_py.models.converted_plan import DESCRIPTION, FORMAT, plan_of, read_description
 from akunu_py.models.expansion import STOCK_LAYERS
 from akunu_py.models.gguf_model import make_model, set_rotary_scaling
 from akunu_py.models.layers import (
@@ -45,16 +45,9 @@ from akunu_py.tokenizers.hugging_face import tokenizer_files
 
 _log = logging.getLogger(__name__)
 
-DESCRIPTION = "akunu.json"
-"""The file by which a folder is known to be a converted model."""
-
 _EXTRA = "akunu.safetensors"
 _METADATA = "metadata.gguf"
-_FORMAT = 1
-_MAX_LAYERS = 10_000
 _TYPES = {"float16": mx.float16, "bfloat16": mx.bfloat16, "float32": mx.float32}
-_MAX_DESCRIPTION_BYTES = 64 * 2**20
-_MODULE_NAME = re.compile(r"(variants\.)?[a-z0-9][a-z0-9_-]*")
 
 
 def check_new(folder: Path) -> None:
@@ -87,7 +80,7 @@ def save_converted(
         _write_json(
             part / DESCRIPTION,
             {
-                "format": _FORMAT,
+                "format": FORMAT,
                 "model": plan.model,
                 "arguments": plan.arguments,
                 "architecture": plan.architecture,
@@ -114,7 +107,7 @@ def save_converted(
         for name, content in (files or {}).items():
             _write_json(part / name, content)
         write_metadata(part / _METADATA, metadata)
-        mx.save_safetensors(str(part / _EXTRA), {"akunu.format": mx.array(_FORMAT), **extra})
+        mx.save_safetensors(str(part / _EXTRA), {"akunu.format": mx.array(FORMAT), **extra})
         save_model(part, model)
         read_by_mlx_lm = stock and files is not None and _tokenizer_loads(part, config)
         part.rename(folder)
@@ -134,8 +127,8 @@ def load_converted(folder: Path, context: int | None) -> tuple[nn.Module, ModelP
     """
     check_weight_files(folder)
     try:
-        description = _read_description(folder / DESCRIPTION)
-        plan = _plan(description)
+        description = read_description(folder / DESCRIPTION)
+        plan = plan_of(description)
         arrays: dict[str, mx.array] = {}
         for path in (*sorted(folder.glob("model*.safetensors")), folder / _EXTRA):
             arrays.update(mx.load(str(path)).items())  # type: ignore[union-attr]
@@ -321,59 +314,6 @@ def _config(
         first = next(iter(layers.values()))
         config["quantization"] = {**first, **layers}
     return config
-
-
-def _read_description(path: Path) -> dict[str, Any]:
-    if path.stat().st_size > _MAX_DESCRIPTION_BYTES:
-        raise ValueError(f"{path.name} is too large")
-    try:
-        description = json.loads(path.read_text(encoding="utf-8"))
-    except RecursionError:
-        raise ValueError(f"{path.name} is nested too deeply") from None
-    if not isinstance(description, dict) or description.get("format") != _FORMAT:
-        raise ValueError(f"{path.name} is of another version")
-    return description
-
-
-def _plan(description: dict[str, Any]) -> ModelPlan:
-    model = str(description["model"])
-    # It names a module to import.
-    if not _MODULE_NAME.fullmatch(model):
-        raise ValueError(f"no model is called {model!r}")
-    arguments = description["arguments"]
-    # As the readers of GGUF files bound them: a class makes its layers before it sees a weight.
-    for size in _numbers(arguments):
-        if not -(2**40) <= size <= 2**40:
-            raise ValueError(f"its arguments have the number {size}")
-    for key, value in _items(arguments):
-        if "layers" in key and isinstance(value, int) and value > _MAX_LAYERS:
-            raise ValueError(f"its {key} is {value}")
-    rotary = description["rotary"]
-    return ModelPlan(
-        architecture=str(description["architecture"]),
-        model=model,
-        arguments=dict(description["arguments"]),
-        placements=(),
-        num_layers=int(description["num_layers"]),
-        context_length=int(description["context_length"]),
-        vocabulary_size=int(description["vocabulary_size"]),
-        rotary=None if rotary is None else RotaryScaling(**rotary),
-    )
-
-
-def _items(arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the entries of arguments and of the groups within them."""
-    for key, value in arguments.items():
-        yield str(key), value
-        if isinstance(value, dict):
-            yield from _items(value)
-
-
-def _numbers(arguments: dict[str, Any]) -> Iterator[float]:
-    for _, value in _items(arguments):
-        for number in value if isinstance(value, list) else [value]:
-            if isinstance(number, int | float) and number == number:  # noqa: PLR0124 - not NaN
-                yield number
 
 
 def _check_context(change: int | None, trained: int, context: int | None) -> None:

@@ -17,12 +17,8 @@ from akunu_py.gguf.config import read_plan
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.quants.forms import Q6KForm
 from akunu_py.gguf.reader import GGUFFile
-from akunu_py.models.converted import (
-    DESCRIPTION,
-    check_new,
-    load_converted,
-    save_converted,
-)
+from akunu_py.models.converted import check_new, load_converted, save_converted
+from akunu_py.models.converted_plan import DESCRIPTION
 from akunu_py.models.expansion import expand
 from akunu_py.models.gguf_model import build_gguf_model, overflows
 from akunu_py.models.mlx_folder import (
@@ -147,7 +143,7 @@ def _load_gguf(path: Path, options: LoadOptions, context: int | None) -> LoadedM
         tokenizer = from_gguf(file.metadata, pre_tokenizer=options.pre_tokenizer)
         parameters = sum(info.rows * info.cols for info in file.tensors.values())
         quantized = any(info.type.block_elements > 1 for info in file.tensors.values())
-        dense = _wants_dense(options.weights, parameters) or not quantized
+        dense = wants_dense(options.weights, parameters) or not quantized
         model = _build(file, plan, options, dense=dense, context=context)
         name = file.metadata.get("general.name")
         file_bytes = file.nbytes
@@ -174,7 +170,7 @@ def _build(
 ) -> nn.Module:
     """Build the model in the first type that holds its numbers."""
     on_gpu = mx.default_device() != mx.Device(mx.cpu)
-    kinds = _compute_types(file, plan, options, on_gpu=on_gpu or for_gpu)
+    kinds = compute_types(file, plan, options, on_gpu=on_gpu or for_gpu)
     for kind in kinds:
         reader = WeightReader(file, kind, dense, options.exact_weights, options.q6k)
         try:
@@ -206,7 +202,7 @@ def _has_dense_experts(model: nn.Module) -> bool:
     return any(isinstance(module, SwitchLinear) for _, module in model.named_modules())
 
 
-def _compute_types(
+def compute_types(
     file: GGUFFile, plan: ModelPlan, options: LoadOptions, *, on_gpu: bool
 ) -> list[mx.Dtype]:
     """Return the types to compute in, the one to try first at the beginning.
@@ -268,7 +264,7 @@ def _load_converted(folder: Path, options: LoadOptions, context: int | None) -> 
         tokenizer = from_gguf(file.metadata)
         name = file.metadata.get("general.name")
     parameters = get_total_parameters(model)
-    dense = _wants_dense(options.weights, parameters)
+    dense = wants_dense(options.weights, parameters)
     if dense:
         expand(model)
     elif mx.default_device() == mx.Device(mx.cpu):
@@ -295,7 +291,7 @@ def _load_folder(folder: Path, options: LoadOptions) -> LoadedModel:
     file_bytes = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
     quantized = "quantization" in config or "quantization_config" in config
     # Codes of 4 bits are the usual case: two weights a byte, if the file is quantized.
-    dense = _wants_dense(weights, file_bytes * 2 if quantized else file_bytes // 2)
+    dense = wants_dense(weights, file_bytes * 2 if quantized else file_bytes // 2)
     model, whole_config = load_folder_model(folder, config, dense=dense)
     description = ModelDescription(
         path=folder,
@@ -309,7 +305,7 @@ def _load_folder(folder: Path, options: LoadOptions) -> LoadedModel:
     return LoadedModel(model, FolderTokenizer(folder, whole_config), description)
 
 
-def _wants_dense(weights: Weights, parameters: int) -> bool:
+def wants_dense(weights: Weights, parameters: int) -> bool:
     """Decide between the file's quantized weights and dense ones."""
     if weights != "auto":
         return weights == "dense"

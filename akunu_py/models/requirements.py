@@ -1,0 +1,271 @@
+"""What a model will need and can do, before its weights are read.
+
+The model is built from metadata alone and one row is passed through it without evaluation: shapes
+are known then, and nothing is computed. Not counted is what a pass takes besides, which is small
+next to weights: activations, logits, and buffers that MLX keeps.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten, tree_map
+from mlx_lm.models.cache import ChunkedKVCache, KVCache, RotatingKVCache
+from mlx_lm.utils import get_total_parameters
+from mlx_lm.utils import load_model as mlx_load_model
+
+from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.gguf.config import read_plan
+from akunu_py.gguf.plan import ModelPlan
+from akunu_py.gguf.quants.forms import form_of
+from akunu_py.gguf.reader import GGUFFile
+from akunu_py.models.cache import make_caches
+from akunu_py.models.converted_plan import DESCRIPTION, read_converted_plan
+from akunu_py.models.gguf_model import make_model
+from akunu_py.models.load import LoadOptions, compute_types, wants_dense
+from akunu_py.models.mlx_folder import check_weight_files, folder_context, quiet, read_folder_config
+from akunu_py.models.rollback import RollbackCaches, leaves
+
+_QUANTIZED_GROUP = 64
+_STEP = KVCache.step
+"""Rows by which caches grow."""
+
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+_USUAL_CONTEXT = 4096
+"""Tokens for which there should be memory where nobody says how many there will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheNeeds:
+    """What one cache keeps.
+
+    Attributes:
+        per_token: numbers for one token.
+        window: tokens it keeps at most; None for all.
+        fixed_bytes: of a state that does not grow.
+
+    """
+
+    per_token: int
+    window: int | None
+    fixed_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirements:
+    """What a model needs and can do.
+
+    Attributes:
+        architecture: `general.architecture`, or `model_type` of an MLX folder.
+        parameters: numbers of the model.
+        dense: whether its weights will be dense rather than quantized.
+        context: tokens it was trained for.
+        file_bytes: of its weights on disk.
+        weights_bytes: of its weights in memory.
+        number_bytes: of a number in caches that are not quantized.
+        caches: one for each cache that holds rows.
+        quantizable: whether its caches can be quantized (`kv_bits`).
+        rollback: the ways its caches go back; empty where they cannot, and nothing is drafted.
+
+    """
+
+    architecture: str
+    parameters: int
+    dense: bool
+    context: int
+    file_bytes: int
+    weights_bytes: int
+    number_bytes: int
+    caches: tuple[CacheNeeds, ...]
+    quantizable: bool
+    rollback: tuple[str, ...]
+
+    def cache_bytes(self, tokens: int, *, kv_bits: int | None = None) -> int:
+        """Return the bytes of the caches after so many tokens, `kv_bits` (4, 8) a number."""
+        size = float(self.number_bytes)
+        if kv_bits is not None:
+            # A group has a scale and a bias.
+            size = kv_bits / 8 + 2 * self.number_bytes / _QUANTIZED_GROUP
+        rows = -(-tokens // _STEP) * _STEP
+        kept = sum(
+            cache.per_token * (rows if cache.window is None else min(rows, cache.window))
+            for cache in self.caches
+        )
+        return round(kept * size) + sum(cache.fixed_bytes for cache in self.caches)
+
+    def total_bytes(self, tokens: int, *, kv_bits: int | None = None) -> int:
+        """Return the bytes of weights and caches together."""
+        return self.weights_bytes + self.cache_bytes(tokens, kv_bits=kv_bits)
+
+
+def requirements(path: Path, options: LoadOptions | None = None) -> Requirements:
+    """Return what the model of a GGUF file or an MLX model folder needs.
+
+    Raises ConfigError and ModelFormatError as `load_model` does, but for damage of weights.
+    """
+    options = options or LoadOptions()
+    try:
+        if not path.is_dir():
+            return _of_gguf(path, options)
+        return _of_folder(path, options)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def memory_limit() -> int:
+    """Return the bytes of memory that a model on this machine can take.
+
+    On a GPU what MLX recommends as its working set, else the machine's memory, or what the
+    container may have of it.
+    """
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if mx.default_device() != mx.Device(mx.cpu):
+        info = mx.device_info()
+        recommended = info.get("max_recommended_working_set_size") or info.get("total_memory")
+        return int(recommended) if recommended else physical
+    try:
+        allowed = int(_CGROUP_LIMIT.read_text())
+    except (OSError, ValueError):
+        return physical
+    return min(physical, allowed)
+
+
+def check_memory(
+    path: Path, options: LoadOptions, *, context: int | None, kv_bits: int | None
+) -> None:
+    """Raise ConfigError with figures where a model and its context cannot fit into memory.
+
+    Without a `context`, in tokens, there should be room for a usual conversation.
+    """
+    limit = memory_limit()
+    # Weights in a file take at least a bit: 32 times that is more than any form of them.
+    if context is None and 32 * _size_on_disk(path) < limit // 2:
+        return
+    needs = requirements(path, options)
+    tokens = min(context or _USUAL_CONTEXT, needs.context)
+    needed = needs.total_bytes(tokens, kv_bits=kv_bits if needs.quantizable else None)
+    if needed <= limit:
+        return
+    raise ConfigError(
+        f"{path.name} needs about {needed / 1e9:.1f} GB ({needs.weights_bytes / 1e9:.1f} GB for "
+        f"weights, {(needed - needs.weights_bytes) / 1e9:.1f} GB for {tokens:,} tokens of context) "
+        f"and this machine has {limit / 1e9:.1f} GB for it. Take a smaller model or "
+        "quantization, --weights quantized, a shorter --context or --kv-bits 8; --force loads it "
+        "all the same"
+    )
+
+
+def _size_on_disk(path: Path) -> int:
+    if path.is_dir():
+        return sum(file.stat().st_size for file in path.glob("*.safetensors"))
+    with GGUFFile.open(path) as file:
+        return file.nbytes
+
+
+def _of_gguf(path: Path, options: LoadOptions) -> Requirements:
+    with GGUFFile.open(path) as file:
+        plan = read_plan(file.metadata, file.tensors)
+        parameters = sum(info.rows * info.cols for info in file.tensors.values())
+        quantized = any(info.type.block_elements > 1 for info in file.tensors.values())
+        dense = wants_dense(options.weights, parameters) or not quantized
+        on_gpu = mx.default_device() != mx.Device(mx.cpu)
+        number_bytes = compute_types(file, plan, options, on_gpu=on_gpu)[0].size
+        used = {name for placement in plan.placements for name in placement.tensors}
+        weights = 0.0
+        for info in (file.tensors[name] for name in used):
+            form = form_of(info.type.name, exact=options.exact_weights, q6k=options.q6k)
+            if dense or form.mode == "dense":
+                weights += info.rows * info.cols * number_bytes
+                continue
+            # What is not a code is a scale or a bias: 16 bits there, as wide as numbers here.
+            codes = form.bits * (2 if form.planes else 1)
+            wider = number_bytes / 2 if form.mode == "affine" else 1
+            bits = codes + (form.bits_per_weight - codes) * wider
+            weights += info.rows * info.cols * bits / 8
+        file_bytes = file.nbytes
+    model = make_model(plan)
+    return _described(
+        model,
+        architecture=plan.architecture,
+        parameters=parameters,
+        dense=dense,
+        context=plan.context_length,
+        file_bytes=file_bytes,
+        weights_bytes=round(weights),
+        number_bytes=number_bytes,
+    )
+
+
+def _of_folder(folder: Path, options: LoadOptions) -> Requirements:
+    file_bytes = sum(place.stat().st_size for place in folder.glob("*.safetensors"))
+    plan: ModelPlan | None = None
+    if (folder / DESCRIPTION).is_file():
+        plan = read_converted_plan(folder)
+        model: nn.Module = make_model(plan)
+        architecture, context = plan.architecture, plan.context_length
+        quantized = True
+    else:
+        config = read_folder_config(folder)
+        check_weight_files(folder)
+        architecture, context = config["model_type"], folder_context(config)
+        quantized = "quantization" in config or "quantization_config" in config
+        with quiet():
+            try:
+                model, _ = mlx_load_model(folder, lazy=True)
+            except (ValueError, KeyError, TypeError, RuntimeError) as error:
+                raise ModelFormatError(f"the model in {folder} cannot be read: {error}") from None
+    parameters = get_total_parameters(model)
+    on_cpu = mx.default_device() == mx.Device(mx.cpu)
+    dense = wants_dense(options.weights, parameters) or not quantized
+    number_bytes = 4 if on_cpu and (dense or plan is not None) else 2
+    return _described(
+        model,
+        architecture=architecture,
+        parameters=parameters,
+        dense=dense,
+        context=context,
+        file_bytes=file_bytes,
+        weights_bytes=parameters * number_bytes if dense else file_bytes,
+        number_bytes=number_bytes,
+    )
+
+
+def _described(model: nn.Module, **known: Any) -> Requirements:
+    """Return requirements with what the model's caches say of themselves."""
+    # Numbers without memory of their own, should a class evaluate something on its way.
+    model.update(
+        tree_map(
+            lambda array: mx.broadcast_to(mx.zeros((), array.dtype), array.shape),
+            model.parameters(),
+        )
+    )
+    caches = make_caches(model)
+    rollback = RollbackCaches(caches)
+    model(mx.zeros((1, 1), dtype=mx.int32), cache=caches)
+    try:
+        make_caches(model, kv_bits=8)
+        quantizable = True
+    except ConfigError:
+        quantizable = False
+    return Requirements(
+        caches=tuple(_needs(leaf) for leaf in leaves(caches)),
+        quantizable=quantizable,
+        rollback=tuple(rollback.methods),
+        **known,
+    )
+
+
+def _needs(cache: Any) -> CacheNeeds:
+    """Return what a cache keeps, from its shapes after one row."""
+    if isinstance(cache, KVCache | RotatingKVCache | ChunkedKVCache):
+        arrays: Sequence[mx.array] = (cache.keys, cache.values)
+        per_token = sum(array.size // array.shape[2] for array in arrays if array.size)
+        window = getattr(cache, "max_size", None) or getattr(cache, "chunk_size", None)
+        return CacheNeeds(per_token, window, 0)
+    state = [array for _, array in tree_flatten(cache.state) if isinstance(array, mx.array)]
+    return CacheNeeds(0, None, sum(array.nbytes for array in state))

@@ -1,0 +1,122 @@
+"""What a model will need, told before loading, against what MLX holds afterwards."""
+
+import gc
+
+import mlx.core as mx
+import pytest
+from family_models import build_family
+from gguf_files import write_tiny_llama
+from mlx.utils import tree_flatten
+
+from akunu_py import ConfigError
+from akunu_py.models import requirements as module
+from akunu_py.models.cache import make_caches
+from akunu_py.models.load import LoadOptions, convert_model, load_model
+from akunu_py.models.requirements import check_memory, requirements
+
+
+def bytes_of(model):
+    return sum(array.nbytes for _, array in tree_flatten(model.parameters()))
+
+
+def held(caches):
+    """The bytes of arrays in caches, with the rows they keep free for the next tokens."""
+    state = [entry for cache in caches for _, entry in tree_flatten(cache.state)]
+    return sum(entry.nbytes for entry in state if isinstance(entry, mx.array))
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_0", "Q5_1"])
+@pytest.mark.parametrize("weights", ["quantized", "dense"])
+def test_weights_of_a_gguf_file(tmp_path, kind, weights):
+    path = write_tiny_llama(tmp_path / "m.gguf", quantization=kind, tied=False)
+    options = LoadOptions(weights=weights)
+    needs = requirements(path, options)
+    loaded = load_model(path, options)
+    assert needs.weights_bytes == bytes_of(loaded.model)
+    assert needs.parameters == loaded.description.parameters
+    assert needs.dense == (loaded.description.weights == "dense")
+    assert (needs.context, needs.architecture) == (256, "llama")
+    assert needs.file_bytes == path.stat().st_size
+
+
+def test_weights_of_folders(tmp_path):
+    path = write_tiny_llama(tmp_path / "m.gguf", quantization="Q8_0")
+    convert_model(path, tmp_path / "folder")
+    converted = requirements(tmp_path / "folder", LoadOptions(weights="dense"))
+    loaded = load_model(tmp_path / "folder", LoadOptions(weights="dense"))
+    assert converted.weights_bytes == bytes_of(loaded.model)
+    assert converted.parameters == loaded.description.parameters
+    assert converted.rollback == ("by length",)
+    (tmp_path / "folder" / "akunu.json").unlink()
+    plain = requirements(tmp_path / "folder", LoadOptions(weights="dense"))
+    assert plain.weights_bytes == converted.weights_bytes
+    quantized = requirements(tmp_path / "folder", LoadOptions(weights="quantized"))
+    files = (tmp_path / "folder").glob("*.safetensors")
+    assert quantized.weights_bytes == sum(file.stat().st_size for file in files)
+    assert not quantized.dense
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "qwen3_next", "mamba2", "deepseek_v3"])
+def test_caches_of_families(family):
+    """After 40 tokens, beyond the windows of 16: rows of caches, and states, as foretold."""
+    model = build_family(family)
+    mx.eval(model.parameters())
+    described = module._described(
+        build_family(family), architecture=family, parameters=1, dense=True, context=100, file_bytes=1,
+        weights_bytes=1, number_bytes=4,
+    )  # fmt: skip
+    caches = make_caches(model)
+    for token in range(40):
+        model(mx.array([[token]]), cache=caches)
+    mx.eval([cache.state for cache in caches])
+    assert described.cache_bytes(40) == held(caches)
+
+
+def test_quantized_caches(tmp_path):
+    path = write_tiny_llama(tmp_path / "m.gguf", width=256)
+    needs = requirements(path)
+    assert needs.quantizable
+    for bits in (4, 8):
+        model = load_model(path).model
+        caches = make_caches(model, bits)
+        model(mx.zeros((1, 256), mx.int32), cache=caches)
+        assert needs.cache_bytes(256, kv_bits=bits) == held(caches)
+    assert not requirements(write_tiny_llama(tmp_path / "n.gguf")).quantizable
+
+
+def test_nothing_is_read_or_computed(tiny_gguf, monkeypatch):
+    gc.collect()
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    monkeypatch.setattr("akunu_py.gguf.reader.GGUFFile.tensor_bytes", None)
+    needs = requirements(tiny_gguf)
+    assert needs.weights_bytes > 100_000
+    assert mx.get_peak_memory() - before < 10_000
+
+
+def test_refusal_and_its_figures(tiny_gguf, monkeypatch):
+    needs = requirements(tiny_gguf)
+    options = LoadOptions()
+    monkeypatch.setattr(module, "memory_limit", lambda: needs.total_bytes(256))
+    check_memory(tiny_gguf, options, context=None, kv_bits=None)
+    check_memory(tiny_gguf, options, context=256, kv_bits=None)
+    monkeypatch.setattr(module, "memory_limit", lambda: needs.total_bytes(256) - 1)
+    with pytest.raises(ConfigError, match=r"256 tokens of context\) and this machine has 0\.0 GB"):
+        check_memory(tiny_gguf, options, context=1_000_000, kv_bits=None)
+    with pytest.raises(ConfigError, match="--force"):
+        check_memory(tiny_gguf, options, context=None, kv_bits=None)
+
+
+def test_small_models_are_not_looked_into(tiny_gguf, monkeypatch):
+    monkeypatch.setattr(module, "requirements", None)
+    check_memory(tiny_gguf, LoadOptions(), context=None, kv_bits=None)
+
+
+@pytest.mark.parametrize(("text", "least"), [("max\n", False), ("1000\n", True), ("", False)])
+def test_a_containers_limit(tmp_path, monkeypatch, text, least):
+    monkeypatch.setattr(module, "_CGROUP_LIMIT", tmp_path / "memory.max")
+    without = module.memory_limit()
+    (tmp_path / "memory.max").write_text(text)
+    assert module.memory_limit() == (1000 if least else without)
+    assert without > 10**8
