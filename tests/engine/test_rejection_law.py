@@ -1,0 +1,112 @@
+"""Rejection sampling through the engine: texts come with the model's own probabilities.
+
+Chi-squared over the first three tokens of replies of five, from five tokens that a bias leaves; seeds 0
+to 999. A draft model over rows of its own, proposals as trees, guesses of n-grams and combinations
+take part, with rules of length. That the test would find a bias is shown by residuals left out.
+Mutants, made by hand, that these tests kill: proposals tried once that were drawn twice; one noise for
+all proposals; the draws of a combination taken for certain.
+"""
+
+import itertools
+
+import mlx.core as mx
+import pytest
+from gguf_files import write_tiny_llama
+
+from akunu_py import Engine, GenerationConfig
+from akunu_py.sampling.transforms import TransformChain
+
+RUNS, LENGTH, MAX_TOKENS = 1000, 3, 5
+LOWER_BOUND = {"draft_length": "lower-bound"}
+ENTROPY = {"draft_length": "entropy", "draft_length_beta": 0.5}
+DRAFTING = {
+    "draft-model": {"num_draft_tokens": 3, **LOWER_BOUND},
+    "draft-model, 2 proposals": {
+        "num_draft_tokens": 6,
+        "num_proposals": 2,
+        "draft_temperature": 0.4,
+    },
+    "draft-model, 3 proposals": {"num_draft_tokens": 6, "num_proposals": 3, **LOWER_BOUND},
+    "draft-model-ngram": {"num_draft_tokens": 3, **ENTROPY},
+    "ngram-draft-model": {"num_draft_tokens": 3, **LOWER_BOUND},
+    "tree": {"num_draft_tokens": 6},
+}
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_gguf, tmp_path_factory):
+    path = tmp_path_factory.mktemp("draft") / "draft.gguf"
+    draft = write_tiny_llama(path, tied=False, seed=9, layers=1)
+    with Engine.load(tiny_gguf, draft_model=draft) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def ids(engine):
+    found = engine.tokenizer.encode("abcde")[-5:]
+    assert engine.tokenizer.decode(found) == "abcde"
+    return found
+
+
+@pytest.fixture(scope="module")
+def prompt(ids):
+    return [ids[place] for place in (0, 1, 2, 0, 3, 4, 1)]
+
+
+def configured(engine, ids, name, **options):
+    others = set(range(engine.vocabulary_size)) - set(ids)
+    return GenerationConfig(
+        max_tokens=MAX_TOKENS, temperature=0.9, logit_bias=dict.fromkeys(others, -1e9),
+        drafter=name.split(",")[0], draft_budget="always", draft_sampling="rejection",
+        **{**DRAFTING[name], **options},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def law(engine, ids, prompt):
+    """The probability of each text by the model's logits alone."""
+    chain = TransformChain.from_config(
+        configured(engine, ids, "draft-model"), engine.vocabulary_size
+    )
+    found = {}
+    for text in itertools.product(ids, repeat=LENGTH):
+        rows = mx.array(engine.logits([*prompt, *text])[len(prompt) - 1 : -1])
+        found[text] = 1.0
+        for place, token in enumerate(text):
+            row = chain.log_probabilities(rows[place : place + 1])[0]
+            found[text] *= float(mx.softmax(row)[token])
+    assert sum(found.values()) == pytest.approx(1, abs=1e-5)
+    return found
+
+
+def excess(engine, prompt, law, config):
+    """Chi-squared of `RUNS` texts, in standard deviations above its mean; the share accepted."""
+    observed = dict.fromkeys(law, 0)
+    accepted = tested = 0
+    for seed in range(RUNS):
+        found = engine.generate(prompt, config, seed=seed)
+        observed[found.token_ids[:LENGTH]] += 1
+        accepted += found.stats.accepted
+        tested += found.stats.tested
+    # Texts that are expected less than five times count as one.
+    rare = [text for text, p in law.items() if RUNS * p < 5]
+    cells = [(observed[text], RUNS * law[text]) for text in law if text not in rare]
+    cells.append((sum(observed[text] for text in rare), RUNS * sum(law[text] for text in rare)))
+    freedom = len(cells) - 1
+    assert freedom > 25
+    statistic = sum((found - expected) ** 2 / expected for found, expected in cells)
+    return (statistic - freedom) / (2 * freedom) ** 0.5, accepted / tested
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DRAFTING)
+def test_texts_come_by_the_models_law(engine, ids, prompt, law, name):
+    above, share = excess(engine, prompt, law, configured(engine, ids, name))
+    assert 0.1 < share < 0.95
+    assert above < 4
+
+
+@pytest.mark.slow
+def test_without_the_residual_they_do_not(engine, ids, prompt, law):
+    config = configured(engine, ids, "draft-model, 2 proposals", adjust_residual=False)
+    assert excess(engine, prompt, law, config)[0] > 8
