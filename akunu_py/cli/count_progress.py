@@ -1,8 +1,10 @@
-"""A bar on stderr for what is counted, where that is a terminal."""
+"""A bar on stderr for what is counted, where that is a terminal and --quiet was not given."""
 
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+
+from akunu_py.cli.verbosity import is_quiet
 
 
 @contextlib.contextmanager
@@ -11,7 +13,7 @@ def count_progress(unit: str, waiting: str = "") -> Iterator[Callable[[int, int]
 
     `waiting` is shown until its first call.
     """
-    if not sys.stderr.isatty():
+    if is_quiet() or not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
     from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay

@@ -78,7 +78,12 @@ class CommandGroup(click.Group):
             return
         for path, leaf in leaves(command, context, words):
             bind_variables(leaf, path)
-            values = defaults(settings, leaf, path)
+            try:
+                values = defaults(settings, leaf, path)
+            except ConfigError:
+                if not _do_without(words, rest):
+                    raise
+                values = {}
             place = below
             for word in path[len(words) - 1 : -1]:
                 place = place.setdefault(word, {})

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
+from akunu_py.cli.verbosity import is_quiet
+
 if TYPE_CHECKING:
     from akunu_py.engine import Engine
     from akunu_py.types import GenerationConfig
@@ -224,7 +226,7 @@ def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     def wrapped(*args: Any, **options: Any) -> _R:
         chosen = {name: options.pop(name) for name in names}
         config = options["config"] = _config(chosen)
-        if config.exactness == "none":
+        if config.exactness == "none" and not is_quiet():
             click.echo(
                 "Warning: replies are not exact: what is drafted changes how likely they are.",
                 err=True,

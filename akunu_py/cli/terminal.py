@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
+from akunu_py.cli.verbosity import is_quiet
+
 if TYPE_CHECKING:
     from akunu_py.types import GenerationResult
 
@@ -35,7 +37,7 @@ def show(text: str) -> None:
 @contextlib.contextmanager
 def prompt_progress() -> Iterator[Callable[[int, int], None]]:
     """Give a callback for the prefill that draws a bar on stderr for long prompts."""
-    if not sys.stderr.isatty():
+    if is_quiet() or not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
     from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay

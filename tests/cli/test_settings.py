@@ -1,0 +1,298 @@
+"""Where options come from: flag, variable, file, default; and what is said of wrong ones."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from akunu_py.cli import verbosity
+from akunu_py.cli.group import CommandGroup, RootGroup
+from akunu_py.cli.main import cli
+from akunu_py.errors import ConfigError
+from akunu_py.settings import config_path, load_settings, nearest
+
+
+@click.group(cls=RootGroup)
+@click.option("-v", "--verbose", is_flag=True)
+@click.option("-q", "--quiet", is_flag=True)
+@click.pass_context
+def toy(context, **_options):
+    """A root with the options of akunu's and commands that print what they got."""
+    verbosity.set_up_logging(context)
+
+
+@toy.command()
+@click.argument("model", required=False)
+@click.option("--temperature", "--temp", type=float, default=0.0)
+@click.option("--top-k", type=int, default=1)
+@click.option("--style", type=click.Choice(["short", "long"]))
+@click.option("--stop", multiple=True)
+@click.option("--json", "as_json", is_flag=True)
+@click.option("--adjust/--no-adjust", default=True)
+def chat(**options):
+    click.echo(json.dumps({**options, "quiet": verbosity.is_quiet()}))
+
+
+@toy.group(cls=CommandGroup)
+def bench():
+    pass
+
+
+@bench.command()
+@click.argument("model")
+@click.option("--temperature", type=float, multiple=True, default=(0.5,))
+def alpha(**options):
+    click.echo(json.dumps(options))
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """Write the settings file."""
+    path = tmp_path / "config.toml"
+    path.write_text("")
+    monkeypatch.setenv("AKUNU_CONFIG", str(path))
+    return path
+
+
+def run(*arguments, code=0, root=toy, **variables):
+    result = CliRunner().invoke(root, list(arguments), env=variables)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def values(*arguments, **variables):
+    return json.loads(run(*arguments, **variables).stdout)
+
+
+def test_a_flag_before_a_variable_before_the_file_before_the_default(config):
+    assert values("chat")["temperature"] == 0.0
+    config.write_text("temperature = 0.1\n")
+    assert values("chat")["temperature"] == 0.1
+    config.write_text("temperature = 0.1\n[chat]\ntemperature = 0.2\n")
+    assert values("chat")["temperature"] == 0.2
+    general = {"AKUNU_TEMPERATURE": "0.3"}
+    assert values("chat", **general)["temperature"] == 0.3
+    own = {**general, "AKUNU_CHAT_TEMPERATURE": "0.4"}
+    assert values("chat", **own)["temperature"] == 0.4
+    assert values("chat", "--temp", "0.5", **own)["temperature"] == 0.5
+    assert values("chat", AKUNU_TEMPERATURE="")["temperature"] == 0.2
+
+
+def test_every_kind_of_option(config):
+    config.write_text(
+        'model = "m"\nmodel_folders = ["~/x"]\n[chat]\ntop_k = 3\nstyle = "long"\n'
+        'stop = ["a", "b"]\njson = true\nadjust = false\ntemperature = 1\n'
+    )
+    assert values("chat") == {
+        "model": "m", "temperature": 1.0, "top_k": 3, "style": "long", "stop": ["a", "b"],
+        "as_json": True, "adjust": False, "quiet": False,
+    }  # fmt: skip
+    variables = {
+        "AKUNU_MODEL": "n", "AKUNU_CHAT_TOP_K": "4", "AKUNU_STYLE": "short", "AKUNU_STOP": "c d",
+        "AKUNU_JSON": "no", "AKUNU_ADJUST": "1",
+    }  # fmt: skip
+    assert values("chat", **variables) == {
+        "model": "n", "temperature": 1.0, "top_k": 4, "style": "short", "stop": ["c", "d"],
+        "as_json": False, "adjust": True, "quiet": False,
+    }  # fmt: skip
+
+
+def test_a_command_of_a_group(config):
+    config.write_text("temperature = 2\n")
+    assert values("bench", "alpha", "m")["temperature"] == [2.0]
+    config.write_text("temperature = 2\n[bench]\ntemperature = [3, 4.5]\n")
+    assert values("bench", "alpha", "m")["temperature"] == [3.0, 4.5]
+    config.write_text("[bench]\ntemperature = 3\n[bench.alpha]\ntemperature = 5\n")
+    assert values("bench", "alpha", "m")["temperature"] == [5.0]
+    assert values("chat")["temperature"] == 0.0
+    variables = {"AKUNU_BENCH_ALPHA_TEMPERATURE": "6 7"}
+    assert values("bench", "alpha", "m", **variables)["temperature"] == [6.0, 7.0]
+
+
+def test_a_model_that_must_be_given_is_given(config):
+    """A required argument is what the command is about; a setting must not stand in for it."""
+    config.write_text('model = "m"\n')
+    assert "Missing argument" in run("bench", "alpha", code=2, AKUNU_MODEL="m").output
+
+
+def test_verbosity(config):
+    assert values("--quiet", "chat")["quiet"]
+    assert values("chat", AKUNU_QUIET="1")["quiet"]
+    config.write_text("quiet = true\n")
+    assert values("chat")["quiet"]
+    assert logging.getLogger("akunu_py").level == logging.ERROR
+    assert not values("-v", "chat")["quiet"]
+    assert logging.getLogger("akunu_py").level == logging.INFO
+    config.write_text("")
+    values("chat")
+    assert logging.getLogger("akunu_py").level == logging.WARNING
+    assert len(logging.getLogger("akunu_py").handlers) == 1
+    assert "either --quiet or --verbose" in run("-q", "-v", "chat", code=2).output
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("temprature = 1", "temprature is no option of any command. Did you mean temperature?"),
+        ("zzzzz = 1", "zzzzz is no option of any command.\n"),
+        ("[chatt]\nstop = []", "no command for the table [chatt]. Did you mean chat?"),
+        ("[bench.alfa]\nx = 1", "[bench.alfa]. Did you mean alpha?"),
+        ("[chat]\ntop-kk = 1", "[chat] top-kk is no option of akunu chat. Did you mean top-k?"),
+        ("[chat]\ntop-k = 1.5", "[chat] top-k is 1.5; give a whole number"),
+        ("[chat]\ntop-k = true", "[chat] top-k is true; give a whole number"),
+        ("[chat]\njson = 1", "[chat] json is 1; give true or false"),
+        ("[chat]\nstyle = 3", "[chat] style is 3; give a text"),
+        ("[chat]\nstyle = 'big'", "'big' is not one of"),
+        ("[chat]\nstop = [1]", "[chat] stop is 1; give a text"),
+        ("temperature = 'hot'", "temperature is 'hot'; give a number"),
+        ("[chat.more]\nx = 1", "[chat] more is no option"),
+        ("[chat]\ntop-k = 1\ntop_k = 2", "top-k twice"),
+        ("model = 3", "model is 3"),
+        ("model-folders = 'x'", "give a list of folders"),
+        ("a =", "is not TOML"),
+        ("x = " + "[" * 5000, "is not TOML"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_told_with_its_name(config, content, words):
+    config.write_text(content)
+    output = run("chat", code=2).output
+    assert str(config) in output
+    assert words in output
+    assert "Usage: " in run("chat", "--help").output
+
+
+def test_files_that_cannot_be_read(tmp_path, monkeypatch):
+    def message(path):
+        monkeypatch.setenv("AKUNU_CONFIG", str(path))
+        return run("chat", code=2).output
+
+    assert "there is no settings file" in message(tmp_path / "missing.toml")
+    assert "is not a file" in message(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    assert "is not a file" in message(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert "cannot be read" in message(tmp_path / "loop")
+    (tmp_path / "latin").write_bytes(b"# caf\xe9")
+    assert "not UTF-8" in message(tmp_path / "latin")
+    (tmp_path / "large").write_bytes(b"#" * (2**20 + 1))
+    assert "larger than 1 MB" in message(tmp_path / "large")
+
+
+def test_where_the_file_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("AKUNU_CONFIG", "~/x.toml")
+    assert config_path().name == "x.toml"
+    assert config_path().is_absolute()
+    monkeypatch.delenv("AKUNU_CONFIG")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert config_path().name == "config.toml"
+    assert "akunu" in config_path().parts
+    if sys.platform == "linux":
+        assert config_path() == tmp_path / "akunu" / "config.toml"
+    assert not load_settings().found
+    with pytest.raises(ConfigError, match="no settings file"):
+        load_settings(tmp_path / "given.toml")
+
+
+def test_the_settings_of_models(config, monkeypatch):
+    config.write_text('model = "m"\nmodel-folders = ["/a", "~/b"]\n')
+    settings = load_settings()
+    assert settings.model == "m"
+    assert str(settings.model_folders[0]) == "/a"
+    assert settings.model_folders[1].is_absolute()
+    monkeypatch.setenv("AKUNU_MODEL", "n")
+    monkeypatch.setenv("AKUNU_MODEL_FOLDERS", f"/c{os.pathsep}/d")
+    settings = load_settings()
+    assert settings.model == "n"
+    assert [str(folder) for folder in settings.model_folders] == ["/c", "/d"]
+
+
+def test_a_wrong_variable_is_named(config):
+    output = run("chat", code=2, AKUNU_CHAT_TOP_K="many").output
+    assert "AKUNU_CHAT_TOP_K says so" in output
+    assert "says so" not in run("chat", "--top-k", "many", code=2, AKUNU_TOP_K="1").output
+
+
+def test_commands_with_a_wrong_name():
+    assert "Did you mean chat?" in run("chatt", code=2).output
+    assert "Did you mean alpha?" in run("bench", "alpah", code=2).output
+    assert nearest("qqqq", ["chat"]) == ""
+
+
+# The commands of akunu itself.
+
+
+def show(*arguments, code=0, **variables):
+    return run("config", "show", *arguments, code=code, root=cli, **variables)
+
+
+def test_config_show_says_where_each_value_came_from(config):
+    config.write_text('temperature = 0.7\n[chat]\nsystem = "Be brief."\n')
+    record = json.loads(show("chat", "--json", AKUNU_CHAT_SEED="5").stdout)
+    assert record["path"] == str(config)
+    assert record["found"]
+    assert {(row["key"], row["value"], row["source"]) for row in record["settings"]} == {
+        ("temperature", 0.7, "temperature"),
+        ("system", "Be brief.", "[chat] system"),
+        ("seed", "5", "AKUNU_CHAT_SEED"),
+    }
+    everything = json.loads(show("chat", "--all", "--json").stdout)["settings"]
+    assert {"key": "top-p", "value": 1.0, "source": None, "command": "chat"} in everything
+    lines = show().output.splitlines()
+    assert any(line.startswith("generate temperature ") for line in lines)
+    assert any(line.startswith("bench alpha temperature ") for line in lines)
+
+
+def test_config_show_of_wrong_things(config):
+    warned = show(AKUNU_TEMPERATUR="1").stderr
+    assert "AKUNU_TEMPERATUR sets nothing. Did you mean AKUNU_TEMPERATURE?" in warned
+    assert "Did you mean chat?" in show("chatt", code=2).output
+    config.write_text("temprature = 1\n")
+    assert "Did you mean temperature?" in show(code=2).output
+    path = run("config", "path", root=cli).output
+    assert path == f"{config}\n"
+
+
+def test_every_option_of_every_command_can_be_set(config):
+    """A table of all defaults of all commands is a settings file without an error."""
+    config.write_text("")
+    rows = json.loads(show("--all", "--json").stdout)["settings"]
+    lines = []
+    for row in rows:
+        if row["command"] and row["value"] not in (None, []):
+            table = ".".join(row["command"].split())
+            lines.append(f"{table}.{row['key']} = {json.dumps(row['value'])}")
+    assert len(lines) > 60
+    config.write_text("\n".join(lines))
+    shown = json.loads(show("--json").stdout)["settings"]
+    assert len(shown) == len(lines)
+    assert all(row["source"].startswith("[") for row in shown)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell):
+    script = run("completion", shell, root=cli).output
+    assert "_AKUNU_COMPLETE" in script
+    words = {"COMP_WORDS": "akunu gen", "COMP_CWORD": "gen" if shell == "fish" else "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from akunu_py.cli.main import main; main()"],
+        env={**os.environ, **words, "_AKUNU_COMPLETE": f"{shell}_complete"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "generate" in done.stdout
+    assert "chat" not in done.stdout.split()
+    assert done.stderr == ""
+
+
+def test_the_script_is_one_that_bash_reads():
+    script = run("completion", "bash", root=cli).output
+    done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_unknown_shell():
+    assert "is not one of" in run("completion", "tcsh", code=2, root=cli).output
