@@ -1,0 +1,236 @@
+"""A result next to an earlier one of the same command: what repeats exactly, and what must hold."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from akunu_py.bench.measured_model import Model
+from akunu_py.bench.result_file import BenchResult
+from akunu_py.bench.tables import Cell, Column, Table
+from akunu_py.errors import ConfigError
+
+DEFAULT_TOLERANCE = 0.1
+
+_MISSING = "missing"
+_DIFFERENT_BY_RIGHT = ("device", "machine", "blas_preloaded")
+"""With another of these logits are rounded otherwise, so that replies may differ by right."""
+
+_VERSIONS = ("akunu", "mlx", "mlx_lm", "python", "platform", "device_name", "commit")
+
+
+_PAIR = (Column("figure", "figure"), Column("baseline", "baseline"), Column("now", "now"))
+_RATIO = (
+    Column("ratio", "ratio"),
+    *(Column(name, name, ".3f") for name in ("baseline", "now", "low", "high")),
+    Column("verdict", "verdict"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A figure that is not what it was; a side that does not have it says "missing"."""
+
+    path: str
+    baseline: Cell
+    now: Cell
+
+
+@dataclass(frozen=True, slots=True)
+class RatioCheck:
+    """A paired ratio next to the baseline's; `low` and `high` are the interval of the present one.
+
+    `worse` is whether even the upper end lies below the baseline by more than the tolerance; with
+    a single pair there is no interval, and the ratio itself stands for it.
+    """
+
+    name: str
+    baseline: float
+    now: float | None
+    low: float | None
+    high: float | None
+    worse: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a comparison came to.
+
+    Attributes:
+        context: versions and machine where they differ: for the reader, no fault.
+        differences: deterministic figures and failed items that are not the same.
+        ratios: timing; empty where it was left out.
+        checked: how many deterministic figures were compared.
+
+    """
+
+    context: tuple[Difference, ...]
+    differences: tuple[Difference, ...]
+    ratios: tuple[RatioCheck, ...]
+    checked: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is different that must be the same, and no ratio worse."""
+        return not self.differences and not any(ratio.worse for ratio in self.ratios)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """What differs, and the ratios, for people."""
+        found = [
+            Table(name, title, _PAIR, tuple((one.path, one.baseline, one.now) for one in entries))
+            for name, title, entries in (
+                ("context", "Measured with", self.context),
+                ("differences", "Figures that must be the same and are not", self.differences),
+            )
+            if entries
+        ]
+        if self.ratios:
+            rows = tuple(map(_ratio_row, self.ratios))
+            found.append(Table("ratios", "Paired ratios", _RATIO, rows))
+        return tuple(found)
+
+
+def check_results(
+    baseline: BenchResult,
+    now: BenchResult,
+    *,
+    tolerance: float = DEFAULT_TOLERANCE,
+    deterministic: bool = False,
+    force: bool = False,
+) -> Check:
+    """Compare a result with an earlier one.
+
+    Deterministic figures must be equal to the last digit. A timing ratio is worse where its
+    interval lies below the baseline's value times 1 - `tolerance`; with `deterministic` timing is
+    left out.
+
+    Raises ConfigError for results of other commands or arguments, unfinished ones, a tolerance out
+    of range, and, unless `force`, for another model, device or BLAS: figures differ by right then.
+    """
+    if not 0 <= tolerance < 1:
+        raise ConfigError(f"the tolerance is {tolerance!r}; give 0 or more, below 1")
+    _refuse_other_runs(baseline, now)
+    context = tuple(_context(baseline, now))
+    if not force:
+        _refuse_other_machines(context)
+    ours, theirs = dict(_flat(now.deterministic)), dict(_flat(baseline.deterministic))
+    for results, figures in ((baseline, theirs), (now, ours)):
+        figures |= {f"failures.{failure.item}": failure.error for failure in results.failures}
+    names = [*theirs, *(name for name in ours if name not in theirs)]
+    return Check(
+        context=context,
+        differences=tuple(_differences(names, theirs, ours)),
+        ratios=() if deterministic else tuple(_ratios(baseline, now, tolerance)),
+        checked=len(names),
+    )
+
+
+def _refuse_other_runs(baseline: BenchResult, now: BenchResult) -> None:
+    if baseline.command != now.command:
+        raise ConfigError(
+            f"the baseline is of `akunu bench {baseline.command}`, the result of "
+            f"`akunu bench {now.command}`; compare results of one command"
+        )
+    for name, result in (("baseline", baseline), ("result", now)):
+        if not result.finished:
+            raise ConfigError(f"the {name} is unfinished; run its command to the end first")
+    different = [
+        f"{difference.path} ({difference.baseline} and {difference.now})"
+        for difference in _differences(
+            sorted({*baseline.arguments, *now.arguments}),
+            {name: _cell(value) for name, value in baseline.arguments.items()},
+            {name: _cell(value) for name, value in now.arguments.items()},
+        )
+    ]
+    if different:
+        raise ConfigError(
+            f"baseline and result were made with different options: {', '.join(different)}"
+        )
+
+
+def _refuse_other_machines(context: tuple[Difference, ...]) -> None:
+    refused = [entry for entry in context if entry.path in _DIFFERENT_BY_RIGHT + _MODELS]
+    if refused:
+        said = ", ".join(f"{entry.path} ({entry.baseline} and {entry.now})" for entry in refused)
+        raise ConfigError(
+            f"baseline and result were measured with different things: {said}. Their figures "
+            "differ by right; record a baseline of this machine and model, or compare all the "
+            "same with --force"
+        )
+
+
+_MODELS = ("model", "model weights", "draft_model", "draft_model weights")
+
+
+def _context(baseline: BenchResult, now: BenchResult) -> Iterator[Difference]:
+    for name in ("model", "draft_model"):
+        theirs: Model | None = getattr(baseline, name)
+        ours: Model | None = getattr(now, name)
+        yield from _difference(name, _hash(theirs), _hash(ours))
+        yield from _difference(
+            f"{name} weights",
+            None if theirs is None else theirs.weights,
+            None if ours is None else ours.weights,
+        )
+    before, present = baseline.environment.to_dict(), now.environment.to_dict()
+    for name in (*_DIFFERENT_BY_RIGHT, *_VERSIONS):
+        yield from _difference(name, _cell(before.get(name)), _cell(present.get(name)))
+
+
+def _hash(model: Model | None) -> str | None:
+    return None if model is None else model.sha256
+
+
+def _difference(path: str, baseline: Cell, now: Cell) -> Iterator[Difference]:
+    if baseline != now:
+        yield Difference(path, baseline, now)
+
+
+def _differences(
+    names: list[str], baseline: Mapping[str, Cell], now: Mapping[str, Cell]
+) -> Iterator[Difference]:
+    for name in names:
+        if name not in now or name not in baseline or not _same(baseline[name], now[name]):
+            yield Difference(name, baseline.get(name, _MISSING), now.get(name, _MISSING))
+
+
+def _same(one: Cell, other: Cell) -> bool:
+    # True is 1 in Python, and is not the same figure.
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _flat(value: object, path: str = "") -> Iterator[tuple[str, Cell]]:
+    """Yield each figure of nested values with its path; empty values by themselves."""
+    entries: list[tuple[str, Any]] = []
+    if isinstance(value, Mapping):
+        entries = [(str(name), entry) for name, entry in value.items()]
+    elif isinstance(value, list | tuple):
+        entries = [(str(index), entry) for index, entry in enumerate(value)]
+    if not entries:
+        yield path, _cell(value)
+    for name, entry in entries:
+        yield from _flat(entry, f"{path}.{name}" if path else name)
+
+
+def _cell(value: object) -> Cell:
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return str(value)
+
+
+def _ratios(baseline: BenchResult, now: BenchResult, tolerance: float) -> Iterator[RatioCheck]:
+    # A result's ratios were checked when it was read or made.
+    before: Any = baseline.timing.get("ratios", {})
+    present: Any = now.timing.get("ratios", {})
+    for name, entry in before.items():
+        if entry["ratio"] is None:
+            continue
+        found = present.get(name, {"ratio": None, "low": None, "high": None})
+        upper = found["ratio"] if found["high"] is None else found["high"]
+        worse = upper is None or upper < entry["ratio"] * (1 - tolerance)
+        yield RatioCheck(name, entry["ratio"], found["ratio"], found["low"], found["high"], worse)
+
+
+def _ratio_row(ratio: RatioCheck) -> tuple[Cell, ...]:
+    verdict = "worse" if ratio.worse else "holds"
+    return (ratio.name, ratio.baseline, ratio.now, ratio.low, ratio.high, verdict)
