@@ -61,7 +61,14 @@ _TEXT_BEYOND = 66
     metavar="N",
     help=f"Use N prompts of each category, or N items of each trace.  [default: {_LIMIT}]",
 )
-@click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Decode each reply N times in every way, in turns.",
+)
 @click.option(
     "--num-draft-tokens",
     type=click.IntRange(0, 64),

@@ -84,7 +84,12 @@ def fit(  # noqa: PLR0917 - click passes by name
 @counts.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def show(file: Path) -> None:
-    """Say what is in FILE, which `akunu counts fit` wrote."""
+    """Say what is in FILE, which `akunu counts fit` wrote.
+
+    \b
+    Examples:
+      akunu counts show corpus.counts
+    """  # noqa: D301 - \b keeps click from wrapping the examples
     from akunu_py.drafting.counts import read_counts  # noqa: PLC0415 - numpy
 
     found, vocabulary = read_counts(file)

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Write docs/cli.md: every command with its options, from what --help says.
+
+    python scripts/describe_cli.py          print the page
+    python scripts/describe_cli.py --write  into docs/cli.md
+
+tests/cli/test_cli_page.py checks that the page is that of the commands.
+"""
+
+import argparse
+import inspect
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "cli.md"
+HEAD = """# Commands
+
+Written by `scripts/describe_cli.py` from the commands themselves; `akunu COMMAND --help` says the same."""
+
+
+def page() -> str:
+    """The page's text."""
+    # Imported here: what the user has set would be shown as defaults.
+    for name in [name for name in os.environ if name.startswith("AKUNU_")]:
+        del os.environ[name]
+    os.environ["AKUNU_CONFIG"] = os.devnull
+    from akunu_py.cli.main import cli
+
+    context = click.Context(cli, info_name="akunu", **cli.context_settings)
+    blocks = [HEAD, *_command(cli, context)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _command(command: click.Command, context: click.Context) -> Iterator[str]:
+    """A heading, how it is called, what it does, its options; then the commands below it."""
+    depth = len(context.command_path.split())
+    yield f"{'#' * min(depth + 1, 4)} {context.command_path}"
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield f"    {context.command_path} {usage}"
+    yield from _text(command.help or "")
+    if rows := list(_options(command, context)):
+        yield "\n".join(["| option | |", "|---|---|", *rows])
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            if found is not None and not found.hidden:
+                yield from _command(found, click.Context(found, context, info_name=name))
+
+
+def _text(help_text: str) -> Iterator[str]:
+    """Paragraphs as they are; what click is told not to wrap (after \\b) as code."""
+    for paragraph in inspect.cleandoc(help_text).split("\n\n"):
+        lines = paragraph.splitlines()
+        if lines and lines[0].strip() == "\b":
+            title, *code = lines[1:]
+            yield _escaped(title.strip())
+            yield "\n".join(f"    {line.removeprefix('  ')}" for line in code)
+        else:
+            yield _escaped(" ".join(line.strip() for line in lines))
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if isinstance(parameter, click.Option) and record is not None:
+            names, meaning = record
+            code = names.replace("|", "\\|")
+            yield f"| `{code}` | {_escaped(' '.join(meaning.split()))} |"
+
+
+def _escaped(text: str) -> str:
+    for character in ("|", "<", "*", "_"):
+        text = text.replace(character, f"\\{character}")
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="write docs/cli.md")
+    arguments = parser.parse_args()
+    if arguments.write:
+        PAGE.write_text(page(), encoding="utf-8")
+    else:
+        sys.stdout.write(page())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""docs/cli.md is what the commands say of themselves, and every command says enough."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from akunu_py.cli.main import cli
+from akunu_py.cli.option_settings import leaves
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTEXT = click.Context(cli, info_name="akunu")
+COMMANDS = dict(leaves(cli, CONTEXT))
+
+
+def test_the_page_is_up_to_date():
+    script = ROOT / "scripts" / "describe_cli.py"
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=True, encoding="utf-8"
+    )
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert page == done.stdout, "run python scripts/describe_cli.py --write"
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_has_examples_and_every_option_says_what_it_does(words):
+    command = COMMANDS[words]
+    assert "Examples:\n" in command.help
+    assert f"akunu {' '.join(words)}" in command.help.split("Examples:\n")[1]
+    for option in command.params:
+        if isinstance(option, click.Option):
+            assert option.help, option.opts
+
+
+def test_the_page_has_every_command_and_the_exit_codes():
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    for words in COMMANDS:
+        assert f"# akunu {' '.join(words)}\n" in page
+    for code in ("    0 ", "    1 ", "    2 ", "    130 ", "    141 "):
+        assert code in page
