@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from akunu_py.bench.workloads import CATEGORIES, load_prompts
+from akunu_py.bench.workloads import CATEGORIES, first_of_each, load_prompts
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import load_engine, model_options
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from akunu_py.bench.alpha.report import AlphaReport
 
 _TOKENS, _QUICK_TOKENS = 10_000, 500
+_QUICK_PROMPTS = 2
 _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
 
 
@@ -67,6 +68,9 @@ _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
     type=click.Choice(CATEGORIES),
     help="Use the prompts of this category; repeatable. All, when left out.",
 )
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="Use N prompts of each category."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the noise.")
 @click.option(
     "--speed",
@@ -83,6 +87,7 @@ def alpha(  # noqa: PLR0917 - click passes by name
     categories: tuple[str, ...],
     speed: bool,
     num_tokens: int | None,
+    limit: int | None,
     quick: bool,
     loading: dict[str, Any],
     output: Output,
@@ -101,8 +106,9 @@ def alpha(  # noqa: PLR0917 - click passes by name
       akunu bench alpha --temperature 0.5 --temperature 1.5 --tokens 2000
       akunu bench alpha large.gguf --draft-model small.gguf --lenience 0.5 --lenience 0.1
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    if quick and num_tokens is not None:
-        raise click.UsageError("give either --quick or --tokens")
+    if quick and (num_tokens is not None or limit is not None):
+        raise click.UsageError("give either --quick, or --tokens and --limit")
+    limit = _QUICK_PROMPTS if quick else limit
     measuring["temperatures"] = tuple(dict.fromkeys(measuring["temperatures"]))
     measuring["num_tokens"] = _QUICK_TOKENS if quick else num_tokens or _TOKENS
     from akunu_py.bench.alpha.alpha_result import alpha_result  # noqa: PLC0415 - MLX
@@ -128,12 +134,13 @@ def alpha(  # noqa: PLR0917 - click passes by name
     )
     if draft_model is None and model is None:
         draft_model = _shipped_draft()
-    prompts = load_prompts(categories or None)
+    prompts = first_of_each(load_prompts(categories or None), limit)
     corpus = measuring["corpus"]
     arguments = {
         "model": model,
         "draft_model": None if draft_model is None else str(draft_model),
         "category": list(categories),
+        "limit": limit,
         "speed": speed,
         **measuring,
         "corpus": None if corpus is None else str(corpus),

@@ -66,6 +66,14 @@ def test_json_and_other_models(loaded):
     assert [table.name for table in found.tables] == ["temperature-0", "temperature-1"]
 
 
+def test_fewer_prompts_and_quick(loaded):
+    # Both prompts are of one category.
+    record = json.loads(run("big.gguf", "--tokens", "4", "--limit", "1", "--json").stdout)
+    assert record["deterministic"]["cells"]["temperature 0"]["num_replies"] == 1
+    record = json.loads(run("big.gguf", "--quick", "--json").stdout)
+    assert (record["arguments"]["limit"], record["arguments"]["num_tokens"]) == (2, 500)
+
+
 def test_another_model_has_no_draft_model_by_itself(loaded):
     record = json.loads(run("big.gguf", "--tokens", "4", "--json").stdout)
     assert loaded == ["big.gguf"]
@@ -82,7 +90,8 @@ def test_another_model_has_no_draft_model_by_itself(loaded):
         (["--lenience", "1.5"], "lenience is 1.5"),
         (["--seed", "-1"], "seed is -1"),
         (["--gamma", "3"], "No such option"),
-        (["--quick", "--tokens", "9"], "either --quick or --tokens"),
+        (["--quick", "--tokens", "9"], "either --quick, or --tokens"),
+        (["--quick", "--limit", "9"], "either --quick, or --tokens"),
     ],
 )
 def test_wrong_options_are_explained_before_a_model_is_loaded(loaded, arguments, words):
