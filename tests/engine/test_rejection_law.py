@@ -1,10 +1,10 @@
 """Rejection sampling through the engine: texts come with the model's own probabilities.
 
 Chi-squared over the first three tokens of replies of five, from five tokens that a bias leaves; seeds 0
-to 999. A draft model over rows of its own, proposals as trees, guesses of n-grams and combinations
-take part, with rules of length. That the test would find a bias is shown by residuals left out.
-Mutants, made by hand, that these tests kill: proposals tried once that were drawn twice; one noise for
-all proposals; the draws of a combination taken for certain.
+to 699. A draft model over rows of its own, proposals as trees, guesses of n-grams and combinations
+take part, with rules of length. A second line behind the enumerations of `tests/decoding`, which see
+biases too small for this one, as of equal proposals that are not counted. What it sees is shown by
+residuals left out; by hand, it was by a residual drawn with the number that had decided to accept.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from gguf_files import write_tiny_llama
 from akunu_py import Engine, GenerationConfig
 from akunu_py.sampling.transforms import TransformChain
 
-RUNS, LENGTH, MAX_TOKENS = 1000, 3, 5
+RUNS, LENGTH, MAX_TOKENS = 700, 3, 5
 LOWER_BOUND = {"draft_length": "lower-bound"}
 ENTROPY = {"draft_length": "entropy", "draft_length_beta": 0.5}
 DRAFTING = {
