@@ -1,0 +1,5 @@
+"""`akunu chat`: a conversation in the terminal."""
+
+from akunu_py.cli.chat.command import chat
+
+__all__ = ["chat"]

@@ -1,0 +1,243 @@
+"""What the commands of a chat do."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from akunu_py.cli.chat.attachments import Attachment, read_attachment, with_attachments
+from akunu_py.cli.chat.commands import Command, help_text
+from akunu_py.cli.chat.config_values import FIELDS, changed_fields, shown, with_field
+from akunu_py.cli.chat.conversation import Conversation, Question
+from akunu_py.cli.chat.session_file import Session, export_markdown, load_session, save_session
+from akunu_py.errors import ConfigError
+
+if TYPE_CHECKING:
+    from akunu_py.engine import Engine
+
+_SHOWN_TURN = 60
+"""Characters of a message that a note quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What actions use of the world.
+
+    Attributes:
+        note: shows a text that is no reply.
+        load: opens the model of that name.
+        edit: lets the user edit a text; None for nothing saved. Without a terminal there is none.
+
+    """
+
+    note: Callable[[str], None]
+    load: Callable[[str], "Engine"]
+    edit: Callable[[str], str | None] | None
+
+
+class Actions:
+    """Carries out commands on a conversation.
+
+    Attributes:
+        leaving: whether /exit was given.
+        show_steps: whether replies are shown step by step.
+        attachments: files for the next message.
+
+    """
+
+    def __init__(self, conversation: Conversation, tools: Tools) -> None:
+        self._conversation = conversation
+        self._tools = tools
+        self._note = tools.note
+        self.leaving = False
+        self.show_steps = False
+        self.attachments: list[Attachment] = []
+        self._drafter = conversation.config.drafter
+        self._path: Path | None = None
+
+    def run(self, command: Command, argument: str) -> Question | None:
+        """Carry a command out; return what it wants to be sent.
+
+        Raises ConfigError and the errors of loading a model, with nothing changed.
+        """
+        action: Callable[[str], Question | None] = getattr(self, f"_{command.name}")
+        return action(argument)
+
+    def compose(self, message: str) -> Question:
+        """Return a message with the files added to it."""
+        return Question(with_attachments(message, self.attachments))
+
+    def _help(self, _: str) -> None:
+        click.echo(help_text())
+
+    def _exit(self, _: str) -> None:
+        self.leaving = True
+
+    def _system(self, text: str) -> None:
+        conversation = self._conversation
+        if text:
+            conversation.system = None if text == '""' else text
+            self._note("the next reply is given with it" if conversation.system else "removed")
+        else:
+            self._note(conversation.system or "there is no system message")
+
+    def _set(self, argument: str) -> None:
+        config = self._conversation.config
+        if not argument:
+            self._note("\n".join(f"{name} {shown(config, name)}" for name in FIELDS))
+            return
+        name, _, value = argument.partition(" ")
+        if not value.strip():
+            raise ConfigError(f"give /set {name} VALUE; default is one")
+        self._conversation.config = with_field(config, name, value.strip())
+
+    def _show(self, _: str) -> None:
+        conversation = self._conversation
+        engine = conversation.engine
+        turns, forgotten = len(conversation.turns), conversation.forgotten
+        lines = [
+            f"model    {engine.description.name}",
+            f"context  {conversation.num_tokens()} of {engine.context} tokens",
+            f"turns    {turns}{f', of which the first {forgotten} are dropped' * bool(forgotten)}",
+            f"system   {conversation.system or 'none'}",
+        ]
+        lines += [f"file     {attachment.name}" for attachment in self.attachments]
+        changed = changed_fields(conversation.config)
+        lines += [f"{name} {value}" for name, value in changed.items()]
+        self._note("\n".join(lines))
+
+    def _stats(self, _: str) -> None:
+        stats, replies = self._conversation.stats, self._conversation.replies
+        self._note(f"{replies} replies, {stats.output_tokens} tokens in {stats.steps} passes")
+        if stats.tokens_per_pass is not None:
+            self._note(
+                f"tokens a pass {stats.tokens_per_pass:.2f}, fire rate {stats.fire_rate:.0%}"
+            )
+        if stats.hit_rate is not None:
+            self._note(
+                f"drafted {stats.drafted}, accepted {stats.accepted}: hit rate "
+                f"{stats.hit_rate:.0%}, alpha {stats.alpha:.0%}"
+            )
+        if self._conversation.config.exactness == "none":
+            self._note("not exact: --lenience or --no-adjust is set")
+
+    def _retry(self, _: str) -> Question:
+        question = self._conversation.last_question()
+        config = self._conversation.config
+        if question.instead and (config.temperature == 0 or config.seed is not None):
+            why = "temperature 0" if config.temperature == 0 else "a fixed seed"
+            self._note(f"at {why} a reply comes out as before; see /set")
+        return question
+
+    def _undo(self, _: str) -> None:
+        turn = self._conversation.undo()
+        text = " ".join(turn.user.split())
+        short = text if len(text) <= _SHOWN_TURN else text[: _SHOWN_TURN - 3] + "..."
+        self._note(f"taken back: {short}")
+
+    def _edit(self, _: str) -> Question | None:
+        if self._tools.edit is None:
+            raise ConfigError("/edit needs a terminal")
+        question = self._conversation.last_question()
+        text = self._tools.edit(question.text)
+        if text is None or not text.strip():
+            self._note("nothing was saved; nothing is sent")
+            return None
+        return Question(text.rstrip("\n"), question.instead)
+
+    def _file(self, name: str) -> None:
+        if name:
+            self.attachments.append(read_attachment(_path(name)))
+            added = self.attachments[-1]
+            self._note(f"{added.name}, {len(added.text)} characters, goes with the next message")
+        else:
+            names = ", ".join(attachment.name for attachment in self.attachments)
+            self._note(names or "no files go with the next message")
+
+    def _save(self, name: str) -> None:
+        path = _path(name) if name else self._path
+        if path is None:
+            raise ConfigError("give /save FILE; later /save alone will do")
+        save_session(path, self._session())
+        self._path = path
+        self._note(f"saved in {path}")
+
+    def _load(self, name: str) -> None:
+        path = _path(name)
+        session = load_session(path)
+        conversation = self._conversation
+        conversation.replace(session.turns, session.system)
+        self._path = path
+        own = conversation.engine.description.name
+        other = f"; {session.model} answered then, {own} does now" * (session.model != own)
+        self._note(f"{len(session.turns)} turns{other}")
+
+    def _export(self, name: str) -> None:
+        path = _path(name)
+        export_markdown(path, self._session())
+        self._note(f"written to {path}")
+
+    def _model(self, name: str) -> None:
+        conversation = self._conversation
+        if name:
+            engine = self._tools.load(name)
+            if not engine.tokenizer.has_chat_template:
+                engine.close()
+                raise ConfigError(f"{name} has no chat template; the model stays as it is")
+            conversation.exchange(engine)
+        description = conversation.engine.description
+        self._note(f"{description.name}, context {conversation.engine.context}")
+
+    def _draft(self, word: str) -> None:
+        conversation = self._conversation
+        config = conversation.config
+        if word == "off":
+            if config.drafter != "none":
+                self._drafter = config.drafter
+            conversation.config = with_field(config, "drafter", "none")
+        elif word:
+            before = self._drafter if self._drafter not in (None, "none") else "default"
+            name = (before or "default") if word == "on" else word
+            self._check_draft_model(name)
+            conversation.config = with_field(config, "drafter", name)
+        name = shown(conversation.config, "drafter")
+        self._note("nothing is drafted" if name == "none" else f"drafter {name}")
+
+    def _check_draft_model(self, name: str) -> None:
+        from akunu_py.drafting.registry import WITH_DRAFT_MODEL  # noqa: PLC0415 - numpy, for --help
+
+        if name in WITH_DRAFT_MODEL and self._conversation.engine.draft_model is None:
+            raise ConfigError(f"{name} needs a draft model; begin with --draft-model PATH")
+
+    def _trace(self, word: str) -> None:
+        if word not in ("", "on", "off"):
+            raise ConfigError(f"give /trace on or off, not {word!r}")
+        if word:
+            self.show_steps = word == "on"
+        self._note(f"replies are shown {'step by step' if self.show_steps else 'as text'}")
+
+    def _clear(self, _: str) -> None:
+        self.attachments.clear()
+        click.clear()
+
+    def _reset(self, _: str) -> None:
+        self._conversation.reset()
+        self.attachments.clear()
+        self._note("the conversation is forgotten")
+
+    def _session(self) -> Session:
+        conversation = self._conversation
+        name = conversation.engine.description.name
+        return Session(name, conversation.system, conversation.turns)
+
+
+def _path(name: str) -> Path:
+    """Return the path a user wrote, quotes and ~ resolved."""
+    if len(name) > 1 and name[0] == name[-1] and name[0] in "'\"":
+        name = name[1:-1]
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"there is no home folder for {name}") from None

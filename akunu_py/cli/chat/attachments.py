@@ -1,0 +1,44 @@
+"""Files that a message brings along."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from akunu_py.cli.chat.session_file import read_regular_file
+from akunu_py.errors import ConfigError
+
+MOST_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A text file for the next message."""
+
+    name: str
+    text: str
+
+
+def read_attachment(path: Path) -> Attachment:
+    """Read a file of UTF-8 text; raises ConfigError for one that is none, too large or absent."""
+    content = read_regular_file(path, MOST_BYTES)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is no text in UTF-8") from None
+    if "\0" in text:
+        raise ConfigError(f"{path} is no text: it has NUL bytes")
+    return Attachment(path.name, text)
+
+
+def with_attachments(message: str, attachments: list[Attachment]) -> str:
+    """Return a message with its files before it, each in a fence of its own."""
+    return "\n\n".join([*(_fenced(attachment) for attachment in attachments), message])
+
+
+def _fenced(attachment: Attachment) -> str:
+    ticks = "```"
+    while ticks in attachment.text:
+        ticks += "`"
+    # A name may hold any character, a newline and backticks among them.
+    name = " ".join(attachment.name.split())
+    text = attachment.text.rstrip("\n")
+    return f"{name}:\n{ticks}\n{text}\n{ticks}"

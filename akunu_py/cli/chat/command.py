@@ -1,0 +1,73 @@
+"""`akunu chat`: the command."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from akunu_py.cli.options import (
+    counts_option,
+    draft_model_option,
+    generation_options,
+    keeping_options,
+    load_engine,
+    model_options,
+)
+
+if TYPE_CHECKING:
+    from akunu_py.types import GenerationConfig
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--system", help="A system message.")
+@keeping_options
+@generation_options
+@model_options
+@draft_model_option
+@counts_option
+def chat(  # noqa: PLR0917 - click passes by name
+    model: str | None,
+    system: str | None,
+    memory: Path | None,
+    trace_file: Path | None,
+    config: "GenerationConfig",
+    loading: dict[str, Any],
+) -> None:
+    """Chat with a model. /help lists the commands.
+
+    The turns of a conversation stay in the model's caches, so a message is read alone. When the
+    context is full the oldest turns are dropped, with a notice.
+
+    \b
+    Examples:
+      akunu chat
+      akunu chat model.gguf --temperature 0.7 --system "Answer briefly."
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_py.cli.chat.actions import Tools  # noqa: PLC0415 - --help does without
+    from akunu_py.cli.chat.commands import completions  # noqa: PLC0415
+    from akunu_py.cli.chat.conversation import Conversation  # noqa: PLC0415
+    from akunu_py.cli.chat.line_input import open_lines  # noqa: PLC0415
+    from akunu_py.cli.chat.loop import Chat, note  # noqa: PLC0415
+
+    conversation = Conversation(load_engine(model, loading, memory=memory), config, system)
+    try:
+        engine = conversation.engine
+        if not engine.tokenizer.has_chat_template:
+            raise click.ClickException(
+                "this model has no chat template; use akunu generate --raw with it"
+            )
+        lines, typed = open_lines(completions)
+        if typed:
+            note(
+                f"{engine.description.name}, {engine.description.parameters / 1e6:.1f} million "
+                f"parameters, context {engine.context}. /help lists the commands."
+            )
+        tools = Tools(
+            note,
+            lambda name: load_engine(name, loading, memory=memory),
+            (lambda text: click.edit(text, extension=".md")) if typed else None,
+        )
+        Chat(conversation, lines, tools, trace_file).run()
+    finally:
+        conversation.engine.close()

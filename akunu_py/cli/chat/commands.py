@@ -1,0 +1,146 @@
+"""Commands of a chat: their table, how a line is read as one, help, and completion."""
+
+import difflib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from akunu_py.cli.chat.config_values import FIELDS
+from akunu_py.errors import ConfigError
+
+Completes = Literal["nothing", "file", "setting", "switch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command; `argument` is how help writes what it takes, in brackets where it may miss."""
+
+    name: str
+    argument: str
+    help: str
+    completes: Completes = "nothing"
+
+
+COMMANDS = (
+    Command("help", "", "this list"),
+    Command("system", "[TEXT]", 'show the system message, or set it; "" removes it'),
+    Command("set", "[NAME VALUE]", "list settings, or change one; VALUE may be default", "setting"),
+    Command("show", "", "model, context, system message and changed settings"),
+    Command("stats", "", "drafting statistics of this run"),
+    Command("retry", "", "answer the last message anew"),
+    Command("undo", "", "take the last message and its reply back"),
+    Command("edit", "", "edit the last message in $EDITOR, and send it in its place"),
+    Command("file", "[PATH]", "list files for the next message, or add one", "file"),
+    Command("save", "[FILE]", "save the conversation", "file"),
+    Command("load", "FILE", "go on with a saved conversation", "file"),
+    Command("export", "FILE.md", "write the conversation as Markdown", "file"),
+    Command("model", "[NAME]", "name the model, or go on with another", "file"),
+    Command(
+        "draft", "[on|off|NAME]", "name the drafter, or draft, do not, or with another", "switch"
+    ),
+    Command("trace", "[on|off]", "show replies step by step, as akunu generate --trace", "switch"),
+    Command("clear", "", "clear the screen and drop files added; the conversation stays"),
+    Command("reset", "", "forget the conversation; the system message stays"),
+    Command("exit", "", "leave (so does the end of input)"),
+)
+
+_BY_NAME = {command.name: command for command in COMMANDS}
+_ALIASES = {"quit": "exit", "bye": "exit", "regen": "retry", "?": "help"}
+_LINE = re.compile(r"/([A-Za-z]+|\?)(?:\s+(.*))?", re.DOTALL)
+_KEYS = '''"""     begins and ends a message of several lines
+Esc Enter, or Alt-Enter, begins a new line; Tab completes commands and file names
+//      at the beginning: a message that begins with /
+Ctrl-C  stops a reply and keeps what was said; twice at an empty line leaves'''
+
+
+def parse(line: str) -> tuple[Command, str] | None:
+    """Return the command that a line gives, with its argument; None for a message.
+
+    A message may begin with a path: only a word of letters behind the slash is a command. One of
+    several lines is a command only as `/system`, whose text may have them.
+
+    Raises ConfigError for a command that does not exist, or whose argument is missing or too much.
+    """
+    match = _LINE.fullmatch(line.strip())
+    if match is None:
+        return None
+    name, argument = match[1].lower(), (match[2] or "").strip()
+    name = _ALIASES.get(name, name)
+    if "\n" in argument and name != "system":
+        return None
+    command = _BY_NAME.get(name)
+    if command is None:
+        near = difflib.get_close_matches(name, _BY_NAME, n=1)
+        hint = f"did you mean /{near[0]}? /help" if near else "/help"
+        raise ConfigError(f"there is no command /{name}; {hint} lists them")
+    if argument and not command.argument:
+        raise ConfigError(f"/{name} takes nothing, and is followed by {argument!r}")
+    if not argument and command.argument and not command.argument.startswith("["):
+        raise ConfigError(f"give /{name} {command.argument}")
+    return command, argument
+
+
+def message_of(line: str) -> str:
+    """Return the message that a line is; two slashes at its beginning stand for one."""
+    return line[1:] if line.startswith("//") else line
+
+
+def help_text() -> str:
+    """Return all commands, one a line, and the keys."""
+    width = max(len(f"/{command.name} {command.argument}") for command in COMMANDS)
+    lines = [f"{f'/{c.name} {c.argument}':{width}}  {c.help}" for c in COMMANDS]
+    return "\n".join([*lines, "", _KEYS])
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What may stand in place of the last `replaced` characters before the cursor."""
+
+    text: str
+    replaced: int
+
+
+def completions(before: str) -> Iterator[Completion]:
+    """Yield what may complete a line, given what stands before the cursor."""
+    match = re.fullmatch(r"/(\w*)(\s+)?(.*)", before)
+    if match is None:
+        return
+    word, gap, argument = match.groups()
+    if not gap:
+        names = (name for name in _BY_NAME if name.startswith(word))
+        yield from (Completion(f"/{name}", len(before)) for name in names)
+        return
+    command = _BY_NAME.get(word)
+    if command is None:
+        return
+    if command.completes == "file":
+        yield from _paths(argument)
+    elif " " not in argument:
+        words = FIELDS if command.completes == "setting" else ()
+        if command.completes == "switch":
+            words = tuple(w for w in re.split(r"\W+", command.argument) if w.islower())
+            words += _drafters() if command.name == "draft" else ()
+        yield from (Completion(w, len(argument)) for w in words if w.startswith(argument))
+
+
+def _drafters() -> tuple[str, ...]:
+    from akunu_py.drafting.registry import all_drafter_names  # noqa: PLC0415 - numpy, for --help
+
+    return all_drafter_names()
+
+
+def _paths(written: str) -> Iterator[Completion]:
+    folder, _, beginning = written.rpartition("/")
+    place = Path(folder or ("/" if written.startswith("/") else ".")).expanduser()
+    try:
+        with os.scandir(place) as entries:
+            found = sorted((entry.name, entry.is_dir()) for entry in entries)
+    except (OSError, RuntimeError, ValueError):
+        return
+    for name, is_folder in found:
+        # Hidden files are offered to those who ask for them.
+        if name.startswith(beginning) and (beginning or not name.startswith(".")):
+            yield Completion(name + ("/" if is_folder else ""), len(beginning))

@@ -1,0 +1,81 @@
+"""Fields of a `GenerationConfig` by name and as text: `/set` and `/show`."""
+
+import dataclasses
+import typing
+from types import NoneType
+from typing import Any
+
+from akunu_py.errors import ConfigError
+from akunu_py.generation_config import GenerationConfig
+from akunu_py.settings import nearest
+
+_DEFAULT = GenerationConfig()
+_TYPES = typing.get_type_hints(GenerationConfig)
+_WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+
+FIELDS = tuple(field.name for field in dataclasses.fields(GenerationConfig))
+"""Names that `/set` takes."""
+
+
+def with_field(config: GenerationConfig, name: str, text: str) -> GenerationConfig:
+    """Return a config with one field set from text; "default" is the field's default.
+
+    Raises ConfigError for an unknown name, or a value that does not fit it or the other fields.
+    """
+    from akunu_py.drafting.registry import check_drafter  # noqa: PLC0415 - numpy, for --help
+
+    field = name.replace("-", "_")
+    if field not in FIELDS:
+        raise ConfigError(f"there is no setting {name}.{nearest(field, FIELDS)} /set lists them")
+    value: Any = getattr(_DEFAULT, field) if text == "default" else _value(field, text)
+    changed = dataclasses.replace(config, **{field: value})
+    if changed.drafter is not None:
+        check_drafter(changed.drafter, num_draft_tokens=changed.num_draft_tokens, config=changed)
+    return changed
+
+
+def changed_fields(config: GenerationConfig) -> dict[str, str]:
+    """Return the fields that are not at their defaults, with their values as text."""
+    return {
+        name: shown(config, name)
+        for name in FIELDS
+        if getattr(config, name) != getattr(_DEFAULT, name)
+    }
+
+
+def shown(config: GenerationConfig, name: str) -> str:
+    """Return a field's value as text that `with_field` takes, or "default"."""
+    value = getattr(config, name)
+    if value is None or value in ((), {}):
+        return "default"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return " | ".join(map(repr, value))
+    if isinstance(value, dict):
+        return ",".join(f"{token}={bias:g}" for token, bias in value.items())
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _value(name: str, text: str) -> object:
+    kinds = [kind for kind in typing.get_args(_TYPES[name]) if kind is not NoneType]
+    kind = kinds[0] if len(kinds) == 1 else _TYPES[name]
+    try:
+        if name == "stop":
+            return (text,)
+        if name == "logit_bias":
+            pairs = (entry.partition("=") for entry in text.split(","))
+            return {int(token): float(bias) for token, _, bias in pairs}
+        if kind is bool:
+            return _WORDS[text.lower()]
+        return kind(text) if kind in (int, float) else text
+    except (ValueError, KeyError):
+        raise ConfigError(f"{name} is {text!r}; give {_wanted(name, kind)}") from None
+
+
+def _wanted(name: str, kind: object) -> str:
+    if name == "logit_bias":
+        return "token ids and numbers, as in 42=-1.5,7=2"
+    if kind is bool:
+        return "on or off"
+    return "a whole number" if kind is int else "a number"

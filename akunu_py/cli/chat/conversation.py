@@ -1,0 +1,268 @@
+"""A conversation with a model: its turns, what of them fits into the context, and its replies.
+
+Knows no terminal: `Conversation.ask` gives a `Reply` to be iterated, or raises.
+"""
+
+import bisect
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from akunu_py.errors import ConfigError, ContextOverflowError
+from akunu_py.types import DecodeStats, GenerationConfig, Message
+
+if TYPE_CHECKING:
+    from akunu_py.engine import Engine
+    from akunu_py.models.cached_rows import Progress
+    from akunu_py.reply import ReplyStream
+    from akunu_py.types import GenerationResult, StreamEvent
+
+_log = logging.getLogger(__name__)
+
+_REPLY_SHARE = 8
+"""One in this many tokens of the context is kept for a reply before turns are dropped."""
+
+_KEPT_SHARE = 2
+"""Where turns are dropped, the rest takes one in this many tokens of the context at most.
+
+Dropping moves all that follows, so all of it is prefilled again: once for many turns, that way.
+"""
+
+
+_NOTHING_SAID = "nothing has been said yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message and its reply."""
+
+    user: str
+    assistant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A message to send; with `instead`, in the last turn's place."""
+
+    text: str
+    instead: bool = False
+
+
+class Conversation:
+    """Turns with one engine, which may be exchanged for another between two of them.
+
+    Attributes:
+        engine: what answers.
+        config: how replies are sampled and drafted.
+        system: the system message; None for none.
+        turns: all that was said, oldest first.
+        forgotten: how many of the oldest turns the model is no longer shown.
+        stats: drafting statistics of all replies.
+        replies: how many there were.
+        unanswered: the last message, where nothing was said to it; None otherwise.
+
+    """
+
+    def __init__(self, engine: "Engine", config: GenerationConfig, system: str | None) -> None:
+        self.engine = engine
+        self.config = config
+        self.system = system
+        self.turns: tuple[Turn, ...] = ()
+        self.forgotten = 0
+        self.stats = DecodeStats()
+        self.replies = 0
+        self.unanswered: Question | None = None
+        self._id = uuid.uuid4().hex
+
+    def ask(self, question: Question, progress: "Progress | None" = None) -> "Reply":
+        """Return the reply to a message, not yet begun.
+
+        What was said when the reply is closed becomes a turn; a reply without text leaves the
+        conversation as it was. Raises ContextOverflowError for a message that does not fit with the
+        system message alone, and as `Engine.stream_chat` does.
+        """
+        self.unanswered = question
+        before = self.turns[:-1] if question.instead else self.turns
+        forgotten = self._first_that_fits(before, question.text)
+        messages = self._messages(before[forgotten:], question.text)
+        stream = self.engine.stream_chat(messages, self.config, progress=progress)
+        dropped = max(0, forgotten - min(self.forgotten, len(before)))
+        return Reply(self, stream, question.text, before, forgotten, dropped)
+
+    def undo(self) -> Turn:
+        """Take the last turn back and return it; raises ConfigError where there is none."""
+        if not self.turns:
+            raise ConfigError(_NOTHING_SAID)
+        *before, turn = self.turns
+        self.turns = tuple(before)
+        self.forgotten = min(self.forgotten, len(before))
+        self.unanswered = None
+        return turn
+
+    def last_question(self) -> Question:
+        """Return the last message, to be sent again in its place; raises ConfigError for none."""
+        if self.unanswered is not None:
+            return self.unanswered
+        if not self.turns:
+            raise ConfigError(_NOTHING_SAID)
+        return Question(self.turns[-1].user, instead=True)
+
+    def exchange(self, engine: "Engine") -> None:
+        """Go on with another engine, and close the one so far."""
+        before, self.engine = self.engine, engine
+        # Another context may hold more.
+        self.forgotten = 0
+        before.close()
+
+    def reset(self) -> None:
+        """Forget every turn; the system message stays."""
+        self.replace((), self.system)
+        self.engine.reset()
+
+    def replace(self, turns: Sequence[Turn], system: str | None) -> None:
+        """Take another conversation in place of this one."""
+        self.turns = tuple(turns)
+        self.system = system
+        self.forgotten = 0
+        self.unanswered = None
+        self._id = uuid.uuid4().hex
+
+    def trace(self, path: Path, reply: "Reply") -> None:
+        """Append a closed reply to a trace file; raises ConfigError where that cannot be done."""
+        if reply.result is not None:
+            self.engine.append_trace(
+                path, reply.stream, category="chat", session=self._id, turn=self.replies
+            )
+
+    def num_tokens(self) -> int:
+        """Return how many tokens the turns that the model is shown take, the system's included."""
+        messages = self._messages(self.turns[self.forgotten :])
+        return self._count(messages) if messages else 0
+
+    def close(self, reply: "Reply") -> None:
+        """Take in what a reply said; `Reply` calls it once."""
+        if reply.text:
+            self.turns = (*reply.before, Turn(reply.question, reply.text))
+            self.forgotten = reply.forgotten
+            self.unanswered = None
+        if reply.result is not None:
+            self.stats += reply.result.stats
+            self.replies += 1
+            _log.info(
+                "prefilled %d of the prompt's %d tokens; the others were in the cache",
+                reply.result.num_prompt_tokens - reply.result.num_cached_tokens,
+                reply.result.num_prompt_tokens,
+            )
+
+    def _first_that_fits(self, turns: Sequence[Turn], text: str) -> int:
+        """Return how many of the oldest turns must go for a message and its reply to fit."""
+        context = self.engine.context
+        room = max(1, context // _REPLY_SHARE)
+        if self.config.max_tokens is not None:
+            room = min(room, self.config.max_tokens)
+
+        def size(gone: int) -> int:
+            return self._count(self._messages(turns[gone:], text))
+
+        gone = min(self.forgotten, len(turns))
+        if size(gone) + room <= context:
+            return gone
+        rest = range(gone, len(turns) + 1)
+        # The last turn goes only where the message would not fit with it.
+        for most, last in (
+            (context // _KEPT_SHARE, len(turns) - 1),
+            (context - room, len(turns)),
+            (context - 1, len(turns)),
+        ):
+            fitting = bisect.bisect_left(rest, True, key=lambda gone: size(gone) <= most)
+            if fitting < len(rest) and rest[fitting] <= last:
+                return rest[fitting]
+        raise ContextOverflowError(
+            f"the message has {size(len(turns))} tokens"
+            f"{' with the system message' if self.system else ''} and the context holds {context}, "
+            "the reply included; shorten it, or load the model with a larger context"
+        )
+
+    def _messages(self, turns: Sequence[Turn], text: str | None = None) -> list[Message]:
+        messages: list[Message] = []
+        if self.system:
+            messages.append({"role": "system", "content": self.system})
+        for turn in turns:
+            messages.append({"role": "user", "content": turn.user})
+            messages.append({"role": "assistant", "content": turn.assistant})
+        if text is not None:
+            messages.append({"role": "user", "content": text})
+        return messages
+
+    def _count(self, messages: list[Message]) -> int:
+        return len(self.engine.tokenizer.encode_chat(messages))
+
+
+class Reply:
+    """One reply: iterate for its events, within `with`, at whose end it joins the conversation.
+
+    Attributes:
+        question: the message.
+        before: the turns it comes after.
+        forgotten: how many of them the model is not shown.
+        dropped: how many of those it was shown so far.
+        text: what was said so far.
+        stream: of the engine.
+
+    """
+
+    def __init__(  # noqa: PLR0917 - made in one place
+        self,
+        conversation: Conversation,
+        stream: "ReplyStream",
+        question: str,
+        before: tuple[Turn, ...],
+        forgotten: int,
+        dropped: int,
+    ) -> None:
+        self._conversation = conversation
+        self.stream = stream
+        self.question = question
+        self.before = before
+        self.forgotten = forgotten
+        self.dropped = dropped
+        self.text = ""
+
+    @property
+    def result(self) -> "GenerationResult | None":
+        """What the reply came to; None before its end, and where it was not read to it."""
+        return self.stream.result
+
+    @property
+    def filled_context(self) -> bool:
+        """Whether the reply ended because the context was full."""
+        result = self.result
+        if result is None or result.finish_reason != "length":
+            return False
+        used = result.num_prompt_tokens + len(result.token_ids)
+        return used >= self._conversation.engine.context
+
+    def cancel(self) -> None:
+        """End the reply after the step under way."""
+        self.stream.cancel()
+
+    def __iter__(self) -> "Iterator[StreamEvent]":
+        for event in self.stream:
+            self.text += event.text
+            yield event
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stream.close()
+        self._conversation.close(self)

@@ -1,0 +1,200 @@
+"""Where messages come from: a terminal, by prompt_toolkit, or a pipe, line by line."""
+
+import io
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from akunu_py.atomic_file import replace_file
+from akunu_py.cli.chat.commands import Completion
+
+if TYPE_CHECKING:
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.key_binding import KeyBindings
+    from prompt_toolkit.output import Output
+
+BLOCK = '"""'
+
+_SHOWN_CHARACTERS, _SHOWN_LINES = 4_000, 40
+"""Pastes above either are shown by their size: drawing a megabyte at each key takes seconds."""
+
+_KEPT_CHARACTERS = 10_000
+"""Of a message that the history keeps."""
+
+_HISTORY_BYTES = 2**20
+"""Of a history file; the older half of a larger one goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What was read; `quoted` where it stood in three quotes, and so is no command."""
+
+    text: str
+    quoted: bool = False
+
+
+class Lines(Protocol):
+    """A source of messages."""
+
+    def read(self) -> Line:
+        """Return the next; raises EOFError at the end, KeyboardInterrupt at an empty line."""
+
+
+class PipedLines:
+    """Lines of standard input; one that begins with three quotes goes on to the next three."""
+
+    def __init__(self) -> None:
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="replace")
+
+    def read(self) -> Line:
+        """Return the next line or block; raises EOFError at the end of input."""
+        text = input()
+        if not text.lstrip().startswith(BLOCK):
+            return Line(text)
+        while not _closed(text):
+            text += "\n" + input()
+        return _line(text)
+
+
+class TypedLines:
+    """Lines typed at a terminal.
+
+    Args:
+        history: file that keeps what was typed across runs; None keeps nothing.
+        complete: gives what may complete the text before the cursor.
+        source: keys, and `screen`: where they are shown; the terminal where None.
+
+    """
+
+    def __init__(
+        self,
+        history: Path | None,
+        complete: Callable[[str], Iterable[Completion]],
+        *,
+        source: "Input | None" = None,
+        screen: "Output | None" = None,
+    ) -> None:
+        from prompt_toolkit import PromptSession  # noqa: PLC0415 - 0.2 s that --help must not pay
+        from prompt_toolkit.output import create_output  # noqa: PLC0415
+        from prompt_toolkit.shortcuts import CompleteStyle  # noqa: PLC0415
+
+        from akunu_py.cli.chat.typing_aids import make_completer, make_history  # noqa: PLC0415
+
+        self._pastes: dict[str, str] = {}
+        # Standard output may be a file that wants the replies alone.
+        shown_on = sys.stdout if sys.stdout.isatty() else sys.stderr
+        self._session: PromptSession[str] = PromptSession(
+            "> ",
+            multiline=True,
+            prompt_continuation="... ",
+            history=make_history(_usable(history), self._kept),
+            completer=make_completer(complete),
+            complete_while_typing=False,
+            complete_style=CompleteStyle.READLINE_LIKE,
+            reserve_space_for_menu=0,
+            key_bindings=self._keys(),
+            enable_suspend=True,
+            input=source,
+            output=screen or create_output(shown_on),
+        )
+
+    def read(self) -> Line:
+        """Return what was typed up to Enter."""
+        self._pastes.clear()
+        text = self._expanded(self._session.prompt())
+        return _line(text) if text.lstrip().startswith(BLOCK) else Line(text)
+
+    def _keys(self) -> "KeyBindings":
+        from prompt_toolkit.filters import completion_is_selected  # noqa: PLC0415
+        from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent  # noqa: PLC0415
+        from prompt_toolkit.keys import Keys  # noqa: PLC0415
+
+        keys = KeyBindings()
+
+        @keys.add("enter", filter=~completion_is_selected)
+        def _(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            text = self._expanded(buffer.text)
+            if text.lstrip().startswith(BLOCK) and not _closed(text):
+                buffer.insert_text("\n")
+            else:
+                buffer.validate_and_handle()
+
+        @keys.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        @keys.add("c-c")
+        def _(event: KeyPressEvent) -> None:
+            if event.current_buffer.text:
+                event.current_buffer.reset()
+            else:
+                event.app.exit(exception=KeyboardInterrupt())
+
+        @keys.add(Keys.BracketedPaste)
+        def _(event: KeyPressEvent) -> None:
+            text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+            event.current_buffer.insert_text(self._shortened(text))
+
+        return keys
+
+    def _shortened(self, text: str) -> str:
+        """Return a paste, or for a long one words that stand for it."""
+        if len(text) <= _SHOWN_CHARACTERS and text.count("\n") < _SHOWN_LINES:
+            return text
+        words = f"[paste {len(self._pastes) + 1}: {len(text):,} characters]"
+        self._pastes[words] = text
+        return words
+
+    def _expanded(self, text: str) -> str:
+        for words, paste in self._pastes.items():
+            text = text.replace(words, paste, 1)
+        return text
+
+    def _kept(self, text: str) -> str | None:
+        """Return what the history keeps of a message; None for nothing."""
+        text = self._expanded(text)
+        return text if len(text) <= _KEPT_CHARACTERS else None
+
+
+def open_lines(complete: Callable[[str], Iterable[Completion]]) -> tuple[Lines, bool]:
+    """Return what standard input is, and whether somebody types it."""
+    if not (sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())):
+        return PipedLines(), False
+    from platformdirs import user_data_path  # noqa: PLC0415
+
+    return TypedLines(user_data_path("akunu", appauthor=False) / "chat-history", complete), True
+
+
+def _closed(text: str) -> bool:
+    """Whether a text that begins with three quotes ends with three others."""
+    stripped = text.strip()
+    return len(stripped) >= 2 * len(BLOCK) and stripped.endswith(BLOCK)
+
+
+def _line(text: str) -> Line:
+    """Return what stands between three quotes and the next."""
+    inner = text.strip().removeprefix(BLOCK).removesuffix(BLOCK)
+    return Line(inner.strip("\n"), quoted=True)
+
+
+def _usable(path: Path | None) -> Path | None:
+    """Make a history file, for its owner alone, and keep it small; None where that fails."""
+    if path is None:
+        return None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+        if path.stat().st_size > _HISTORY_BYTES:
+            content = path.read_bytes()
+            # Entries begin with a line that says when.
+            start = content.find(b"\n# ", len(content) // 2)
+            with suppress(OSError):
+                replace_file(path, content[start:] if start >= 0 else b"")
+    except OSError:
+        return None
+    return path

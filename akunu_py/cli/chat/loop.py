@@ -1,0 +1,130 @@
+"""The loop of a chat: read, carry out or answer, show."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from akunu_py.cli.chat.actions import Actions, Tools
+from akunu_py.cli.chat.commands import message_of, parse
+from akunu_py.cli.chat.conversation import Conversation, Question, Reply
+from akunu_py.cli.chat.line_input import Lines
+from akunu_py.cli.step_trace import StepTrace
+from akunu_py.cli.terminal import (
+    cancel_on_interrupt,
+    printable,
+    prompt_progress,
+    show,
+    statistics_line,
+)
+from akunu_py.errors import AkunuError
+
+if TYPE_CHECKING:
+    from akunu_py.types import StreamEvent
+
+
+class Chat:
+    """Reads from `lines` and answers until /exit or their end."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        lines: Lines,
+        tools: Tools,
+        trace_file: Path | None = None,
+    ) -> None:
+        self._conversation = conversation
+        self._lines = lines
+        self._actions = Actions(conversation, tools)
+        self._trace_file = trace_file
+
+    def run(self) -> None:
+        """Read and answer; two interrupts in a row at an empty line leave."""
+        interrupted = False
+        while not self._actions.leaving:
+            try:
+                line = self._lines.read()
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                if interrupted:
+                    return
+                interrupted = True
+                note("Ctrl-C again or /exit leaves")
+                continue
+            interrupted = False
+            if line.text.strip():
+                self._take(line.text, quoted=line.quoted)
+
+    def _take(self, text: str, *, quoted: bool) -> None:
+        """Carry a line out or answer it; whatever fails is a note."""
+        try:
+            found = None if quoted else parse(text)
+            if found is None:
+                message = text if quoted else message_of(text)
+                question: Question | None = self._actions.compose(message)
+            else:
+                question = self._actions.run(*found)
+            if question is not None:
+                self._answer(question)
+        except KeyboardInterrupt:
+            click.echo()
+            note("interrupted")
+        except AkunuError as error:
+            note(str(error))
+        except click.ClickException as error:
+            note(error.format_message())
+        except MemoryError:
+            note("there is not enough memory for that")
+
+    def _answer(self, question: Question) -> None:
+        """Stream the reply to a message; an interrupt ends the reply and not the chat."""
+        reply: Reply | None = None
+        try:
+            with (
+                prompt_progress() as progress,
+                self._conversation.ask(question, progress) as reply,
+            ):
+                self._announce(reply)
+                show_event = self._shower()
+                with cancel_on_interrupt(reply.cancel):
+                    for event in reply:
+                        show_event(event)
+            click.echo()
+        finally:
+            if reply is not None and reply.text:
+                self._actions.attachments.clear()
+        if reply.result is None:
+            return
+        note(statistics_line(reply.result))
+        if reply.filled_context:
+            note(
+                f"the context of {self._conversation.engine.context} tokens is full: the reply "
+                "ends here, and the next message drops the oldest turns"
+            )
+        if not reply.text and reply.result.finish_reason == "cancelled":
+            note("nothing was said; /retry asks again")
+        if self._trace_file is not None:
+            self._conversation.trace(self._trace_file, reply)
+
+    def _announce(self, reply: Reply) -> None:
+        """Say which turns the model is not shown any more."""
+        if reply.dropped:
+            turns = "turn is" if reply.dropped == 1 else f"{reply.dropped} turns are"
+            note(
+                f"the context of {self._conversation.engine.context} tokens is full: the oldest "
+                f"{turns} dropped"
+            )
+
+    def _shower(self) -> "Callable[[StreamEvent], None]":
+        if not self._actions.show_steps:
+            return lambda event: show(event.text)
+        tokenizer = self._conversation.engine.tokenizer
+        return StepTrace(lambda ids: tokenizer.decode(ids, with_control=True)).show
+
+
+def note(text: str) -> None:
+    """Print what is not part of a reply; on stderr, so that a pipe gets the replies alone."""
+    click.secho(printable(text, sys.stderr), dim=True, err=True)

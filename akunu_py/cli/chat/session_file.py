@@ -1,0 +1,139 @@
+"""Conversations in files: saved and loaded as JSON, exported as Markdown.
+
+A session is {"format": "akunu-chat-1", "model": NAME, "system": TEXT or null, "turns": [{"user":
+TEXT, "assistant": TEXT}, ...]}. Files are replaced whole, and only files of their own kind.
+"""
+
+import json
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from akunu_py.atomic_file import replace_file
+from akunu_py.cli.chat.conversation import Turn
+from akunu_py.errors import ConfigError
+
+FORMAT = "akunu-chat-1"
+
+MOST_BYTES = 64 * 2**20
+"""Of a session that is read; a context of a million tokens is a few megabytes."""
+
+_MARKDOWN_MARK = "<!-- exported by akunu chat -->"
+_FIELDS = {"format", "model", "system", "turns"}
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A conversation at rest; `model` is the name of the one that answered."""
+
+    model: str
+    system: str | None
+    turns: tuple[Turn, ...]
+
+
+def save_session(path: Path, session: Session) -> None:
+    """Write a session to a file, whole or not at all.
+
+    Raises ConfigError where the file cannot be written, or is there and is no session.
+    """
+    record = {
+        "format": FORMAT,
+        "model": session.model,
+        "system": session.system,
+        "turns": [{"user": turn.user, "assistant": turn.assistant} for turn in session.turns],
+    }
+    # Text of a terminal or a model may hold a lone half of a surrogate pair.
+    content = json.dumps(record, ensure_ascii=False, indent=1).encode("utf-8", "replace")
+    beginning = f'{{\n "format": "{FORMAT}"'.encode()
+    _replace_own(path, content + b"\n", beginning, "session")
+
+
+def load_session(path: Path) -> Session:
+    """Read a session; raises ConfigError for a file that is none or cannot be read."""
+    content = read_regular_file(path, MOST_BYTES)
+    try:
+        record = json.loads(content)
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{path} is no session: it is not JSON") from None
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise ConfigError(f"{path} is no session: its format is not {FORMAT!r}")
+    if record.keys() != _FIELDS:
+        odd = ", ".join(sorted(record.keys() ^ _FIELDS))
+        raise ConfigError(f"{path} is no session: fields missing or too many: {odd}")
+    system, turns = record["system"], record["turns"]
+    if not isinstance(record["model"], str) or not isinstance(system, str | None):
+        raise ConfigError(f"{path} is no session: model and system must be texts")
+    if not isinstance(turns, list):
+        raise ConfigError(f"{path} is no session: turns must be a list")
+    return Session(
+        record["model"],
+        system,
+        tuple(_turn(path, number, turn) for number, turn in enumerate(turns, 1)),
+    )
+
+
+def export_markdown(path: Path, session: Session) -> None:
+    """Write a session for reading; raises as `save_session` does."""
+    parts = [_MARKDOWN_MARK, f"# Chat with {' '.join(session.model.split())}"]
+    if session.system:
+        parts += ["## System", session.system]
+    for turn in session.turns:
+        parts += ["## User", turn.user, "## Assistant", turn.assistant]
+    content = "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    _replace_own(path, content.encode("utf-8", "replace"), _MARKDOWN_MARK.encode(), "export")
+
+
+def read_regular_file(path: Path, most: int) -> bytes:
+    """Return a file's content; raises ConfigError for none, or one above `most` bytes."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise ConfigError(f"{path} is a folder; give a file")
+        # Opening a pipe would wait for somebody to write into it.
+        if not stat.S_ISREG(mode):
+            raise ConfigError(f"{path} is not a regular file")
+        with path.open("rb") as stream:
+            content = stream.read(most + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"there is no file {path}") from None
+    except (OSError, ValueError) as error:
+        raise _failure(path, "read", error) from None
+    if len(content) > most:
+        raise ConfigError(f"{path} is larger than {most / 2**20:g} MB")
+    return content
+
+
+def _turn(path: Path, number: int, turn: object) -> Turn:
+    if not isinstance(turn, dict) or turn.keys() != {"user", "assistant"}:
+        raise ConfigError(f"{path} is no session: turn {number} must have user and assistant")
+    user, assistant = turn["user"], turn["assistant"]
+    if not isinstance(user, str) or not isinstance(assistant, str):
+        raise ConfigError(f"{path} is no session: turn {number} must hold texts")
+    return Turn(user, assistant)
+
+
+def _replace_own(path: Path, content: bytes, beginning: bytes, kind: str) -> None:
+    """Replace a file that begins as ours do, or make one."""
+    try:
+        # A link stays one: what it points to is replaced.
+        target = Path(os.path.realpath(path))
+        if target.exists():
+            if not target.is_file():
+                raise ConfigError(f"{path} is not a regular file; choose another name")
+            with target.open("rb") as stream:
+                if stream.read(len(beginning)) != beginning:
+                    raise ConfigError(
+                        f"{path} is there and is no {kind} of akunu chat; choose another name"
+                    )
+        replace_file(target, content)
+    except (OSError, ValueError) as error:
+        raise _failure(path, "written", error) from None
+
+
+def _failure(path: Path, what: str, error: OSError | ValueError) -> ConfigError:
+    """Say why a file cannot be used; ConfigError is a ValueError and stays as it is."""
+    if isinstance(error, ConfigError):
+        return error
+    reason = error.strerror if isinstance(error, OSError) else None
+    return ConfigError(f"{path} cannot be {what}: {reason or error}")
