@@ -7,7 +7,7 @@ import click
 from akunu_py.bench.workloads import CATEGORIES
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.options import draft_model_option, model_options
+from akunu_py.cli.options import draft_model_option, model_options, model_path
 
 if TYPE_CHECKING:
     from akunu_py.bench.compare.arm import Program
@@ -127,10 +127,10 @@ def _run(arguments: dict[str, Any], output: Output) -> "BenchResult":
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
     options = LoadOptions(**{name: arguments[name] for name in names})
     context, draft_path = arguments["context"], arguments["draft_model"]
-    loaded = load_model(arguments["model"], options, context=context)
+    loaded = load_model(model_path(arguments["model"]), options, context=context)
     draft_model = None
     if draft_path is not None:
-        draft_model = load_model(draft_path, LoadOptions(weights=arguments["weights"]))
+        draft_model = load_model(model_path(draft_path), LoadOptions(weights=arguments["weights"]))
     with count_progress("replies", "setting up") as progress:
         return run_compare(
             loaded,

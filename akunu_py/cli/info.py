@@ -3,12 +3,12 @@
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from akunu_py.cli.terminal import printable
+from akunu_py.cli.terminal import printable, size_text
+from akunu_py.settings import load_settings
 
 if TYPE_CHECKING:
     from akunu_py.gguf import GGUFFile, MetadataValue, TensorInfo
@@ -19,14 +19,15 @@ _SPECIAL_PREFIX, _SPECIAL_SUFFIX = "tokenizer.ggml.", "_token_id"
 
 
 @click.command()
-@click.argument("model", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("model", metavar="FILE")
 @click.option("--tensors", is_flag=True, help="List every tensor, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-def info(model: Path, tensors: bool, as_json: bool) -> None:
+def info(model: str, tensors: bool, as_json: bool) -> None:
     """Show what a GGUF file holds: the model, its quantization, tokenizer and metadata.
 
     Only the header is read and checked, so this is quick for any size. Of a model that is split
-    over several files, give any one. Shares are of the bytes of all tensors.
+    over several files, give any one. FILE may be any name of a model on this machine. Shares are of
+    the bytes of all tensors. What the model needs and can do says akunu models show.
 
     \b
     Examples:
@@ -34,8 +35,9 @@ def info(model: Path, tensors: bool, as_json: bool) -> None:
       akunu info model-00001-of-00003.gguf --tensors
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from akunu_py.gguf.reader import GGUFFile  # noqa: PLC0415 - numpy would slow --help down
+    from akunu_py.model_names import resolve_model  # noqa: PLC0415
 
-    with GGUFFile.open(model.expanduser()) as file:
+    with GGUFFile.open(resolve_model(model, load_settings(), download=False)) as file:
         record = describe(file, tensors=tensors)
     if as_json:
         click.echo(json.dumps(record, allow_nan=False))
@@ -161,7 +163,7 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
             ("name", _optional(record["name"])),
             ("architecture", _optional(record["architecture"])),
             ("parameters", f"{record['parameters']:,} in {record['num_tensors']} tensors"),
-            ("size", _size(record["file_bytes"]) + (f" in {parts} files" if parts > 1 else "")),
+            ("size", size_text(record["file_bytes"]) + (f" in {parts} files" if parts > 1 else "")),
             ("GGUF version", str(record["gguf_version"])),
             ("context", _optional(record["context_length"])),
             ("layers", _optional(record["layers"])),
@@ -188,7 +190,7 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
                 (
                     f"  {_plain(tensor['name'])}",
                     f"{tensor['type']:8s} {'x'.join(map(str, tensor['shape'])):>16} "
-                    f"{_size(tensor['bytes']):>10}"
+                    f"{size_text(tensor['bytes']):>10}"
                     + (f"  part {tensor['part'] + 1}" if parts > 1 else ""),
                 )
                 for tensor in record["tensors"]
@@ -197,7 +199,7 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _share(group: Mapping[str, Any]) -> str:
-    size = _size(group["bytes"])
+    size = size_text(group["bytes"])
     return f"{group['tensors']:5d} tensors  {size:>10}  {group['share']:6.1%}"
 
 
@@ -231,12 +233,3 @@ def _value(value: Any) -> str:
         more = ", ..." if value["length"] > len(value["first"]) else ""
         return f"[{first}{more}] ({value['length']:,} items)"
     return str(value)
-
-
-def _size(size: float) -> str:
-    """Return bytes as people read them, in powers of 1000."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

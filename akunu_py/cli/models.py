@@ -1,69 +1,33 @@
-"""`akunu models`: model files on this machine."""
-
-from pathlib import Path
-from typing import Literal
+"""`akunu models`: models on this machine and on the hub."""
 
 import click
 
+from akunu_py.cli.group import CommandGroup
 
-@click.group()
+_LATER = {
+    "alias": "akunu_py.cli.model_alias:alias",
+    "convert": "akunu_py.cli.model_convert:convert",
+    "list": "akunu_py.cli.model_list:list_models",
+    "path": "akunu_py.cli.model_store:path",
+    "pull": "akunu_py.cli.model_store:pull",
+    "rm": "akunu_py.cli.model_store:remove",
+    "show": "akunu_py.cli.model_show:show",
+}
+
+
+@click.group(cls=CommandGroup, lazy=_LATER)
 def models() -> None:
-    """Work with model files."""
+    """Fetch, look at, name, convert and delete models.
 
-
-@models.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.argument("out_dir", type=click.Path(path_type=Path))
-@click.option(
-    "--compute-type",
-    type=click.Choice(["auto", "float16", "bfloat16", "float32"]),
-    default="auto",
-    show_default=True,
-    help="Of scales and dense weights: float16 where it holds the model's numbers.",
-)
-@click.option(
-    "--exact-weights",
-    is_flag=True,
-    help="Take no smaller fitted forms: with float32 scales the weights are the file's.",
-)
-@click.option(
-    "--q6k",
-    type=click.Choice(["planes", "8bit"]),
-    default="planes",
-    show_default=True,
-    help="Q6_K tensors as exact bit planes, or quantized anew to 8 bits, which mlx-lm reads.",
-)
-@click.option(
-    "--pre-tokenizer",
-    metavar="NAME",
-    help="How the tokenizer splits texts, where the file does not say so rightly.",
-)
-def convert(  # noqa: PLR0917 - click passes by name
-    file: Path,
-    out_dir: Path,
-    pre_tokenizer: str | None,
-    compute_type: Literal["auto", "float16", "bfloat16", "float32"],
-    exact_weights: bool,
-    q6k: Literal["planes", "8bit"],
-) -> None:
-    """Write the GGUF model FILE as an MLX folder OUT_DIR.
-
-    The folder opens without the re-layout that a GGUF file needs each time. mlx-lm loads it too
-    where every layer has a form of MLX's own; the last line says whether it does.
+    A model's NAME is a path, an alias, or one on the Hugging Face hub: hf:OWNER/REPO,
+    hf:OWNER/REPO:QUANT for one GGUF quantization of a repository, or OWNER/REPO/FILE.gguf.
+    What is fetched lies in the hub's cache (HF_HUB_CACHE), shared with other programs; HF_TOKEN
+    says who asks, and with HF_HUB_OFFLINE=1 nobody does.
 
     \b
     Examples:
-      akunu models convert model-Q4_K_M.gguf model-mlx
-      akunu models convert model-Q6_K.gguf model-mlx --q6k 8bit
+      akunu models pull hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M
+      akunu models alias qwen hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M
+      akunu models show qwen --context 32768
+      akunu chat qwen
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.models.load import LoadOptions, convert_model  # noqa: PLC0415 - MLX
-
-    options = LoadOptions(
-        compute_type=compute_type,
-        exact_weights=exact_weights,
-        q6k=q6k,
-        pre_tokenizer=pre_tokenizer,
-    )
-    stock = convert_model(file, out_dir, options)
-    reads = "akunu and mlx-lm read it" if stock else "akunu reads it; mlx-lm does not"
-    click.echo(f"wrote {out_dir}: {reads}")

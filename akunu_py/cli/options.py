@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from akunu_py.cli.verbosity import is_quiet
+from akunu_py.settings import load_settings
 
 if TYPE_CHECKING:
     from akunu_py.engine import Engine
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+_FORCE = "akunu_py.force"
 
 _MODEL_OPTIONS = (
     click.option(
@@ -58,6 +61,13 @@ _MODEL_OPTIONS = (
         is_flag=True,
         help="Pad every pass to one number of rows, so that drafting cannot change a token on any "
         "device; `akunu tune` says what it costs.",
+    ),
+    click.option(
+        "--force",
+        is_flag=True,
+        expose_value=False,
+        callback=lambda context, _option, force: context.meta.update({_FORCE: force}),
+        help="Load a model that is too large for this machine's memory all the same.",
     ),
 )
 
@@ -192,7 +202,7 @@ def draft_model_option(function: Callable[_P, _R]) -> Callable[..., _R]:
         return function(*args, **options)
 
     return click.option(
-        "--draft-model", type=click.Path(path_type=Path), metavar="PATH",
+        "--draft-model", type=click.Path(path_type=Path), metavar="MODEL",
         help="A smaller model with the same vocabulary, which drafts.",
     )(wrapped)  # fmt: skip
 
@@ -285,10 +295,43 @@ def _parse_bias(entry: str) -> tuple[int, float]:
         ) from None
 
 
+def model_path(name: str | None) -> Path:
+    """Return where a model lies that a command was given by name, fetched if it must be."""
+    from akunu_py.model_names import resolve_model  # noqa: PLC0415 - what --help does not need
+
+    return resolve_model(name, load_settings())
+
+
 def load_engine(
     model: str | None, loading: dict[str, Any], *, memory: Path | None = None
 ) -> "Engine":
-    """Load the model a command was given, with what `model_options` collected."""
+    """Load the model a command was given, with what `model_options` collected.
+
+    Raises ConfigError where it, or the draft model, would not fit into this machine's memory,
+    unless `--force` was given.
+    """
+    path = model_path(model)
+    draft = loading.get("draft_model")
+    if draft is not None:
+        draft = model_path(str(draft))
+        loading = {**loading, "draft_model": draft}
     from akunu_py.engine import Engine  # noqa: PLC0415 - mlx-lm takes over a second
 
-    return Engine.load(None if model is None else Path(model), memory=memory, **loading)
+    context = click.get_current_context(silent=True)
+    if context is None or not context.meta.get(_FORCE):
+        _check_memory([path, *([] if draft is None else [draft])], loading)
+    return Engine.load(path, memory=memory, **loading)
+
+
+def _check_memory(paths: list[Path], loading: dict[str, Any]) -> None:
+    from akunu_py.models.load import LoadOptions  # noqa: PLC0415 - MLX
+    from akunu_py.models.requirements import check_memory  # noqa: PLC0415
+
+    names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
+    options = LoadOptions(**{name: loading[name] for name in names if name in loading})
+    for path in paths:
+        # What is neither is refused when it is loaded.
+        if path.is_file() or path.is_dir():
+            check_memory(
+                path, options, context=loading.get("context"), kv_bits=loading.get("kv_bits")
+            )

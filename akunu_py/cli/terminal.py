@@ -28,6 +28,15 @@ def printable(text: str, stream: TextIO | None = None) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text) if terminal else text
 
 
+def size_text(size: float) -> str:
+    """Return bytes as people read them, in powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
 def show(text: str) -> None:
     """Print a piece of a reply at once."""
     sys.stdout.write(printable(text))

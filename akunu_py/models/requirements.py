@@ -31,7 +31,7 @@ from akunu_py.models.mlx_folder import check_weight_files, folder_context, quiet
 from akunu_py.models.rollback import RollbackCaches, leaves
 
 _QUANTIZED_GROUP = 64
-_STEP = KVCache.step
+_STEP = int(KVCache.step)
 """Rows by which caches grow."""
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -123,16 +123,16 @@ def memory_limit() -> int:
     On a GPU what MLX recommends as its working set, else the machine's memory, or what the
     container may have of it.
     """
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    physical: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if mx.default_device() != mx.Device(mx.cpu):
         info = mx.device_info()
         recommended = info.get("max_recommended_working_set_size") or info.get("total_memory")
-        return int(recommended) if recommended else physical
+        return int(recommended or physical)
     try:
         allowed = int(_CGROUP_LIMIT.read_text())
     except (OSError, ValueError):
         return physical
-    return min(physical, allowed)
+    return min(int(physical), allowed)
 
 
 def check_memory(

@@ -190,7 +190,7 @@ def test_malformed_files_are_explained(tmp_path, content, words):
 
 
 def test_paths_that_are_no_file(tmp_path):
-    for path, words in ((tmp_path, "is a folder"), (tmp_path / "gone.gguf", "check the path")):
+    for path, words in ((tmp_path, "is a folder"), (tmp_path / "gone.gguf", "there is no model")):
         result = run(path)
         assert result.exit_code == 2
         assert words in result.output

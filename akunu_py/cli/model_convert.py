@@ -1,0 +1,69 @@
+"""`akunu models convert`: a GGUF file as a folder of MLX arrays."""
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from akunu_py.cli.terminal import printable
+from akunu_py.settings import load_settings
+
+
+@click.command()
+@click.argument("model", metavar="FILE")
+@click.argument("out_dir", type=click.Path(path_type=Path))
+@click.option(
+    "--compute-type",
+    type=click.Choice(["auto", "float16", "bfloat16", "float32"]),
+    default="auto",
+    show_default=True,
+    help="Of scales and dense weights: float16 where it holds the model's numbers.",
+)
+@click.option(
+    "--exact-weights",
+    is_flag=True,
+    help="Take no smaller fitted forms: with float32 scales the weights are the file's.",
+)
+@click.option(
+    "--q6k",
+    type=click.Choice(["planes", "8bit"]),
+    default="planes",
+    show_default=True,
+    help="Q6_K tensors as exact bit planes, or quantized anew to 8 bits, which mlx-lm reads.",
+)
+@click.option(
+    "--pre-tokenizer",
+    metavar="NAME",
+    help="How the tokenizer splits texts, where the file does not say so rightly.",
+)
+def convert(  # noqa: PLR0917 - click passes by name
+    model: str,
+    out_dir: Path,
+    pre_tokenizer: str | None,
+    compute_type: Literal["auto", "float16", "bfloat16", "float32"],
+    exact_weights: bool,
+    q6k: Literal["planes", "8bit"],
+) -> None:
+    """Write the GGUF model FILE, a path or another name of a model, as an MLX folder OUT_DIR.
+
+    The folder opens without the re-layout that a GGUF file needs each time. mlx-lm loads it too
+    where every layer has a form of MLX's own; the last line says whether it does.
+
+    \b
+    Examples:
+      akunu models convert model-Q4_K_M.gguf model-mlx
+      akunu models convert model-Q6_K.gguf model-mlx --q6k 8bit
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_py.model_names import resolve_model  # noqa: PLC0415 - what --help does not need
+    from akunu_py.models.load import LoadOptions, convert_model  # noqa: PLC0415 - MLX
+
+    file = resolve_model(model, load_settings())
+    options = LoadOptions(
+        compute_type=compute_type,
+        exact_weights=exact_weights,
+        q6k=q6k,
+        pre_tokenizer=pre_tokenizer,
+    )
+    stock = convert_model(file, out_dir, options)
+    reads = "akunu and mlx-lm read it" if stock else "akunu reads it; mlx-lm does not"
+    click.echo(printable(f"wrote {out_dir}: {reads}"))

@@ -1,0 +1,116 @@
+"""Which models there are: in the hub's cache, in the user's folders, and by alias."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from akunu_py.errors import AkunuError
+from akunu_py.hub import cached_repositories
+from akunu_py.model_aliases import load_aliases
+from akunu_py.model_names import HubName, resolve_model
+from akunu_py.repository_files import ModelFiles, models_of
+from akunu_py.settings import Settings
+
+_DEEPEST = 3
+_MOST_CONFIG_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A model to choose from.
+
+    Attributes:
+        name: which commands take.
+        place: "hub", "folder" or "alias".
+        path: to open; None where it is not here as a whole.
+        num_bytes: on disk; None for an alias.
+        quantization: as file names or the config say; "" where they do not.
+        target: what an alias stands for; "" for others.
+
+    """
+
+    name: str
+    place: str
+    path: Path | None
+    num_bytes: int | None
+    quantization: str
+    target: str = ""
+
+
+def inventory(settings: Settings) -> list[ListedModel]:
+    """Return all models: of the hub's cache, of the settings' folders, and aliases.
+
+    Raises ConfigError where the cache or the aliases cannot be read. Folders that cannot be are
+    left out.
+    """
+    return [*_of_cache(), *_of_folders(settings), *_of_aliases(settings)]
+
+
+def _of_cache() -> Iterator[ListedModel]:
+    for repository in cached_repositories():
+        snapshot = repository.snapshot
+        if snapshot is None:
+            continue
+        models = models_of(snapshot.sizes)
+        labels = [model.quantization.casefold() for model in models]
+        for model in models:
+            name = HubName(repository.name, model.quantization if model.main else "")
+            if labels.count(model.quantization.casefold()) > 1:
+                name = HubName(repository.name, file=model.main or "")
+            yield _listed(str(name), "hub", snapshot.folder, model)
+
+
+def _of_folders(settings: Settings) -> Iterator[ListedModel]:
+    for folder in settings.model_folders:
+        # Links to folders are not followed: they may lead in circles.
+        for place, below, files in os.walk(folder):
+            here = Path(place)
+            if len(here.relative_to(folder).parts) >= _DEEPEST:
+                below.clear()
+            below.sort()
+            sizes = {name: size for name in files if (size := _file_size(here / name)) is not None}
+            for model in models_of(sizes):
+                found = here if model.main is None else here / model.main
+                name = found.relative_to(folder).as_posix()
+                yield _listed(name if found != folder else str(found), "folder", here, model)
+
+
+def _of_aliases(settings: Settings) -> Iterator[ListedModel]:
+    for name, target in sorted(load_aliases().items()):
+        path = None
+        with contextlib.suppress(AkunuError):
+            path = resolve_model(name, settings, download=False)
+        yield ListedModel(name, "alias", path, None, "", target)
+
+
+def _listed(name: str, place: str, folder: Path, model: ModelFiles) -> ListedModel:
+    quantization = model.quantization
+    path = folder if model.main is None else folder / model.main
+    if model.main is None:
+        quantization = _folder_quantization(folder)
+    return ListedModel(name, place, None if model.missing else path, model.num_bytes, quantization)
+
+
+def _folder_quantization(folder: Path) -> str:
+    """Return the bits of an MLX model's weights as its config says, or ""."""
+    path = folder / "config.json"
+    try:
+        if path.stat().st_size > _MOST_CONFIG_BYTES:
+            return ""
+        config = json.loads(path.read_text(encoding="utf-8"))
+        found = config.get("quantization") or config.get("quantization_config") or {}
+        bits = found.get("bits")
+        return f"{bits} bit" if isinstance(bits, int) else str(config.get("torch_dtype") or "")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return ""
+
+
+def _file_size(path: Path) -> int | None:
+    """Return the bytes of a regular file; None for pipes, broken links and the like."""
+    try:
+        return path.stat().st_size if path.is_file() else None
+    except OSError:
+        return None

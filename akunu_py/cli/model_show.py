@@ -1,0 +1,175 @@
+"""`akunu models show`: a model, what it needs on this machine, and how it is drafted for."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from akunu_py.cli.terminal import printable, size_text
+from akunu_py.settings import load_settings
+
+_USUAL_CONTEXTS = (4096, 32_768)
+_CACHES = {"16 bit": None, "8 bit": 8, "4 bit": 4}
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option(
+    "--context",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Reckon with N tokens of context. A few sizes, when left out.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+def show(name: str | None, context: int | None, as_json: bool) -> None:
+    """Show the model NAME: what it is, how it is stored, what it needs and what it can do.
+
+    Weights are not read. Memory is that of weights and caches, by the shapes of the model's own
+    layers; a pass needs a little besides. Without a NAME, the model commands take by default.
+    `akunu info FILE` has a GGUF file's metadata and tensors.
+
+    \b
+    Examples:
+      akunu models show
+      akunu models show hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M --context 32768
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_py.model_names import resolve_model  # noqa: PLC0415 - what --help does not need
+
+    path = resolve_model(name, load_settings(), download=False)
+    record = describe_model(path, context)
+    if as_json:
+        click.echo(json.dumps(record, allow_nan=False))
+    else:
+        click.echo(printable("\n".join(_lines(record))))
+
+
+def describe_model(path: Path, context: int | None) -> dict[str, Any]:
+    """Return what is known of a GGUF file's or an MLX folder's model, as JSON can hold it.
+
+    `context`, in tokens, is what memory is reckoned for. Raises as `akunu_py.models.requirements`.
+    """
+    from akunu_py.cli.model_weights import by_class  # noqa: PLC0415
+    from akunu_py.models.requirements import memory_limit, requirements  # noqa: PLC0415 - MLX
+
+    needs = requirements(path)
+    described = _describe_folder(path) if path.is_dir() else _describe_gguf(path)
+    limit = memory_limit()
+    sizes = (context,) if context else (*_USUAL_CONTEXTS, needs.context)
+    contexts = sorted({min(size, needs.context) for size in sizes if size is not None})
+    memory = []
+    for tokens in contexts:
+        for label, bits in _CACHES.items():
+            if bits is not None and not needs.quantizable:
+                continue
+            whole = f"{8 * needs.number_bytes} bit" if bits is None else label
+            total = needs.total_bytes(tokens, kv_bits=bits)
+            memory.append(
+                {
+                    "context": tokens,
+                    "kv": whole,
+                    "kv_bytes": needs.cache_bytes(tokens, kv_bits=bits),
+                    "total_bytes": total,
+                    "fits": total <= limit,
+                }
+            )
+    return {
+        "path": str(path),
+        **described,
+        "architecture": needs.architecture,
+        "parameters": needs.parameters,
+        "context_length": needs.context,
+        "file_bytes": needs.file_bytes,
+        "quantization": by_class(described["quantization"]),
+        "weights": "dense" if needs.dense else "quantized",
+        "weights_bytes": needs.weights_bytes,
+        "memory_limit": limit,
+        "memory": memory,
+        "rollback": list(needs.rollback),
+        "drafting": bool(needs.rollback),
+    }
+
+
+def _describe_gguf(path: Path) -> dict[str, Any]:
+    from akunu_py.cli.info import describe  # noqa: PLC0415
+    from akunu_py.cli.model_weights import gguf_tensors  # noqa: PLC0415
+    from akunu_py.gguf.reader import GGUFFile  # noqa: PLC0415
+
+    with GGUFFile.open(path) as file:
+        known = describe(file, tensors=False)
+        tensors = list(gguf_tensors(file))
+    tokenizer = known["tokenizer"]
+    return {
+        "name": known["name"],
+        "kind": "GGUF" if len(known["parts"]) == 1 else f"GGUF in {len(known['parts'])} files",
+        "tokenizer": " ".join(filter(None, (tokenizer["model"], tokenizer["pre"]))),
+        "vocabulary": tokenizer["tokens"],
+        "chat_template": tokenizer["chat_template"],
+        "quantization": tensors,
+    }
+
+
+def _describe_folder(folder: Path) -> dict[str, Any]:
+    from akunu_py.cli.model_weights import folder_tensors  # noqa: PLC0415
+    from akunu_py.models.converted_plan import DESCRIPTION  # noqa: PLC0415
+    from akunu_py.models.mlx_folder import (  # noqa: PLC0415 - MLX
+        FolderTokenizer,
+        check_weight_files,
+        read_folder_config,
+    )
+
+    check_weight_files(folder)
+    config = read_folder_config(folder)
+    if (folder / DESCRIPTION).is_file():
+        known = _describe_gguf(folder / "metadata.gguf")
+        known["kind"] = "MLX folder, converted from GGUF"
+    else:
+        tokenizer = FolderTokenizer(folder, config)
+        known = {
+            "name": folder.resolve().name,
+            "kind": "MLX folder",
+            "tokenizer": "tokenizer.json" if (folder / "tokenizer.json").is_file() else "other",
+            "vocabulary": tokenizer.vocabulary_size,
+            "chat_template": tokenizer.has_chat_template,
+        }
+    return {**known, "quantization": list(folder_tensors(folder, config))}
+
+
+def _lines(record: Mapping[str, Any]) -> Iterator[str]:
+    shown = {
+        "path": record["path"],
+        "name": record["name"] or "-",
+        "kind": record["kind"],
+        "architecture": record["architecture"],
+        "parameters": f"{record['parameters']:,}",
+        "context": f"{record['context_length']:,} tokens",
+        "on disk": size_text(record["file_bytes"]),
+        "tokenizer": f"{record['tokenizer'] or '-'}, {record['vocabulary']:,} tokens",
+        "chat template": "yes" if record["chat_template"] else "no",
+    }
+    for name, value in shown.items():
+        # A line each, whatever a file says.
+        yield f"{name:14s} {value if value.isprintable() else repr(value)}"
+    yield "\nweights on disk"
+    for group in record["quantization"]:
+        yield (
+            f"  {group['class']:15s} {group['type']:22s} {group['tensors']:5d} tensors "
+            f"{size_text(group['bytes']):>9} {group['share']:6.1%}"
+        )
+    yield (
+        f"\nmemory: {size_text(record['weights_bytes'])} for {record['weights']} weights; this "
+        f"machine has {size_text(record['memory_limit'])}"
+    )
+    for need in record["memory"]:
+        caches = f"{need['kv']:>6} caches {size_text(need['kv_bytes']):>9}"
+        yield (
+            f"  {need['context']:>9,} tokens, {caches}   in all {size_text(need['total_bytes']):>9}"
+            f"   {'fits' if need['fits'] else 'does not fit'}"
+        )
+    if record["drafting"]:
+        yield f"\nrollback       {'; '.join(record['rollback'])}"
+        yield "drafting       yes, by auto unless --drafter says otherwise"
+    else:
+        yield "\nrollback       none: its caches are of a kind that cannot go back"
+        yield "drafting       no: replies are decoded plainly"

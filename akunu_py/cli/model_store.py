@@ -1,0 +1,129 @@
+"""`akunu models path`, `pull` and `rm`: models on this machine and in the hub's cache."""
+
+import click
+
+from akunu_py.cli.terminal import printable, size_text
+from akunu_py.errors import ConfigError
+from akunu_py.hub import (
+    CachedRepository,
+    cached_repository,
+    delete_files,
+    delete_repository,
+)
+from akunu_py.model_aliases import load_aliases
+from akunu_py.model_names import HubName, choose, fetch, locate, resolve_model
+from akunu_py.repository_files import models_of
+from akunu_py.settings import Settings, load_settings
+
+
+@click.command()
+@click.argument("name", required=False)
+def path(name: str | None) -> None:
+    """Print where the model NAME lies; without one, the model that commands take by default.
+
+    Nothing is fetched. Of a split GGUF model it is the first part.
+    """
+    click.echo(printable(str(resolve_model(name, load_settings(), download=False))))
+
+
+@click.command()
+@click.argument("name")
+def pull(name: str) -> None:
+    """Fetch the model NAME from the hub, or what changed there since; print where it lies.
+
+    Fetched are the GGUF file, all parts of one, or, of an MLX model, weights, config and
+    tokenizer: no pickled weights and no code. An interrupted fetch is taken up where it ended.
+
+    \b
+    Examples:
+      akunu models pull hf:mlx-community/Qwen3-0.6B-4bit
+      akunu models pull hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M
+      akunu models pull unsloth/Qwen3-0.6B-GGUF/Qwen3-0.6B-Q4_K_M.gguf
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    meant = locate(name, load_settings())
+    if not isinstance(meant, HubName):
+        raise ConfigError(f"{meant} is on this machine; there is nothing to fetch")
+    click.echo(printable(str(fetch(meant))))
+
+
+@click.command("rm")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def remove(names: tuple[str, ...], yes: bool) -> None:
+    """Delete models from the hub's cache, after asking.
+
+    Of hf:OWNER/REPO all that was fetched is deleted, of hf:OWNER/REPO:QUANT that quantization. An
+    alias may be given for either, and stays. Nothing but the cache is touched: files elsewhere are
+    yours to delete.
+
+    \b
+    Examples:
+      akunu models rm hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M
+      akunu models rm --yes hf:mlx-community/Qwen3-0.6B-4bit
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    settings = load_settings()
+    # All are looked for before the first is deleted.
+    for name in names:
+        _find(name, settings)
+    for name in names:
+        meant, repository = _find(name, settings)
+        _delete(meant, repository, yes=yes)
+
+
+def _find(name: str, settings: Settings) -> tuple[HubName, CachedRepository]:
+    meant = locate(name, settings)
+    if not isinstance(meant, HubName):
+        raise ConfigError(
+            f"{meant} is a path, and only models in the hub's cache are deleted; delete it "
+            "yourself, or give the name that `akunu models list` shows"
+        )
+    repository = cached_repository(meant.repository)
+    if repository is None:
+        raise ConfigError(f"{meant} is not in the hub's cache; `akunu models list` shows what is")
+    return meant, repository
+
+
+def _delete(meant: HubName, repository: CachedRepository, *, yes: bool) -> None:
+    sizes = {name: size for shot in repository.snapshots for name, size in shot.sizes.items()}
+    models = models_of(sizes)
+    files = set(sizes)
+    if meant.quantization or meant.file:
+        found = [model for model in models if _is_meant(meant, model.quantization, model.main)]
+        model = found[0] if len(found) == 1 else choose(meant, models, "in the hub's cache")
+        if len(models) > 1:
+            files = set(model.files)
+    size = size_text(sum(sizes[name] for name in files))
+    shown = ", ".join(sorted(files)[:6]) + (", ..." if len(files) > 6 else "")
+    if not yes:
+        click.confirm(
+            printable(f"Delete {meant} from the hub's cache: {size}, {shown}?"),
+            abort=True, err=True,
+        )  # fmt: skip
+    if files == set(sizes):
+        delete_repository(repository)
+    else:
+        delete_files(repository, files)
+    click.echo(printable(f"deleted {meant}, {size}"), err=True)
+    for name, target in sorted(load_aliases().items()):
+        if _dangles(target, meant, gone=files == set(sizes)):
+            click.echo(
+                printable(
+                    f"The alias {name} stands for {target}, which would be fetched anew; "
+                    f"akunu models alias --delete {name} forgets it."
+                ),
+                err=True,
+            )
+
+
+def _is_meant(name: HubName, quantization: str, main: str | None) -> bool:
+    """Whether a model, whole or not, is the one named; `choose` lists them where none is."""
+    if name.file:
+        return main == name.file
+    return quantization.casefold() == name.quantization.casefold()
+
+
+def _dangles(target: str, deleted: HubName, *, gone: bool) -> bool:
+    whole = f"hf:{deleted.repository}"
+    if gone:
+        return target == whole or target.startswith((f"{whole}:", f"{whole}/"))
+    return target.casefold() == str(deleted).casefold()
