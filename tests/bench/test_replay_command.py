@@ -7,8 +7,13 @@ from click.testing import CliRunner
 from command_help import printed_and_imported
 
 from akunu_py.bench.replay import jobs as jobs_module
+from akunu_py.bench.replay.jobs import plan_jobs
+from akunu_py.bench.replay.runner import ReplayItem
+from akunu_py.bench.replay.stored_jobs import run_stored_jobs
 from akunu_py.bench.result_file import BenchResult
+from akunu_py.bench.resume import ItemStore
 from akunu_py.cli.main import cli
+from akunu_py.cost_curve import CostCurve
 
 TEXT = "the draft is the token of the model and the draft is the token of the world "
 
@@ -202,3 +207,22 @@ def test_the_group_lists_the_replay():
     result = CliRunner().invoke(cli, ["bench", "--help"])
     assert "hit-rate" in result.output
     assert "replay" in result.output
+
+
+def test_progress_counts_the_replays_that_were_done_before():
+    item = ReplayItem("1", "c", "s", 0, (1, 2, 3), (1, 2, 3, 1, 2))
+    traces, store, seen = {"t": (item,)}, ItemStore(None, {}), []
+    jobs = plan_jobs(traces, ["ngram", "sam"], ["x"], memory="trace", tune=False)
+
+    def replayed(chosen):
+        return run_stored_jobs(
+            chosen, traces, {"x": CostCurve({1: 1.0})}, store, processes=1,
+            progress=lambda *counts: seen.append(counts),
+        )  # fmt: skip
+
+    (first,), finished = replayed(jobs[:1])
+    assert finished
+    seen.clear()
+    results, _ = replayed(jobs)
+    assert seen == [(1, 2), (2, 2)]
+    assert results[0] == first
