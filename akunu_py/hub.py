@@ -183,17 +183,19 @@ def delete_repository(repository: CachedRepository) -> None:
 def delete_files(repository: CachedRepository, names: Collection[str]) -> None:
     """Delete files of a repository from the cache, in every snapshot that has them.
 
-    Content that a file of another name shares stays. Raises ConfigError where that fails.
+    Content that a file of another name shares stays, and so does content outside the repository's
+    own folder, to which a damaged snapshot may lead. Raises ConfigError where that fails.
     """
     entries = [
         (name, file) for snapshot in repository.snapshots for name, file in snapshot.files.items()
     ]
+    blobs = repository.folder.resolve() / "blobs"
     kept = {file.content for name, file in entries if name not in names}
     try:
         for name, file in entries:
             if name in names:
                 file.path.unlink(missing_ok=True)
-                if file.content not in kept:
+                if file.content not in kept and file.content.parent.resolve() == blobs:
                     file.content.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(

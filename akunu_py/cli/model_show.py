@@ -116,6 +116,7 @@ def _describe_folder(folder: Path) -> dict[str, Any]:
     from akunu_py.models.mlx_folder import (  # noqa: PLC0415 - MLX
         FolderTokenizer,
         check_weight_files,
+        folder_name,
         read_folder_config,
     )
 
@@ -127,7 +128,7 @@ def _describe_folder(folder: Path) -> dict[str, Any]:
     else:
         tokenizer = FolderTokenizer(folder, config)
         known = {
-            "name": folder.resolve().name,
+            "name": folder_name(folder),
             "kind": "MLX folder",
             "tokenizer": "tokenizer.json" if (folder / "tokenizer.json").is_file() else "other",
             "vocabulary": tokenizer.vocabulary_size,

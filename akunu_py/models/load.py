@@ -24,6 +24,7 @@ from akunu_py.models.gguf_model import build_gguf_model, overflows
 from akunu_py.models.mlx_folder import (
     FolderTokenizer,
     folder_context,
+    folder_name,
     load_folder_model,
     read_folder_config,
 )
@@ -274,7 +275,7 @@ def _load_converted(folder: Path, options: LoadOptions, context: int | None) -> 
     mx.clear_cache()
     description = ModelDescription(
         path=folder,
-        name=name if isinstance(name, str) and name else folder.resolve().name,
+        name=name if isinstance(name, str) and name else folder_name(folder),
         architecture=plan.architecture,
         parameters=parameters,
         weights="dense" if dense else "quantized",
@@ -295,7 +296,7 @@ def _load_folder(folder: Path, options: LoadOptions) -> LoadedModel:
     model, whole_config = load_folder_model(folder, config, dense=dense)
     description = ModelDescription(
         path=folder,
-        name=folder.resolve().name,
+        name=folder_name(folder),
         architecture=config["model_type"],
         parameters=get_total_parameters(model),
         weights="dense" if dense or not quantized else "quantized",

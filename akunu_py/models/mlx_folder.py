@@ -67,6 +67,18 @@ def folder_context(config: dict[str, Any]) -> int:
     return DEFAULT_CONTEXT
 
 
+def folder_name(folder: Path) -> str:
+    """Return what the model of a folder is called: of a snapshot in a hub's cache, its repository.
+
+    There the folder itself is called by a hash: models--OWNER--REPO/snapshots/HASH.
+    """
+    place = folder.resolve()
+    repository = place.parent.parent.name
+    if place.parent.name == "snapshots" and repository.startswith("models--"):
+        return repository.rpartition("--")[2] or place.name
+    return place.name
+
+
 def load_folder_model(
     folder: Path, config: dict[str, Any], *, dense: bool
 ) -> tuple[nn.Module, dict[str, Any]]:

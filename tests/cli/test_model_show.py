@@ -1,0 +1,222 @@
+"""`akunu models show`, and models by name where they are loaded: figures, refusals, bad paths."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from fake_hub import add_to_cache
+from gguf_files import write_tiny_llama
+
+from akunu_py.cli.main import cli
+from akunu_py.engine import Engine
+from akunu_py.models.requirements import requirements
+from akunu_py.tensor_classes import tensor_class
+
+GENERATE = ("generate", "--raw", "-p", "hello", "--max-tokens", "2")
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(cli, [*map(str, arguments)])
+    assert isinstance(result.exception, SystemExit | None), result.exc_info
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def record_of(*arguments):
+    return json.loads(run("models", "show", "--json", *arguments))
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    path = write_tiny_llama(folder / "m-Q8_0.gguf", quantization="Q8_0", width=256, tied=False)
+    run("models", "convert", path, folder / "mlx")
+    return folder / "mlx"
+
+
+def test_show_a_gguf_file(hub_cache, converted):
+    path = converted.parent / "m-Q8_0.gguf"
+    record = record_of(path, "--context", "100")
+    needs = requirements(path)
+    assert record["kind"] == "GGUF"
+    assert (record["architecture"], record["context_length"]) == ("llama", 256)
+    assert record["parameters"] == needs.parameters
+    assert record["file_bytes"] == path.stat().st_size
+    assert record["chat_template"] is True
+    assert [(need["context"], need["kv"]) for need in record["memory"]] == [
+        (100, "32 bit"), (100, "8 bit"), (100, "4 bit"),
+    ]  # fmt: skip
+    assert [need["total_bytes"] for need in record["memory"]] == [
+        needs.total_bytes(100, kv_bits=bits) for bits in (None, 8, 4)
+    ]
+    assert all(need["fits"] for need in record["memory"])
+    assert record["rollback"] == ["by length"]
+    classes = {(group["class"], group["type"]): group for group in record["quantization"]}
+    assert set(classes) == {
+        ("embedding", "Q8_0"), ("output", "Q8_0"), ("attention", "Q8_0"), ("feed-forward", "Q8_0"),
+        ("norms", "F32"),
+    }  # fmt: skip
+    assert classes["attention", "Q8_0"]["tensors"] == 8
+    assert sum(group["share"] for group in classes.values()) == pytest.approx(1)
+    text = run("models", "show", path)
+    assert "  256 tokens, 32 bit caches" in text
+    assert "tokenizer      gpt2 llama-bpe" in text
+    assert text.count("   fits\n") == 3
+
+
+def test_show_folders(hub_cache, converted, tmp_path):
+    record = record_of(converted)
+    assert record["kind"] == "MLX folder, converted from GGUF"
+    assert record["name"] == "tiny llama for tests"
+    assert record["memory"][0]["context"] == 256
+    files = {place.name: place.read_bytes() for place in converted.iterdir()}
+    own = {"akunu.json", "akunu.safetensors", "metadata.gguf"}
+    plain = {name: content for name, content in files.items() if name not in own}
+    add_to_cache(hub_cache, "o/some-model", plain)
+    hub = record_of("hf:o/some-model")
+    assert (hub["kind"], hub["name"]) == ("MLX folder", "some-model")
+    assert hub["chat_template"] is True
+    assert hub["vocabulary"] == record["vocabulary"]
+    types = {group["class"]: group["type"] for group in hub["quantization"]}
+    assert types["attention"] == types["embedding"] == "8 bit, groups of 32"
+    attention = next(group for group in hub["quantization"] if group["class"] == "attention")
+    assert attention["tensors"] == 8
+    # The whole of what the files hold but for their headers.
+    held = sum(group["bytes"] for group in hub["quantization"])
+    weights = sum(len(plain[name]) for name in plain if name.endswith(".safetensors"))
+    assert weights - 20_000 < held < weights
+
+
+def test_does_not_fit(hub_cache, converted, monkeypatch):
+    path = converted.parent / "m-Q8_0.gguf"
+    needs = requirements(path)
+    monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: needs.weights_bytes)
+    assert run("models", "show", path).count("does not fit") == 3
+
+
+def test_refusal_before_loading(hub_cache, tiny_gguf, monkeypatch):
+    monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: 1000)
+    loaded = []
+    load = Engine.load
+    monkeypatch.setattr(Engine, "load", lambda *a, **o: loaded.append(a) or load(*a, **o))
+    output = run(*GENERATE, tiny_gguf, code=2)
+    assert "tiny.gguf needs about 0.0 GB" in output
+    assert "this machine has 0.0 GB" in output
+    assert loaded == []
+    run(*GENERATE, tiny_gguf, "--force")
+    assert len(loaded) == 1
+
+
+def test_a_draft_model_is_refused_too(hub_cache, tiny_gguf, tmp_path, monkeypatch):
+    large = write_tiny_llama(tmp_path / "large.gguf", width=256)
+    limit = requirements(tiny_gguf).total_bytes(256)
+    monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: limit)
+    output = run(*GENERATE, tiny_gguf, "--draft-model", large, code=2)
+    assert "large.gguf needs about" in output
+
+
+def test_names_reach_the_engine(hub_cache, tiny_gguf, monkeypatch):
+    add_to_cache(hub_cache, "o/r", {"m-F32.gguf": tiny_gguf.read_bytes()})
+    plain = run(*GENERATE, tiny_gguf)
+    assert run(*GENERATE, "hf:o/r:F32") == plain
+    run("models", "alias", "mine", "hf:o/r")
+    assert run(*GENERATE, "mine") == plain
+    # A warning comes first: it drafts for itself.
+    assert run(*GENERATE, "mine", "--draft-model", "mine").endswith(f"\n{plain}")
+    monkeypatch.setenv("AKUNU_MODEL", "mine")
+    assert run(*GENERATE) == plain
+    assert run("info", "mine", "--json").startswith('{"path": ')
+
+
+def broken_paths(folder):
+    (folder / "empty").mkdir()
+    (folder / "loop.gguf").symlink_to(folder / "loop.gguf")
+    os.mkfifo(folder / "pipe.gguf")
+    (folder / "text.gguf").write_text("this is a text")
+    (folder / "cut.gguf").write_bytes(b"GGUF\3\0\0\0")
+    (folder / "config").mkdir(exist_ok=True)
+    (folder / "unsafe").mkdir()
+    (folder / "unsafe" / "config.json").write_text('{"model_type": "llama"}')
+    return {
+        "empty": (1, "no config.json"),
+        "loop.gguf": (2, "back to itself"),
+        "pipe.gguf": (2, "regular file"),
+        "text.gguf": (1, "not a GGUF file"),
+        "cut.gguf": (1, "byte 8"),
+        "unsafe": (1, "no model*.safetensors"),
+        "gone.gguf": (2, "there is no model"),
+        "../../x": (2, "there is no model ../../x"),
+        "hf:../../x": (2, "is no model on the hub"),
+    }
+
+
+@pytest.mark.parametrize("command", [("models", "show"), GENERATE])
+def test_paths_that_are_no_model(hub_cache, tmp_path, command):
+    for name, (code, words) in broken_paths(tmp_path).items():
+        path = name if ".." in name else tmp_path / name
+        output = run(*command, path, code=code)
+        expected = "neither a file nor" if command == GENERATE and "pipe" in name else words
+        assert expected in output, output
+        assert "Traceback" not in output
+
+
+@pytest.mark.parametrize("command", [("models", "show"), GENERATE, ("info",)])
+def test_a_missing_part(hub_cache, tmp_path, command):
+    gguf = pytest.importorskip("gguf")
+    writer = gguf.GGUFWriter(tmp_path / "m", "llama", split_max_tensors=1)
+    for name in ("a", "b", "c"):
+        writer.add_tensor(name, np.zeros((2, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    (tmp_path / "m-00002-of-00003.gguf").unlink()
+    output = run(*command, tmp_path / "m-00001-of-00003.gguf", code=1)
+    assert "missing: m-00002-of-00003.gguf" in output
+
+
+@pytest.mark.parametrize("command", [("models", "show"), GENERATE])
+def test_an_unreadable_file(hub_cache, tiny_gguf, tmp_path, command, monkeypatch):
+    path = tmp_path / "m.gguf"
+    shutil.copy(tiny_gguf, path)
+    before = type(path).open
+
+    def refuse(self, *arguments, **options):
+        # As root, who runs tests in containers, may read everything.
+        if self == path:
+            raise PermissionError(13, "Permission denied", str(self))
+        return before(self, *arguments, **options)
+
+    monkeypatch.setattr(type(path), "open", refuse)
+    assert "Permission denied" in run(*command, path, code=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("token_embd.weight", "embedding"),
+        ("model.embed_tokens.weight", "embedding"),
+        ("output.weight", "output"),
+        ("lm_head.weight", "output"),
+        ("output_norm.weight", "norms"),
+        ("blk.0.attn_q.weight", "attention"),
+        ("blk.0.attn_output.weight", "attention"),
+        ("blk.0.attn_q_norm.weight", "norms"),
+        ("model.layers.0.self_attn.q_proj.weight", "attention"),
+        ("blk.0.ffn_down_exps.weight", "experts"),
+        ("blk.0.ffn_gate_inp.weight", "router"),
+        ("blk.0.ffn_up_shexp.weight", "shared experts"),
+        ("model.layers.1.mlp.switch_mlp.up_proj.weight", "experts"),
+        ("model.layers.1.mlp.gate.weight", "router"),
+        ("model.layers.1.mlp.gate_proj.weight", "feed-forward"),
+        ("blk.0.ffn_up.weight", "feed-forward"),
+        ("blk.0.ssm_a", "state space"),
+        ("model.layers.0.input_layernorm.weight", "norms"),
+        ("rope_freqs.weight", "other"),
+    ],
+)
+def test_classes_of_tensors(name, kind):
+    assert tensor_class(name) == kind

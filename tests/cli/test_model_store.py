@@ -1,0 +1,218 @@
+"""`akunu models list`, `path`, `pull`, `rm`, `alias`: over a cache as huggingface_hub lays it out."""
+
+import json
+import os
+
+from click.testing import CliRunner
+from fake_hub import add_to_cache
+from gguf_files import write_tiny_llama
+
+from akunu_py.cli.main import cli
+from akunu_py.default_model import default_model_path
+from akunu_py.model_aliases import load_aliases
+
+GGUF = {
+    "m-Q4_0.gguf": b"four", "m-Q8_0-00001-of-00002.gguf": b"eight",
+    "m-Q8_0-00002-of-00002.gguf": b"more", "config.json": b"{}",
+}  # fmt: skip
+MLX = {
+    "config.json": b'{"model_type": "llama", "quantization": {"bits": 4, "group_size": 64}}',
+    "tokenizer.json": b"{}", "model.safetensors": b"x" * 2000,
+}  # fmt: skip
+
+
+def run(*arguments, code=0, typed=None):
+    result = CliRunner().invoke(cli, ["models", *map(str, arguments)], input=typed)
+    assert isinstance(result.exception, SystemExit | None), result.exc_info
+    assert result.exit_code == code, result.output
+    return result
+
+
+def files_below(folder):
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
+
+
+def test_list_is_empty_but_for_a_hint(hub_cache):
+    assert "akunu models pull fetches some" in run("list").output
+    assert json.loads(run("list", "--json").output) == []
+
+
+def test_list(hub_cache, tmp_path, monkeypatch):
+    add_to_cache(hub_cache, "o/gguf", GGUF)
+    add_to_cache(hub_cache, "o/mlx", MLX)
+    add_to_cache(hub_cache, "o/part", {"x-Q2_K-00001-of-00002.gguf": b"1"})
+    add_to_cache(hub_cache, "o/no-model", {"README.md": b""})
+    add_to_cache(hub_cache, "o/two", {"a-Q4_0.gguf": b"1", "b-Q4_0.gguf": b"2"})
+    folder = tmp_path / "mine"
+    (folder / "deep" / "deeper" / "deepest" / "too deep").mkdir(parents=True)
+    (folder / "deep" / "m.gguf").write_bytes(b"12345")
+    (folder / "deep" / "deeper" / "deepest" / "too deep" / "no.gguf").write_bytes(b"")
+    (folder / "circle").symlink_to(folder)
+    os.mkfifo(folder / "pipe.gguf")
+    (folder / "broken.gguf").symlink_to(folder / "nothing")
+    monkeypatch.setenv("AKUNU_MODEL_FOLDERS", f"{folder}{os.pathsep}{tmp_path / 'absent'}")
+    run("alias", "four", "hf:o/gguf:Q4_0")
+    run("alias", "away", "hf:o/other")
+    found = {model["name"]: model for model in json.loads(run("list", "--json").output)}
+    assert list(found) == [
+        "hf:o/gguf:Q4_0", "hf:o/gguf:Q8_0", "hf:o/mlx", "hf:o/part:Q2_K", "hf:o/two/a-Q4_0.gguf",
+        "hf:o/two/b-Q4_0.gguf", "deep/m.gguf", "away", "four",
+    ]  # fmt: skip
+    assert found["hf:o/gguf:Q8_0"]["num_bytes"] == 9
+    assert found["hf:o/mlx"]["quantization"] == "4 bit"
+    assert found["hf:o/part:Q2_K"]["path"] is None
+    assert found["deep/m.gguf"] == {
+        "name": "deep/m.gguf", "place": "folder", "path": str(folder / "deep" / "m.gguf"),
+        "num_bytes": 5, "quantization": "m", "target": "",
+    }  # fmt: skip
+    # Every name is one that commands take.
+    for name, model in found.items():
+        if model["path"] is not None:
+            assert run("path", name).output == f"{model['path']}\n"
+    text = run("list").output
+    assert "hf:o/part:Q2_K" in text
+    assert text.count("incomplete") == 1
+    assert "-> hf:o/other  (not on this machine)" in text
+
+
+def test_names_of_files_stay_on_their_line(hub_cache, tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "a\x1b[2J\nb.gguf").write_bytes(b"1")
+    monkeypatch.setenv("AKUNU_MODEL_FOLDERS", str(tmp_path / "mine"))
+    assert run("list").output.startswith("'a\\x1b[2J\\nb.gguf'  ")
+
+
+def test_path(hub_cache, tmp_path):
+    assert run("path").output == f"{default_model_path()}\n"
+    assert "akunu models pull hf:o/r:Q4_0" in run("path", "hf:o/r:Q4_0", code=2).output
+
+
+def test_pull(fake_hub, tmp_path):
+    fake_hub.repositories["o/r"] = GGUF
+    run("alias", "mine", "hf:o/r:Q8_0")
+    path = run("pull", "mine").output.strip()
+    assert path.endswith("m-Q8_0-00001-of-00002.gguf")
+    assert files_below(tmp_path / "hub")[-1] == "main"
+    assert fake_hub.fetched == [["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"]]
+    (tmp_path / "x.gguf").touch()
+    assert "nothing to fetch" in run("pull", tmp_path / "x.gguf", code=2).output
+    assert "is no model on the hub" in run("pull", "hf:../../x", code=2).output
+    assert "there is no model ../../x" in run("pull", "../../x", code=2).output
+    assert "hf:o/r" in run("pull", "o/r", code=2).output
+
+
+def test_pull_offline(hub_cache, monkeypatch):
+    """huggingface_hub is the real one here."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert "HF_HUB_OFFLINE forbids" in run("pull", "hf:o/r", code=2).output
+    snapshot = add_to_cache(hub_cache, "o/r", MLX)
+    assert run("pull", "hf:o/r").output == f"{snapshot}\n"
+
+
+def test_rm_asks(hub_cache):
+    add_to_cache(hub_cache, "o/mlx", MLX)
+    before = files_below(hub_cache)
+    asked = run("rm", "hf:o/mlx", code=1, typed="n\n")
+    assert "Delete hf:o/mlx from the hub's cache: 2.1 kB" in asked.output
+    assert "model.safetensors" in asked.output
+    # Without anybody to answer nothing is deleted either.
+    run("rm", "hf:o/mlx", code=1, typed="")
+    assert files_below(hub_cache) == before
+    assert "deleted hf:o/mlx, 2.1 kB" in run("rm", "hf:o/mlx", typed="y\n").output
+    assert not (hub_cache / "models--o--mlx").exists()
+
+
+def test_rm_of_a_quantization_leaves_the_others(hub_cache):
+    # Equal files are one blob, which stays as long as one of them does.
+    add_to_cache(hub_cache, "o/r", GGUF | {"copy-Q2_K.gguf": b"more"})
+    run("rm", "-y", "hf:o/r:q8_0")
+    names = [model["name"] for model in json.loads(run("list", "--json").output)]
+    assert names == ["hf:o/r:Q2_K", "hf:o/r:Q4_0"]
+    blobs = {path.read_bytes() for path in (hub_cache / "models--o--r" / "blobs").iterdir()}
+    assert blobs == {b"four", b"more", b"{}"}
+    run("rm", "-y", "hf:o/r:Q2_K")
+    blobs = {path.read_bytes() for path in (hub_cache / "models--o--r" / "blobs").iterdir()}
+    assert blobs == {b"four", b"{}"}
+    # The last one takes along what is left of the repository.
+    run("rm", "-y", "o/r/m-Q4_0.gguf")
+    assert not (hub_cache / "models--o--r").exists()
+
+
+def test_rm_of_what_was_fetched_in_part(hub_cache):
+    add_to_cache(hub_cache, "o/r", {"x-Q2_K-00001-of-00002.gguf": b"1", "x-Q4_0.gguf": b"2"})
+    run("rm", "-y", "hf:o/r:Q2_K")
+    assert [model["name"] for model in json.loads(run("list", "--json").output)] == ["hf:o/r:Q4_0"]
+
+
+def test_rm_of_a_users_own_files(hub_cache, tmp_path):
+    add_to_cache(hub_cache, "o/r", GGUF)
+    own = tmp_path / "m.gguf"
+    own.write_bytes(b"mine")
+    run("alias", "mine", own)
+    snapshot = hub_cache / "models--o--r" / "snapshots"
+    for name in (own, "mine", tmp_path, snapshot):
+        assert "is a path" in run("rm", "--yes", name, code=2).output
+    assert own.read_bytes() == b"mine"
+    # Nothing is deleted where one of the names is wrong.
+    run("rm", "--yes", "hf:o/r", "mine", code=2)
+    run("rm", "--yes", "hf:o/r", "hf:o/absent", code=2)
+    assert (snapshot.parent / "blobs").exists()
+    assert "o/r has no Q2_K in the hub's cache" in run("rm", "-y", "hf:o/r:Q2_K", code=2).output
+
+
+def test_rm_tells_of_aliases_that_dangle(hub_cache):
+    add_to_cache(hub_cache, "o/r", GGUF)
+    run("alias", "four", "hf:o/r:Q4_0")
+    run("alias", "eight", "hf:o/r:Q8_0")
+    run("alias", "other", "hf:o/other:Q4_0")
+    output = run("rm", "-y", "four").output
+    assert "The alias four stands for hf:o/r:Q4_0" in output
+    assert "eight" not in output
+    output = run("rm", "-y", "hf:o/r").output
+    assert "The alias eight" in output
+    assert "other" not in output
+    assert set(load_aliases()) == {"four", "eight", "other"}
+
+
+def test_a_blob_outside_the_repository_is_not_deleted(hub_cache, tmp_path):
+    """A snapshot may have been tampered with: a link in it leads to a file of the user."""
+    precious = tmp_path / "precious.txt"
+    precious.write_text("mine")
+    snapshot = add_to_cache(hub_cache, "o/r", GGUF)
+    (snapshot / "x-Q2_K.gguf").symlink_to(precious)
+    run("rm", "-y", "hf:o/r:Q2_K")
+    assert precious.read_text() == "mine"
+    (snapshot / "x-Q2_K.gguf").symlink_to(precious)
+    run("rm", "-y", "hf:o/r")
+    assert precious.read_text() == "mine"
+
+
+def test_alias(hub_cache, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_tiny_llama(tmp_path / "m.gguf")
+    run("alias", "mine", "./m.gguf")
+    run("alias", "far", "o/r/m.gguf")
+    assert run("alias").output == f"far  hf:o/r/m.gguf\nmine  {tmp_path / 'm.gguf'}\n"
+    assert run("alias", "mine").output == f"{tmp_path / 'm.gguf'}\n"
+    assert "there is no alias 'x'" in run("alias", "x", code=2).output
+    assert "there is no model gone.gguf" in run("alias", "x", "gone.gguf", code=2).output
+    assert "cannot be an alias" in run("alias", "a/b", "./m.gguf", code=2).output
+    # The alias goes before a file of its name, ./ before the alias.
+    write_tiny_llama(tmp_path / "far")
+    assert "pull hf:o/r/m.gguf" in run("path", "far", code=2).output
+    assert run("path", "./far").output == "far\n"
+    run("alias", "--delete", "mine")
+    assert run("alias").output == "far  hf:o/r/m.gguf\n"
+    run("alias", "--delete", "mine", code=2)
+    run("alias", "--delete", code=2)
+    run("alias", "--delete", "far", "x", code=2)
+    assert set(load_aliases()) == {"far"}
+
+
+def test_aliases_that_cannot_be_written(hub_cache, monkeypatch):
+    def replace(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("akunu_py.model_aliases.replace_file", replace)
+    output = run("alias", "x", "hf:o/r", code=2).output
+    assert "aliases.toml cannot be written: Permission denied" in output
