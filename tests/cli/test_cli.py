@@ -1,12 +1,9 @@
 """The commands as a user meets them: text, JSON, pipes, wrong input, no traceback."""
 
 import json
-import os
-import select
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from click.testing import CliRunner

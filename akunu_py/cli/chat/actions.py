@@ -66,8 +66,10 @@ class Actions:
         return action(argument)
 
     def compose(self, message: str) -> Question:
-        """Return a message with the files added to it."""
-        return Question(with_attachments(message, self.attachments))
+        """Return a message with the files added; they are no longer for the next."""
+        question = Question(with_attachments(message, self.attachments))
+        self.attachments.clear()
+        return question
 
     def _help(self, _: str) -> None:
         click.echo(help_text())
@@ -172,7 +174,7 @@ class Actions:
         self._path = path
         own = conversation.engine.description.name
         other = f"; {session.model} answered then, {own} does now" * (session.model != own)
-        self._note(f"{len(session.turns)} turns{other}")
+        self._note(f"turns: {len(session.turns)}{other}")
 
     def _export(self, name: str) -> None:
         path = _path(name)

@@ -27,22 +27,20 @@ class Command:
 COMMANDS = (
     Command("help", "", "this list"),
     Command("system", "[TEXT]", 'show the system message, or set it; "" removes it'),
-    Command("set", "[NAME VALUE]", "list settings, or change one; VALUE may be default", "setting"),
+    Command("set", "[NAME VALUE]", "list settings, or set one; default is a VALUE", "setting"),
     Command("show", "", "model, context, system message and changed settings"),
     Command("stats", "", "drafting statistics of this run"),
     Command("retry", "", "answer the last message anew"),
     Command("undo", "", "take the last message and its reply back"),
-    Command("edit", "", "edit the last message in $EDITOR, and send it in its place"),
+    Command("edit", "", "edit the last message in $EDITOR, and send it anew"),
     Command("file", "[PATH]", "list files for the next message, or add one", "file"),
     Command("save", "[FILE]", "save the conversation", "file"),
     Command("load", "FILE", "go on with a saved conversation", "file"),
     Command("export", "FILE.md", "write the conversation as Markdown", "file"),
     Command("model", "[NAME]", "name the model, or go on with another", "file"),
-    Command(
-        "draft", "[on|off|NAME]", "name the drafter, or draft, do not, or with another", "switch"
-    ),
-    Command("trace", "[on|off]", "show replies step by step, as akunu generate --trace", "switch"),
-    Command("clear", "", "clear the screen and drop files added; the conversation stays"),
+    Command("draft", "[on|off|NAME]", "name the drafter, or choose it", "switch"),
+    Command("trace", "[on|off]", "replies step by step, as akunu generate --trace", "switch"),
+    Command("clear", "", "clear the screen and the list of files"),
     Command("reset", "", "forget the conversation; the system message stays"),
     Command("exit", "", "leave (so does the end of input)"),
 )
@@ -51,7 +49,7 @@ _BY_NAME = {command.name: command for command in COMMANDS}
 _ALIASES = {"quit": "exit", "bye": "exit", "regen": "retry", "?": "help"}
 _LINE = re.compile(r"/([A-Za-z]+|\?)(?:\s+(.*))?", re.DOTALL)
 _KEYS = '''"""     begins and ends a message of several lines
-Esc Enter, or Alt-Enter, begins a new line; Tab completes commands and file names
+Esc Enter or Alt-Enter begins a new line; Tab completes commands and files
 //      at the beginning: a message that begins with /
 Ctrl-C  stops a reply and keeps what was said; twice at an empty line leaves'''
 
@@ -69,7 +67,7 @@ def parse(line: str) -> tuple[Command, str] | None:
         return None
     name, argument = match[1].lower(), (match[2] or "").strip()
     name = _ALIASES.get(name, name)
-    if "\n" in argument and name != "system":
+    if "\n" in line.strip() and name != "system":
         return None
     command = _BY_NAME.get(name)
     if command is None:

@@ -81,21 +81,16 @@ class Chat:
 
     def _answer(self, question: Question) -> None:
         """Stream the reply to a message; an interrupt ends the reply and not the chat."""
-        reply: Reply | None = None
-        try:
-            with (
-                prompt_progress() as progress,
-                self._conversation.ask(question, progress) as reply,
-            ):
-                self._announce(reply)
-                show_event = self._shower()
-                with cancel_on_interrupt(reply.cancel):
-                    for event in reply:
-                        show_event(event)
-            click.echo()
-        finally:
-            if reply is not None and reply.text:
-                self._actions.attachments.clear()
+        with (
+            prompt_progress() as progress,
+            self._conversation.ask(question, progress) as reply,
+        ):
+            self._announce(reply)
+            show_event = self._shower()
+            with cancel_on_interrupt(reply.cancel):
+                for event in reply:
+                    show_event(event)
+        click.echo()
         if reply.result is None:
             return
         note(statistics_line(reply.result))

@@ -1,0 +1,133 @@
+"""Commands, settings and completion of a chat, without a model."""
+
+import pytest
+
+from akunu_py.cli.chat.commands import COMMANDS, completions, help_text, message_of, parse
+from akunu_py.cli.chat.config_values import FIELDS, changed_fields, shown, with_field
+from akunu_py.errors import ConfigError
+from akunu_py.generation_config import GenerationConfig
+
+
+def completed(before):
+    return [before[: len(before) - c.replaced] + c.text for c in completions(before)]
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "argument"),
+    [
+        ("/help", "help", ""),
+        (" /SET top-k  5 ", "set", "top-k  5"),
+        ("/quit", "exit", ""),
+        ("/system one\ntwo", "system", "one\ntwo"),
+        ("/file a b.txt", "file", "a b.txt"),
+    ],
+)
+def test_lines_that_are_commands(line, name, argument):
+    command, found = parse(line)
+    assert (command.name, found) == (name, argument)
+
+
+@pytest.mark.parametrize(
+    "line", ["hello", "/usr/bin/env is what?", "/*", "//help", "/reset\nand more", "/", "/ help"]
+)
+def test_lines_that_are_messages(line):
+    assert parse(line) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("/rset", "did you mean /reset"),
+        ("/zzzz", "there is no command /zzzz; /help"),
+        ("/load", "give /load FILE"),
+        ("/undo 3", "/undo takes nothing"),
+    ],
+)
+def test_wrong_commands(line, words):
+    with pytest.raises(ConfigError, match=words):
+        parse(line)
+
+
+def test_two_slashes_stand_for_one():
+    assert message_of("//help") == "/help"
+    assert message_of("help") == "help"
+
+
+def test_help_has_every_command_on_one_line_of_80():
+    lines = help_text().splitlines()
+    assert [line.split()[0] for line in lines[: len(COMMANDS)]] == [f"/{c.name}" for c in COMMANDS]
+    assert max(map(len, lines)) < 80
+
+
+def test_completion_of_names_settings_and_switches():
+    assert completed("/s") == ["/system", "/set", "/show", "/stats", "/save"]
+    assert completed("/set top_") == ["/set top_k", "/set top_p"]
+    assert completed("/trace o") == ["/trace on", "/trace off"]
+    assert completed("/draft lo") == ["/draft lookup"]
+    assert completed("/draft of") == ["/draft off"]
+    assert completed("hello /s") == completed("/nothing x") == completed("/set top_k 5") == []
+
+
+def test_completion_of_files(tmp_path, monkeypatch):
+    (tmp_path / "b folder").mkdir()
+    (tmp_path / "b folder" / "c.txt").touch()
+    for name in ("a.txt", ".hidden"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert completed("/file ") == ["/file a.txt", "/file b folder/"]
+    assert completed("/file b f") == ["/file b folder/"]
+    assert completed("/load ~/b folder/c") == ["/load ~/b folder/c.txt"]
+    assert completed("/file .h") == ["/file .hidden"]
+    assert completed("/file missing/x") == completed("/file a\0/") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("temperature", "0.7", 0.7),
+        ("top-k", "40", 40),
+        ("max_tokens", "12", 12),
+        ("seed", "7", 7),
+        ("stop", "the end", ("the end",)),
+        ("logit_bias", "3=-1.5,4=2", {3: -1.5, 4: 2.0}),
+        ("drafter", "lookup", "lookup"),
+        ("draft-budget", "always", "always"),
+    ],
+)
+def test_settings(name, text, value):
+    config = with_field(GenerationConfig(), name, text)
+    field = name.replace("-", "_")
+    assert getattr(config, field) == value
+    assert list(changed_fields(config)) == [field]
+    assert with_field(config, name, "default") == GenerationConfig()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("temprature", "1", "Did you mean temperature"),
+        ("temperature", "nan", "temperature is nan"),
+        ("temperature", "-1", "temperature is -1"),
+        ("top_k", "many", "give a whole number"),
+        ("top_p", "much", "give a number"),
+        ("adjust_residual", "perhaps", "give on or off"),
+        ("adjust_residual", "off", "set draft_sampling"),
+        ("logit_bias", "a=b", "give token ids and numbers"),
+        ("draft_budget", "never", "give 'auto' or 'always'"),
+        ("drafter", "lokup", "did you mean 'lookup'"),
+        ("ngram_order", "1", "give 2 or more"),
+    ],
+)
+def test_wrong_settings(name, text, words):
+    with pytest.raises(ConfigError, match=words):
+        with_field(GenerationConfig(), name, text)
+
+
+def test_what_is_shown_of_a_field_sets_it_again():
+    config = GenerationConfig(temperature=0.5, drafter="ngram", logit_bias={3: -1.5}, top_k=4)
+    again = GenerationConfig()
+    for name, text in changed_fields(config).items():
+        again = with_field(again, name, text)
+    assert again == config
+    assert {shown(GenerationConfig(), name) for name in FIELDS} >= {"default", "0", "on", "auto"}

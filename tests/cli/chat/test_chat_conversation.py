@@ -1,0 +1,339 @@
+"""Turns, the context and commands of a chat, with an engine that counts words."""
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from akunu_py import Engine
+from akunu_py.cli.chat.actions import Actions, Tools
+from akunu_py.cli.chat.commands import parse
+from akunu_py.cli.chat.conversation import Conversation, Question, Turn
+from akunu_py.cli.chat.session_file import Session, save_session
+from akunu_py.errors import ConfigError, ContextOverflowError, ModelFormatError
+from akunu_py.types import DecodeStats, GenerationConfig, GenerationResult, StreamEvent
+
+
+class FakeStream:
+    """Says `words`, one an event; `until` makes it stop as an interrupt does."""
+
+    def __init__(self, prompt, words, reason):
+        self._events = iter(words)
+        self._words, self._reason, self._prompt = words, reason, prompt
+        self._cancelled = False
+        self.result = None
+        self.closed = False
+
+    def __iter__(self):
+        said = []
+        for number, word in enumerate(self._words, 1):
+            said.append(word)
+            reason = "cancelled" if self._cancelled else self._reason
+            if self._cancelled or number == len(self._words):
+                self.result = GenerationResult(
+                    text="".join(said), token_ids=tuple(range(number)), finish_reason=reason,
+                    seed=0, num_prompt_tokens=self._prompt, num_cached_tokens=0, prefill_s=0.1,
+                    decode_s=0.1, peak_memory_bytes=0, stats=DecodeStats(),
+                )  # fmt: skip
+            yield StreamEvent(word, (number,), None, self.result)
+            if self.result is not None:
+                return
+
+    def cancel(self):
+        self._cancelled = True
+
+    def close(self):
+        self.closed = True
+
+
+class FakeEngine:
+    """A token a word, one more for each message and one for the reply's beginning."""
+
+    def __init__(self, name="fake", context=100, template=True):
+        self.context = context
+        self.description = SimpleNamespace(name=name)
+        self.draft_model = None
+        self.tokenizer = SimpleNamespace(
+            encode_chat=lambda messages: (
+                [0] * (1 + sum(1 + len(m["content"].split()) for m in messages))
+            ),
+            has_chat_template=template,
+        )
+        self.says, self.reason = ["fine ", "thanks"], "stop"
+        self.asked, self.closed, self.resets = [], False, 0
+
+    def stream_chat(self, messages, config, *, progress=None):
+        prompt = len(self.tokenizer.encode_chat(messages))
+        assert prompt < self.context
+        self.asked.append(messages)
+        self.stream = FakeStream(prompt, self.says, self.reason)
+        return self.stream
+
+    def reset(self):
+        self.resets += 1
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def engine():
+    return FakeEngine()
+
+
+@pytest.fixture
+def conversation(engine):
+    return Conversation(engine, GenerationConfig(), None)
+
+
+def say(conversation, text, *, instead=False):
+    with conversation.ask(Question(text, instead)) as reply:
+        for _ in reply:
+            pass
+    return reply
+
+
+def test_turns_go_on_and_replies_are_counted(conversation, engine):
+    conversation.system = "be brief"
+    say(conversation, "a")
+    reply = say(conversation, "b")
+    assert reply.text == "fine thanks"
+    assert conversation.turns == (Turn("a", "fine thanks"), Turn("b", "fine thanks"))
+    assert engine.asked[1] == [
+        {"role": "system", "content": "be brief"}, {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "fine thanks"}, {"role": "user", "content": "b"},
+    ]  # fmt: skip
+    assert conversation.replies == 2
+    assert engine.stream.closed
+
+
+def test_an_interrupted_reply_keeps_what_was_said(conversation):
+    with conversation.ask(Question("a")) as reply:
+        for _ in reply:
+            reply.cancel()
+    assert reply.result.finish_reason == "cancelled"
+    events = iter(reply := conversation.ask(Question("b")))
+    with pytest.raises(KeyboardInterrupt), reply:
+        raise KeyboardInterrupt(next(events))
+    assert conversation.turns == (Turn("a", "fine thanks"), Turn("b", "fine "))
+    assert reply.stream.closed
+
+
+def test_a_reply_without_text_changes_nothing_and_can_be_asked_again(conversation, engine):
+    say(conversation, "a")
+    engine.says = [""]
+    say(conversation, "b")
+    assert conversation.turns == (Turn("a", "fine thanks"),)
+    assert conversation.last_question() == Question("b")
+    say(conversation, "c", instead=True)
+    assert conversation.turns == (Turn("a", "fine thanks"),)
+    assert conversation.last_question() == Question("c", instead=True)
+
+
+def test_retry_and_undo(conversation, engine):
+    for action in (conversation.undo, conversation.last_question):
+        with pytest.raises(ConfigError, match="nothing has been said"):
+            action()
+    say(conversation, "a")
+    say(conversation, "b")
+    engine.says = ["again"]
+    question = conversation.last_question()
+    assert question == Question("b", instead=True)
+    say(conversation, question.text, instead=question.instead)
+    assert conversation.turns == (Turn("a", "fine thanks"), Turn("b", "again"))
+    assert conversation.undo() == Turn("b", "again")
+    assert conversation.turns == (Turn("a", "fine thanks"),)
+
+
+def test_the_oldest_turns_are_dropped_where_the_context_is_full(conversation, engine):
+    """A turn has 10 + 1 and 2 + 1 tokens; an eighth of 100 is kept for the reply."""
+    conversation.system = "be brief"
+    dropped = [say(conversation, f"w{n} " * 10).dropped for n in range(12)]
+    # 1 + 3 + 11 tokens, and 14 a turn: five turns before it leave room, then half is dropped.
+    assert dropped == [0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 4, 0]
+    assert len(conversation.turns) == 12
+    assert conversation.forgotten == 8
+    last = engine.asked[6]
+    assert last[0] == {"role": "system", "content": "be brief"}
+    assert [m["content"].split()[0] for m in last if m["role"] == "user"] == ["w4", "w5", "w6"]
+    assert max(len(engine.tokenizer.encode_chat(m)) for m in engine.asked) <= 100 - 100 // 8
+
+
+def test_the_last_turn_goes_only_where_the_message_needs_its_room(conversation, engine):
+    say(conversation, "a " * 10)
+    say(conversation, "b " * 60)
+    reply = say(conversation, "c " * 20)  # with the turn before 87, what is left of an eighth
+    assert (reply.dropped, len(engine.asked[2])) == (1, 3)
+    reply = say(conversation, "d " * 80)
+    assert (reply.dropped, len(engine.asked[3])) == (2, 1)
+    reply = say(conversation, "e " * 97)  # 99 with what is around it: one token for the reply
+    assert len(engine.asked[4]) == 1
+
+
+def test_a_message_too_long_for_the_context_is_refused_and_kept_for_edit(conversation):
+    say(conversation, "a")
+    with pytest.raises(ContextOverflowError, match="the message has 100 tokens and the context"):
+        conversation.ask(Question("b " * 98))
+    assert len(conversation.turns) == 1
+    assert conversation.last_question() == Question("b " * 98)
+    conversation.system = "be brief"
+    with pytest.raises(ContextOverflowError, match="103 tokens with the system message"):
+        conversation.ask(Question("b " * 98))
+
+
+def test_a_reply_that_fills_the_context_says_so(conversation, engine):
+    engine.reason = "length"
+    assert not say(conversation, "a").filled_context
+    engine.says = ["w "] * (100 - len(engine.tokenizer.encode_chat(engine.asked[0])) - 5)
+    assert say(conversation, "a b").filled_context
+    assert say(conversation, "c").dropped == 2
+
+
+def test_max_tokens_bounds_the_room_for_a_reply(conversation, engine):
+    conversation.config = GenerationConfig(max_tokens=2)
+    say(conversation, "a " * 96)
+    assert len(engine.tokenizer.encode_chat(engine.asked[0])) == 98
+
+
+def test_a_turn_after_a_thousand_tokens_prefills_its_message_alone(default_model, caplog):
+    with Engine.load(default_model) as engine, caplog.at_level(logging.INFO, "akunu_py"):
+        conversation = Conversation(engine, GenerationConfig(max_tokens=12), None)
+        first = say(conversation, "Rename x to y. " * 210).result
+        second = say(conversation, "And back.").result
+    assert first.num_prompt_tokens > 1000
+    prefilled = second.num_prompt_tokens - second.num_cached_tokens
+    # The reply's last token had no pass yet.
+    new = second.num_prompt_tokens - first.num_prompt_tokens - len(first.token_ids)
+    assert prefilled <= new + 1 < 20
+    assert f"prefilled {prefilled} of the prompt's {second.num_prompt_tokens}" in caplog.text
+
+
+class Notes(list):
+    def __str__(self):
+        return "\n".join(self)
+
+
+@pytest.fixture
+def notes():
+    return Notes()
+
+
+@pytest.fixture
+def actions(conversation, notes):
+    def load(name):
+        if name == "missing":
+            raise ModelFormatError("there is no missing")
+        return FakeEngine(name, context=50, template=name != "bare")
+
+    return Actions(conversation, Tools(notes.append, load, lambda text: text + " edited\n"))
+
+
+def do(actions, line):
+    return actions.run(*parse(line))
+
+
+def test_a_model_is_loaded_before_the_old_one_is_closed(actions, conversation, engine, notes):
+    say(conversation, "a")
+    for name, words in (("missing", "there is no missing"), ("bare", "no chat template")):
+        with pytest.raises((ModelFormatError, ConfigError), match=words):
+            do(actions, f"/model {name}")
+        assert conversation.engine is engine
+        assert not engine.closed
+    do(actions, "/model other")
+    assert engine.closed
+    assert conversation.engine.description.name == "other"
+    assert str(notes) == "other, context 50"
+    say(conversation, "b")
+    assert [turn.user for turn in conversation.turns] == ["a", "b"]
+    assert len(conversation.engine.asked[0]) == 3
+
+
+def test_save_load_and_export(actions, conversation, notes, tmp_path):
+    conversation.system = "be brief"
+    say(conversation, "a")
+    with pytest.raises(ConfigError, match="give /save FILE"):
+        do(actions, "/save")
+    do(actions, f"/save {tmp_path}/s.json")
+    say(conversation, "b")
+    do(actions, "/save")
+    do(actions, f"/export '{tmp_path}/s s.md'")
+    assert "## User\n\nb" in (tmp_path / "s s.md").read_text()
+    do(actions, "/reset")
+    conversation.system = None
+    do(actions, f"/load {tmp_path}/s.json")
+    assert [turn.user for turn in conversation.turns] == ["a", "b"]
+    assert conversation.system == "be brief"
+    save_session(tmp_path / "t.json", Session("x", None, ()))
+    do(actions, f"/load {tmp_path}/t.json")
+    assert notes[-1] == "turns: 0; x answered then, fake does now"
+    (tmp_path / "bad").write_text("{}")
+    say(conversation, "c")
+    with pytest.raises(ConfigError):
+        do(actions, f"/load {tmp_path}/bad")
+    assert [turn.user for turn in conversation.turns] == ["c"]
+
+
+def test_edit_sends_in_the_last_turns_place(actions, conversation):
+    say(conversation, "a")
+    assert do(actions, "/edit") == Question("a edited", instead=True)
+    none = Actions(conversation, Tools(print, lambda _: None, None))
+    with pytest.raises(ConfigError, match="needs a terminal"):
+        do(none, "/edit")
+
+
+def test_files_go_with_the_next_message(actions, notes, tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    do(actions, f"/file {tmp_path}/a.txt")
+    do(actions, "/file")
+    assert notes[-1] == "a.txt"
+    assert actions.compose("hi").text == "a.txt:\n```\ntext\n```\n\nhi"
+    assert actions.compose("hi").text == "hi"
+    with pytest.raises(ConfigError, match="is a folder"):
+        do(actions, f"/file {tmp_path}")
+    do(actions, f"/file {tmp_path}/a.txt")
+    do(actions, "/reset")
+    assert actions.compose("hi").text == "hi"
+
+
+def test_system_set_draft_trace_and_show(actions, conversation, notes):
+    do(actions, "/system be brief")
+    do(actions, "/set temperature 0.5")
+    assert (conversation.system, conversation.config.temperature) == ("be brief", 0.5)
+    do(actions, "/set drafter lookup")
+    do(actions, "/draft off")
+    assert conversation.config.drafter == "none"
+    do(actions, "/draft on")
+    assert conversation.config.drafter == "lookup"
+    with pytest.raises(ConfigError, match="needs a draft model"):
+        do(actions, "/draft draft-model")
+    with pytest.raises(ConfigError, match="there is no drafter 'nonsense'"):
+        do(actions, "/draft nonsense")
+    assert conversation.config.drafter == "lookup"
+    do(actions, "/trace on")
+    assert actions.show_steps
+    with pytest.raises(ConfigError, match="/trace on or off"):
+        do(actions, "/trace perhaps")
+    do(actions, "/show")
+    assert "context  4 of 100 tokens" in str(notes)
+    assert "temperature 0.5" in str(notes)
+    do(actions, '/system ""')
+    assert conversation.system is None
+    do(actions, "/exit")
+    assert actions.leaving
+
+
+def test_draft_on_means_the_default_where_none_was_chosen(actions, conversation):
+    do(actions, "/draft off")
+    do(actions, "/draft off")
+    do(actions, "/draft on")
+    assert conversation.config.drafter is None
+
+
+def test_retry_says_where_the_reply_will_be_the_same(actions, conversation, notes):
+    say(conversation, "a")
+    assert do(actions, "/retry") == Question("a", instead=True)
+    assert "at temperature 0 a reply comes out as before" in notes[-1]
+    notes.clear()
+    conversation.config = GenerationConfig(temperature=0.5)
+    do(actions, "/retry")
+    assert not notes

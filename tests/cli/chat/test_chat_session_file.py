@@ -1,0 +1,172 @@
+"""Saved conversations: what comes back, what is refused, and a kill in the middle."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+
+from akunu_py.cli.chat.attachments import read_attachment, with_attachments
+from akunu_py.cli.chat.conversation import Turn
+from akunu_py.cli.chat.session_file import (
+    FORMAT,
+    Session,
+    export_markdown,
+    load_session,
+    save_session,
+)
+from akunu_py.errors import ConfigError
+
+SESSION = Session("a model", "be brief", (Turn("hällo \x1b[31m", "one\ntwo"), Turn("b", "")))
+
+
+def test_a_session_comes_back(tmp_path):
+    path = tmp_path / "s.json"
+    save_session(path, SESSION)
+    assert load_session(path) == SESSION
+    other = Session("b", None, ())
+    save_session(path, other)
+    assert load_session(path) == other
+    assert [entry.name for entry in tmp_path.iterdir()] == ["s.json"]
+    assert path.read_text("utf-8").splitlines()[1] == f' "format": "{FORMAT}",'
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "s.json")
+    save_session(tmp_path / "link", SESSION)
+    assert (tmp_path / "link").is_symlink()
+    assert load_session(tmp_path / "s.json") == SESSION
+
+
+def changed(**fields):
+    record = {"format": FORMAT, "model": "m", "system": None, "turns": []} | fields
+    return json.dumps({name: value for name, value in record.items() if value != "absent"})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "its format"),
+        ('"x"', "its format"),
+        (changed(format="akunu-chat-2"), "its format"),
+        (changed(model="absent"), "fields missing or too many: model"),
+        (changed(more=1), "fields missing or too many: more"),
+        (changed(model=3), "must be texts"),
+        (changed(system=3), "must be texts"),
+        (changed(turns={}), "must be a list"),
+        (changed(turns=[1]), "turn 1 must have"),
+        (changed(turns=[{"user": "a", "assistant": "b", "c": "d"}]), "turn 1 must have"),
+        (changed(turns=[{"user": "a", "assistant": None}]), "turn 1 must hold texts"),
+    ],
+)
+def test_files_that_are_no_sessions(tmp_path, text, words):
+    path = tmp_path / "s.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        load_session(path)
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    path = tmp_path / "s.json"
+    path.write_bytes(b"\xff\xfe\x00{")
+    with pytest.raises(ConfigError, match="not JSON"):
+        load_session(path)
+
+
+def test_places_that_cannot_be_read_or_written(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "fifo")
+    for name, words in (
+        ("missing", "there is no file"), (".", "is a folder"), ("fifo", "not a regular file"),
+        ("loop", "cannot be read"), ("a\0b", "cannot be read"), ("n" * 300, "cannot be read"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=words):
+            load_session(tmp_path / name)
+    for name in ("no/s.json", "a\0b", "n" * 300):
+        with pytest.raises(ConfigError, match="cannot be written"):
+            save_session(tmp_path / name, SESSION)
+    for name in (".", "fifo"):
+        with pytest.raises(ConfigError, match="not a regular file"):
+            save_session(tmp_path / name, SESSION)
+
+
+@pytest.mark.parametrize("write", [save_session, export_markdown])
+def test_only_files_of_its_kind_are_replaced(tmp_path, write):
+    path = tmp_path / "notes"
+    path.write_text("my notes")
+    with pytest.raises(ConfigError, match="choose another name"):
+        write(path, SESSION)
+    assert path.read_text() == "my notes"
+    path.unlink()
+    write(path, SESSION)
+    write(path, SESSION)
+
+
+def test_markdown(tmp_path):
+    path = tmp_path / "s.md"
+    export_markdown(path, Session("m", "sys", (Turn("q", "```\ncode\n```"),)))
+    assert path.read_text("utf-8") == (
+        "<!-- exported by akunu chat -->\n\n# Chat with m\n\n## System\n\nsys\n\n## User\n\nq\n\n"
+        "## Assistant\n\n```\ncode\n```\n"
+    )
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from akunu_py.cli.chat.conversation import Turn
+from akunu_py.cli.chat.session_file import Session, save_session
+print("ready", flush=True)
+while True:
+    for letter in "ab":
+        turns = tuple(Turn(letter * 1000, letter) for _ in range(300))
+        save_session(Path(sys.argv[1]), Session(letter, letter, turns))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path):
+    path = tmp_path / "s.json"
+    delays = random.Random(5)
+    seen = set()
+    for _ in range(6):
+        with subprocess.Popen(
+            [sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE
+        ) as child:
+            child.stdout.readline()
+            while not path.exists():
+                time.sleep(0.001)
+            time.sleep(delays.uniform(0, 0.05))
+            child.kill()
+        session = load_session(path)
+        letter = session.model
+        assert session.system == letter
+        assert session.turns == (Turn(letter * 1000, letter),) * 300
+        seen.add(letter)
+    assert seen <= {"a", "b"}
+
+
+def test_attachments(tmp_path):
+    path = tmp_path / "code.py"
+    path.write_text("\ufeffprint('```')\n", encoding="utf-8")
+    added = read_attachment(path)
+    assert with_attachments("what is it?", [added]) == (
+        "code.py:\n````\nprint('```')\n````\n\nwhat is it?"
+    )
+    assert with_attachments("hello", []) == "hello"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"a\0b", "NUL"), (b"\xff", "no text in UTF-8"), (b"a" * (2**20 + 1), "larger than 1 MB")],
+)
+def test_files_that_are_no_attachments(tmp_path, content, words):
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=words):
+        read_attachment(path)

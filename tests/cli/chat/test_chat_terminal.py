@@ -1,0 +1,192 @@
+"""`akunu chat` as somebody at a terminal meets it."""
+
+import stat
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("termios")
+from pty_child import PtyChild
+
+# The end-of-generation ids of the tiny vocabulary are never chosen, and nothing is drafted.
+ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6", "--drafter", "none"]
+
+
+@pytest.fixture
+def chat(tiny_gguf, tmp_path):
+    def start(*arguments, **options):
+        return PtyChild("chat", tiny_gguf, *arguments, home=tmp_path, **options)
+
+    return start
+
+
+def leave(child):
+    child.ready()
+    child.type("/exit\r")
+    assert child.wait() == 0
+    assert "Traceback" not in child.seen
+
+
+def test_a_first_chat_and_history_in_the_next(chat, tmp_path):
+    with chat("--max-tokens", 4) as child:
+        child.until("/help lists the commands", 30)
+        child.ready()
+        child.type("hello world\r")
+        child.until("tokens/s")
+        leave(child)
+    history = tmp_path / "akunu" / "chat-history"
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+    assert "+hello world\n" in history.read_text("utf-8")
+    with chat("--max-tokens", 4) as child:
+        child.ready()
+        child.type("\x1b[A\x1b[A")  # up over /exit
+        child.until("hello world")
+        child.type("\r")
+        child.until("tokens/s")
+        leave(child)
+
+
+def test_several_lines_paste_and_completion(chat, tmp_path):
+    path = tmp_path / "s.json"
+    with chat("--max-tokens", 4) as child:
+        child.ready()
+        child.type("one\x1b\rtwo\r")
+        child.until("tokens/s")
+        child.ready()
+        child.type('"""/three\rfour"""\r')
+        child.until("tokens/s")
+        child.ready()
+        child.type("\x1b[200~five\n/six\n\x1b[201~\r")
+        child.until("tokens/s")
+        child.ready()
+        child.type("/sa\t " + str(path) + "\r")
+        child.until("saved in")
+        leave(child)
+    content = path.read_text("utf-8")
+    assert '"user": "one\\ntwo"' in content
+    assert '"user": "/three\\nfour"' in content
+    assert '"user": "five\\n/six\\n"' in content
+
+
+def test_an_interrupt_ends_the_reply_and_two_the_chat(chat):
+    with chat(*ENDLESS, "--context", "200") as child:
+        child.ready()
+        child.type("hello\r")
+        child.characters(40)
+        child.interrupt()
+        child.until("interrupted")
+        child.ready()
+        child.type("/stats\r")
+        child.until("1 replies")
+        child.ready()
+        child.type("half a line")
+        child.until("half a line")
+        child.interrupt()  # drops the line alone
+        child.interrupt()
+        child.until("Ctrl-C again")
+        child.ready()
+        child.interrupt()
+        assert child.wait() == 0
+
+
+def test_the_end_of_input_leaves(chat):
+    with chat() as child:
+        child.ready()
+        child.type("\x04")
+        assert child.wait() == 0
+
+
+def test_edit_opens_the_editor_and_sends_what_it_saved(chat, tmp_path):
+    editor = tmp_path / "editor"
+    # click asks for a newer time of the file.
+    editor.write_text(
+        f"#!{sys.executable}\nimport os, sys\npath = sys.argv[-1]\nold = open(path).read()\n"
+        "open(path, 'w').write(old.replace('hello', 'the world'))\nos.utime(path, (2e9, 2e9))\n"
+    )
+    editor.chmod(0o700)
+    path = tmp_path / "s.json"
+    with chat("--max-tokens", 4, EDITOR=str(editor), VISUAL="") as child:
+        child.ready()
+        child.type("hello\r")
+        child.until("tokens/s")
+        child.ready()
+        child.type("/edit\r")
+        child.until("tokens/s")
+        child.ready()
+        child.type(f"/save {path}\r")
+        child.until("saved in")
+        leave(child)
+    content = path.read_text("utf-8")
+    assert '"user": "the world"' in content
+    assert "hello" not in content
+
+
+def test_an_editor_that_fails_is_a_note(chat):
+    with chat("--max-tokens", 4, EDITOR="false", VISUAL="") as child:
+        child.ready()
+        child.type("hello\r")
+        child.until("tokens/s")
+        child.ready()
+        child.type("/edit\r")
+        child.until("Editing failed")
+        leave(child)
+
+
+def test_a_resize_redraws_what_is_typed(chat):
+    with chat("--max-tokens", 4) as child:
+        child.ready()
+        child.type("x" * 100)
+        child.until("x" * 10)
+        child.resize(50, 200)
+        # One row holds it all now.
+        child.until("x" * 100)
+        child.type("\r")
+        child.until("tokens/s")
+        leave(child)
+
+
+def test_a_megabyte_is_pasted_as_words_and_refused_by_a_small_context(chat):
+    text = "hello world " * 87_382
+    with chat("--max-tokens", 4) as child:
+        child.ready()
+        started = time.monotonic()
+        child.type(f"\x1b[200~{text}\x1b[201~")
+        child.until("[paste 1: 1,048,584 characters]", 30)
+        child.type("\r")
+        child.until("the context holds 256", 30)
+        assert time.monotonic() - started < 30
+        leave(child)
+
+
+def test_codes_in_a_file_name_do_not_reach_the_terminal(chat, tmp_path):
+    name = "evil\x1b]0;title\x07\x1b[2J.txt"
+    (tmp_path / name).write_text("hello")
+    with chat("--max-tokens", 4) as child:
+        child.ready()
+        child.type(f"/file {tmp_path}/evil\t")
+        child.until(".txt")
+        child.type("\r")
+        child.until("goes with the next message")
+        child.ready()
+        child.type("/show\r")
+        child.until("file ")
+        leave(child)
+    assert "\x1b]0;title" not in child.seen
+
+
+def test_nobody_reads_on(tiny_gguf, tmp_path):
+    import subprocess
+
+    from pty_child import AKUNU
+
+    program = " ".join(f"'{part}'" for part in [*AKUNU, "chat", str(tiny_gguf), *ENDLESS])
+    lines = "hello\n" * 3
+    result = subprocess.run(
+        ["bash", "-c", f"{program} | head -c 1; exit ${{PIPESTATUS[0]}}"],
+        input=lines.encode(), capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert b"Traceback" not in result.stderr
+    assert b"Exception" not in result.stderr
+    assert len(result.stdout) == 1
+    assert result.returncode != 0
