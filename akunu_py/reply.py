@@ -249,6 +249,7 @@ def _events(
                 context=len(prompt),
                 # The session keeps no step in flight where the host needs each token, or its row.
                 pipelined=not (chain.needs_history or verifier is not None),
+                drafter=config.drafter or "",
                 tell=drafter.use_curve if isinstance(drafter, CurveUser) else None,
             )
         steps = decode(

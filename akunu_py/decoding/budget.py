@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decode_stats import StepStats
 from akunu_py.decoding.acceptance import Acceptance
-from akunu_py.decoding.drafter_time import DrafterTime
+from akunu_py.decoding.drafter_time import DrafterTime, DrafterTimes
 from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts
 from akunu_py.decoding.tree_budget import paying_part
 from akunu_py.draft_trees import best_chain, part, subtree, walk
@@ -83,13 +83,14 @@ class BudgetState:
     """What budgets learned over the replies of one model, on one machine.
 
     `costs` are those of steps with one in flight, `costs_alone` those of replies whose penalties
-    need each token before the next pass can be queued.
+    need each token before the next pass can be queued. `times` are those of drafters, by name.
     """
 
     def __init__(self, prior: CostCurve = DEFAULT_PRIOR) -> None:
         self.costs = PassCosts(prior)
         self.costs_alone = PassCosts(prior)
         self.acceptance = Acceptance()
+        self.times: dict[str, DrafterTimes] = {}
 
 
 class Budget:
@@ -98,7 +99,7 @@ class Budget:
     `context` is the length of the prompt in tokens. `pipelined` says whether the target keeps a
     step in flight while nothing is drafted, as `akunu_py.models.session.Session` does: then the
     first token of a draft is compared with that step's result, and the pass is run for the others
-    if it is right.
+    if it is right. `drafter` is the drafter's name, under which what it takes is remembered.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Budget:
         *,
         context: int,
         pipelined: bool = True,
+        drafter: str = "",
         tell: Callable[[CostCurve], None] | None = None,
     ) -> None:
         self._state = state
@@ -124,9 +126,10 @@ class Budget:
         self._chosen: list[int] = []
         self._allowance = _PROBE_START
         self._steps = 0
-        self._drafter = DrafterTime()
+        self._by_token = False  # a drafter that asks before each token is a model on that device
+        self._drafter = DrafterTime(state.times.setdefault(drafter, DrafterTimes()))
         # Whose the last draft was, and how many tokens it might and did have.
-        self._source = ""
+        self._source = drafter
         self._most = self._proposed = 0
         self._tell = tell
         self._samples_told = -1
@@ -142,11 +145,9 @@ class Budget:
         """Return how many tokens the drafter may propose now: `most`, or 0 not to ask it."""
         self._drafter.asked = False
         self._most = self._proposed = 0
-        if self._costs.unit_s is None or not self._drafter.may_ask():
-            return 0
-        self._drafter.asked = most > 0
-        self._most = most
-        return most
+        if self._costs.unit_s is not None and self._drafter.may_ask():
+            self._drafter.asked, self._most = most > 0, most
+        return self._most
 
     def trim(
         self, draft: Draft, carrying: Carrying | None = None, trees: TreeTarget | None = None
@@ -198,6 +199,7 @@ class Budget:
         spends on the further tokens included. Those are as likely as its tokens were so far at
         their places, whatever it thought of them.
         """
+        self._by_token = True
         further = self._most - len(drawn)
         if further <= 0:
             return False
@@ -328,8 +330,9 @@ class Budget:
         costs, context = self._costs, self._context
         drafted, accepted = stats.num_draft_tokens, stats.num_accepted_tokens
         whole_s = stats.propose_s + stats.target_s + stats.commit_s
-        # The drafter ran while the step in flight did; otherwise the pass waited for it.
-        pass_s = whole_s if self._in_flight else stats.target_s + stats.commit_s
+        # The drafter ran while the step in flight did, unless it needs the same device.
+        beside = self._in_flight and not (self._by_token and self._proposed)
+        pass_s = whole_s if beside else stats.target_s + stats.commit_s
         unit_s = costs.unit_s
         if unit_s is not None:
             self._drafter.add(stats.propose_s / unit_s, self._proposed, drafted=drafted > 0)

@@ -15,17 +15,37 @@ _LONGEST_PAUSE = 64
 _SAMPLES = 9
 
 
+class DrafterTimes:
+    """What a drafter took lately, over its replies, in plain steps: a draft, and a token of one."""
+
+    def __init__(self) -> None:
+        self.drafts: deque[float] = deque(maxlen=_SAMPLES)
+        self.tokens: deque[float] = deque(maxlen=_SAMPLES)
+
+    def begin_reply(self) -> None:
+        """Keep the least of each: a stall of the machine must not be remembered for good."""
+        for taken in (self.drafts, self.tokens):
+            if taken:
+                least = min(taken)
+                taken.clear()
+                taken.append(least)
+
+
 class DrafterTime:
     """Times in plain steps, and the pauses of a drafter that is not worth asking.
+
+    `times` are those of earlier replies: without them the first draft of each reply would be as
+    long as if its tokens cost nothing.
 
     Attributes:
         asked: whether the drafter was asked in this step.
 
     """
 
-    def __init__(self) -> None:
-        self._drafts: deque[float] = deque(maxlen=_SAMPLES)
-        self._tokens: deque[float] = deque(maxlen=_SAMPLES)
+    def __init__(self, times: DrafterTimes | None = None) -> None:
+        times = times or DrafterTimes()
+        times.begin_reply()
+        self._drafts, self._tokens = times.drafts, times.tokens
         self._brought = _BROUGHT_START
         self._pause = self._paused = 0
         self.asked = False

@@ -12,6 +12,7 @@ from budget_simulation import PLAIN_S, SimulatedTarget
 
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import Budget, BudgetState
+from akunu_py.decoding.drafter_time import DrafterTimes
 from akunu_py.decoding.loop import decode
 from akunu_py.types import Draft
 
@@ -138,3 +139,21 @@ def test_text_that_becomes_predictable_is_found_out():
     )
     never = cost(FLAT, lambda position: 0.1, 0.2, state=state, tokens=3000)
     assert late[0] < 0.75 * never[0]
+
+
+def test_short_replies_know_what_the_drafter_took_in_earlier_ones():
+    """Without that each would begin with a long draft: 1.2 plain steps a token, here."""
+    state = BudgetState()
+    for _ in range(6):
+        each, sizes = cost(FLAT, lambda _: 0.3, 0.6, tokens=60, state=state)
+        # One token is tried now and then: a drafted token that is never worth it costs 0.3.
+        assert max(sizes) <= 1
+        assert each < 1.07
+
+
+def test_a_stall_of_the_machine_is_not_remembered_for_good():
+    state = BudgetState()
+    times = state.times.setdefault("", DrafterTimes())
+    times.tokens.extend([9.0, 9.0, 0.1, 9.0])
+    Budget(state, context=1)
+    assert list(times.tokens) == [0.1]
