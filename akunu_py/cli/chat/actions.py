@@ -102,7 +102,7 @@ class Actions:
         lines = [
             f"model    {engine.description.name}",
             f"context  {conversation.num_tokens()} of {engine.context} tokens",
-            f"turns    {turns}{f', of which the first {forgotten} are dropped' * bool(forgotten)}",
+            f"turns    {turns}{f', the oldest {forgotten} dropped' * bool(forgotten)}",
             f"system   {conversation.system or 'none'}",
         ]
         lines += [f"file     {attachment.name}" for attachment in self.attachments]

@@ -4,7 +4,6 @@ Knows no terminal: `Conversation.ask` gives a `Reply` to be iterated, or raises.
 """
 
 import bisect
-import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from akunu_py.models.cached_rows import Progress
     from akunu_py.reply import ReplyStream
     from akunu_py.types import GenerationResult, StreamEvent
-
-_log = logging.getLogger(__name__)
 
 _REPLY_SHARE = 8
 """One in this many tokens of the context is kept for a reply before turns are dropped."""
@@ -152,11 +149,6 @@ class Conversation:
         if reply.result is not None:
             self.stats += reply.result.stats
             self.replies += 1
-            _log.info(
-                "prefilled %d of the prompt's %d tokens; the others were in the cache",
-                reply.result.num_prompt_tokens - reply.result.num_cached_tokens,
-                reply.result.num_prompt_tokens,
-            )
 
     def _first_that_fits(self, turns: Sequence[Turn], text: str) -> int:
         """Return how many of the oldest turns must go for a message and its reply to fit."""

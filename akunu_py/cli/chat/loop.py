@@ -1,5 +1,6 @@
 """The loop of a chat: read, carry out or answer, show."""
 
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,9 @@ from akunu_py.errors import AkunuError
 
 if TYPE_CHECKING:
     from akunu_py.types import StreamEvent
+
+
+_log = logging.getLogger(__name__)
 
 
 class Chat:
@@ -90,16 +94,23 @@ class Chat:
             with cancel_on_interrupt(reply.cancel):
                 for event in reply:
                     show_event(event)
-        click.echo()
-        if reply.result is None:
+        if not self._actions.show_steps:
+            click.echo()
+        result = reply.result
+        if result is None:
             return
-        note(statistics_line(reply.result))
+        note(statistics_line(result))
+        _log.info(
+            "prefilled %d of the prompt's %d tokens; the others were in the cache",
+            result.num_prompt_tokens - result.num_cached_tokens,
+            result.num_prompt_tokens,
+        )
         if reply.filled_context:
             note(
                 f"the context of {self._conversation.engine.context} tokens is full: the reply "
                 "ends here, and the next message drops the oldest turns"
             )
-        if not reply.text and reply.result.finish_reason == "cancelled":
+        if not reply.text and result.finish_reason == "cancelled":
             note("nothing was said; /retry asks again")
         if self._trace_file is not None:
             self._conversation.trace(self._trace_file, reply)

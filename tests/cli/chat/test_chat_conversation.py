@@ -1,6 +1,5 @@
 """Turns, the context and commands of a chat, with an engine that counts words."""
 
-import logging
 from types import SimpleNamespace
 
 import pytest
@@ -195,8 +194,8 @@ def test_max_tokens_bounds_the_room_for_a_reply(conversation, engine):
     assert len(engine.tokenizer.encode_chat(engine.asked[0])) == 98
 
 
-def test_a_turn_after_a_thousand_tokens_prefills_its_message_alone(default_model, caplog):
-    with Engine.load(default_model) as engine, caplog.at_level(logging.INFO, "akunu_py"):
+def test_a_turn_after_a_thousand_tokens_prefills_its_message_alone(default_model):
+    with Engine.load(default_model) as engine:
         conversation = Conversation(engine, GenerationConfig(max_tokens=12), None)
         first = say(conversation, "Rename x to y. " * 210).result
         second = say(conversation, "And back.").result
@@ -205,7 +204,6 @@ def test_a_turn_after_a_thousand_tokens_prefills_its_message_alone(default_model
     # The reply's last token had no pass yet.
     new = second.num_prompt_tokens - first.num_prompt_tokens - len(first.token_ids)
     assert prefilled <= new + 1 < 20
-    assert f"prefilled {prefilled} of the prompt's {second.num_prompt_tokens}" in caplog.text
 
 
 class Notes(list):

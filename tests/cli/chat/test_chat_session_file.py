@@ -124,7 +124,7 @@ from akunu_py.cli.chat.session_file import Session, save_session
 print("ready", flush=True)
 while True:
     for letter in "ab":
-        turns = tuple(Turn(letter * 1000, letter) for _ in range(300))
+        turns = tuple(Turn(letter * 100_000, letter) for _ in range(60))
         save_session(Path(sys.argv[1]), Session(letter, letter, turns))
 """
 
@@ -146,7 +146,7 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path):
         session = load_session(path)
         letter = session.model
         assert session.system == letter
-        assert session.turns == (Turn(letter * 1000, letter),) * 300
+        assert session.turns == (Turn(letter * 100_000, letter),) * 60
         seen.add(letter)
     assert seen <= {"a", "b"}
 

@@ -1,0 +1,71 @@
+"""`akunu chat` between pipes: replies on standard output, all else on standard error."""
+
+import json
+import re
+import subprocess
+import sys
+
+AKUNU = [sys.executable, "-c", "from akunu_py.cli.main import main; main()"]
+
+# The end-of-generation ids of the tiny vocabulary are never chosen.
+ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6"]
+
+
+def chat(*arguments, lines, flags=()):
+    result = subprocess.run(
+        [*AKUNU, *flags, "chat", *map(str, arguments)], input=lines, capture_output=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    notes = result.stderr.decode()
+    assert result.returncode == 0, notes
+    assert "Traceback" not in notes
+    return result.stdout.decode(), notes
+
+
+def test_verbose_says_what_was_prefilled(default_model):
+    lines = "Rename x to y. " * 210 + "\nAnd back.\n"
+    replies, notes = chat(
+        default_model, "--max-tokens", 4, lines=lines.encode(), flags=["--verbose"]
+    )
+    found = re.findall(r"prefilled (\d+) of the prompt's (\d+) tokens", notes)
+    (first, all_of_first), (second, all_of_second) = [tuple(map(int, pair)) for pair in found]
+    assert first == all_of_first > 1000
+    assert second < 20
+    assert all_of_second > all_of_first
+    assert "prefilled" not in replies
+
+
+def test_a_context_that_fills_up_in_a_reply_and_then_drops_turns(tiny_gguf, tmp_path):
+    path = tmp_path / "s.json"
+    lines = f"hello\nworld\n/save {path}\n/show\n"
+    replies, notes = chat(tiny_gguf, *ENDLESS, "--context", 100, lines=lines.encode())
+    assert notes.count("the context of 100 tokens is full: the reply ends here") == 2
+    assert "the oldest turn is dropped" in notes
+    assert "turns    2, the oldest 1 dropped" in notes
+    assert len(json.loads(path.read_text("utf-8"))["turns"]) == 2
+
+
+def test_what_fails_is_a_note_and_the_chat_goes_on(tiny_gguf, tmp_path):
+    (tmp_path / "bin").write_bytes(b"\0\xff")
+    lines = (
+        f"/load {tmp_path}\n/file {tmp_path}/bin\n/model {tmp_path}/none.gguf\n/set top_p 7\n"
+        "/retry\n/edit\n/draft draft-model\n/set drafter draft-model\nhello\n"
+        "/set drafter default\n"
+    )
+    # Bytes that are no UTF-8 become marks, not an error.
+    replies, notes = chat(tiny_gguf, *ENDLESS, "--max-tokens", 3, lines=lines.encode() + b"a\xff\n")
+    for words in (
+        "is a folder", "no text in UTF-8", "none.gguf", "top_p is 7", "nothing has been said yet",
+        "/edit needs a terminal", "needs a draft model", "there is no draft model to ask",
+    ):  # fmt: skip
+        assert words in notes
+    assert notes.count("tokens/s") == 1
+    assert len(replies) > 1
+
+
+def test_steps_are_shown_and_a_block_is_no_command(tiny_gguf):
+    lines = '/trace on\n"""/help"""\n//help\n/trace off\n'
+    replies, notes = chat(tiny_gguf, *ENDLESS, "--max-tokens", 3, lines=lines.encode())
+    assert replies.count("step 1 ") == 2
+    assert notes.count("tokens/s") == 2
+    assert "/undo" not in replies
