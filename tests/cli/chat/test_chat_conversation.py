@@ -183,7 +183,10 @@ def test_a_message_too_long_for_the_context_is_refused_and_kept_for_edit(convers
 def test_a_reply_that_fills_the_context_says_so(conversation, engine):
     engine.reason = "length"
     assert not say(conversation, "a").filled_context
-    engine.says = ["w "] * (100 - len(engine.tokenizer.encode_chat(engine.asked[0])) - 5)
+    engine.says = ["w "] * 90  # 1, 2 and 3 for the first turn, 3 for the message: 9
+    assert not say(conversation, "a b").filled_context
+    conversation.undo()
+    engine.says = ["w "] * 91
     assert say(conversation, "a b").filled_context
     assert say(conversation, "c").dropped == 2
 
@@ -217,11 +220,17 @@ def notes():
 
 
 @pytest.fixture
-def actions(conversation, notes):
+def loaded():
+    return []
+
+
+@pytest.fixture
+def actions(conversation, notes, loaded):
     def load(name):
         if name == "missing":
             raise ModelFormatError("there is no missing")
-        return FakeEngine(name, context=50, template=name != "bare")
+        loaded.append(FakeEngine(name, context=50, template=name != "bare"))
+        return loaded[-1]
 
     return Actions(conversation, Tools(notes.append, load, lambda text: text + " edited\n"))
 
@@ -230,13 +239,16 @@ def do(actions, line):
     return actions.run(*parse(line))
 
 
-def test_a_model_is_loaded_before_the_old_one_is_closed(actions, conversation, engine, notes):
+def test_a_model_is_loaded_before_the_old_one_is_closed(
+    actions, conversation, engine, notes, loaded
+):
     say(conversation, "a")
     for name, words in (("missing", "there is no missing"), ("bare", "no chat template")):
         with pytest.raises((ModelFormatError, ConfigError), match=words):
             do(actions, f"/model {name}")
         assert conversation.engine is engine
         assert not engine.closed
+    assert loaded[0].closed
     do(actions, "/model other")
     assert engine.closed
     assert conversation.engine.description.name == "other"
