@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import model_from
 from akunu_py.bench.record import Record
+from akunu_py.bench.result_file import Failure
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.speed_report import BASELINE, Run, SpeedReport
 from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
@@ -90,18 +91,27 @@ def run_speed(
 
     Drafters that ask a draft model need `draft_model`.
 
-    Raises ConfigError without cases, for a case that does not fit, an unknown drafter, or a draft
-    model that is missing or has another vocabulary.
+    A case that does not fit into the context is a failure of its own.
+
+    Raises ConfigError without cases or where none fits, for an unknown drafter, or a draft model
+    that is missing or has another vocabulary.
     """
     if not cases:
         raise ConfigError("there is nothing to measure with; give prompts or a trace with items")
     context = loaded.description.context
-    for case in cases:
-        if len(case.prompt) + max_tokens + 2 * _MARGIN > context:
-            raise ConfigError(
-                f"{case.id} has a prompt of {len(case.prompt)} tokens; with {max_tokens} more it "
-                f"does not fit into the context of {context}"
-            )
+    failures = tuple(
+        Failure(
+            case.id,
+            f"the prompt has {len(case.prompt)} tokens; with {max_tokens} more, and "
+            f"{2 * _MARGIN} that a draft may reach, it does not fit into the context of {context}",
+        )
+        for case in cases
+        if len(case.prompt) + max_tokens + 2 * _MARGIN > context
+    )
+    failed = {failure.item for failure in failures}
+    cases = [case for case in cases if case.id not in failed]
+    if not cases:
+        raise ConfigError(f"nothing can be measured; {failures[0].item}: {failures[0].error}")
     session = Session(loaded.model, context=context)
     token_model = None
     if draft_model is not None:
@@ -130,6 +140,7 @@ def run_speed(
         times=times,
         model=model_from(loaded.description),
         draft_model=None if draft_model is None else model_from(draft_model.description),
+        failures=failures,
         finished=finished,
         environment=Environment.current(),
         forced=any(case.text is not None for case in cases),

@@ -12,7 +12,7 @@ from akunu_py.bench.bootstrap import Interval, interval, session_weights
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import Model
 from akunu_py.bench.record import Record
-from akunu_py.bench.result_file import BenchResult, Costs
+from akunu_py.bench.result_file import BenchResult, Costs, Failure
 from akunu_py.bench.tables import Column, Table
 from akunu_py.models.pass_times import PassTimes
 
@@ -91,6 +91,7 @@ class SpeedReport:
     forced: bool
     num_draft_tokens: int | None
     max_tokens: int
+    failures: tuple[Failure, ...] = ()
     finished: bool = True
 
     @property
@@ -104,9 +105,16 @@ class SpeedReport:
         return tuple(summary(runs, by_arm[BASELINE]) for runs in by_arm.values())
 
     def result(
-        self, arguments: Mapping[str, object], *, started: str, seconds: float
+        self,
+        arguments: Mapping[str, object],
+        *,
+        started: str,
+        seconds: float,
+        failures: tuple[Failure, ...] = (),
     ) -> BenchResult:
         """Return the report as a result; `arguments` are the command's settled options.
+
+        `failures` are those from before the run, of items that could not be read.
 
         What is drafted depends on what passes cost, so the texts alone are deterministic.
         """
@@ -144,6 +152,7 @@ class SpeedReport:
             },
             tables=(_table(arms),) if arms else (),
             items=tuple(_items(self.runs)),
+            failures=failures + self.failures,
             started=started,
             seconds=seconds,
             finished=self.finished,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from akunu_py.bench.replay.report import ReplayReport
     from akunu_py.bench.replay.runner import ReplayItem
     from akunu_py.bench.replay.traces import TraceItem
+    from akunu_py.bench.result_file import Failure
     from akunu_py.types import Tokenizer
 
 _QUICK_LIMIT = 20
@@ -128,7 +129,8 @@ def replay(  # noqa: PLR0917 - click passes by name
     check_names(arms)
     limit = _QUICK_LIMIT if quick else limit
     chosen_curves = load_curves(curves or (_DEFAULT_CURVE,))
-    items = _read(traces, tokenizer_path, limit)
+    failures: list[Failure] = []
+    items = _read(traces, tokenizer_path, limit, failures)
     if tune:
         _check_halves(items)
     arguments: dict[str, object] = {
@@ -164,6 +166,7 @@ def replay(  # noqa: PLR0917 - click passes by name
         arguments,
         by=by,
         hashes=hashes,
+        failures=failures,
         started=started,
         seconds=time.perf_counter() - clock,
         finished=finished,
@@ -172,19 +175,27 @@ def replay(  # noqa: PLR0917 - click passes by name
 
 
 def _read(
-    paths: Iterable[Path], tokenizer_path: Path | None, limit: int | None
+    paths: Iterable[Path],
+    tokenizer_path: Path | None,
+    limit: int | None,
+    failures: "list[Failure]",
 ) -> "dict[str, tuple[ReplayItem, ...]]":
-    """Read all traces before any is tokenized: a mistake in the last one is told at once."""
+    """Read all traces before any is tokenized: a mistake in the last one is told at once.
+
+    Lines and items that cannot be used go to `failures`; a trace has others, or it is an error.
+    """
     from akunu_py.bench.replay.tokens import tokenize  # noqa: PLC0415
     from akunu_py.bench.replay.traces import read_trace  # noqa: PLC0415
 
     read: dict[str, list[TraceItem]] = {}
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for path in paths:
-        if path.resolve() in seen:
+        # Not Path.resolve, which raises for links in a circle: reading says what is wrong.
+        place = os.path.realpath(path)
+        if place in seen:
             raise click.UsageError(f"{path} is given twice")
-        seen.add(path.resolve())
-        read[path.stem if path.stem not in read else str(path)] = read_trace(path)[:limit]
+        seen.add(place)
+        read[path.stem if path.stem not in read else str(path)] = read_trace(path, failures)[:limit]
     tokenizer = load_tokenizer(tokenizer_path)
     total, done = sum(map(len, read.values())), 0
     with count_progress("items tokenized") as progress:
@@ -194,9 +205,17 @@ def _read(
             done += 1
             progress(done, total)
 
-        return {
-            name: tuple(tokenize(items, tokenizer, progress=count)) for name, items in read.items()
+        encoded = {
+            name: tuple(tokenize(items, tokenizer, failures=failures, progress=count))
+            for name, items in read.items()
         }
+    for name, found in encoded.items():
+        if not found:
+            raise click.UsageError(
+                f"the tokenizer can encode no item of {name}; {failures[-1].item}: "
+                f"{failures[-1].error}"
+            )
+    return encoded
 
 
 def load_tokenizer(path: Path | None) -> "Tokenizer":

@@ -12,6 +12,7 @@ from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import draft_model_option, model_options
 
 if TYPE_CHECKING:
+    from akunu_py.bench.result_file import Failure
     from akunu_py.bench.speed import Case
     from akunu_py.bench.speed_report import SpeedReport
     from akunu_py.models.load import LoadedModel
@@ -139,10 +140,18 @@ def speed(  # noqa: PLR0917 - click passes by name
         from akunu_py.models.load import LoadOptions, load_model  # noqa: PLC0415
 
         draft_model = load_model(loading["draft_model"], LoadOptions(weights=loading["weights"]))
+    failures: list[Failure] = []
     cases = (
-        _trace_cases(loaded.tokenizer, traces, limit, max_prompt_tokens, measuring["max_tokens"])
+        _trace_cases(
+            loaded.tokenizer,
+            traces,
+            failures,
+            limit=limit,
+            max_prompt_tokens=max_prompt_tokens,
+            max_tokens=measuring["max_tokens"],
+        )
         if traces
-        else _prompt_cases(loaded.tokenizer, limit)
+        else _prompt_cases(loaded.tokenizer, limit, failures)
     )
     arguments = {
         "model": model,
@@ -168,7 +177,8 @@ def speed(  # noqa: PLR0917 - click passes by name
             loaded, cases, draft_model=draft_model, store=store, progress=progress, **measuring
         )
     seconds = time.perf_counter() - clock
-    output.emit(report.result(arguments, started=started, seconds=seconds), _head(report))
+    result = report.result(arguments, started=started, seconds=seconds, failures=tuple(failures))
+    output.emit(result, _head(report))
 
 
 def _loaded(
@@ -204,29 +214,41 @@ def _refuse_options_of_files() -> None:
             )
 
 
-def _prompt_cases(tokenizer: "Tokenizer", limit: int) -> list["Case"]:
+def _prompt_cases(tokenizer: "Tokenizer", limit: int, failures: list["Failure"]) -> list["Case"]:
+    from akunu_py.bench.result_file import Failure  # noqa: PLC0415
     from akunu_py.bench.speed import Case  # noqa: PLC0415
     from akunu_py.bench.workloads import CATEGORIES, load_prompts  # noqa: PLC0415
+    from akunu_py.errors import AkunuError  # noqa: PLC0415
 
     cases: list[Case] = []
     for category in CATEGORIES:
         for prompt in load_prompts([category])[:limit]:
-            if prompt.kind == "chat" and tokenizer.has_chat_template:
-                ids = tokenizer.encode_chat(prompt.messages)
+            try:
+                if prompt.kind == "chat" and tokenizer.has_chat_template:
+                    ids = tokenizer.encode_chat(prompt.messages)
+                else:
+                    ids = tokenizer.encode(prompt.last_user_text)
+            # A tokenizer's own library may raise ValueError for a text it cannot encode.
+            except (AkunuError, ValueError) as error:
+                failures.append(Failure(prompt.id, str(error)))
             else:
-                ids = tokenizer.encode(prompt.last_user_text)
-            cases.append(Case(prompt.id, prompt.session, tuple(ids)))
+                cases.append(Case(prompt.id, prompt.session, tuple(ids)))
     return cases
 
 
 def _trace_cases(
     tokenizer: "Tokenizer",
     traces: tuple[Path, ...],
+    failures: list["Failure"],
+    *,
     limit: int,
     max_prompt_tokens: int,
     max_tokens: int,
 ) -> list["Case"]:
-    """Return the first items of each trace that are short enough to ask and long enough to tell."""
+    """Return the first items of each trace that are short enough to ask and long enough to tell.
+
+    Lines and items that cannot be used go to `failures`.
+    """
     from akunu_py.bench.replay.tokens import tokenize  # noqa: PLC0415
     from akunu_py.bench.replay.traces import read_trace  # noqa: PLC0415
     from akunu_py.bench.speed import Case  # noqa: PLC0415
@@ -234,17 +256,16 @@ def _trace_cases(
     cases: list[Case] = []
     for path in traces:
         found = 0
-        for item in read_trace(path):
-            # A token has at least one byte; most texts that are too long are so by far.
-            (encoded,) = tokenize([item], tokenizer)
-            if len(encoded.prompt) > max_prompt_tokens:
-                continue
-            if len(encoded.output) < max_tokens + _TEXT_BEYOND:
-                continue
-            cases.append(
-                Case(f"{path.stem}/{item.id}", item.session, encoded.prompt, encoded.output)
-            )
-            found += 1
+        for item in read_trace(path, failures):
+            for encoded in tokenize([item], tokenizer, failures=failures):
+                if len(encoded.prompt) > max_prompt_tokens:
+                    continue
+                if len(encoded.output) < max_tokens + _TEXT_BEYOND:
+                    continue
+                cases.append(
+                    Case(f"{path.stem}/{item.id}", item.session, encoded.prompt, encoded.output)
+                )
+                found += 1
             if found == limit:
                 break
         if not found:

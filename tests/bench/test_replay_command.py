@@ -190,11 +190,36 @@ def test_wrong_traces_are_explained(trace, tiny_gguf):
     trace.write_text('{"id": "1", "category": "c", "prompt": "p", "output": 5}\n')
     result = run(trace)
     assert result.exit_code == 2
-    assert "edits.jsonl, line 1, field output: 5 is no text" in " ".join(result.output.split())
+    assert "edits.jsonl, line 1: field output: 5 is no text" in " ".join(result.output.split())
     trace.write_text('{"id": "1", "category": "c", "prompt": "p", "output": "o"}\n')
     result = run(trace, "--tokenizer", tiny_gguf, "--tune")
     assert result.exit_code == 2
     assert "--tune finds no session to" in result.output
+
+
+def test_malformed_lines_are_named_and_the_others_are_replayed(trace, tiny_gguf):
+    options = ["--tokenizer", tiny_gguf, "--drafter", "ngram", "--json"]
+    whole = run(trace, *options)
+    text = trace.read_text()
+    trace.write_text("{\n" + text + '{"id": "9"}\n')
+    result = run(trace, *options)
+    assert result.exit_code == 0, result.output
+    assert total(result.stdout) == total(whole.stdout)
+    first, second = result.stderr.splitlines()
+    assert first.startswith(f"failed: {trace}, line 1: not JSON: ")
+    assert second == f"failed: {trace}, line 10: field category: missing"
+    assert [one["item"] for one in json.loads(result.stdout)["failures"]] == [
+        f"{trace}, line 1", f"{trace}, line 10",
+    ]  # fmt: skip
+
+
+def test_a_trace_that_no_tokenizer_can_encode(trace, tiny_gguf, monkeypatch):
+    from akunu_py.bench.replay import tokens
+
+    monkeypatch.setattr(tokens, "_inner", lambda _ids, _empty: [])
+    result = run(trace, "--tokenizer", tiny_gguf)
+    assert result.exit_code == 2
+    assert "can encode no item of edits" in " ".join(result.output.split())
 
 
 def test_help_imports_nothing_heavy():

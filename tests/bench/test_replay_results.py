@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from akunu_py.bench.replay.arms import known_names, make_arm
 from akunu_py.bench.bootstrap import interval, session_weights
+from akunu_py.bench.replay.arms import known_names, make_arm
 from akunu_py.bench.replay.jobs import LIMITS, Job, JobResult, plan_jobs, run_job, run_jobs
 from akunu_py.bench.replay.report import make_report
 from akunu_py.bench.replay.results import Results, ratio

@@ -88,6 +88,32 @@ def test_files_that_cannot_be_used(tmp_path):
         read_trace(empty)
 
 
+def test_lines_that_are_reported_and_left_out():
+    data = b"\n".join((
+        b"{",
+        lines(ITEM),
+        lines({**ITEM, "output": "again"}),
+        b"",
+        lines({**ITEM, "id": "s/1", "session": "s", "turn": 1}),
+        lines({**ITEM, "id": "s/2", "session": "s", "turn": 1}),
+        lines({**ITEM, "id": "s/3", "session": "s", "turn": 2}),
+    ))  # fmt: skip
+    failures = []
+    items = parse_trace(data, "t.jsonl", failures)
+    assert [item.id for item in items] == ["a", "s/1", "s/3"]
+    assert [failure.item for failure in failures] == [f"t.jsonl, line {n}" for n in (1, 3, 6)]
+    assert failures[0].error.startswith("not JSON: ")
+    assert failures[1].error == "field id: 'a' is that of line 2 already"
+    assert failures[2].error.startswith("field turn: 1 follows 1")
+
+
+def test_a_trace_without_any_line_that_can_be_used_is_an_error():
+    failures = []
+    with pytest.raises(ConfigError, match=r"^t has no item that can be used; t, line 1: not JSON"):
+        parse_trace(b"{\n[]", "t", failures)
+    assert failures == []
+
+
 class LetterTokenizer:
     """A character is a token; `around` is what every text gets at its ends."""
 
@@ -118,6 +144,27 @@ def test_outputs_that_just_fit_and_tokenizers_without_an_end():
     assert item.output == (97, 98, 99)
     (item,) = tokenize(items, LetterTokenizer(end_ids=frozenset()))
     assert item.output == (97, 98, 99)
+
+
+def test_items_that_cannot_be_encoded_are_left_out():
+    class Picky(LetterTokenizer):
+        def encode(self, text, *, parse_special=False):
+            if "x" in text:
+                raise ValueError("no x")
+            return super().encode(text, parse_special=parse_special)
+
+    records = [
+        {**ITEM, "id": "1", "output": "x"},
+        {**ITEM, "id": "2", "prompt": "x"},
+        {**ITEM, "id": "3"},
+    ]
+    items, failures, done = parse_trace(lines(*records), "t"), [], []
+    (item,) = tokenize(items, Picky(), failures=failures, progress=lambda: done.append(1))
+    assert item.id == "3"
+    assert [(failure.item, failure.error) for failure in failures] == [("1", "no x"), ("2", "no x")]
+    assert len(done) == 3
+    with pytest.raises(ValueError, match="no x"):
+        tokenize(items, Picky())
 
 
 def test_the_shipped_curves():

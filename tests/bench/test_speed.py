@@ -139,6 +139,16 @@ def test_every_arm_comes_first_and_last():
     assert all(sorted(order) == list(arms) for order in orders)
 
 
+def test_a_case_that_does_not_fit_is_left_out(loaded):
+    long = Case("long", "s", (1,) * 200)
+    report = run_speed(loaded, [long, Case("a", "a", PROMPT)], drafters=["none"], max_tokens=12)
+    assert {run.case for run in report.runs} == {"a"}
+    result = report.result({}, started="2026-01-01T00:00:00Z", seconds=0.0)
+    (failure,) = result.failures
+    assert failure.item == "long"
+    assert "does not fit into the context" in failure.error
+
+
 def test_what_cannot_be_measured(loaded):
     with pytest.raises(ConfigError, match="nothing to measure"):
         run_speed(loaded, [])

@@ -70,6 +70,15 @@ def test_the_terminal(replayed, monkeypatch):
     assert "Keep the default" in words or "Take --drafter" in words
 
 
+def test_malformed_lines_are_named_and_the_others_are_swept(trace, replayed):
+    with trace.open("a") as file:
+        file.write("[]\n")
+    result = run(*replayed, "--json")
+    assert result.exit_code == 0, result.output
+    assert len(json.loads(result.stdout)["items"]) == 10
+    assert result.stderr.startswith(f"failed: {trace}, line 11: an item is a JSON object")
+
+
 def test_json_is_the_result_and_the_same_twice(replayed):
     first, second = (json.loads(run(*replayed, "--json").stdout) for _ in range(2))
     assert first["command"] == "sweep"

@@ -4,13 +4,13 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.replay.jobs import JobResult, Trace
 from akunu_py.bench.replay.report import CurveReport, ReplayReport
 from akunu_py.bench.replay.results import Figures
-from akunu_py.bench.result_file import BenchResult
+from akunu_py.bench.result_file import BenchResult, Failure
 from akunu_py.bench.tables import Cell, Column, Table
 from akunu_py.cost_curve import CostCurve
 
@@ -36,6 +36,7 @@ def replay_result(
     *,
     by: str,
     hashes: Mapping[str, str],
+    failures: Sequence[Failure] = (),
     started: str,
     seconds: float,
     finished: bool,
@@ -48,6 +49,7 @@ def replay_result(
         arguments: the command's settled options.
         by: what the tables are divided by, "category" or "trace".
         hashes: of `content_hashes`.
+        failures: lines and items of the traces that could not be used.
         started: when.
         seconds: how long it took.
         finished: False after an interrupt: then arms are left out that lack a trace.
@@ -72,6 +74,7 @@ def replay_result(
         },
         tables=tuple(_tables(report, by)),
         items=tuple(_job_items(jobs)),
+        failures=tuple(failures),
         started=started,
         seconds=seconds,
         finished=finished,

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 
 from akunu_py.bench.replay.runner import ReplayItem
 from akunu_py.bench.replay.traces import TraceItem
-from akunu_py.errors import ConfigError
+from akunu_py.bench.result_file import Failure
+from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.types import Tokenizer
 
 MAX_OUTPUT_TOKENS = 1500
@@ -16,12 +17,14 @@ def tokenize(
     tokenizer: Tokenizer,
     *,
     max_output_tokens: int = MAX_OUTPUT_TOKENS,
+    failures: list[Failure] | None = None,
     progress: Callable[[], None] = lambda: None,
 ) -> list[ReplayItem]:
     """Encode prompts and outputs; control tokens written out in a text stay text.
 
     An output ends with the tokenizer's end-of-generation id, which drafters have to predict like
-    any other token, unless it was cut. `progress` is called after each item.
+    any other token, unless it was cut. `progress` is called after each item. With `failures` given,
+    items that the tokenizer cannot encode go there and are left out.
 
     Raises ConfigError for an output without tokens.
     """
@@ -29,21 +32,29 @@ def tokenize(
     end = min(tokenizer.end_ids, default=None)
     encoded: list[ReplayItem] = []
     for item in items:
-        output = _inner(tokenizer.encode(item.output), empty)
-        if not output:
-            raise ConfigError(f"the output of the item {item.id} has no tokens")
-        if end is not None:
-            output.append(end)
-        encoded.append(
-            ReplayItem(
-                id=item.id,
-                category=item.category,
-                session=item.session,
-                half=item.half,
-                prompt=tuple(tokenizer.encode(item.prompt)),
-                output=tuple(output[:max_output_tokens]),
+        try:
+            output = _inner(tokenizer.encode(item.output), empty)
+            if not output:
+                raise ConfigError(f"the output of the item {item.id} has no tokens")
+            prompt = tokenizer.encode(item.prompt)
+        # A tokenizer's own library may raise ValueError for a text it cannot encode.
+        except (AkunuError, ValueError) as error:
+            if failures is None:
+                raise
+            failures.append(Failure(item.id, str(error)))
+        else:
+            if end is not None:
+                output.append(end)
+            encoded.append(
+                ReplayItem(
+                    id=item.id,
+                    category=item.category,
+                    session=item.session,
+                    half=item.half,
+                    prompt=tuple(prompt),
+                    output=tuple(output[:max_output_tokens]),
+                )
             )
-        )
         progress()
     return encoded
 

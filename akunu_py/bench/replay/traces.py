@@ -1,7 +1,7 @@
 """Traces: recorded prompts and outputs, one JSON object a line, read strictly.
 
-The format is in docs/benchmarks.md. Whatever does not fit it is an error that names the line and
-the field: a trace that is half understood would give figures that mean nothing.
+The format is in docs/benchmarks.md. A line that does not fit it is reported with the field, and the
+rest goes on where the caller takes reports; nothing of such a line is used.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from akunu_py.bench.replay.trace_steps import FIELDS, FieldError, check_ids
+from akunu_py.bench.result_file import Failure
 from akunu_py.errors import ConfigError
 
 _REQUIRED = ("id", "category", "prompt", "output")
@@ -45,24 +46,31 @@ def half_of(session: str) -> int:
     return hashlib.sha256(session.encode()).digest()[-1] & 1
 
 
-def read_trace(path: Path) -> list[TraceItem]:
+def read_trace(path: Path, failures: list[Failure] | None = None) -> list[TraceItem]:
     """Read a trace file.
 
-    Raises ConfigError naming the file, the line and the field for anything that is not of the
-    format, and for a file that cannot be read or has no items.
+    Args:
+        path: of the file.
+        failures: gets the lines that are not of the format, and the others are read; None: the
+            first such line is an error.
+
+    Raises ConfigError naming file, line and field for such a line, and for a file that cannot be
+    read or has no item.
+
     """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    return parse_trace(data, str(path))
+    return parse_trace(data, str(path), failures)
 
 
-def parse_trace(data: bytes, name: str) -> list[TraceItem]:
-    """Read the lines of a trace; `name` is what errors call it. Raises as `read_trace` does."""
+def parse_trace(data: bytes, name: str, failures: list[Failure] | None = None) -> list[TraceItem]:
+    """Read the lines of a trace; `name` is what errors call it. Otherwise as `read_trace`."""
     items: list[TraceItem] = []
     lines: dict[str, int] = {}
     sessions: set[str] = set()
+    failed: list[Failure] = []
     # Not splitlines: JSON allows U+2028 inside a string.
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
@@ -73,13 +81,23 @@ def parse_trace(data: bytes, name: str) -> list[TraceItem]:
             if item.session in sessions:
                 _check_order(items[-1], item)
         except FieldError as error:
-            field = f", field {error.field}" if error.field else ""
-            raise ConfigError(f"{name}, line {number}{field}: {error}") from None
+            where = f"{name}, line {number}"
+            if failures is None:
+                field = f", field {error.field}" if error.field else ""
+                raise ConfigError(f"{where}{field}: {error}") from None
+            reason = f"field {error.field}: {error}" if error.field else str(error)
+            failed.append(Failure(where, reason))
+            continue
         lines[item.id] = number
         sessions.add(item.session)
         items.append(item)
     if not items:
-        raise ConfigError(f"{name} has no items; give one JSON object a line")
+        if not failed:
+            raise ConfigError(f"{name} has no items; give one JSON object a line")
+        first = failed[0]
+        raise ConfigError(f"{name} has no item that can be used; {first.item}: {first.error}")
+    if failures is not None:
+        failures += failed
     return items
 
 

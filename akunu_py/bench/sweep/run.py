@@ -85,7 +85,7 @@ class SweepRun:
 
     Attributes:
         costs: C(m) where it was measured.
-        failures: prompts that got no reply.
+        failures: prompts that got no reply, lines and items of traces that cannot be used.
         finished: whether nothing is left to do.
         seconds: that the run took, earlier parts of it included.
 
@@ -186,7 +186,8 @@ class SweepRun:
         options = self._options
         if len({path.resolve() for path in options.traces}) < len(options.traces):
             raise ConfigError("a trace is given twice")
-        read = {str(path): read_trace(path)[: options.limit] for path in options.traces}
+        failures: list[Failure] = []
+        read = {str(path): read_trace(path, failures)[: options.limit] for path in options.traces}
         distinct = len({Path(name).stem for name in read}) == len(read)
         total, done = sum(map(len, read.values())), 0
         with self._bar("items tokenized") as count:
@@ -196,12 +197,20 @@ class SweepRun:
                 done += 1
                 count(done, total)
 
-            return {
+            traces = {
                 Path(name).stem if distinct else name: tokenize(
-                    items, self._tokenizer, progress=one_more
+                    items, self._tokenizer, failures=failures, progress=one_more
                 )
                 for name, items in read.items()
             }
+        self.failures = tuple(failures)
+        for name, found in traces.items():
+            if not found:
+                last = failures[-1]
+                raise ConfigError(
+                    f"the tokenizer can encode no item of {name}; {last.item}: {last.error}"
+                )
+        return traces
 
     def _replay(self, data: ReplayData) -> None:
         """Go on cell by cell."""
