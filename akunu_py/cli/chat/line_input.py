@@ -171,9 +171,9 @@ def open_lines(complete: Callable[[str], Iterable[Completion]]) -> tuple[Lines, 
 
 
 def _closed(text: str) -> bool:
-    """Whether a text that begins with three quotes ends with three others."""
-    stripped = text.strip()
-    return len(stripped) >= 2 * len(BLOCK) and stripped.endswith(BLOCK)
+    """Whether the last line of a text that begins with three quotes ends with three others."""
+    last = text.rpartition("\n")[2]
+    return last.rstrip().endswith(BLOCK) and len(text.strip()) >= 2 * len(BLOCK)
 
 
 def _line(text: str) -> Line:
@@ -189,6 +189,8 @@ def _usable(path: Path | None) -> Path | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.touch(mode=0o600)
+        if not path.is_file():
+            return None
         if path.stat().st_size > _HISTORY_BYTES:
             content = path.read_bytes()
             # Entries begin with a line that says when.
