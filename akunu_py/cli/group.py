@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -96,6 +97,10 @@ class CommandGroup(click.Group):
         return bool(self._lazy)
 
 
+class _ClosedPipeError(Exception):
+    """BrokenPipeError under a name that click, which ends with 1 for that one, does not know."""
+
+
 class RootGroup(CommandGroup):
     """`akunu` itself: errors become messages, and every end has its exit code."""
 
@@ -112,10 +117,19 @@ class RootGroup(CommandGroup):
                 ctx.meta[_SETTINGS] = settings
         return super().parse_args(ctx, args)
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Parse, and print --help and --version."""
+        try:
+            return super().make_context(*args, **options)
+        except BrokenPipeError:
+            raise _ClosedPipeError from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run; a user's mistake becomes a message, not a traceback."""
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            raise _ClosedPipeError from None
         except click.BadParameter as error:
             raise _with_variable(error) from error
         except ConfigError as error:
@@ -139,11 +153,11 @@ class RootGroup(CommandGroup):
             # What is still in the buffer: a reader that has gone is noticed here.
             sys.stdout.flush()
         except click.ClickException as error:
-            error.show()
+            _show(error)
             sys.exit(error.exit_code)
         except click.Abort as error:
             _abort(error)
-        except BrokenPipeError:
+        except (_ClosedPipeError, BrokenPipeError):
             _leave_closed_pipe()
         except OSError as error:
             # A full disk, a folder without permission: not a defect of the program.
@@ -178,6 +192,13 @@ def _with_variable(error: click.BadParameter) -> click.BadParameter:
     name = next((name for name in variables if os.environ.get(name)), "the environment")
     message = f"{error.message.rstrip('.')} ({name} says so)."
     return click.BadParameter(message, context, parameter)
+
+
+def _show(error: click.ClickException) -> None:
+    """Print an error as click does; what was typed, or expanded from *, may hold escape codes."""
+    text = io.StringIO()
+    error.show(text)
+    click.echo(printable(text.getvalue(), sys.stderr), err=True, nl=False)
 
 
 def _abort(error: click.Abort) -> NoReturn:

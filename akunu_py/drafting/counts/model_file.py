@@ -77,6 +77,9 @@ def read_counts(path: str | Path) -> tuple[CorpusCounts, str]:
 
 
 def _read(path: Path, expected: str | None) -> tuple[CorpusCounts, str]:
+    # Opening a pipe would wait for somebody to write into it.
+    if path.is_fifo():
+        raise ConfigError(f"the counts {path} are not a file; akunu counts fit writes one")
     try:
         with path.open("rb") as stream:
             size = path.stat().st_size

@@ -1,0 +1,332 @@
+"""Whatever a user gives or does: a message and an exit code, never a traceback."""
+
+import contextlib
+import itertools
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from akunu_py.cli.main import cli
+
+AKUNU = [sys.executable, "-c", "from akunu_py.cli.main import main; main()"]
+
+# Neither end-of-generation id of the default model is chosen: it says 1,500 tokens, which is seconds.
+ENDLESS = ["--raw", "--max-tokens", "1500", "--drafter", "none"]
+for id_ in (0, 4):
+    ENDLESS += ["--logit-bias", f"{id_}=-1e6"]
+
+OPENING = {
+    "generate": ["generate", "PATH", "-p", "x"],
+    "chat": ["chat", "PATH"],
+    "info": ["info", "PATH"],
+    "tune": ["tune", "PATH"],
+    "convert": ["models", "convert", "PATH", "OUT"],
+    "speed": ["bench", "speed", "PATH"],
+    "hit-rate": ["bench", "hit-rate", "PATH"],
+    "replay": ["bench", "replay", "PATH"],
+    "counts": ["counts", "show", "PATH"],
+    "draft model": ["generate", "-p", "x", "--draft-model", "PATH"],
+    "counts of a corpus": ["generate", "-p", "x", "--drafter", "corpus", "--counts", "PATH"],
+}
+
+
+class StillWaitingError(BaseException):
+    """Not an Exception: commands turn those of the system into messages."""
+
+
+@contextlib.contextmanager
+def at_most(seconds):
+    """A command that waits for ever fails the test instead."""
+
+    def stop(_number, _frame):
+        raise StillWaitingError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def refused(arguments, stdin=None):
+    with at_most(20):
+        result = CliRunner().invoke(cli, [str(a) for a in arguments], input=stdin)
+    assert isinstance(result.exception, SystemExit), result.exc_info
+    assert result.exit_code in (1, 2)
+    assert "Error: " in result.stderr
+    assert "Traceback" not in result.output
+    return result.stderr
+
+
+def bad_path(kind, folder):
+    path = folder / "model.gguf"
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path)
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "below a file":
+        path.write_bytes(b"")
+        return path / "deeper"
+    elif kind == "long":
+        return "x" * 5000
+    elif kind == "no text":
+        return os.fsdecode(b"\xff\xfe.gguf")
+    elif kind == "upwards":
+        return "../../../../x"
+    elif kind == "unknown user":
+        return "~nobody-of-this-name/model.gguf"
+    return path
+
+
+KINDS = [
+    "missing", "directory", "pipe", "loop", "empty", "below a file", "long", "no text", "upwards",
+    "unknown user",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    # A trace may come from a pipe, as from <(command).
+    [pair for pair in itertools.product(OPENING, KINDS) if pair != ("replay", "pipe")],
+)
+def test_paths_that_are_no_model(command, kind, tmp_path):
+    places = {"PATH": bad_path(kind, tmp_path), "OUT": tmp_path / "out"}
+    refused([places.get(word, word) for word in OPENING[command]])
+    assert not (tmp_path / "out").exists()
+
+
+@contextlib.contextmanager
+def without_rights():
+    """For root, who may read everything: as somebody else."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("command", OPENING)
+def test_a_file_that_may_not_be_read(command, tmp_path):
+    # Imports are not what must not be read.
+    refused([{"PATH": tmp_path / "x", "OUT": tmp_path / "y"}.get(w, w) for w in OPENING[command]])
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF")
+    path.chmod(0)
+    tmp_path.chmod(0o755)
+    places = {"PATH": path, "OUT": tmp_path / "out"}
+    with without_rights():
+        refused([places.get(word, word) for word in OPENING[command]])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--temp", "nan"], "temperature is nan"),
+        (["--temp", "-1"], "temperature is -1"),
+        (["--temp", "inf"], "temperature is inf"),
+        (["--max-tokens", "1e3"], "not a valid integer"),
+        (["--seed", str(2**70)], "seed is"),
+        (["--logit-bias", "1=nan"], "the bias of token 1 is nan"),
+        (["--trace-file", "/"], "is a directory"),
+        (["--trace-file", "/no/such/folder/x"], "there is no folder"),
+        (["--memory", "/dev/null"], ""),
+    ],
+)
+def test_values_out_of_range(options, words, tiny_gguf):
+    assert words in refused(["generate", tiny_gguf, "-p", "x", *options])
+
+
+def test_a_prompt_that_is_no_text(tiny_gguf, tmp_path):
+    assert "not UTF-8" in refused(["generate", tiny_gguf], stdin=b"\xff\xfe")
+    assert "cannot be read" in refused(["generate", tiny_gguf, "--file", tmp_path])
+
+
+def test_a_prompt_from_a_pipe_that_has_a_name(tiny_gguf, tmp_path):
+    """As a shell gives it for <(command): the one place where a pipe is welcome."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = subprocess.Popen(["sh", "-c", f"printf hello > '{pipe}'"])
+    with at_most(20):
+        result = CliRunner().invoke(
+            cli, ["generate", str(tiny_gguf), "--file", str(pipe), "--max-tokens", "2"]
+        )
+    assert result.exit_code == 0, result.output
+    assert writer.wait(10) == 0
+
+
+def test_escape_codes_in_what_was_typed_never_reach_a_terminal(tmp_path):
+    """File names that a shell put in the place of * are the case that is not the user's doing."""
+    name = "\x1b]0;owned\x07\x1b[31m\x9b2J.gguf"
+    (tmp_path / name).write_bytes(b"GGUF")
+    for arguments in (
+        ["info", name],
+        ["info", name, name],
+        ["generate", name, "-p", "x"],
+        ["generate", name, name],
+        ["tune", f"--{name}"],
+        [name],
+        ["config", "show", name],
+    ):
+        code, seen = in_terminal(arguments, tmp_path)
+        assert code in (1, 2)
+        assert b"Error: " in seen
+        assert b"\x1b" not in seen
+        assert b"\x07" not in seen
+        assert "\x9b".encode() not in seen
+
+
+def in_terminal(arguments, folder):
+    """Return the exit code and everything a terminal is sent."""
+    leader, follower = os.openpty()
+    child = subprocess.Popen(
+        [*AKUNU, *arguments], stdin=follower, stdout=follower, stderr=follower, cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    os.close(follower)
+    seen = b""
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            if select.select([leader], [], [], 0.1)[0]:
+                try:
+                    read = os.read(leader, 65536)
+                except OSError:  # Linux says so when the other end is closed
+                    break
+                if not read:
+                    break
+                seen += read
+        return child.wait(30), seen
+    finally:
+        child.kill()
+        child.wait()
+        os.close(leader)
+
+
+def started(*arguments, **streams):
+    return subprocess.Popen(
+        [*AKUNU, *map(str, arguments)],
+        **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+           **streams},
+    )  # fmt: skip
+
+
+def interrupted(child):
+    """Send Ctrl-C's signal; return what stderr had after it."""
+    try:
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=60)
+    finally:
+        child.kill()
+        child.wait()
+    assert b"Traceback" not in errors
+    assert child.returncode == 130
+    return errors
+
+
+def test_an_interrupt_while_a_model_is_loaded(default_model):
+    child = started("-v", "generate", default_model, "-p", "def", *ENDLESS)
+    child.stderr.readline()  # what --verbose says while the model is being loaded
+    assert interrupted(child).endswith(b"Interrupted.\n")
+
+
+INTERRUPTED_PREFILL = """
+import contextlib, os, signal
+from akunu_py.cli import terminal
+
+@contextlib.contextmanager
+def progress():
+    yield lambda _done, _total: os.kill(os.getpid(), signal.SIGINT)
+
+terminal.prompt_progress = progress
+from akunu_py.cli.main import main
+main()
+"""
+
+
+def test_an_interrupt_while_a_prompt_is_read(tiny_gguf):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_PREFILL, "generate", tiny_gguf, "-p", "hello world"],
+        capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (130, b"")
+    assert done.stderr.endswith(b"Interrupted.\n")
+    assert b"Traceback" not in done.stderr
+
+
+def test_an_interrupt_while_a_reply_is_made(default_model):
+    child = started("generate", default_model, "-p", "def", *ENDLESS)
+    assert child.stdout.read(1)
+    interrupted(child)
+
+
+@pytest.mark.slow
+def test_an_interrupt_while_a_model_is_written(default_model, tmp_path):
+    out = tmp_path / "out"
+    child = started("models", "convert", default_model, out)
+    end = time.monotonic() + 60
+    # The folder, or the one it is made in, appears when writing begins.
+    while not any(tmp_path.iterdir()) and time.monotonic() < end and child.poll() is None:
+        time.sleep(0.001)
+    try:
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=60)
+    finally:
+        child.kill()
+        child.wait()
+    assert b"Traceback" not in errors
+    assert child.returncode in (0, 130)
+    assert out.exists() == (child.returncode == 0)
+    assert [path.name for path in tmp_path.iterdir()] == ([out.name] if out.exists() else [])
+
+
+def test_a_reader_that_has_seen_enough(default_model):
+    with started("generate", default_model, "-p", "def", *ENDLESS) as child:
+        child.stdout.read(1)
+        child.stdout.close()
+        errors = child.stderr.read()
+        assert child.wait(60) == 141
+    assert errors == b""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["info", "MODEL", "--tensors"], ["config", "show"]]
+)
+def test_a_reader_that_reads_nothing(arguments, tiny_gguf):
+    read, write = os.pipe()
+    os.close(read)
+    child = started(*[tiny_gguf if a == "MODEL" else a for a in arguments], stdout=write)
+    os.close(write)
+    _, errors = child.communicate(timeout=60)
+    assert (child.returncode, errors) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
+def test_a_full_disk(tiny_gguf):
+    with Path("/dev/full").open("wb") as full:
+        child = started("generate", tiny_gguf, "-p", "hello", "--max-tokens", "4", stdout=full)
+        _, errors = child.communicate(timeout=60)
+    assert child.returncode == 1
+    assert errors.startswith(b"Error: ")
+    assert b"No space left" in errors
+    assert b"Traceback" not in errors
+    assert b"Exception" not in errors
+
+
+def test_no_terminal_and_no_input():
+    assert "there is no prompt" in refused(["generate"], stdin="")
