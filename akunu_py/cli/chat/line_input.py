@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 BLOCK = '"""'
 
-_SHOWN_CHARACTERS, _SHOWN_LINES = 4_000, 40
-"""Pastes above either are shown by their size: drawing a megabyte at each key takes seconds."""
+_SHOWN_CHARACTERS, _SHOWN_LINES = 1_000, 10
+"""Pastes above either are shown by their size.
+
+Drawing a megabyte at each key takes seconds, and what is taller than the screen is drawn twice.
+"""
 
 _KEPT_CHARACTERS = 10_000
 """Of a message that the history keeps."""
