@@ -20,6 +20,8 @@ from akunu_py.cli.terminal import printable
 from akunu_py.settings import (
     FOLDERS_KEY,
     FOLDERS_VARIABLE,
+    MODEL_KEY,
+    MODEL_VARIABLE,
     OTHER_VARIABLES,
     Settings,
     config_path,
@@ -124,6 +126,9 @@ def _origin(settings: Settings, setting: Setting) -> Origin:
 
 
 def _own_rows(settings: Settings) -> Iterator[tuple[str, str, Origin]]:
+    if settings.model is not None:
+        source = MODEL_VARIABLE if os.environ.get(MODEL_VARIABLE) else MODEL_KEY
+        yield "", MODEL_KEY, Origin(settings.model, source)
     folders = [str(folder) for folder in settings.model_folders]
     if folders:
         source = FOLDERS_VARIABLE if os.environ.get(FOLDERS_VARIABLE) else FOLDERS_KEY

@@ -106,7 +106,8 @@ class RootGroup(CommandGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the settings first; an error in them is told when a command is called."""
-        if not ctx.resilient_parsing:
+        # --help and --version answer at once: they need no settings.
+        if not ctx.resilient_parsing and args[:1] not in (["--help"], ["-h"], ["--version"]):
             bind_variables(self, ())
             try:
                 settings = load_settings()

@@ -22,7 +22,12 @@ def path(name: str | None) -> None:
     """Print where the model NAME lies; without one, the model that commands take by default.
 
     Nothing is fetched. Of a split GGUF model it is the first part.
-    """
+
+    \b
+    Examples:
+      akunu models path
+      akunu models path hf:OWNER/REPO:Q4_K_M
+    """  # noqa: D301 - \b keeps click from wrapping the examples
     click.echo(printable(str(resolve_model(name, load_settings(), download=False))))
 
 

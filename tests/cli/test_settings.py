@@ -247,6 +247,21 @@ def test_config_show_says_where_each_value_came_from(config):
     assert any(line.startswith("bench alpha temperature ") for line in lines)
 
 
+def test_config_show_of_models(config):
+    config.write_text('model = "m"\nmodel-folders = ["/a"]\n')
+    rows = json.loads(show("--json").stdout)["settings"]
+    assert {"command": "", "key": "model", "value": "m", "source": "model"} in rows
+    assert {
+        "command": "",
+        "key": "model-folders",
+        "value": ["/a"],
+        "source": "model-folders",
+    } in rows
+    rows = json.loads(show("--json", AKUNU_MODEL="n", AKUNU_MODEL_FOLDERS="/b").stdout)["settings"]
+    assert {"command": "", "key": "model", "value": "n", "source": "AKUNU_MODEL"} in rows
+    assert [r["source"] for r in rows if r["key"] == "model-folders"] == ["AKUNU_MODEL_FOLDERS"]
+
+
 def test_config_show_of_wrong_things(config):
     warned = show(AKUNU_TEMPERATUR="1").stderr
     assert "AKUNU_TEMPERATUR sets nothing. Did you mean AKUNU_TEMPERATURE?" in warned
