@@ -38,7 +38,7 @@ def cli(context: click.Context, /, **_verbosity: bool) -> None:
     """Run language models on this machine, faster and with the same output.
 
     Without a MODEL the commands use the small model that ships with akunu. A MODEL is the path of
-    a GGUF file or of an MLX model folder.
+    a GGUF file or of an MLX model folder, or a name: akunu models --help says which there are.
 
     \b
     Examples:
