@@ -5,28 +5,31 @@ import re
 import subprocess
 import sys
 
+from click.testing import CliRunner
+
+from akunu_py.cli.main import cli
+
 AKUNU = [sys.executable, "-c", "from akunu_py.cli.main import main; main()"]
 
 # The end-of-generation ids of the tiny vocabulary are never chosen.
 ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6"]
 
 
-def chat(*arguments, lines, flags=()):
+def chat(*arguments, lines):
+    result = CliRunner().invoke(cli, ["chat", *map(str, arguments)], input=lines)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    assert result.exit_code == 0, result.output
+    return result.stdout, result.stderr
+
+
+def test_verbose_says_what_was_prefilled(roomy_gguf):
+    lines = "hello world the " * 340 + "\nhello world\n"
+    # A process: --verbose stays with a logger.
     result = subprocess.run(
-        [*AKUNU, *flags, "chat", *map(str, arguments)], input=lines, capture_output=True,
-        timeout=60, check=False,
+        [*AKUNU, "--verbose", "chat", roomy_gguf, "--max-tokens", "4", "--logit-bias", "298=1e6"],
+        input=lines.encode(), capture_output=True, timeout=60, check=True,
     )  # fmt: skip
-    notes = result.stderr.decode()
-    assert result.returncode == 0, notes
-    assert "Traceback" not in notes
-    return result.stdout.decode(), notes
-
-
-def test_verbose_says_what_was_prefilled(default_model):
-    lines = "Rename x to y. " * 210 + "\nAnd back.\n"
-    replies, notes = chat(
-        default_model, "--max-tokens", 4, lines=lines.encode(), flags=["--verbose"]
-    )
+    replies, notes = result.stdout.decode(), result.stderr.decode()
     found = re.findall(r"prefilled (\d+) of the prompt's (\d+) tokens", notes)
     (first, all_of_first), (second, all_of_second) = [tuple(map(int, pair)) for pair in found]
     assert first == all_of_first > 1000

@@ -146,6 +146,7 @@ def test_a_resize_redraws_what_is_typed(chat):
         leave(child)
 
 
+@pytest.mark.slow
 def test_a_megabyte_is_pasted_as_words_and_refused_by_a_small_context(chat):
     text = "hello world " * 87_382
     with chat("--max-tokens", 4) as child:
