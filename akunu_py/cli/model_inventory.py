@@ -11,7 +11,7 @@ from akunu_py.errors import AkunuError
 from akunu_py.hub import cached_repositories
 from akunu_py.model_aliases import load_aliases
 from akunu_py.model_names import HubName, resolve_model
-from akunu_py.repository_files import ModelFiles, models_of
+from akunu_py.repository_files import ModelFiles, models_of, quantization_of
 from akunu_py.settings import Settings
 
 _DEEPEST = 3
@@ -87,10 +87,10 @@ def _of_aliases(settings: Settings) -> Iterator[ListedModel]:
 
 
 def _listed(name: str, place: str, folder: Path, model: ModelFiles) -> ListedModel:
-    quantization = model.quantization
-    path = folder if model.main is None else folder / model.main
     if model.main is None:
-        quantization = _folder_quantization(folder)
+        path, quantization = folder, _folder_quantization(folder)
+    else:
+        path, quantization = folder / model.main, quantization_of(model.main)
     return ListedModel(name, place, None if model.missing else path, model.num_bytes, quantization)
 
 
