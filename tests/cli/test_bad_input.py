@@ -177,11 +177,8 @@ def test_escape_codes_in_what_was_typed_never_reach_a_terminal(tmp_path):
     for arguments in (
         ["info", name],
         ["info", name, name],
-        ["generate", name, "-p", "x"],
-        ["generate", name, name],
         ["tune", f"--{name}"],
         [name],
-        ["config", "show", name],
     ):
         code, seen = in_terminal(arguments, tmp_path)
         assert code in (1, 2)
@@ -319,7 +316,7 @@ def test_a_reader_that_reads_nothing(arguments, tiny_gguf):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
 def test_a_full_disk(tiny_gguf):
     with Path("/dev/full").open("wb") as full:
-        child = started("generate", tiny_gguf, "-p", "hello", "--max-tokens", "4", stdout=full)
+        child = started("info", tiny_gguf, stdout=full)
         _, errors = child.communicate(timeout=60)
     assert child.returncode == 1
     assert errors.startswith(b"Error: ")
