@@ -97,19 +97,21 @@ def check_results(
     tolerance: float = DEFAULT_TOLERANCE,
     deterministic: bool = False,
     force: bool = False,
+    defaults: Mapping[str, object] | None = None,
 ) -> Check:
     """Compare a result with an earlier one.
 
     Deterministic figures must be equal to the last digit. A timing ratio is worse where its
     interval lies below the baseline's value times 1 - `tolerance`; with `deterministic` timing is
-    left out.
+    left out. `defaults` are those of the command's options: a baseline from before an option was
+    there was made as it is by default.
 
     Raises ConfigError for results of other commands or arguments, unfinished ones, a tolerance out
     of range, and, unless `force`, for another model, device or BLAS: figures differ by right then.
     """
     if not 0 <= tolerance < 1:
         raise ConfigError(f"the tolerance is {tolerance!r}; give 0 or more, below 1")
-    _refuse_other_runs(baseline, now)
+    _refuse_other_runs(baseline, now, defaults or {})
     context = tuple(_context(baseline, now))
     if not force:
         _refuse_other_machines(context)
@@ -125,7 +127,9 @@ def check_results(
     )
 
 
-def _refuse_other_runs(baseline: BenchResult, now: BenchResult) -> None:
+def _refuse_other_runs(
+    baseline: BenchResult, now: BenchResult, defaults: Mapping[str, object]
+) -> None:
     if baseline.command != now.command:
         raise ConfigError(
             f"the baseline is of `akunu bench {baseline.command}`, the result of "
@@ -134,11 +138,13 @@ def _refuse_other_runs(baseline: BenchResult, now: BenchResult) -> None:
     for name, result in (("baseline", baseline), ("result", now)):
         if not result.finished:
             raise ConfigError(f"the {name} is unfinished; run its command to the end first")
+    known = {name: value for name, value in defaults.items() if name in now.arguments}
+    before = {**known, **baseline.arguments}
     different = [
         f"{difference.path} ({difference.baseline} and {difference.now})"
         for difference in _differences(
-            sorted({*baseline.arguments, *now.arguments}),
-            {name: _cell(value) for name, value in baseline.arguments.items()},
+            sorted({*before, *now.arguments}),
+            {name: _cell(value) for name, value in before.items()},
             {name: _cell(value) for name, value in now.arguments.items()},
         )
     ]

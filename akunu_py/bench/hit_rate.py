@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Protocol
+from typing import Protocol, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +28,24 @@ from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt
 from akunu_py.drafting.registry import check_drafter, default_num_draft_tokens
 from akunu_py.errors import AkunuError, ConfigError, ContextOverflowError
+from akunu_py.generation_options import GenerationOptions, with_options
 from akunu_py.models.pass_times import ROWS, PassTimes
 from akunu_py.types import (
-    DraftBudget,
     GenerationConfig,
     GenerationResult,
     StreamEvent,
     Tokenizer,
 )
+
+DEFAULT = GenerationConfig(max_tokens=128, seed=0, drafter="ngram", draft_budget="always")
+"""Drafts all there is: the rates are the drafter's, and the same on every machine."""
+
+DRAFTING_FIELDS = (
+    "num_draft_tokens", "draft_budget", "draft_sampling", "draft_temperature", "draft_length",
+    "min_draft_tokens", "draft_length_beta", "draft_length_bound", "ngram_order", "ngram_window",
+    "ngram_min_match", "num_proposals", "lenience", "adjust_residual",
+)  # fmt: skip
+"""Fields of a configuration that say how is drafted, `drafter` left out."""
 
 Progress = Callable[[int, int], None]
 """Called with the replies made and those to make."""
@@ -94,17 +104,13 @@ class _Item:
 def run_hit_rate(
     engine: BenchEngine,
     prompts: Sequence[Prompt],
+    config: GenerationConfig = DEFAULT,
     *,
-    drafter: str = "ngram",
-    num_draft_tokens: int | None = None,
-    draft_budget: DraftBudget = "always",
-    max_tokens: int = 128,
-    temperature: float = 0.0,
-    seed: int = 0,
     measure_costs: bool = False,
     model: Model | None = None,
     store: ItemStore | None = None,
     progress: Progress | None = None,
+    **options: Unpack[GenerationOptions],
 ) -> HitRateReport:
     """Answer each prompt with and without drafting and report rates, speeds and differences.
 
@@ -117,29 +123,19 @@ def run_hit_rate(
     Args:
         engine: the model.
         prompts: what it answers; turns of one session follow each other.
-        drafter: a drafter's name; None of the options below is checked against its plug-in.
-        num_draft_tokens: most tokens drafted for a pass; None: the drafter's own number.
-        draft_budget: whether all that is drafted is verified, or what pays.
-        max_tokens: of a reply.
-        temperature: of both replies.
-        seed: of the noise.
+        config: of the replies with drafting; those without it are sampled alike and drawn by the
+            model's own choices.
         measure_costs: whether passes and memory are measured first, after the first prompt.
         model: what is reported of the model; None: what the engine says.
         store: holds finished prompts, of an interrupted run too: a session is left out if all of
             it is there.
         progress: called with replies made and to make, the uncounted ones left out.
+        options: fields of the config to replace.
 
     Raises ConfigError without prompts or for an option out of range, before anything is generated.
 
     """
-    on = check_options(
-        drafter=drafter,
-        num_draft_tokens=num_draft_tokens,
-        draft_budget=draft_budget,
-        max_tokens=max_tokens,
-        temperature=temperature,
-        seed=seed,
-    )
+    on = settled_config(with_options(config, options))
     if not prompts:
         raise ConfigError("there are no prompts to measure with; give at least one")
     run = _Run(engine, on, ItemStore(None, {}) if store is None else store, progress)
@@ -151,7 +147,7 @@ def run_hit_rate(
             if measure_costs:
                 run.measure_costs(items[0].ids)
             run.answer(items)
-        if temperature == 0:
+        if on.temperature == 0 and on.exactness != "none":
             # Only now: these passes would disturb the clocks and caches of replies still to come.
             run.find_margins(items)
     except KeyboardInterrupt:
@@ -182,7 +178,7 @@ class _Run:
     ) -> None:
         self._engine = engine
         self._on = config
-        self._off = replace(config, drafter="none")
+        self._off = plain_config(config)
         self._store = store
         self._progress = progress or (lambda _done, _total: None)
         self.outcomes: dict[str, Outcome] = {}
@@ -319,32 +315,29 @@ class _Run:
         self.failures.append(Failure(prompt.id, str(error)))
 
 
-def check_options(
-    *,
-    drafter: str,
-    num_draft_tokens: int | None,
-    draft_budget: DraftBudget,
-    max_tokens: int,
-    temperature: float,
-    seed: int,
-) -> GenerationConfig:
-    """Return the configuration of the replies with drafting, its number of tokens included.
+def settled_config(config: GenerationConfig) -> GenerationConfig:
+    """Return the configuration with the number of tokens that its drafter drafts.
 
-    Raises ConfigError for an unknown drafter or an option out of range. Whether there is a draft
-    model for a drafter that asks one is seen when it is made.
+    Raises ConfigError for an unknown drafter or an option that it does not have, and without a
+    drafter or a seed: a figure has to repeat. Whether there is a draft model for a drafter that
+    asks one is seen when it is made.
     """
-    if num_draft_tokens is None:
-        num_draft_tokens = default_num_draft_tokens(drafter)
-    config = GenerationConfig(
-        max_tokens=max_tokens,
-        temperature=temperature,
-        seed=seed,
-        drafter=drafter,
-        num_draft_tokens=num_draft_tokens,
-        draft_budget=draft_budget,
-    )
-    check_drafter(drafter, num_draft_tokens=num_draft_tokens, config=config)
+    drafter = config.drafter
+    if drafter is None or config.seed is None:
+        raise ConfigError("a measurement needs a drafter and a seed; set both")
+    most = config.num_draft_tokens
+    if most is None:
+        most = default_num_draft_tokens(drafter)
+        config = replace(config, num_draft_tokens=most)
+    check_drafter(drafter, num_draft_tokens=most, config=config)
     return config
+
+
+def plain_config(config: GenerationConfig) -> GenerationConfig:
+    """Return a configuration that samples alike and drafts nothing: the plain decoding of it."""
+    default = GenerationConfig()
+    drafting = {name: getattr(default, name) for name in DRAFTING_FIELDS}
+    return replace(config, **{**drafting, "drafter": "none"})
 
 
 def encode_prompt(engine: BenchEngine, prompt: Prompt) -> list[int]:

@@ -250,9 +250,15 @@ def _row(name: str, summary: Summary) -> tuple[Cell, ...]:
         "end_to_end_high": summary.end_to_end.high,
         "off_first_token_ms": _milliseconds(summary.median_first_token_s(drafting=False)),
         "on_first_token_ms": _milliseconds(summary.median_first_token_s(drafting=True)),
-        "identical": f"{summary.num_identical}/{summary.num_prompts}",
+        "identical": _identical(summary),
     }
     return tuple(_cell(cells[column.name]) for column in _COLUMNS)
+
+
+def _identical(summary: Summary) -> str | None:
+    if summary.num_identical is None:
+        return "not exact" if summary.exactness == "none" else None
+    return f"{summary.num_identical}/{summary.num_prompts}"
 
 
 def _milliseconds(seconds: float | None) -> float | None:

@@ -15,7 +15,7 @@ from akunu_py.bench.stats_record import read_stats, stats_dict
 from akunu_py.bench.workloads import order_of
 from akunu_py.cost_curve import CostCurve
 from akunu_py.models.pass_times import PassTimes
-from akunu_py.types import DecodeStats, GenerationConfig
+from akunu_py.types import DecodeStats, Exactness, GenerationConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +141,12 @@ class Summary:
     """The figures of some prompts. Rates are over all their passes and tokens, not over prompts.
 
     `off_` is without, `on_` with drafting. `curve` is what passes cost, None where that was not
-    measured.
+    measured; `exactness` is the report's.
     """
 
     outcomes: tuple[Outcome, ...]
     curve: CostCurve | None = None
+    exactness: Exactness = "stream"
 
     @property
     def num_prompts(self) -> int:
@@ -153,8 +154,10 @@ class Summary:
         return len(self.outcomes)
 
     @cached_property
-    def num_identical(self) -> int:
-        """Prompts whose two replies are the same, token by token."""
+    def num_identical(self) -> int | None:
+        """Prompts whose two replies are the same, token by token; None where none has to be."""
+        if self.exactness != "stream":
+            return None
         return sum(outcome.first_difference is None for outcome in self.outcomes)
 
     @cached_property
@@ -280,8 +283,16 @@ class HitRateReport:
 
     @property
     def differences(self) -> tuple[Outcome, ...]:
-        """The outcomes whose replies differ with and without drafting."""
+        """The outcomes whose replies differ with and without drafting, and should not."""
+        if self.exactness != "stream":
+            return ()
         return tuple(item for item in self.outcomes if item.first_difference is not None)
+
+    @property
+    def exactness(self) -> Exactness:
+        """What drafting leaves alone; by probability, too, the likeliest token is the likeliest."""
+        found = self.config.exactness
+        return "stream" if found == "distribution" and not self.config.temperature else found
 
     @property
     def deterministic_passes(self) -> bool:
@@ -289,4 +300,4 @@ class HitRateReport:
         return self.config.draft_budget == "always"
 
     def _summary(self, outcomes: Sequence[Outcome]) -> Summary:
-        return Summary(tuple(outcomes), self.curve)
+        return Summary(tuple(outcomes), self.curve, self.exactness)

@@ -69,7 +69,12 @@ def check(  # noqa: PLR0917 - click passes by name
     else:
         now = read_result(result)
     found = check_results(
-        before, now, tolerance=timing_tolerance, deterministic=deterministic, force=force
+        before,
+        now,
+        tolerance=timing_tolerance,
+        deterministic=deterministic,
+        force=force,
+        defaults=_defaults(before.command),
     )
     arguments = {
         "baseline": str(baseline),
@@ -138,16 +143,46 @@ def _run_again(baseline: "BenchResult", folder: Path) -> "BenchResult":
     return read_result(folder)
 
 
-def _command(name: str) -> click.Command:
+def _find_command(name: str) -> click.Command | None:
     from akunu_py.cli.bench import bench  # noqa: PLC0415 - that module offers this one
 
-    command = bench.get_command(click.Context(bench), name)
+    return bench.get_command(click.Context(bench), name)
+
+
+def _command(name: str) -> click.Command:
+    command = _find_command(name)
     if command is None or name in {"check", "report"}:
         raise ConfigError(
             f"the baseline is of the command {name!r}, which cannot be run again; give the new "
             "result as a second file"
         )
     return command
+
+
+def _parameters(command: click.Command) -> dict[str, click.Parameter]:
+    """Return a command's parameters by their names and by those of their options."""
+    known: dict[str, click.Parameter] = {}
+    for parameter in command.params:
+        for word in (parameter.name or "", *parameter.opts):
+            known[word.removeprefix("--").replace("-", "_")] = parameter
+    return known
+
+
+def _defaults(name: str) -> dict[str, object]:
+    """Return what a command's options are when left out; nothing for an unknown command."""
+    command = _find_command(name)
+    if command is None:
+        return {}
+    # A context of its own: the settings file has no say in what a baseline was made with.
+    context = click.Context(command)
+    found: dict[str, object] = {}
+    for option, parameter in _parameters(command).items():
+        with contextlib.suppress(click.MissingParameter):
+            value, _ = parameter.handle_parse_result(context, {}, [])
+            # Where there is no default, some versions of click have an object of their own.
+            known = isinstance(value, str | int | float)
+            found[option] = list(value) if isinstance(value, tuple) else value if known else None
+    return found
 
 
 def command_line(
@@ -158,10 +193,7 @@ def command_line(
     An argument has the name of an option, or that of the parameter it becomes. Raises ConfigError
     for one that the command does not have.
     """
-    known: dict[str, click.Parameter] = {}
-    for parameter in command.params:
-        for word in (parameter.name or "", *parameter.opts):
-            known[word.removeprefix("--").replace("-", "_")] = parameter
+    known = _parameters(command)
     options: list[str] = []
     positional: list[str] = []
     for name, value in arguments.items():

@@ -9,7 +9,14 @@ import click
 from akunu_py.bench.workloads import CATEGORIES
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.options import counts_option, draft_model_option, load_engine, model_options
+from akunu_py.cli.options import (
+    counts_option,
+    draft_model_option,
+    drafting_options,
+    load_engine,
+    model_options,
+    warn_if_not_exact,
+)
 
 if TYPE_CHECKING:
     from akunu_py.bench.report import HitRateReport
@@ -17,6 +24,13 @@ if TYPE_CHECKING:
     from akunu_py.bench.workloads import Prompt
 
 _QUICK_LIMIT = 3
+
+_EXACTNESS = {
+    "stream": "",
+    "distribution": "Drafts are accepted by probability: the replies follow the law of those "
+    "without drafting and are other texts.",
+    "none": "Replies with drafting are not exact: no two need be the same.",
+}
 
 
 @click.command("hit-rate")
@@ -80,6 +94,7 @@ _QUICK_LIMIT = 3
     "--limit", type=click.IntRange(min=1), metavar="N", help="Use N prompts of each category."
 )
 @quick_option
+@drafting_options
 @model_options
 @draft_model_option
 @counts_option
@@ -91,6 +106,7 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
     limit: int | None,
     quick: bool,
     loading: dict[str, Any],
+    drafting: dict[str, Any],
     output: Output,
     **measuring: Any,
 ) -> None:
@@ -110,13 +126,16 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
         raise click.UsageError("give either --quick or --limit")
     limit = _QUICK_LIMIT if quick else limit
     from akunu_py.bench.environment import Environment  # noqa: PLC0415 - MLX
-    from akunu_py.bench.hit_rate import check_options, model_of, run_hit_rate  # noqa: PLC0415
+    from akunu_py.bench.hit_rate import model_of, run_hit_rate, settled_config  # noqa: PLC0415
     from akunu_py.bench.hit_rate_result import hit_rate_result  # noqa: PLC0415
     from akunu_py.bench.measured_model import model_from  # noqa: PLC0415
     from akunu_py.bench.resume import run_fingerprint  # noqa: PLC0415
+    from akunu_py.types import GenerationConfig  # noqa: PLC0415
 
     # A mistyped option should not cost the seconds that a large model takes to load.
-    measuring["num_draft_tokens"] = check_options(**measuring).num_draft_tokens
+    config = settled_config(GenerationConfig(**measuring, **drafting))
+    measuring["num_draft_tokens"] = config.num_draft_tokens
+    warn_if_not_exact(config)
     prompts, failures = _prompts(files, categories, limit)
     arguments = {
         "model": model,
@@ -124,6 +143,7 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
         "prompts": [str(path) for path in files],
         "limit": limit,
         **measuring,
+        **drafting,
         **{name: str(v) if isinstance(v, Path) else v for name, v in loading.items()},
     }
     with (
@@ -139,11 +159,11 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
             report = run_hit_rate(
                 engine,
                 prompts,
+                config,
                 measure_costs=True,
                 model=described,
                 store=store,
                 progress=progress,
-                **measuring,
             )
     result = hit_rate_result(report, arguments, draft_model=draft, failures=failures)
     output.emit(result, _head(report), _tail(report))
@@ -190,7 +210,7 @@ def _head(report: "HitRateReport") -> str:
 def _tail(report: "HitRateReport") -> str:
     from akunu_py.bench.hit_rate_result import roofline_line  # noqa: PLC0415
 
-    lines = [_interval_line(report), roofline_line(report)]
+    lines = [_interval_line(report), roofline_line(report), _EXACTNESS[report.exactness]]
     for outcome in report.differences:
         margin = outcome.top2_margin
         reason = "" if margin is None else f"; the two likeliest lie {margin:.2g} apart there"

@@ -105,6 +105,9 @@ _GENERATION_OPTIONS = (
         "--draft-budget", type=click.Choice(["auto", "always"]), default="auto", show_default=True,
         help="Draft as many tokens as pay on this machine, or always as many as there are.",
     ),
+)  # fmt: skip
+
+_DRAFTING_OPTIONS = (
     click.option(
         "--draft-sampling", type=click.Choice(["coupled", "rejection"]), default="coupled",
         show_default=True,
@@ -164,6 +167,12 @@ _GENERATION_OPTIONS = (
     ),
 )  # fmt: skip
 
+
+_DRAFTING_NAMES = (
+    "draft_sampling", "draft_temperature", "draft_length", "min_draft_tokens", "draft_length_beta",
+    "draft_length_bound", "ngram_order", "ngram_window", "ngram_min_match", "num_proposals",
+    "lenience", "adjust_residual",
+)  # fmt: skip
 
 _KEEPING_OPTIONS = (
     click.option(
@@ -226,24 +235,40 @@ def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     names = (
         "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
         "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop", "drafter",
-        "num_draft_tokens", "draft_budget", "draft_sampling", "draft_temperature",
-        "draft_length", "min_draft_tokens", "draft_length_beta", "draft_length_bound",
-        "ngram_order", "ngram_window", "ngram_min_match",
-        "num_proposals", "lenience", "adjust_residual",
+        "num_draft_tokens", "draft_budget", *_DRAFTING_NAMES,
     )  # fmt: skip
 
     @functools.wraps(function)
     def wrapped(*args: Any, **options: Any) -> _R:
         chosen = {name: options.pop(name) for name in names}
-        config = options["config"] = _config(chosen)
-        if config.exactness == "none" and not is_quiet():
-            click.echo(
-                "Warning: replies are not exact: what is drafted changes how likely they are.",
-                err=True,
-            )
+        options["config"] = _config(chosen)
+        warn_if_not_exact(options["config"])
         return function(*args, **options)
 
-    return _stack(_GENERATION_OPTIONS, wrapped)
+    return _stack((*_GENERATION_OPTIONS, *_DRAFTING_OPTIONS), wrapped)
+
+
+def drafting_options(function: Callable[_P, _R]) -> Callable[..., _R]:
+    """Add the options of how is drafted, but which drafter, how many tokens and by which budget.
+
+    The command gets one `drafting` in their place: fields of a `GenerationConfig` by name.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **options: Any) -> _R:
+        options["drafting"] = {name: options.pop(name) for name in _DRAFTING_NAMES}
+        return function(*args, **options)
+
+    return _stack(_DRAFTING_OPTIONS, wrapped)
+
+
+def warn_if_not_exact(config: "GenerationConfig") -> None:
+    """Say on stderr where replies are not exact, unless it is to be quiet."""
+    if config.exactness == "none" and not is_quiet():
+        click.echo(
+            "Warning: replies are not exact: what is drafted changes how likely they are.",
+            err=True,
+        )
 
 
 def keeping_options(function: Callable[_P, _R]) -> Callable[..., _R]:

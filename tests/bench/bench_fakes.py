@@ -104,6 +104,8 @@ class FakeEngine:
         text = "".join(map(chr, prompt))
         self.calls.append((text, config.drafter))
         self.config = config
+        if config.drafter != "none":
+            self.drafting = config
         if text in self.failing:
             raise self.failing[text]
         off, on = self.script(text) if callable(self.script) else self.script[text]

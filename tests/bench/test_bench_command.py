@@ -121,6 +121,37 @@ def test_options_reach_the_measurement(fake):
     assert record["deterministic"]["total"]["prompts"] == 2 * len(CATEGORIES)
 
 
+def test_options_of_drafting_reach_the_replies_and_the_file(fake):
+    drafting = {
+        "draft_sampling": "rejection", "ngram_order": 3, "ngram_min_match": 2, "lenience": 0.5,
+        "adjust_residual": False,
+    }  # fmt: skip
+    words = [
+        "--limit", "1", "--draft-sampling", "rejection", "--temperature", "0.7", "--ngram-order",
+        "3", "--ngram-min-match", "2", "--lenience", "0.5", "--no-adjust",
+    ]  # fmt: skip
+    result = run("--json", *words)
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert {name: record["arguments"][name] for name in drafting} == drafting
+    assert record["arguments"]["num_proposals"] == 1
+    assert {name: getattr(fake.drafting, name) for name in drafting} == drafting
+    assert record["deterministic"]["total"]["identical"] is None
+    assert result.stderr.startswith("Warning: replies are not exact")
+    shown = run(*words)
+    assert rows(shown.stdout)["all"][-2:] == ["not", "exact"]
+    assert "Replies with drafting are not exact" in shown.stdout
+
+
+def test_a_result_with_such_options_is_checked_by_the_same_ones(fake, tmp_path):
+    words = ["--limit", "1", "--lenience", "0.5", "--no-adjust", "--draft-sampling", "rejection"]
+    run(*words, "--temperature", "0.7", "--output", str(tmp_path))
+    fake.drafting = None
+    found = CliRunner().invoke(cli, ["bench", "check", str(tmp_path), "--deterministic", "--force"])
+    assert found.exit_code == 0, found.output
+    assert (fake.drafting.lenience, fake.drafting.adjust_residual) == (0.5, False)
+
+
 def test_defaults(fake):
     assert measuring(json.loads(run("--json", "--quick").stdout)) == {
         "drafter": "ngram", "num_draft_tokens": 4, "draft_budget": "always", "max_tokens": 128,
@@ -144,6 +175,9 @@ def test_the_number_of_tokens_is_the_drafters_own_where_nobody_says(fake):
         (["--category", "poems"], "no category 'poems'; choose from completion"),
         (["--limit", "0"], "0 is not in the range"),
         (["--quick", "--limit", "2"], "either --quick or --limit"),
+        (["--num-proposals", "3"], "num_proposals"),
+        (["--draft-length", "entropy"], "draft_length"),
+        (["--lenience", "0.5", "--temperature", "1"], "set draft_sampling to 'rejection'"),
     ],
 )
 def test_wrong_options_are_explained_before_a_model_is_loaded(fake, arguments, words):

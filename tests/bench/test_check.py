@@ -16,7 +16,7 @@ from shared_files import ROOT
 
 from akunu_py.bench.check import check_results
 from akunu_py.bench.result_file import Failure, write_result
-from akunu_py.cli.bench_check import check, command_line
+from akunu_py.cli.bench_check import _defaults, check, command_line
 from akunu_py.errors import ConfigError
 
 BASELINE = ROOT / "tests" / "golden" / "bench" / "hit-rate.json"
@@ -114,6 +114,30 @@ def test_a_ratio_that_had_no_value_cannot_get_worse():
 def test_what_cannot_be_compared_is_refused(change, said):
     with pytest.raises(ConfigError, match=re.escape(said)):
         check_results(result(), result(**change))
+
+
+def test_an_option_that_the_baseline_does_not_name_was_at_its_default():
+    baseline, now = result(), result(arguments={**result().arguments, "lenience": 1.0})
+    defaults = {"lenience": 1.0, "seed": 7, "limit": None}
+    assert check_results(baseline, now, defaults=defaults).passed
+    for arguments in (
+        {**result().arguments, "lenience": 0.5},
+        {**result().arguments, "beams": 1},  # no option, so no default
+        {name: value for name, value in result().arguments.items() if name != "drafter"},
+    ):
+        with pytest.raises(ConfigError, match="different options"):
+            check_results(baseline, result(arguments=arguments), defaults=defaults)
+
+
+def test_defaults_are_those_of_the_commands_options():
+    found = _defaults("hit-rate")
+    assert (found["lenience"], found["draft_sampling"], found["adjust_residual"]) == (
+        1.0, "coupled", True,
+    )  # fmt: skip
+    assert (found["context"], found["category"]) == (None, [])
+    json.dumps(found)
+    assert _defaults("replay")["drafter"] == []
+    assert _defaults("no-such-command") == {}
 
 
 def test_force_compares_other_machines_and_models_and_never_other_commands():

@@ -1,16 +1,18 @@
 """The measurement: known replies must give known rates; differences must be found."""
 
 import json
+from dataclasses import fields, replace
 
 import pytest
 from bench.bench_fakes import FakeEngine, reply, steps_of
 
 from akunu_py import Engine
-from akunu_py.bench.hit_rate import run_hit_rate
+from akunu_py.bench.hit_rate import DRAFTING_FIELDS, run_hit_rate
 from akunu_py.bench.hit_rate_result import hit_rate_result, roofline_line
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt
 from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.types import GenerationConfig
 
 ONE = Prompt("edit/one", "edit", "raw", "one")
 TWO = Prompt("config/two", "config", "raw", "two")
@@ -223,12 +225,66 @@ def test_without_a_template_the_user_text_is_continued():
     assert run_hit_rate(engine, [THREE]).total.num_identical == 1
 
 
+def test_a_configuration_reaches_the_replies_with_drafting_alone():
+    engine, seen = FakeEngine(SCRIPT), []
+    stream = engine.stream
+    engine.stream = lambda prompt, config: (seen.append(config), stream(prompt, config))[1]
+    config = GenerationConfig(
+        drafter="ngram", seed=3, temperature=0.5, top_k=9, draft_sampling="rejection", lenience=0.5,
+        ngram_order=3, adjust_residual=False, draft_budget="always",
+    )  # fmt: skip
+    report = run_hit_rate(engine, [ONE], config, max_tokens=9)
+    drafting = replace(config, num_draft_tokens=4, max_tokens=9)
+    plain = GenerationConfig(drafter="none", seed=3, temperature=0.5, top_k=9, max_tokens=9)
+    assert [found.drafter for found in seen] == ["ngram", "none", "none", "ngram"]
+    assert all(found == (plain if found.drafter == "none" else drafting) for found in seen)
+    assert report.config == drafting
+
+
+def test_all_fields_about_drafts_are_left_out_of_plain_decoding():
+    sampling = {
+        "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
+        "presence_penalty", "frequency_penalty", "penalty_window", "logit_bias", "seed", "stop",
+    }  # fmt: skip
+    assert {field.name for field in fields(GenerationConfig)} == {
+        "drafter", *DRAFTING_FIELDS, *sampling,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "identical", "shown"),
+    [
+        ({"lenience": 0.5}, None, "not exact"),
+        ({"temperature": 0.5, "draft_sampling": "rejection"}, None, None),
+        ({"temperature": 0.5, "draft_sampling": "rejection", "lenience": 0.5}, None, "not exact"),
+        ({"draft_sampling": "rejection"}, 1, "1/2"),  # the likeliest token either way
+        ({"temperature": 0.5}, 1, "1/2"),
+    ],
+)
+def test_replies_are_held_to_be_the_same_where_they_have_to_be(options, identical, shown):
+    engine = FakeEngine(SCRIPT, logits=(1.0, 2.0))
+    report = run_hit_rate(engine, [ONE, THREE], **options)
+    result = hit_rate_result(report, {})
+    assert result.deterministic["total"]["identical"] == identical
+    table = result.tables[0]
+    assert table.rows[-1][[c.name for c in table.columns].index("identical")] == shown
+    expected = {} if identical is None else {"edit/three": 2}
+    assert result.deterministic["first_differences"] == expected
+    assert [found.name for found in result.tables[2:]] == ["differences"] * (identical is not None)
+    assert bool(engine.scored) == (identical is not None and report.config.temperature == 0)
+
+
 def test_wrong_options_are_refused_before_anything_is_generated():
     engine = FakeEngine(SCRIPT)
     with pytest.raises(ConfigError, match="no drafter 'magic'"):
         run_hit_rate(engine, [ONE], drafter="magic")
     with pytest.raises(ConfigError, match="max_tokens is 0"):
         run_hit_rate(engine, [ONE], max_tokens=0)
+    for field in ("drafter", "seed"):
+        with pytest.raises(ConfigError, match="needs a drafter and a seed"):
+            run_hit_rate(engine, [ONE], **{field: None})
+    with pytest.raises(ConfigError, match="there is no option drafters"):
+        run_hit_rate(engine, [ONE], drafters="ngram")
     with pytest.raises(ConfigError, match="no prompts"):
         run_hit_rate(engine, [])
     assert engine.calls == []
