@@ -31,7 +31,10 @@ _COMMANDS = {
 @click.version_option(__version__, prog_name="akunu")
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is decided and why.")
 @click.option(
-    "-q", "--quiet", is_flag=True, help="Say nothing on stderr but errors: no notes, no progress."
+    "-q",
+    "--quiet",
+    is_flag=True,
+    help="Say nothing on stderr but errors and what was asked for: no progress, no statistics.",
 )
 @click.pass_context
 def cli(context: click.Context, /, **_verbosity: bool) -> None:

@@ -135,6 +135,19 @@ def test_verbosity(config):
     assert "either --quiet or --verbose" in run("-q", "-v", "chat", code=2).output
 
 
+def test_quiet(tiny_gguf):
+    """Statistics and warnings are not shown; what is asked for, and errors, are."""
+    arguments = ["chat", str(tiny_gguf), "--max-tokens", "2", "--lenience", "0.5"]
+    loud = CliRunner().invoke(cli, arguments, input="hello\n/stats\n")
+    assert "tokens/s" in loud.output
+    assert "Warning: replies are not exact" in loud.output
+    quiet = CliRunner().invoke(cli, ["-q", *arguments], input="hello\n/stats\n/nonsense\n")
+    assert "tokens/s" not in quiet.output
+    assert "Warning" not in quiet.output
+    assert "1 replies" in quiet.output
+    assert "/nonsense" in quiet.output
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

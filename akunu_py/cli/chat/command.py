@@ -13,6 +13,7 @@ from akunu_py.cli.options import (
     load_engine,
     model_options,
 )
+from akunu_py.cli.verbosity import is_quiet
 
 if TYPE_CHECKING:
     from akunu_py.types import GenerationConfig
@@ -58,7 +59,7 @@ def chat(  # noqa: PLR0917 - click passes by name
                 "this model has no chat template; use akunu generate --raw with it"
             )
         lines, typed = open_lines(completions)
-        if typed:
+        if typed and not is_quiet():
             note(
                 f"{engine.description.name}, {engine.description.parameters / 1e6:.1f} million "
                 f"parameters, context {engine.context}. /help lists the commands."

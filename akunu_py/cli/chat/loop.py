@@ -20,6 +20,7 @@ from akunu_py.cli.terminal import (
     show,
     statistics_line,
 )
+from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import AkunuError
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class Chat:
         result = reply.result
         if result is None:
             return
-        note(statistics_line(result))
+        if not is_quiet():
+            note(statistics_line(result))
         _log.info(
             "prefilled %d of the prompt's %d tokens; the others were in the cache",
             result.num_prompt_tokens - result.num_cached_tokens,
