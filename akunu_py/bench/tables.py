@@ -122,18 +122,20 @@ class Table:
 
     def markdown(self) -> str:
         """Return title, table and note in GitHub's Markdown; totals are bold."""
-        headings = [_escape(column.heading) for column in self.columns]
+        headings = [escape_markdown(column.heading) for column in self.columns]
         ends = ["---:" if self.is_number_column(i) else "---" for i in range(len(headings))]
-        lines = [f"**{_escape(self.title)}**", ""] if self.title else []
+        lines = [f"**{escape_markdown(self.title)}**", ""] if self.title else []
         lines += [_line(headings), _line(ends)]
         first_total = len(self.rows) - self.total_rows
         for number, row in enumerate(self.rows):
-            cells = [_escape(c.text(cell)) for c, cell in zip(self.columns, row, strict=True)]
+            cells = [
+                escape_markdown(c.text(cell)) for c, cell in zip(self.columns, row, strict=True)
+            ]
             if number >= first_total:
                 cells = [f"**{cell}**" if cell else cell for cell in cells]
             lines.append(_line(cells))
         if self.note:
-            lines += ["", _escape(self.note)]
+            lines += ["", escape_markdown(self.note)]
         return "\n".join(lines) + "\n"
 
     def csv(self) -> str:
@@ -191,7 +193,8 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _escape(text: str) -> str:
+def escape_markdown(text: str) -> str:
+    """Return a text in which nothing is markup, on one line."""
     return text.translate(_MARKDOWN)
 
 

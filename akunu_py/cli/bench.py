@@ -10,6 +10,7 @@ _LATER = {
     "compare": "akunu_py.cli.bench_compare:compare",
     "hit-rate": "akunu_py.cli.bench_hit_rate:hit_rate",
     "replay": "akunu_py.cli.bench_replay:replay",
+    "report": "akunu_py.cli.bench_report:report",
     "speed": "akunu_py.cli.bench_speed:speed",
     "sweep": "akunu_py.cli.bench_sweep:sweep",
 }

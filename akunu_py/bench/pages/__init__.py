@@ -1,0 +1,1 @@
+"""Pages of results: one to look at, one for a repository."""

@@ -1,0 +1,253 @@
+"""Pictures: nothing overlaps or leaves the picture, grey keeps them apart, the bytes do not change."""
+
+import itertools
+import random
+import re
+
+import pytest
+from result_values import result
+
+from akunu_py.bench.plots import (
+    accepted_tokens,
+    canvas,
+    cost_curve,
+    heat_map,
+    positions,
+    speedup,
+    theory_curve,
+)
+from akunu_py.bench.plots.pictures import LeftOut, Picture, pictures_of
+from akunu_py.bench.tables import Column, Table
+from akunu_py.errors import ConfigError
+
+pytest.importorskip("matplotlib", reason="the extra bench is not installed")
+
+CATEGORIES = ("completion", "edit", "boilerplate", "config", "session", "prose", "novel", "all")
+LONG = "a very long name of a category, with $x^2$ and more words than fit"
+
+
+def bars(count, low=0.5):
+    return tuple(
+        speedup.Speedup(name, low + 0.2 * n, low + 0.1 * n, low + 0.35 * n)
+        for n, name in enumerate(itertools.islice(itertools.cycle((*CATEGORIES, LONG)), count))
+    )
+
+
+def points(count):
+    rng = random.Random(1)
+    names = itertools.islice(itertools.cycle((*CATEGORIES, LONG)), count)
+    return tuple(
+        theory_curve.Point(f"{name} {n}", rng.random(), rng.uniform(0.4, 4))
+        for n, name in enumerate(names)
+    )
+
+
+def grid(columns, rows):
+    xs, ys = [f"lower-bound-{n}" for n in range(columns)], [f"{LONG} {n}" for n in range(rows)]
+    values = {(x, y): 0.5 + 0.1 * i + 0.03 * j for i, x in enumerate(xs) for j, y in enumerate(ys)}
+    if len(values) > 1:
+        del values[xs[-1], ys[-1]]
+    return heat_map.Grid("length rule", "order", "best speed", tuple(xs), tuple(ys), values)
+
+
+DRAWINGS = {
+    "speedup, one": lambda: speedup.draw(bars(1), "tokens a second, of those without"),
+    "speedup, many": lambda: speedup.draw(bars(8), "tokens a second, of those without"),
+    "speedup, forty": lambda: speedup.draw(bars(40), "tokens a second, of those without"),
+    "speedup, all lose": lambda: speedup.draw(bars(3, 0.2), "tokens a second"),
+    "accepted": lambda: accepted_tokens.draw(accepted_tokens.AcceptedTokens((9, 4, 3, 2, 40), 30)),
+    "accepted, one": lambda: accepted_tokens.draw(accepted_tokens.AcceptedTokens((12,), 0)),
+    "accepted, long": lambda: accepted_tokens.draw(
+        accepted_tokens.AcceptedTokens(tuple(range(65, 0, -1)), 3)
+    ),
+    "positions": lambda: positions.draw(positions.Positions((9, 8, 7), (8, 6, 1))),
+    "positions, one": lambda: positions.draw(positions.Positions((9,), (8,))),
+    "positions, long": lambda: positions.draw(
+        positions.Positions(tuple(range(99, 35, -1)), tuple(range(90, 26, -1)))
+    ),
+    "theory": lambda: theory_curve.draw(theory_curve.Promise(points(7), 4, 0.02, 3.6)),
+    "theory, many": lambda: theory_curve.draw(theory_curve.Promise(points(24), 8)),
+    "costs": lambda: cost_curve.draw({1: 1.0, 2: 1.1, 3: 1.3, 5: 2.6, 8: 3.0, 32: 9.0}),
+    "costs, one": lambda: cost_curve.draw({1: 1.0}),
+    "heat map": lambda: heat_map.draw(grid(4, 3)),
+    "heat map, one": lambda: heat_map.draw(grid(1, 1)),
+    "heat map, wide": lambda: heat_map.draw(grid(12, 2)),
+    "heat map, large": lambda: heat_map.draw(grid(30, 20)),
+}
+
+
+def shown_texts(figure):
+    """Texts of a drawn figure with their boxes, in dots; matplotlib keeps labels it does not draw."""
+    texts = []
+    for axes in figure.axes:
+        texts += [*axes.texts, axes.xaxis.label, axes.yaxis.label, axes._left_title]
+        for axis in (axes.xaxis, axes.yaxis):
+            texts += [
+                label for tick in axis._update_ticks() for label in (tick.label1, tick.label2)
+            ]
+        if axes.get_legend() is not None:
+            texts += axes.get_legend().get_texts()
+    renderer = figure.canvas.get_renderer()
+    return [
+        (text.get_text(), text.get_window_extent(renderer))
+        for text in texts
+        if text.get_visible() and text.get_text().strip()
+    ]
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_texts_are_inside_the_picture_and_apart(name):
+    """What an eye would find first: labels cut off, or one over another."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    with canvas.style():
+        figure = DRAWINGS[name]()
+        FigureCanvasAgg(figure).draw()
+        texts = shown_texts(figure)
+        width, height = figure.canvas.get_width_height()
+    assert texts
+    for said, box in texts:
+        assert box.x0 >= -1, said
+        assert box.y0 >= -1, said
+        assert box.x1 <= width + 1, said
+        assert box.y1 <= height + 1, said
+    for (one, first), (other, second) in itertools.combinations(texts, 2):
+        # A dot of touching is none that is seen.
+        apart = (
+            first.x1 <= second.x0 + 1 or second.x1 <= first.x0 + 1
+            or first.y1 <= second.y0 + 1 or second.y1 <= first.y0 + 1
+        )  # fmt: skip
+        assert apart, (one, other)
+
+
+@pytest.mark.parametrize("form", ["svg", "png"])
+@pytest.mark.parametrize("name", ["speedup, many", "theory", "heat map"])
+def test_a_picture_is_the_same_bytes_whenever_it_is_drawn(name, form):
+    drawn = []
+    for _ in range(2):
+        with canvas.style():
+            drawn.append(canvas.render(DRAWINGS[name](), form))
+    assert drawn[0] == drawn[1]
+    assert b"<date>" not in drawn[0].lower()
+
+
+def lightness(colour):
+    """L* of CIE 1976, 0 to 100: what is left of a colour in grey."""
+    red, green, blue = (int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5))
+    linear = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (red, green, blue)
+    ]
+    y = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return 116 * y ** (1 / 3) - 16 if y > 0.008856 else 903.3 * y
+
+
+def test_colours_stay_apart_in_grey():
+    values = sorted(map(lightness, (canvas.DARK, canvas.MIDDLE, canvas.LIGHT)))
+    assert min(b - a for a, b in itertools.pairwise(values)) > 15
+
+
+def test_losing_bars_differ_in_more_than_colour():
+    with canvas.style():
+        figure = speedup.draw((speedup.Speedup("a", 0.5), speedup.Speedup("b", 2.0)), "x")
+        hatches = {bar.get_hatch() for bar in figure.axes[0].patches}
+    assert hatches == {None, "////"}
+
+
+@pytest.mark.parametrize(
+    "text", ["$\\frac{1}{0}$", "a\x1b[31mb\nc", "x" * 500, "\u202e", "日本語 🙂"]
+)
+def test_any_name_can_be_drawn(text):
+    with canvas.style():
+        bar = speedup.Speedup(text, 1.5)
+        assert canvas.render(speedup.draw((bar,), "x"), "svg").startswith(b"<?xml")
+    assert re.search(r"[\x00-\x1f\x7f\u202e]", canvas.label(text)) is None
+    assert len(canvas.label(text)) <= 30
+
+
+# From results.
+
+
+def by_title(found):
+    return {picture.title: picture for picture in found}
+
+
+def test_a_result_without_figures_says_what_it_lacks():
+    found = pictures_of(result(deterministic={}, timing={}, costs=None, tables=()))
+    assert all(isinstance(picture, LeftOut) for picture in found)
+    assert len(found) == 6
+    assert all(picture.reason for picture in found)
+
+
+HIT_RATE = {
+    "deterministic": {
+        "total": {
+            "prompts": 2, "identical": 2, "passes": 10, "passes_with_draft": 8, "drafted": 20,
+            "drafted_per_position": [8, 7, 5], "accepted_per_position": [6, 5, 4],
+            "accepted_per_pass": [2, 1, 1, 4],
+        },
+        "categories": {"edit": {"alpha": 0.9, "prompts": 1, "identical": 1}},
+    },
+    "timing": {
+        "ratios": {
+            "decode": {"ratio": 1.4, "low": 1.2, "high": 1.6, "pairs": 2},
+            "decode/edit": {"ratio": 1.4, "low": None, "high": None, "pairs": 1},
+        },
+        "total": {"propose_s": 0.01},
+    },
+    "arguments": {"num_draft_tokens": 4},
+    "tables": (
+        Table("heat_map", "Speed", (Column("x", "order"), Column("y", "drafter"), Column("value", "speed", ".2f")),
+              (("2", "ngram", 1.5), ("3", "ngram", None))),
+    ),
+}  # fmt: skip
+
+
+def test_every_kind_is_drawn_from_a_result_that_has_its_figures():
+    found = pictures_of(result(**HIT_RATE))
+    assert [picture.title for picture in found if isinstance(picture, LeftOut)] == []
+    assert len({picture.name for picture in found}) == len(found) == 6
+    with canvas.style():
+        for picture in found:
+            assert canvas.render(picture.draw(), "png").startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "total",
+    [
+        {"accepted_per_pass": [1, -1], "passes": 3, "passes_with_draft": 2},
+        {"accepted_per_pass": [1] * 1000, "passes": 3, "passes_with_draft": 2},
+        {"accepted_per_pass": "12", "passes": 3, "passes_with_draft": 2},
+        {"accepted_per_pass": [1], "passes": 1, "passes_with_draft": 2},
+        {"drafted_per_position": [1, 0], "accepted_per_position": [1]},
+        {"drafted_per_position": [1], "accepted_per_position": [1, 1]},
+        {"drafted_per_position": [True], "accepted_per_position": [1e300]},
+    ],
+)
+def test_figures_that_make_no_sense_are_left_out(total):
+    found = by_title(pictures_of(result(deterministic={"total": total})))
+    assert isinstance(found["Accepted tokens of a pass"], LeftOut)
+    assert isinstance(found["Acceptance by position in the draft"], LeftOut)
+
+
+def test_counts_that_depend_on_times_are_found_under_timing():
+    moved = {
+        **HIT_RATE,
+        "deterministic": {},
+        "timing": {**HIT_RATE["timing"], "drafting": HIT_RATE["deterministic"]},
+    }
+    assert isinstance(by_title(pictures_of(result(**moved)))["Accepted tokens of a pass"], Picture)
+
+
+def test_without_matplotlib_the_way_to_install_it_is_said(monkeypatch):
+    import builtins
+
+    real = builtins.__import__
+
+    def without(name, *rest, **options):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *rest, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ConfigError, match=r"pip install 'akunu-py\[bench\]'"):
+        canvas.require_matplotlib()
