@@ -41,11 +41,11 @@ DEFAULT = GenerationConfig(max_tokens=128, seed=0, drafter="ngram", draft_budget
 """Drafts all there is: the rates are the drafter's, and the same on every machine."""
 
 DRAFTING_FIELDS = (
-    "num_draft_tokens", "draft_budget", "draft_sampling", "draft_temperature", "draft_length",
-    "min_draft_tokens", "draft_length_beta", "draft_length_bound", "ngram_order", "ngram_window",
-    "ngram_min_match", "num_proposals", "lenience", "adjust_residual",
+    "draft_sampling", "draft_temperature", "draft_length", "min_draft_tokens", "draft_length_beta",
+    "draft_length_bound", "ngram_order", "ngram_window", "ngram_min_match", "num_proposals",
+    "lenience", "adjust_residual",
 )  # fmt: skip
-"""Fields of a configuration that say how is drafted, `drafter` left out."""
+"""Fields of a configuration that mean nothing, or are refused, without a drafter."""
 
 Progress = Callable[[int, int], None]
 """Called with the replies made and those to make."""

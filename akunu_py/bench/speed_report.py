@@ -162,7 +162,7 @@ class SpeedReport:
 _COLUMNS = (
     Column("arm", "arm"),
     Column("tokens_per_s", "tokens/s", ".1f"),
-    Column("ratio", "of mlx-lm", ".3f"),
+    Column("ratio", "of\nmlx-lm", ".3f"),
     Column("median_ratio", "median\nof pairs", ".3f"),
     Column("interval", "95 %"),
     Column("tokens_per_pass", "tokens\na pass", ".2f"),

@@ -14,6 +14,8 @@ import click
 from akunu_py.cli.terminal import printable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from akunu_py.bench.result_file import BenchResult
     from akunu_py.bench.resume import ItemStore
     from akunu_py.bench.tables import Table
@@ -67,8 +69,8 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-_ROOMY_COLUMNS = 10
-"""Most columns of a table that has two spaces between them."""
+_WIDEST = 1000
+"""Columns in which every table can be laid out without a cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ def _print_tables(result: "BenchResult", head: str, tail: str) -> None:
             console.print()
         if table.title:
             console.print(Text(printable(table.title), style="bold"))
-        console.print(rich_table(table))
+        console.print(rich_table(table, console))
         if table.note:
             console.print(Text(printable(table.note), style="dim"))
     if tail:
@@ -156,20 +158,19 @@ def _print_tables(result: "BenchResult", head: str, tail: str) -> None:
         console.print(Text("Unfinished: the run was interrupted.", style="bold"))
 
 
-def rich_table(table: "Table") -> Any:
-    """Return a table for rich's console, without the columns that are details."""
+def rich_table(table: "Table", console: "Console") -> Any:
+    """Return a table without the columns that are details, as wide as the console lets it be."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415
     from rich.table import Table as RichTable  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     table = table.on_terminal()
-    # Lines and spaces saved until a table of ten columns fits into 80.
     drawn = RichTable(
         box=SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
         collapse_padding=True,
-        padding=(0, 1, 0, 0) if len(table.columns) <= _ROOMY_COLUMNS else 0,
+        padding=(0, 1, 0, 0),
     )
     for index, column in enumerate(table.columns):
         flush_right = table.is_number_column(index)
@@ -187,4 +188,8 @@ def rich_table(table: "Table") -> Any:
             *(Text(printable(cell)) for cell in cells),
             style="bold" if number >= first_total else None,
         )
+    # One column stays free: a terminal that is written full breaks the line.
+    wide = console.options.update(max_width=_WIDEST)
+    if console.measure(drawn, options=wide).maximum >= console.width:
+        drawn.padding = 0
     return drawn

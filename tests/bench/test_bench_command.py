@@ -1,5 +1,6 @@
 """`akunu bench hit-rate` as a user meets it."""
 
+import io
 import json
 import os
 import signal
@@ -12,10 +13,13 @@ import pytest
 from bench.bench_fakes import FakeEngine, reply
 from click.testing import CliRunner
 from command_help import printed_and_imported
+from rich.console import Console
 
 from akunu_py.bench.result_file import BenchResult, read_result
+from akunu_py.bench.tables import Column, Table
 from akunu_py.bench.workloads import CATEGORIES, load_prompts
 from akunu_py.cli import bench_hit_rate as command
+from akunu_py.cli.bench_output import rich_table
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.main import cli
 from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS
@@ -119,6 +123,20 @@ def test_options_reach_the_measurement(fake):
     }  # fmt: skip
     assert record["arguments"]["limit"] == 2
     assert record["deterministic"]["total"]["prompts"] == 2 * len(CATEGORIES)
+
+
+@pytest.mark.parametrize(
+    ("columns", "size", "between"),
+    [(12, 4, 2), (10, 6, 2), (10, 7, 1)],  # 70, 78 and 88 columns with two spaces between
+)
+def test_tables_are_drawn_closer_where_they_would_be_cut(columns, size, between):
+    table = Table(
+        "t", "", tuple(Column(f"c{n}", f"{n}") for n in range(columns)),
+        (("x" * size,) * columns,),
+    )  # fmt: skip
+    console = Console(width=80, file=io.StringIO())
+    console.print(rich_table(table, console))
+    assert (" " * between).join(["x" * size] * columns) in console.file.getvalue()
 
 
 def test_options_of_drafting_reach_the_replies_and_the_file(fake):

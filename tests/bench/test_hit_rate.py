@@ -235,7 +235,10 @@ def test_a_configuration_reaches_the_replies_with_drafting_alone():
     )  # fmt: skip
     report = run_hit_rate(engine, [ONE], config, max_tokens=9)
     drafting = replace(config, num_draft_tokens=4, max_tokens=9)
-    plain = GenerationConfig(drafter="none", seed=3, temperature=0.5, top_k=9, max_tokens=9)
+    plain = GenerationConfig(
+        drafter="none", seed=3, temperature=0.5, top_k=9, max_tokens=9, num_draft_tokens=4,
+        draft_budget="always",
+    )  # fmt: skip
     assert [found.drafter for found in seen] == ["ngram", "none", "none", "ngram"]
     assert all(found == (plain if found.drafter == "none" else drafting) for found in seen)
     assert report.config == drafting
@@ -247,7 +250,7 @@ def test_all_fields_about_drafts_are_left_out_of_plain_decoding():
         "presence_penalty", "frequency_penalty", "penalty_window", "logit_bias", "seed", "stop",
     }  # fmt: skip
     assert {field.name for field in fields(GenerationConfig)} == {
-        "drafter", *DRAFTING_FIELDS, *sampling,
+        "drafter", "num_draft_tokens", "draft_budget", *DRAFTING_FIELDS, *sampling,
     }  # fmt: skip
 
 
