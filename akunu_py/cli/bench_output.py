@@ -91,10 +91,18 @@ class Output:
 
         `head` and `tail` are printed above and below the tables on a terminal. What failed and an
         interrupt are named on stderr in every form. Raises click's Exit with 130 after an
-        interrupt, with 1 where all items failed; ConfigError where a file cannot be written.
+        interrupt, with 1 where all items failed; ConfigError where a file cannot be written, after
+        the result was printed.
         """
+        from akunu_py.errors import ConfigError  # noqa: PLC0415
+
+        unwritten: ConfigError | None = None
         if self.folder is not None:
-            _write_files(result, self.folder)
+            try:
+                _write_files(result, self.folder)
+            except ConfigError as error:
+                # A full disk is told below: what was measured is shown all the same.
+                unwritten = error
         if self.form == "json":
             click.echo(json.dumps(result.to_dict()))
         elif self.form == "csv":
@@ -105,6 +113,8 @@ class Output:
             _print_tables(result, head, tail)
         for failure in result.failures:
             click.echo(printable(f"failed: {failure.item}: {failure.error}", sys.stderr), err=True)
+        if unwritten is not None:
+            raise unwritten
         if not result.finished:
             click.echo(_interrupted(len(result.items), self.folder), err=True)
             raise click.exceptions.Exit(INTERRUPTED)
@@ -113,7 +123,7 @@ class Output:
 
 
 def _interrupted(items: int, folder: Path | None) -> str:
-    text = f"unfinished: interrupted after {items} items"
+    text = f"unfinished: interrupted after {items} item{'' if items == 1 else 's'}"
     if folder is None:
         return f"{text}; with --output DIR the same command would go on from them"
     return f"{text}; the same command goes on from them"

@@ -264,6 +264,15 @@ def test_a_folder_gets_the_result_and_the_tables(fake, tmp_path):
     assert "arguments.limit was 1 and is 2" in " ".join(other.output.split())
 
 
+def test_what_cannot_be_written_is_shown_all_the_same(fake, tmp_path):
+    (tmp_path / "result.json").mkdir()
+    found = run("--limit", "1", "--category", "edit", "--output", str(tmp_path))
+    assert found.exit_code == 2
+    assert "cannot write" in found.stderr
+    assert rows(found.stdout)["edit"][-1] == "1/1"
+    assert len((tmp_path / "items.jsonl").read_text().splitlines()) == 2  # a header and the item
+
+
 def test_an_interrupt_keeps_what_was_finished(fake, tmp_path):
     script, count = fake.script, iter(range(100))
 
@@ -277,7 +286,7 @@ def test_an_interrupt_keeps_what_was_finished(fake, tmp_path):
     arguments = ("--limit", "3", "--category", "edit", "--output", str(tmp_path))
     result = run(*arguments)
     assert result.exit_code == 130
-    assert "unfinished: interrupted after 1 items; the same command goes on" in result.stderr
+    assert "unfinished: interrupted after 1 item; the same command goes on" in result.stderr
     assert "Unfinished" in result.stdout
     assert not read_result(tmp_path).finished
     assert run(*arguments).exit_code == 0
