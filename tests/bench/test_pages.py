@@ -58,7 +58,7 @@ def test_what_a_reader_must_know_is_said_first():
         }},
     )  # fmt: skip
     assert list(warnings_of(bad)) == [
-        "unfinished: the run was interrupted after 1 item",
+        "unfinished: the run was interrupted after 1 items",
         "1 items failed: edit/two: too long",
         "all: 1 of 4 replies differ from plain decoding",
         "edit: 1 of 2 replies differ from plain decoding",
