@@ -12,6 +12,13 @@ DraftSampling = Literal["coupled", "rejection"]
 DraftLength = Literal["budget", "fixed", "entropy", "lower-bound"]
 Exactness = Literal["stream", "distribution", "none"]
 
+DRAFTING_FIELDS = (
+    "draft_sampling", "draft_temperature", "draft_length", "min_draft_tokens", "draft_length_beta",
+    "draft_length_bound", "ngram_order", "ngram_window", "ngram_min_match", "num_proposals",
+    "lenience", "adjust_residual",
+)  # fmt: skip
+"""Fields of a `GenerationConfig` that mean nothing, or are refused, without a drafter."""
+
 
 def _check_number(name: str, value: float, low: float, high: float, hint: str) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -28,6 +28,7 @@ from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt
 from akunu_py.drafting.registry import check_drafter, default_num_draft_tokens
 from akunu_py.errors import AkunuError, ConfigError, ContextOverflowError
+from akunu_py.generation_config import DRAFTING_FIELDS
 from akunu_py.generation_options import GenerationOptions, with_options
 from akunu_py.models.pass_times import ROWS, PassTimes
 from akunu_py.types import (
@@ -39,13 +40,6 @@ from akunu_py.types import (
 
 DEFAULT = GenerationConfig(max_tokens=128, seed=0, drafter="ngram", draft_budget="always")
 """Drafts all there is: the rates are the drafter's, and the same on every machine."""
-
-DRAFTING_FIELDS = (
-    "draft_sampling", "draft_temperature", "draft_length", "min_draft_tokens", "draft_length_beta",
-    "draft_length_bound", "ngram_order", "ngram_window", "ngram_min_match", "num_proposals",
-    "lenience", "adjust_residual",
-)  # fmt: skip
-"""Fields of a configuration that mean nothing, or are refused, without a drafter."""
 
 Progress = Callable[[int, int], None]
 """Called with the replies made and those to make."""

@@ -17,11 +17,13 @@ from akunu_py.cli.options import (
     model_options,
     warn_if_not_exact,
 )
+from akunu_py.generation_config import DRAFTING_FIELDS
 
 if TYPE_CHECKING:
     from akunu_py.bench.report import HitRateReport
     from akunu_py.bench.result_file import Failure
     from akunu_py.bench.workloads import Prompt
+    from akunu_py.types import GenerationConfig
 
 _QUICK_LIMIT = 3
 
@@ -203,8 +205,21 @@ def _head(report: "HitRateReport") -> str:
         f"{environment.device_name} ({environment.device}), MLX {environment.mlx}\n"
         f"drafter {config.drafter}, up to {config.num_draft_tokens} drafted, "
         f"{config.max_tokens} tokens a reply, temperature {config.temperature:g}, "
-        f"seed {config.seed}"
+        f"seed {config.seed}{_changed(config)}"
     )
+
+
+def _changed(config: "GenerationConfig") -> str:
+    """Return what is not by default in how is drafted, on a line of its own."""
+    from akunu_py.types import GenerationConfig  # noqa: PLC0415
+
+    default = GenerationConfig()
+    found = [
+        f"{name.replace('_', ' ')} {getattr(config, name)}"
+        for name in DRAFTING_FIELDS
+        if getattr(config, name) != getattr(default, name)
+    ]
+    return f"\n{', '.join(found)}" if found else ""
 
 
 def _tail(report: "HitRateReport") -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from akunu_py.cli.verbosity import is_quiet
+from akunu_py.generation_config import DRAFTING_FIELDS
 from akunu_py.settings import load_settings
 
 if TYPE_CHECKING:
@@ -168,12 +169,6 @@ _DRAFTING_OPTIONS = (
 )  # fmt: skip
 
 
-_DRAFTING_NAMES = (
-    "draft_sampling", "draft_temperature", "draft_length", "min_draft_tokens", "draft_length_beta",
-    "draft_length_bound", "ngram_order", "ngram_window", "ngram_min_match", "num_proposals",
-    "lenience", "adjust_residual",
-)  # fmt: skip
-
 _KEEPING_OPTIONS = (
     click.option(
         "--memory", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
@@ -235,7 +230,7 @@ def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     names = (
         "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
         "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop", "drafter",
-        "num_draft_tokens", "draft_budget", *_DRAFTING_NAMES,
+        "num_draft_tokens", "draft_budget", *DRAFTING_FIELDS,
     )  # fmt: skip
 
     @functools.wraps(function)
@@ -256,7 +251,7 @@ def drafting_options(function: Callable[_P, _R]) -> Callable[..., _R]:
 
     @functools.wraps(function)
     def wrapped(*args: Any, **options: Any) -> _R:
-        options["drafting"] = {name: options.pop(name) for name in _DRAFTING_NAMES}
+        options["drafting"] = {name: options.pop(name) for name in DRAFTING_FIELDS}
         return function(*args, **options)
 
     return _stack(_DRAFTING_OPTIONS, wrapped)

@@ -159,6 +159,8 @@ def test_options_of_drafting_reach_the_replies_and_the_file(fake):
     shown = run(*words)
     assert rows(shown.stdout)["all"][-2:] == ["not", "exact"]
     assert "Replies with drafting are not exact" in shown.stdout
+    said = "draft sampling rejection, ngram order 3, ngram min match 2, lenience 0.5, "
+    assert f"{said}adjust residual False" in " ".join(shown.stdout.split())
 
 
 def test_a_result_with_such_options_is_checked_by_the_same_ones(fake, tmp_path):

@@ -7,11 +7,12 @@ import pytest
 from bench.bench_fakes import FakeEngine, reply, steps_of
 
 from akunu_py import Engine
-from akunu_py.bench.hit_rate import DRAFTING_FIELDS, run_hit_rate
+from akunu_py.bench.hit_rate import run_hit_rate
 from akunu_py.bench.hit_rate_result import hit_rate_result, roofline_line
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt
 from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.generation_config import DRAFTING_FIELDS
 from akunu_py.types import GenerationConfig
 
 ONE = Prompt("edit/one", "edit", "raw", "one")
