@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.options import draft_model_option, model_options
+from akunu_py.cli.options import draft_model_option, model_options, model_path
 
 if TYPE_CHECKING:
     from akunu_py.bench.result_file import Failure
@@ -139,7 +139,9 @@ def speed(  # noqa: PLR0917 - click passes by name
     if loading["draft_model"] is not None:
         from akunu_py.models.load import LoadOptions, load_model  # noqa: PLC0415
 
-        draft_model = load_model(loading["draft_model"], LoadOptions(weights=loading["weights"]))
+        draft_model = load_model(
+            model_path(str(loading["draft_model"])), LoadOptions(weights=loading["weights"])
+        )
     failures: list[Failure] = []
     cases = (
         _trace_cases(
@@ -200,7 +202,7 @@ def _loaded(
     context = loading["context"]
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
     options = LoadOptions(**{name: loading[name] for name in names})
-    return load_model(model, options, context=context)
+    return load_model(model_path(model), options, context=context)
 
 
 def _refuse_options_of_files() -> None:

@@ -211,6 +211,18 @@ def test_the_command_with_a_random_model_and_a_trace(trace):
     assert "has no item with at most 8" in output
 
 
+def test_models_are_given_by_their_names(trace, tiny_gguf, hub_cache):
+    CliRunner().invoke(cli, ["models", "alias", "tiny", str(tiny_gguf)], catch_exceptions=False)
+    options = ["--trace", trace, "--max-prompt-tokens", 8]
+    # What is asked for last is the trace: both models were found and loaded.
+    code, output = command("tiny", "--draft-model", "tiny", *options)
+    assert (code, "has no item with at most 8" in " ".join(output.split())) == (2, True)
+    for arguments in (["tiny2"], ["tiny", "--draft-model", "tiny2"]):
+        code, output = command(*arguments, *options)
+        assert code == 2
+        assert "Did you mean the alias tiny?" in " ".join(output.split())
+
+
 def test_a_run_goes_on_and_auto_knows_what_it_knew(loaded, tmp_path, monkeypatch):
     monkeypatch.setattr(Budget, "trim", lambda self, draft, *_more: draft)
     monkeypatch.setattr(Budget, "_tell_curve", lambda self: None)
