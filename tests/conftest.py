@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 
 import pytest
 from fake_hub import FakeHub
@@ -17,6 +18,9 @@ settings.load_profile("akunu")
 def pytest_configure(config):
     if os.environ.get("LD_PRELOAD"):
         pytest.exit("unset LD_PRELOAD: identity holds with the BLAS of MLX's own wheel", 2)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell's background job: the programs that tests interrupt would ignore it as well.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -326,8 +325,11 @@ def test_ctrl_c_ends_a_real_run_with_its_finished_items(tmp_path):
         if items.exists() and len(items.read_bytes().splitlines()) > 2:
             break
         time.sleep(0.1)
-    os.kill(process.pid, signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
+    try:
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130, stderr
     assert "the same command goes on from them" in stderr
     record = json.loads(stdout)
