@@ -16,7 +16,7 @@ from akunu_py.default_model import default_model_path
 if TYPE_CHECKING:
     from akunu_py.bench.alpha.report import AlphaReport
 
-_TOKENS, _QUICK_TOKENS = 10_000, 500
+_TOKENS, _QUICK_TOKENS = 10_000, 350
 _QUICK_PROMPTS = 2
 _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
 
