@@ -71,7 +71,7 @@ def test_fewer_prompts_and_quick(loaded):
     record = json.loads(run("big.gguf", "--tokens", "4", "--limit", "1", "--json").stdout)
     assert record["deterministic"]["cells"]["temperature 0"]["num_replies"] == 1
     record = json.loads(run("big.gguf", "--quick", "--json").stdout)
-    assert (record["arguments"]["limit"], record["arguments"]["num_tokens"]) == (2, 500)
+    assert (record["arguments"]["limit"], record["arguments"]["num_tokens"]) == (2, 350)
 
 
 def test_another_model_has_no_draft_model_by_itself(loaded):
