@@ -10,6 +10,7 @@ from akunu_py.bench.workloads import CATEGORIES
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import (
+    DRAFTER_NAMES,
     counts_option,
     draft_model_option,
     drafting_options,
@@ -42,8 +43,7 @@ _EXACTNESS = {
     default="ngram",
     show_default=True,
     metavar="NAME",
-    help="A drafter's name, as `akunu generate --drafter` takes it; none shows how far two equal "
-    "runs differ.",
+    help=f"{DRAFTER_NAMES}, which shows how far two equal runs differ.",
 )
 @click.option(
     "--num-draft-tokens",

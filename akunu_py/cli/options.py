@@ -20,6 +20,13 @@ _R = TypeVar("_R")
 
 _FORCE = "akunu_py.force"
 
+DRAFTER_NAMES = (
+    "auto, ngram, ngram-window, ngram-assisted, lookup, recycling, tree, unigram, bigram, counts; "
+    "corpus with --counts; draft-model, draft-model-ngram, ngram-draft-model with --draft-model; a "
+    "plug-in's name, or none"
+)
+"""For --help, which does without the registry; a test compares the two."""
+
 _MODEL_OPTIONS = (
     click.option(
         "--weights",
@@ -93,10 +100,7 @@ _GENERATION_OPTIONS = (
     click.option("--stop", multiple=True, metavar="TEXT", help="End before TEXT; repeatable."),
     click.option(
         "--drafter", metavar="NAME",
-        help="auto, ngram, ngram-window, ngram-assisted, lookup, recycling, tree, unigram, bigram, "
-        "counts; corpus with --counts; draft-model, draft-model-ngram, ngram-draft-model with "
-        "--draft-model; a plug-in's name, or none. When left out: draft-model with --draft-model, "
-        "else auto.",
+        help=f"{DRAFTER_NAMES}. When left out: draft-model with --draft-model, else auto.",
     ),
     click.option(
         "--num-draft-tokens", type=int, metavar="N",
