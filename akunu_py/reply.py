@@ -35,6 +35,10 @@ from akunu_py.types import (
 )
 
 
+_ESTIMATE_FROM = 32
+"""Tokens of a reply from which on plain decoding is estimated: in fewer one stall decides."""
+
+
 class _CancelledDuringPrefillError(Exception):
     """Leaves the prefill through its progress callback."""
 
@@ -298,4 +302,5 @@ def _joined(pieces: Iterable[TextPiece]) -> str:
 def _estimated_plain_s(costs: PassCosts | None, stats: DecodeStats) -> float | None:
     """Return seconds that the tokens might have taken in plain steps; None for unknown."""
     step_s = None if costs is None else costs.unit_s
-    return stats.output_tokens * step_s if step_s is not None and stats.drafted else None
+    known = stats.drafted and stats.output_tokens >= _ESTIMATE_FROM
+    return stats.output_tokens * step_s if step_s is not None and known else None

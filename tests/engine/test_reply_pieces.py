@@ -44,3 +44,13 @@ def test_times_of_a_reply(engine):
     budgeted = engine.generate(PROMPT, max_tokens=120, temperature=1.0, seed=2)
     assert (budgeted.estimated_plain_s is None) == (not budgeted.stats.drafted)
     assert budgeted.estimated_plain_s is None or budgeted.estimated_plain_s > 0
+
+
+def test_what_plain_decoding_would_have_taken_is_estimated_for_longer_replies(engine):
+    never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
+    options = {"max_tokens": 60, "logit_bias": never, "temperature": 0.9, "seed": 5}
+    for _ in range(3):
+        result = engine.generate(PROMPT, **options)
+    assert result.stats.drafted
+    assert 0.1 < result.estimated_plain_s / result.decode_s < 10
+    assert engine.generate(PROMPT, **options | {"max_tokens": 20}).estimated_plain_s is None

@@ -7,7 +7,8 @@ from typing import TextIO
 
 Size = Callable[[], os.terminal_size]
 
-_ERASE_BELOW = "\x1b[J"
+# Row by row: erasing all below the screen's first row would leave a copy in tmux's history.
+_ERASE, _UP_AND_ERASE = "\x1b[2K", "\x1b[A\x1b[2K"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 
 
@@ -73,7 +74,7 @@ class LiveLines:
         else:
             same = max(0, min(same, len(new) - 1, len(drawn) - 1))
             up = sum(map(self._rows, drawn[same:])) - 1
-            start = "\r" + (f"\x1b[{up}A" if up > 0 else "") + _ERASE_BELOW if drawn else ""
+            start = f"\r{_ERASE}{_UP_AND_ERASE * up}" if drawn else ""
         text = "\n".join(line.text for line in new[same:])
         # What takes more cells than this library thinks must not take another row. Lines made for
         # a wider screen are to wrap.
