@@ -215,6 +215,42 @@ def test_a_resize_loses_nothing(columns):
     assert screen.rows()[-1].count("omega") > 0
 
 
+def test_what_rich_cannot_lay_out_is_as_it_was_written(monkeypatch):
+    def fail(*_):
+        raise IndexError
+
+    monkeypatch.setattr("rich.console.Console.render_lines", fail)
+    assert streamed(["**a** ", "b\n\n", "\u4e2d" * 45]).rows() == [
+        "**a** b",
+        "",
+        "\u4e2d" * 40,
+        "\u4e2d" * 5,
+    ]
+
+
+@given(
+    st.text("\u200d\U0001f600\u4e2d a&\n#[]()`|-", max_size=30), st.sampled_from([1, 2, 7, 20, 80])
+)
+@example("\u200d\u200d\U0001f600#](\n|a|\n|-|", 2)
+def test_no_text_fails_on_a_screen_however_narrow(text, columns):
+    screen = streamed([text, text], columns)
+    letters = sum(text.count(letter) for letter in "a\u4e2d\U0001f600")
+    if columns >= 20 and not set("`(-") & set(text):
+        assert sum(screen.text().count(letter) for letter in "a\u4e2d\U0001f600") == 2 * letters
+
+
+def test_what_a_fence_says_but_a_language_is_shown():
+    screen = streamed(["```python title=x\na = 1\n```\n\n```c++\nint b;\n```"])
+    assert screen.rows() == ["python title=x", "  a = 1", "", "  int b;"]
+
+
+def test_nothing_is_erased_but_rows():
+    """Erasing the rest of the screen from its first row leaves a copy in tmux's history."""
+    screen = streamed(re.findall(r"\s?\S{1,5}|\s", TEXT))
+    erased = set(re.findall(r"\x1b\[\d*[JK]", "".join(screen.written)))
+    assert erased == {"\x1b[2K"}
+
+
 def test_an_interrupt_in_mid_block_keeps_what_was_said():
     screen = TerminalScreen()
     view = view_on(screen)

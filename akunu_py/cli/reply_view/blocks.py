@@ -1,12 +1,13 @@
 """Markdown as blocks, the finished ones of a text that still grows, and a block as lines."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TextIO
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from rich.cells import cell_len, chop_cells
+from rich.cells import get_character_cell_size
 from rich.color import ColorSystem
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
@@ -16,6 +17,9 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from akunu_py.cli.reply_view.live_lines import Line
+
+_LEAST_WIDTH = 20
+_LANGUAGE = re.compile(r"[\w+#.-]{0,24}")
 
 _LISTS = {"bullet_list_open", "ordered_list_open"}
 
@@ -59,12 +63,17 @@ def split_blocks(text: str) -> list[Block]:
 
 def as_written(text: str, width: int) -> list[Line]:
     """Return the lines of a text as it is, none of more than `width` cells."""
-    parts = [
-        part
-        for row in text.rstrip().split("\n")
-        for part in chop_cells(row.expandtabs(4), max(width, 2)) or [""]
-    ]
-    return [Line(part, cell_len(part)) for part in parts]
+    lines = []
+    for row in text.rstrip().split("\n"):
+        part, cells = "", 0
+        for letter in row.expandtabs(4):
+            size = get_character_cell_size(letter)
+            if cells + size > max(width, 2):
+                lines.append(Line(part, cells))
+                part, cells = "", 0
+            part, cells = part + letter, cells + size
+        lines.append(Line(part, cells))
+    return lines
 
 
 class BlockRenderer:
@@ -77,10 +86,17 @@ class BlockRenderer:
         self._colors = None if name is None else _COLOR_SYSTEMS[name]
 
     def lines(self, text: str, width: int) -> list[Line]:
-        """Return the lines of a harmless text, each of at most `width` cells."""
-        options = self._console.options.update(width=max(width, 1), height=None)
-        rows = self._console.render_lines(_Markdown(text), options, pad=False)
-        lines = [self._line(row) for row in rows]
+        """Return the lines of a harmless text, each of at most `width` cells.
+
+        Screens below 20 columns get lines of 20: rich divides by what is left of narrow ones.
+        """
+        width = max(width, _LEAST_WIDTH)
+        options = self._console.options.update(width=width, height=None)
+        try:
+            rows = self._console.render_lines(_Markdown(text), options, pad=False)
+        except Exception:  # noqa: BLE001 - rich fails on some joiners without letters; a reply goes on
+            return as_written(text, width)
+        lines = [self._line(row, width) for row in rows]
         while lines and not lines[-1].cells:
             lines.pop()
         while lines and not lines[0].cells:
@@ -98,13 +114,14 @@ class BlockRenderer:
         """Whether colours are shown."""
         return self._colors is not None and not self._console.no_color
 
-    def _line(self, row: Sequence[Segment]) -> Line:
+    def _line(self, row: Sequence[Segment], width: int) -> Line:
         segments = _stripped([segment for segment in row if not segment.control])
         text = "".join(
             self.paint(segment.text, segment.style) if segment.style else segment.text
             for segment in segments
         )
-        return Line(text, Segment.get_line_length(segments))
+        # rich's own wrapping and counting may differ in joiners without letters.
+        return Line(text, min(width, Segment.get_line_length(segments)))
 
 
 _COLOR_SYSTEMS = {
@@ -134,9 +151,25 @@ class _Heading(Heading):
 
 
 class _CodeBlock(CodeBlock):
-    """Code on the terminal's own background, indented."""
+    """Code on the terminal's own background, indented.
+
+    What its fence says is shown, unless it names a language.
+    """
+
+    info = ""
+
+    @classmethod
+    def create(cls, markdown: Markdown, token: Token) -> "_CodeBlock":
+        """Return the element of a token."""
+        info = token.info.strip()
+        names_language = _LANGUAGE.fullmatch(info) is not None
+        block = cls(info if info and names_language else "text", markdown.code_theme)
+        block.info = "" if names_language else info
+        return block
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.info:
+            yield Text(self.info, style="dim")
         yield Syntax(
             str(self.text).removesuffix("\n"),
             self.lexer_name,

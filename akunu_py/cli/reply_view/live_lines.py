@@ -61,7 +61,10 @@ class LiveLines:
         self.fixed += gone
 
     def _change(self, new: list[Line], *, again: bool = False) -> str:
-        """Return what turns the lines drawn into new ones; with `again` the last one is written."""
+        """Return what turns the lines drawn into new ones.
+
+        With `again` the last one is written whatever it was, and for good: it may wrap.
+        """
         drawn = self._drawn
         self._drawn = new
         same = 0
@@ -78,7 +81,7 @@ class LiveLines:
         text = "\n".join(line.text for line in new[same:])
         # What takes more cells than this library thinks must not take another row. Lines made for
         # a wider screen are to wrap.
-        if text and all(self._rows(line) == 1 for line in new[same:]):
+        if text and not again and all(self._rows(line) == 1 for line in new[same:]):
             text = f"{_NO_WRAP}{text}{_WRAP}"
         return start + text
 
