@@ -5,6 +5,7 @@ half a line; rows above the screen drawn again; the line's end of a paragraph ma
 line between blocks; wrapping left off; a link without its address.
 """
 
+import os
 import re
 import unicodedata
 
@@ -15,6 +16,7 @@ from terminal_screen import TerminalScreen
 
 from akunu_py.cli.reply_view import make_view
 from akunu_py.cli.reply_view.blocks import split_blocks
+from akunu_py.cli.reply_view.live_lines import Line, LiveLines
 from akunu_py.types import StreamEvent, TextPiece
 
 SIZES = [(80, 24), (200, 50)]
@@ -169,6 +171,33 @@ def test_code_higher_than_the_screen_is_all_there_once(size):
     ]
     screen = streamed(pieces, *size)
     assert screen.rows() == ["before", "", *(f"  {line}" for line in code), "", "after"]
+
+
+def test_rows_above_the_screen_stay_as_they_were_drawn():
+    rows = [f"row{number}" for number in range(60)]
+    screen = streamed(["**", *(f"{row}\n" for row in rows), "last**"])
+    assert screen.rows() == ["**row0", *rows[1:], "last"]
+    assert screen.cells("row59").bold
+
+
+def test_lines_that_a_narrower_screen_wrapped_are_taken_back_whole():
+    columns = 80
+    screen = TerminalScreen()
+    live = LiveLines(screen, lambda: os.terminal_size((columns, 24)))
+    live.draw([Line("above", 5), Line("x" * 70, 70), Line("y", 1)])
+    columns = 40
+    screen.written.clear()
+    live.draw([Line("above", 5), Line("z", 1)])
+    assert screen.written[0].count("\x1b[A") == 2
+
+
+def test_a_line_is_kept_from_wrapping_until_it_is_final():
+    screen = TerminalScreen()
+    live = LiveLines(screen, screen.size)
+    live.draw([Line("x" * 99, 80)])
+    assert len(screen.rows()) == 1
+    live.finish([Line("x" * 99, 80)])
+    assert screen.rows() == ["x" * 80, "x" * 19]
 
 
 def test_a_table_higher_than_the_screen_is_as_it_was_written():
