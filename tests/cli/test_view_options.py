@@ -45,9 +45,14 @@ def test_a_reply_that_fails_is_ended(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     screen.fileno = lambda: -1
     view = view_of(SimpleNamespace(prompt=()), Tokens(), plain=False, reasoning="show")
-    with pytest.raises(KeyboardInterrupt), view:
-        view.feed(StreamEvent("half a", ()))
-        raise KeyboardInterrupt
+
+    def fail():
+        with view:
+            view.feed(StreamEvent("half a", ()))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
     assert screen.rows() == ["half a"]
     assert screen.screen.cursor.x == 0
     assert screen.screen.mode == screen.modes

@@ -76,6 +76,11 @@ def as_written(text: str, width: int) -> list[Line]:
     return lines
 
 
+def language_of(info: str) -> str:
+    """Return the language that a fence's words are; "" for other words, or none."""
+    return info if _LANGUAGE.fullmatch(info) else ""
+
+
 class BlockRenderer:
     """Renders blocks for one terminal: its colours, whatever NO_COLOR says included."""
 
@@ -162,9 +167,9 @@ class _CodeBlock(CodeBlock):
     def create(cls, markdown: Markdown, token: Token) -> "_CodeBlock":
         """Return the element of a token."""
         info = token.info.strip()
-        names_language = _LANGUAGE.fullmatch(info) is not None
-        block = cls(info if info and names_language else "text", markdown.code_theme)
-        block.info = "" if names_language else info
+        language = language_of(info)
+        block = cls(language or "text", markdown.code_theme)
+        block.info = "" if language else info
         return block
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -1,15 +1,26 @@
 """Markdown that is drawn while it is written."""
 
+import re
 import time
 from collections.abc import Callable
 from typing import TextIO
 
-from akunu_py.cli.reply_view.blocks import Block, BlockRenderer, as_written, split_blocks
+from akunu_py.cli.reply_view.blocks import (
+    Block,
+    BlockRenderer,
+    as_written,
+    language_of,
+    split_blocks,
+)
 from akunu_py.cli.reply_view.live_lines import Line, LiveLines, Size
 
-_DRAWING_SHARE = 0.1
+_DRAWING_SHARE = 0.05
 """Of the time that goes by, at most this much goes to drawing: the model's steps wait for it."""
 
+_CODE_LINES = 40
+"""Lines of code that are highlighted at once: more would take longer than a step of a model."""
+
+_FENCE = re.compile(r"( *(?:`{3,}|~{3,}))\s*(.*)")
 _ITEM = "list_item_open"
 _TABLE = "table_open"
 
@@ -55,6 +66,8 @@ class MarkdownStream:
 
     def _draw(self) -> None:
         self._print_finished(last_too=False)
+        while self._print_code():
+            pass
         self._live.fit()
         blocks = split_blocks(self._text)
         self._live.draw(self._lines(self._text, blocks[0].kind if blocks else ""))
@@ -75,6 +88,29 @@ class MarkdownStream:
             self._print(block, rows[block.begin : end])
         rest = 0 if last_too else blocks[-1].begin
         self._text = "" if last_too else "\n".join(rows[rest:])
+
+    def _print_code(self) -> bool:
+        """Print the beginning of a long open code block for good; return whether there is one."""
+        rows = self._text.split("\n")
+        # The last row may still grow.
+        if len(rows) < _CODE_LINES + 3:
+            return False
+        blocks = split_blocks(self._text)
+        if len(blocks) != 1 or blocks[0].kind != "fence":
+            return False
+        first = blocks[0].begin + 1
+        fence = _FENCE.fullmatch(rows[first - 1])
+        # Blank lines at either side of the cut would be lost.
+        cuts = range(first + _CODE_LINES, len(rows) - 1)
+        cut = next((row for row in cuts if rows[row - 1].strip() and rows[row].strip()), None)
+        # A fence that is closed is finished when the next block begins.
+        closed = blocks[0].end <= len(rows) - 1 and _FENCE.fullmatch(rows[blocks[0].end - 1])
+        if cut is None or fence is None or closed:
+            return False
+        self._print(blocks[0], rows[:cut])
+        self._text = "\n".join([fence[1] + language_of(fence[2]), *rows[cut:]])
+        self._before = ""
+        return True
 
     def _print(self, block: Block, rows: list[str]) -> None:
         self._live.fit()
