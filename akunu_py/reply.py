@@ -34,7 +34,6 @@ from akunu_py.types import (
     Tokenizer,
 )
 
-
 _ESTIMATE_FROM = 32
 """Tokens of a reply from which on plain decoding is estimated: in fewer one stall decides."""
 

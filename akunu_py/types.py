@@ -131,8 +131,8 @@ class GenerationResult:
     "stream", the tokens themselves; "distribution", the law they are drawn by; "none", neither.
     `time_to_first_token_s` is counted from before the prefill to the end of the first step; None
     where there was none. `estimated_plain_s` is what `decode_s` might have been without drafts: the
-    tokens times a measured plain step; None where nothing was drafted, no step was measured, or the reply is
-    too short to say.
+    tokens times a measured plain step; None where nothing was drafted, no step was measured, or the
+    reply is too short to say.
     """
 
     text: str
