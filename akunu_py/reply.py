@@ -3,7 +3,7 @@
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
@@ -11,26 +11,31 @@ from typing import Self
 from akunu_py.decode_stats import StepDetail
 from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
 from akunu_py.decoding.details import LengthTeller, step_detail
-from akunu_py.decoding.loop import Step, decode
-from akunu_py.decoding.stats import StatsRecorder, cut_step
-from akunu_py.decoding.stopping import StopTexts
+from akunu_py.decoding.loop import decode
+from akunu_py.decoding.pass_costs import PassCosts
+from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.verifiers import LenientGreedyVerifier, make_verifier
 from akunu_py.errors import ConfigError, EngineStateError
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.session import Session
+from akunu_py.reply_text import ReplyText
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.trace_file import TraceLine, describe_decoding
 from akunu_py.types import (
-    Detokenizer,
+    DecodeStats,
     Drafter,
     FinishReason,
     GenerationConfig,
     GenerationResult,
     ReplyDrafter,
     StreamEvent,
+    TextPiece,
     Tokenizer,
 )
+
+_ESTIMATE_FROM = 32
+"""Tokens of a reply from which on plain decoding is estimated: in fewer one stall decides."""
 
 
 class _CancelledDuringPrefillError(Exception):
@@ -208,11 +213,13 @@ def _events(
             raise _CancelledDuringPrefillError
 
     detokenizer = tokenizer.detokenizer(continues=request.continues)
-    text = _ReplyText(detokenizer, config.stop, tokenizer.end_ids)
+    text = ReplyText(detokenizer, config.stop, tokenizer.end_ids)
     recorder = StatsRecorder()
     token_ids: list[int] = []
     finish_reason: FinishReason | None = None
     num_cached = 0
+    first_s: float | None = None
+    costs: PassCosts | None = None
     started = prefilled = time.perf_counter()
     with session.measured():
         try:
@@ -237,6 +244,8 @@ def _events(
                 peak_memory_bytes=session.peak_memory_bytes(),
                 stats=recorder.stats,
                 exactness=config.exactness,
+                time_to_first_token_s=first_s,
+                estimated_plain_s=_estimated_plain_s(costs, recorder.stats),
             )
 
         if finish_reason is not None:
@@ -244,11 +253,13 @@ def _events(
             return
         budget = None
         if request.budgets is not None:
+            # The session keeps no step in flight where the host needs each token, or its row.
+            pipelined = not (chain.needs_history or verifier is not None)
+            costs = request.budgets.costs if pipelined else request.budgets.costs_alone
             budget = Budget(
                 request.budgets,
                 context=len(prompt),
-                # The session keeps no step in flight where the host needs each token, or its row.
-                pipelined=not (chain.needs_history or verifier is not None),
+                pipelined=pipelined,
                 drafter=config.drafter or "",
                 tell=drafter.use_curve if isinstance(drafter, CurveUser) else None,
             )
@@ -266,7 +277,8 @@ def _events(
         teller = drafter if isinstance(drafter, LengthTeller) else None
         for raw in steps:
             detail = step_detail(raw, len(prompt) + len(token_ids), teller)
-            step, piece = text.take(raw)
+            first_s = first_s or time.perf_counter() - started
+            step, pieces = text.take(raw)
             stats = replace(step.stats, detail=detail)
             recorder.add(stats)
             token_ids += step.token_ids
@@ -274,56 +286,20 @@ def _events(
             if finish_reason is None and cancelled.is_set():
                 finish_reason = "cancelled"
             if finish_reason is None:
-                yield StreamEvent(piece, step.token_ids, stats)
+                yield StreamEvent(_joined(pieces), step.token_ids, stats, pieces=pieces)
                 continue
-            piece += text.finish()
-            yield StreamEvent(piece, step.token_ids, stats, result(finish_reason))
+            pieces = (*pieces, *text.finish())
+            ended = result(finish_reason)
+            yield StreamEvent(_joined(pieces), step.token_ids, stats, ended, pieces)
             return
 
 
-class _ReplyText:
-    """The text of a reply as it grows: detokenized, and cut before a stop text."""
+def _joined(pieces: Iterable[TextPiece]) -> str:
+    return "".join(piece.text for piece in pieces)
 
-    def __init__(
-        self, detokenizer: Detokenizer, stops: tuple[str, ...], end_ids: frozenset[int]
-    ) -> None:
-        self._detokenizer = detokenizer
-        self._stops = StopTexts(stops)
-        self._end_ids = end_ids
-        self._pieces: list[str] = []
-        self._stopped = False
 
-    @property
-    def shown(self) -> str:
-        """All text shown so far."""
-        return "".join(self._pieces)
-
-    def take(self, step: Step) -> tuple[Step, str]:
-        """Add a step's tokens; return the step, cut where a stop text ended it, and its text."""
-        shown: list[str] = []
-        for count, token in enumerate(step.token_ids, start=1):
-            if token in self._end_ids:
-                break
-            piece, self._stopped = self._stops.feed(self._detokenizer.feed((token,)))
-            shown.append(piece)
-            if self._stopped:
-                step = replace(
-                    step,
-                    token_ids=step.token_ids[:count],
-                    stats=cut_step(step.stats, count),
-                    finish_reason="stop",
-                )
-                break
-        text = "".join(shown)
-        self._pieces.append(text)
-        return step, text
-
-    def finish(self) -> str:
-        """Return the text that was held back when the reply ended."""
-        if self._stopped:
-            return ""
-        piece, stopped = self._stops.feed(self._detokenizer.finish())
-        if not stopped:
-            piece += self._stops.finish()
-        self._pieces.append(piece)
-        return piece
+def _estimated_plain_s(costs: PassCosts | None, stats: DecodeStats) -> float | None:
+    """Return seconds that the tokens might have taken in plain steps; None for unknown."""
+    step_s = None if costs is None else costs.unit_s
+    known = stats.drafted and stats.output_tokens >= _ESTIMATE_FROM
+    return stats.output_tokens * step_s if step_s is not None and known else None

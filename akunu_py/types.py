@@ -129,6 +129,10 @@ class GenerationResult:
     `text` holds neither it nor a stop text. `decode_s` and `prefill_s` are seconds; `seed` is the
     one used, so that the reply can be made again. `exactness` says what drafting left alone:
     "stream", the tokens themselves; "distribution", the law they are drawn by; "none", neither.
+    `time_to_first_token_s` is counted from before the prefill to the end of the first step; None
+    where there was none. `estimated_plain_s` is what `decode_s` might have been without drafts: the
+    tokens times a measured plain step; None where nothing was drafted, no step was measured, or the
+    reply is too short to say.
     """
 
     text: str
@@ -142,6 +146,8 @@ class GenerationResult:
     peak_memory_bytes: int
     stats: DecodeStats
     exactness: Exactness = "stream"
+    time_to_first_token_s: float | None = None
+    estimated_plain_s: float | None = None
 
     @property
     def decode_tokens_per_s(self) -> float | None:
@@ -150,13 +156,29 @@ class GenerationResult:
 
 
 @dataclass(frozen=True, slots=True)
+class TextPiece:
+    """Text of tokens of one origin: `source` is whose accepted drafts they were, "" the target's.
+
+    A character whose bytes come from several tokens belongs to the one that completes it.
+    """
+
+    text: str
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """What one step added to a reply; the last event also carries the result."""
+    """What one step added to a reply; the last event also carries the result.
+
+    The texts of `pieces`, none of them empty, are `text`; in an event that tells no origins there
+    are none.
+    """
 
     text: str
     token_ids: tuple[int, ...]
     step: StepStats | None = None
     result: GenerationResult | None = None
+    pieces: tuple[TextPiece, ...] = ()
 
 
 @runtime_checkable

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,13 @@ from akunu_py.cli.options import (
 )
 from akunu_py.cli.step_trace import StepTrace
 from akunu_py.cli.terminal import prompt_progress, show, statistics_line
+from akunu_py.cli.view_options import view_of, view_options
 
 if TYPE_CHECKING:
+    from akunu_py.cli.reply_view import Reasoning, ReplyView
     from akunu_py.engine import Engine
     from akunu_py.reply import ReplyStream
-    from akunu_py.types import GenerationConfig, GenerationResult, StreamEvent
+    from akunu_py.types import GenerationConfig, GenerationResult
 
 _MAX_PROMPT_BYTES = 64 * 2**20
 
@@ -50,6 +53,7 @@ _MAX_PROMPT_BYTES = 64 * 2**20
 @model_options
 @draft_model_option
 @counts_option
+@view_options
 def generate(  # noqa: PLR0917 - click passes by name
     sources: tuple[str, ...],
     prompt: str | None,
@@ -63,6 +67,8 @@ def generate(  # noqa: PLR0917 - click passes by name
     trace_category: str,
     config: "GenerationConfig",
     loading: dict[str, Any],
+    plain: bool,
+    reasoning: "Reasoning",
 ) -> None:
     """Answer one prompt and print the reply.
 
@@ -85,18 +91,22 @@ def generate(  # noqa: PLR0917 - click passes by name
         raise click.UsageError("--trace-category is empty; give a name")
     text = _prompt_text(prompt, path, from_stdin=from_stdin)
     with load_engine(model, loading, memory=memory) as engine:
-        shown = None if as_json else _show_text
-        if trace:
-            tokenizer = engine.tokenizer
-            shown = StepTrace(lambda ids: tokenizer.decode(ids, with_control=True)).show
-        reply = _reply(engine, text, system, config, raw=raw, shown=shown)
+        tokenizer = engine.tokenizer
+
+        def view(reply: "ReplyStream") -> "AbstractContextManager[ReplyView | StepTrace | None]":
+            if as_json:
+                return nullcontext()
+            if trace:
+                return StepTrace(lambda ids: tokenizer.decode(ids, with_control=True))
+            # What goes on from a prompt is no text of its own.
+            return view_of(reply, tokenizer, plain=plain or raw, reasoning=reasoning)
+
+        reply = _reply(engine, text, system, config, raw=raw, view=view)
         assert reply.result is not None  # noqa: S101 - the last event carries the result
         if as_json:
             click.echo(json.dumps(_record(reply.result)))
         elif trace:
             show(statistics_line(reply.result) + "\n")
-        else:
-            show("\n")
         if trace_file is not None:
             engine.append_trace(trace_file, reply, category=trace_category)
 
@@ -153,9 +163,9 @@ def _reply(
     config: "GenerationConfig",
     *,
     raw: bool,
-    shown: "Callable[[StreamEvent], None] | None",
+    view: "Callable[[ReplyStream], AbstractContextManager[ReplyView | StepTrace | None]]",
 ) -> "ReplyStream":
-    """Make a reply to its end; `shown` is called with its events."""
+    """Make a reply to its end; its view is fed with its events."""
     with prompt_progress() as progress:
         if raw:
             stream = engine.stream(text, config, progress=progress)
@@ -163,14 +173,11 @@ def _reply(
             messages = [] if system is None else [{"role": "system", "content": system}]
             messages.append({"role": "user", "content": text})
             stream = engine.stream_chat(messages, config, progress=progress)
-        for event in stream:
-            if shown is not None:
-                shown(event)
+        with view(stream) as shown:
+            for event in stream:
+                if shown is not None:
+                    shown.feed(event)
     return stream
-
-
-def _show_text(event: "StreamEvent") -> None:
-    show(event.text)
 
 
 def _record(result: "GenerationResult") -> dict[str, object]:

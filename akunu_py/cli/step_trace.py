@@ -3,6 +3,8 @@
 import json
 import sys
 from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
 
 from akunu_py.cli.terminal import printable
 from akunu_py.decode_stats import DraftedToken, StepDetail
@@ -25,7 +27,7 @@ class StepTrace:
         self._number = 0
         self._text = ""
 
-    def show(self, event: StreamEvent) -> None:
+    def feed(self, event: StreamEvent) -> None:
         """Print the step of an event; nothing for an event without one."""
         self._text += event.text
         if event.step is None or event.step.detail is None:
@@ -35,6 +37,17 @@ class StepTrace:
         # The text is quoted already; a source is a plug-in's own word.
         sys.stdout.write(printable("\n".join((*lines, self._so_far(), ""))))
         sys.stdout.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Do nothing: every step ends with a line."""
 
     def _head(self, detail: StepDetail) -> str:
         parts = [f"step {self._number}", f"position {detail.position}"]

@@ -101,14 +101,25 @@ def cancel_on_interrupt(cancel: Callable[[], None]) -> Iterator[None]:
 
 
 def statistics_line(result: "GenerationResult") -> str:
-    """Return tokens, speed, tokens a pass, hit rate and lost exactness of a reply in one line."""
+    """Return what a reply came to in one line: counts, times, rates, and what is to be said.
+
+    What drafting saved is an estimate: the plain steps that the tokens might have taken, by the
+    last ones measured, less what decoding took.
+    """
     parts = [f"{len(result.token_ids)} tokens"]
     if result.decode_tokens_per_s is not None:
         parts.append(f"{result.decode_tokens_per_s:.1f} tokens/s")
+    if result.time_to_first_token_s is not None:
+        parts.append(f"first after {result.time_to_first_token_s:.2f} s")
     if result.stats.tokens_per_pass is not None:
         parts.append(f"{result.stats.tokens_per_pass:.2f} tokens a pass")
     hit_rate = result.stats.hit_rate
     parts.append("nothing drafted" if hit_rate is None else f"hit rate {hit_rate:.0%}")
+    if result.estimated_plain_s is not None:
+        saved = result.estimated_plain_s - result.decode_s
+        verb = "saved" if saved >= 0 else "cost"
+        share = abs(saved) / result.estimated_plain_s
+        parts.append(f"drafting {verb} about {abs(saved):.2f} s ({share:.0%}, estimated)")
     if result.exactness == "none":
         parts.append("not exact")
     if result.finish_reason != "stop":

@@ -26,7 +26,7 @@ def event(text, detail):
 def printed(capsys, *events):
     trace = StepTrace(lambda ids: "".join(NAMES[token] for token in ids))
     for each in events:
-        trace.show(each)
+        trace.feed(each)
     return capsys.readouterr().out.splitlines()
 
 

@@ -1,10 +1,15 @@
 """What of a reply is shown: stop texts, end ids, and text held back, with a scripted detokenizer."""
 
+import itertools
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from akunu_py.decoding.loop import Step
-from akunu_py.reply import _ReplyText
-from akunu_py.types import Draft, StepStats, Verification
+from akunu_py.reply_text import ReplyText
+from akunu_py.tokenizers.detokenizer import ByteDetokenizer
+from akunu_py.types import Draft, StepStats, TextPiece, Verification
 
 PIECES = {1: "ab", 2: "c", 3: "", 4: "STO", 5: "P!", 6: "xyz"}
 
@@ -17,6 +22,10 @@ class Pieces:
 
     def finish(self):
         return "?"
+
+
+def joined(pieces):
+    return "".join(piece.text for piece in pieces)
 
 
 def step(*tokens):
@@ -38,21 +47,111 @@ def step(*tokens):
     ],
 )
 def test_what_is_shown_and_kept(steps, stops, text, kept):
-    reply = _ReplyText(Pieces(), stops, frozenset({9}))
+    reply = ReplyText(Pieces(), stops, frozenset({9}))
     shown, tokens = "", 0
     for one in steps:
-        taken, piece = reply.take(step(*one))
-        shown += piece
+        taken, pieces = reply.take(step(*one))
+        shown += joined(pieces)
         tokens += len(taken.token_ids)
         assert taken.stats.num_output_tokens == len(taken.token_ids)
         if taken.finish_reason == "stop":
             break
-    shown += reply.finish()
+    shown += joined(reply.finish())
     assert shown == reply.shown == text
     assert tokens == kept
 
 
 def test_a_stop_text_can_be_completed_by_what_was_held_to_the_end():
-    reply = _ReplyText(Pieces(), ("c?",), frozenset())
-    _, piece = reply.take(step(1, 2))
-    assert piece + reply.finish() == reply.shown == "ab"
+    reply = ReplyText(Pieces(), ("c?",), frozenset())
+    _, pieces = reply.take(step(1, 2))
+    assert joined(pieces + reply.finish()) == reply.shown == "ab"
+
+
+def drafted_step(tokens, origins):
+    """A step whose tokens but the last were drafted, by origins; "" in their place: by "memory"."""
+    size = len(tokens) - 1
+    draft = Draft.chain(tokens[:size], "memory", origins=tuple(origins[:size]))
+    stats = StepStats("memory", size, size, size, size + 1, "bonus", 0.0, 0.0, 0.0)
+    return Step(
+        tuple(tokens), stats, None, draft, Verification(tuple(range(size)), tokens[-1], "bonus")
+    )
+
+
+def taken(steps, token_bytes, stops=()):
+    reply = ReplyText(ByteDetokenizer(token_bytes, strip_space=False), stops, frozenset())
+    events = []
+    for one in steps:
+        step_, pieces = reply.take(one)
+        events.append(pieces)
+        if step_.finish_reason:
+            break
+    return reply, [*events, reply.finish()]
+
+
+def test_a_character_belongs_to_the_token_that_completes_it():
+    euro = "\u20ac".encode()
+    steps = [drafted_step([0, 1], ["ngram"]), drafted_step([2, 3, 2], ["ngram", "copy"])]
+    _, events = taken(steps, [b"a" + euro[:1], euro[1:2], euro[2:], b"b"])
+    assert events == [
+        (TextPiece("a", "ngram"),),
+        (
+            TextPiece("\u20ac", "ngram"),
+            TextPiece("b", "copy"),
+            TextPiece("\N{REPLACEMENT CHARACTER}"),
+        ),
+        (),
+    ]
+
+
+def test_text_held_back_stays_with_its_tokens():
+    steps = [drafted_step([0, 1], ["ngram"]), drafted_step([2], [])]
+    _, events = taken(steps, [b"xS", b"T", b"!"], stops=("STOP",))
+    assert events == [(TextPiece("x", "ngram"),), (TextPiece("S", "ngram"), TextPiece("T!")), ()]
+
+
+def test_a_character_cut_at_the_end_belongs_to_the_last_token():
+    _, events = taken([drafted_step([1, 0], ["ngram"])], ["\u20ac".encode()[:2], b"a"])
+    assert events == [(TextPiece("a", "ngram"),), (TextPiece("\N{REPLACEMENT CHARACTER}"),)]
+
+
+def test_an_unnamed_drafter_is_told_from_the_target():
+    draft = Draft.chain([0])
+    one = Step((0, 0), step(0, 0).stats, None, draft, Verification((0,), 0, "bonus"))
+    _, events = taken([one], [b"a"])
+    assert events == [(TextPiece("a", "drafter"), TextPiece("a")), ()]
+
+
+TOKENS = [bytes([b]) for b in "a\u20ac\U0001f469".encode()] + [
+    b"ST",
+    b"OP",
+    b"",
+    b"\xff",
+    "\u00e9x".encode(),
+]
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.integers(0, len(TOKENS) - 1), st.sampled_from(["ngram", "copy"])),
+            min_size=1, max_size=5,
+        ),
+        max_size=8,
+    ),
+    st.lists(st.sampled_from(["STOP", "TO", "x", "\u20ac", "aST"]), max_size=3),
+)  # fmt: skip
+def test_pieces_joined_are_the_text_and_each_character_has_its_tokens_source(script, stops):
+    steps = [drafted_step([t for t, _ in one], [o for _, o in one]) for one in script]
+    reply, events = taken(steps, TOKENS, tuple(stops))
+    pieces = [piece for event in events for piece in event]
+    assert joined(pieces) == reply.shown
+    assert all(piece.text for piece in pieces)
+    assert all(a.source != b.source for event in events for a, b in itertools.pairwise(event))
+    # One token after another, whatever the steps were.
+    detokenizer, expected = ByteDetokenizer(TOKENS, strip_space=False), []
+    sources = [source for one in script for source in [*[o for _, o in one[:-1]], ""]]
+    for (token, _), source in zip([t for one in script for t in one], sources, strict=True):
+        expected += [(character, source) for character in detokenizer.feed((token,))]
+    expected += [(character, "") for character in detokenizer.finish()]
+    found = [(character, piece.source) for piece in pieces for character in piece.text]
+    assert found == expected[: len(found)]

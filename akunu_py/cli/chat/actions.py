@@ -43,6 +43,7 @@ class Actions:
     Attributes:
         leaving: whether /exit was given.
         show_steps: whether replies are shown step by step.
+        show_drafts: whether accepted drafts are tinted.
         attachments: files for the next message.
 
     """
@@ -53,6 +54,7 @@ class Actions:
         self._note = tools.note
         self.leaving = False
         self.show_steps = False
+        self.show_drafts = False
         self.attachments: list[Attachment] = []
         self._drafter = conversation.config.drafter
         self._path: Path | None = None
@@ -195,6 +197,11 @@ class Actions:
     def _draft(self, word: str) -> None:
         conversation = self._conversation
         config = conversation.config
+        if word == "show":
+            self.show_drafts = not self.show_drafts
+            tints = "accepted drafts are tinted by who drafted them; /draft show again ends it"
+            self._note(tints if self.show_drafts else "accepted drafts look like other text")
+            return
         if word == "off":
             if config.drafter != "none":
                 self._drafter = config.drafter

@@ -14,8 +14,10 @@ from akunu_py.cli.options import (
     model_options,
 )
 from akunu_py.cli.verbosity import is_quiet
+from akunu_py.cli.view_options import view_options
 
 if TYPE_CHECKING:
+    from akunu_py.cli.reply_view import Reasoning
     from akunu_py.types import GenerationConfig
 
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 @model_options
 @draft_model_option
 @counts_option
+@view_options
 def chat(  # noqa: PLR0917 - click passes by name
     model: str | None,
     system: str | None,
@@ -34,6 +37,8 @@ def chat(  # noqa: PLR0917 - click passes by name
     trace_file: Path | None,
     config: "GenerationConfig",
     loading: dict[str, Any],
+    plain: bool,
+    reasoning: "Reasoning",
 ) -> None:
     """Chat with a model. /help lists the commands.
 
@@ -69,6 +74,6 @@ def chat(  # noqa: PLR0917 - click passes by name
             lambda name: load_engine(name, loading, memory=memory),
             (lambda text: click.edit(text, extension=".md")) if typed else None,
         )
-        Chat(conversation, lines, tools, trace_file).run()
+        Chat(conversation, lines, tools, trace_file, plain=plain, reasoning=reasoning).run()
     finally:
         conversation.engine.close()

@@ -38,7 +38,7 @@ COMMANDS = (
     Command("load", "FILE", "go on with a saved conversation", "file"),
     Command("export", "FILE.md", "write the conversation as Markdown", "file"),
     Command("model", "[NAME]", "name the model, or go on with another", "file"),
-    Command("draft", "[on|off|NAME]", "name the drafter, or choose it", "switch"),
+    Command("draft", "[on|off|show|NAME]", "drafter: name or choose it; tint drafts", "switch"),
     Command("trace", "[on|off]", "replies step by step, as akunu generate --trace", "switch"),
     Command("clear", "", "clear the screen and the list of files"),
     Command("reset", "", "forget the conversation; the system message stays"),

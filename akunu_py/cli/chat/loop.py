@@ -2,7 +2,6 @@
 
 import logging
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,14 +16,14 @@ from akunu_py.cli.terminal import (
     cancel_on_interrupt,
     printable,
     prompt_progress,
-    show,
     statistics_line,
 )
 from akunu_py.cli.verbosity import is_quiet
+from akunu_py.cli.view_options import view_of
 from akunu_py.errors import AkunuError
 
 if TYPE_CHECKING:
-    from akunu_py.types import StreamEvent
+    from akunu_py.cli.reply_view import Reasoning, ReplyView
 
 
 _log = logging.getLogger(__name__)
@@ -39,11 +38,16 @@ class Chat:
         lines: Lines,
         tools: Tools,
         trace_file: Path | None = None,
+        *,
+        plain: bool = False,
+        reasoning: "Reasoning" = "show",
     ) -> None:
         self._conversation = conversation
         self._lines = lines
         self._actions = Actions(conversation, tools)
         self._trace_file = trace_file
+        self._plain = plain
+        self._reasoning = reasoning
 
     def run(self) -> None:
         """Read and answer; two interrupts in a row at an empty line leave."""
@@ -91,12 +95,9 @@ class Chat:
             self._conversation.ask(question, progress) as reply,
         ):
             self._announce(reply)
-            show_event = self._shower()
-            with cancel_on_interrupt(reply.cancel):
+            with self._view(reply) as view, cancel_on_interrupt(reply.cancel):
                 for event in reply:
-                    show_event(event)
-        if not self._actions.show_steps:
-            click.echo()
+                    view.feed(event)
         result = reply.result
         if result is None:
             return
@@ -126,11 +127,17 @@ class Chat:
                 f"{turns} dropped"
             )
 
-    def _shower(self) -> "Callable[[StreamEvent], None]":
-        if not self._actions.show_steps:
-            return lambda event: show(event.text)
+    def _view(self, reply: Reply) -> "ReplyView | StepTrace":
         tokenizer = self._conversation.engine.tokenizer
-        return StepTrace(lambda ids: tokenizer.decode(ids, with_control=True)).show
+        if self._actions.show_steps:
+            return StepTrace(lambda ids: tokenizer.decode(ids, with_control=True))
+        return view_of(
+            reply.stream,
+            tokenizer,
+            plain=self._plain,
+            reasoning=self._reasoning,
+            show_drafts=self._actions.show_drafts,
+        )
 
 
 def note(text: str) -> None:

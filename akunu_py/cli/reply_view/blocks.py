@@ -1,0 +1,208 @@
+"""Markdown as blocks, the finished ones of a text that still grows, and a block as lines."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TextIO
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich.cells import get_character_cell_size
+from rich.color import ColorSystem
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
+from rich.segment import Segment
+from rich.style import Style
+from rich.syntax import Syntax
+from rich.text import Text
+
+from akunu_py.cli.reply_view.live_lines import Line
+
+_LEAST_WIDTH = 20
+_LANGUAGE = re.compile(r"[\w+#.-]{0,24}")
+
+_LISTS = {"bullet_list_open", "ordered_list_open"}
+
+
+def _parser() -> MarkdownIt:
+    """Return a parser under which nothing of a text is hidden.
+
+    Tags are text. A link has its address written behind it, which one between <> need not. Links
+    by reference could be resolved before their block is finished or never, so they are text.
+    """
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+    return parser.disable(["html_block", "html_inline", "reference", "autolink", "image"])
+
+
+_PARSER = _parser()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of a text, or an item of a list: lines `begin` to `end`; `kind` is its token's."""
+
+    kind: str
+    begin: int
+    end: int
+
+
+def split_blocks(text: str) -> list[Block]:
+    """Return the blocks of a text in order.
+
+    All but the last one stay as they are, whatever lines follow; the last line of a text that does
+    not end with a newline may still change what it belongs to.
+    """
+    blocks = []
+    for token in _PARSER.parse(text):
+        is_item = token.type == "list_item_open" and token.level == 1
+        is_block = token.level == 0 and token.nesting >= 0 and token.type not in _LISTS
+        if token.map is not None and (is_item or is_block):
+            blocks.append(Block(token.type, *token.map))
+    return blocks
+
+
+def as_written(text: str, width: int) -> list[Line]:
+    """Return the lines of a text as it is, none of more than `width` cells."""
+    lines = []
+    for row in text.rstrip().split("\n"):
+        part, cells = "", 0
+        for letter in row.expandtabs(4):
+            size = get_character_cell_size(letter)
+            if cells + size > max(width, 2):
+                lines.append(Line(part, cells))
+                part, cells = "", 0
+            part, cells = part + letter, cells + size
+        lines.append(Line(part, cells))
+    return lines
+
+
+def language_of(info: str) -> str:
+    """Return the language that a fence's words are; "" for other words, or none."""
+    return info if _LANGUAGE.fullmatch(info) else ""
+
+
+class BlockRenderer:
+    """Renders blocks for one terminal: its colours, whatever NO_COLOR says included."""
+
+    def __init__(self, stream: TextIO) -> None:
+        # Highlighting of numbers and addresses is for logs.
+        self._console = Console(file=stream, highlight=False, emoji=False, markup=False)
+        name = self._console.color_system
+        self._colors = None if name is None else _COLOR_SYSTEMS[name]
+
+    def lines(self, text: str, width: int) -> list[Line]:
+        """Return the lines of a harmless text, each of at most `width` cells.
+
+        Screens below 20 columns get lines of 20: rich divides by what is left of narrow ones.
+        """
+        width = max(width, _LEAST_WIDTH)
+        options = self._console.options.update(width=width, height=None)
+        try:
+            rows = self._console.render_lines(_Markdown(text), options, pad=False)
+        except Exception:  # noqa: BLE001 - rich fails on some joiners without letters; a reply goes on
+            return as_written(text, width)
+        lines = [self._line(row, width) for row in rows]
+        while lines and not lines[-1].cells:
+            lines.pop()
+        while lines and not lines[0].cells:
+            lines.pop(0)
+        return lines
+
+    def paint(self, text: str, style: Style) -> str:
+        """Return a text of one line with a style's codes around it."""
+        if self._console.no_color:
+            style = style.without_color
+        return style.render(text, color_system=self._colors)
+
+    @property
+    def has_colors(self) -> bool:
+        """Whether colours are shown."""
+        return self._colors is not None and not self._console.no_color
+
+    def _line(self, row: Sequence[Segment], width: int) -> Line:
+        segments = _stripped([segment for segment in row if not segment.control])
+        text = "".join(
+            self.paint(segment.text, segment.style) if segment.style else segment.text
+            for segment in segments
+        )
+        # rich's own wrapping and counting may differ in joiners without letters.
+        return Line(text, min(width, Segment.get_line_length(segments)))
+
+
+_COLOR_SYSTEMS = {
+    "standard": ColorSystem.STANDARD,
+    "256": ColorSystem.EIGHT_BIT,
+    "truecolor": ColorSystem.TRUECOLOR,
+    "windows": ColorSystem.WINDOWS,
+}
+
+
+def _stripped(segments: list[Segment]) -> list[Segment]:
+    """Return segments without the blanks that fill a line up."""
+    while segments:
+        *before, last = segments
+        text = last.text.rstrip(" ")
+        if text:
+            return [*before, Segment(text, last.style)]
+        segments = before
+    return segments
+
+
+class _Heading(Heading):
+    """A heading at the left, with its mark: no terminal has larger letters."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text.assemble("#" * int(self.tag[1:]), " ", self.text, style="bold", justify="left")
+
+
+class _CodeBlock(CodeBlock):
+    """Code on the terminal's own background, indented.
+
+    What its fence says is shown, unless it names a language.
+    """
+
+    info = ""
+
+    @classmethod
+    def create(cls, markdown: Markdown, token: Token) -> "_CodeBlock":
+        """Return the element of a token."""
+        info = token.info.strip()
+        language = language_of(info)
+        block = cls(language or "text", markdown.code_theme)
+        block.info = "" if language else info
+        return block
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.info:
+            yield Text(self.info, style="dim")
+        yield Syntax(
+            str(self.text).removesuffix("\n"),
+            self.lexer_name,
+            theme="ansi_dark",
+            background_color="default",
+            word_wrap=True,
+            padding=(0, 2),
+        )
+
+
+class _Markdown(Markdown):
+    """rich's Markdown, made from our parser's tokens; a line's end in a paragraph stays one."""
+
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements,
+        "heading_open": _Heading,
+        "fence": _CodeBlock,
+        "code_block": _CodeBlock,
+    }
+
+    def __init__(self, text: str) -> None:
+        super().__init__("", hyperlinks=False)
+        self.parsed = list(_with_line_ends(_PARSER.parse(text)))
+
+
+def _with_line_ends(tokens: Sequence[Token]) -> Iterator[Token]:
+    for token in tokens:
+        for child in token.children or ():
+            if child.type == "softbreak":
+                child.type = "hardbreak"
+        yield token

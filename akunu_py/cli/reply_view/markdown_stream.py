@@ -1,0 +1,134 @@
+"""Markdown that is drawn while it is written."""
+
+import re
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from akunu_py.cli.reply_view.blocks import (
+    Block,
+    BlockRenderer,
+    as_written,
+    language_of,
+    split_blocks,
+)
+from akunu_py.cli.reply_view.live_lines import Line, LiveLines, Size
+
+_DRAWING_SHARE = 0.05
+"""Of the time that goes by, at most this much goes to drawing: the model's steps wait for it."""
+
+_CODE_LINES = 40
+"""Lines of code that are highlighted at once: more would take longer than a step of a model."""
+
+_FENCE = re.compile(r"( *(?:`{3,}|~{3,}))\s*(.*)")
+_ITEM = "list_item_open"
+_TABLE = "table_open"
+
+
+class MarkdownStream:
+    """Takes text as it comes; finished blocks are printed for good, the open one is drawn again.
+
+    A table higher than the screen is printed as it was written: its columns could still move.
+    """
+
+    def __init__(
+        self,
+        renderer: BlockRenderer,
+        stream: TextIO,
+        size: Size,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._renderer = renderer
+        self._live = LiveLines(stream, size)
+        self._size = size
+        self._clock = clock
+        self._next_draw = 0.0
+        self._text = ""  # from the beginning of the open block
+        self._before = ""  # the kind of the block before; "" before the first
+        self._gap = False  # whether blank lines came after that
+        self._width = 0  # that the open block is laid out for
+        self._as_written = False
+
+    def feed(self, text: str) -> None:
+        """Add harmless text, without control characters but newlines and tabs."""
+        self._text += text
+        if not text or self._clock() < self._next_draw:
+            return
+        started = self._clock()
+        self._draw()
+        ended = self._clock()
+        self._next_draw = ended + (ended - started) * (1 / _DRAWING_SHARE - 1)
+
+    def finish(self) -> None:
+        """Print what is left for good; the stream can be fed anew."""
+        self._print_finished(last_too=True)
+        self._next_draw = 0.0
+
+    def _draw(self) -> None:
+        self._print_finished(last_too=False)
+        while self._print_code():
+            pass
+        self._live.fit()
+        blocks = split_blocks(self._text)
+        self._live.draw(self._lines(self._text, blocks[0].kind if blocks else ""))
+
+    def _print_finished(self, *, last_too: bool) -> None:
+        """Print blocks that no further text can change."""
+        # Only whole lines decide: "#" is a heading, "#5" goes on with a paragraph.
+        whole = self._text if last_too else self._text[: self._text.rfind("\n") + 1]
+        blocks = split_blocks(whole)
+        finished = blocks if last_too else blocks[:-1]
+        if not finished:
+            if last_too:
+                self._text = ""
+            return
+        rows = self._text.split("\n")
+        starts = [block.begin for block in blocks[1:]]
+        for block, end in zip(finished, [*starts, len(rows)], strict=False):
+            self._print(block, rows[block.begin : end])
+        rest = 0 if last_too else blocks[-1].begin
+        self._text = "" if last_too else "\n".join(rows[rest:])
+
+    def _print_code(self) -> bool:
+        """Print the beginning of a long open code block for good; return whether there is one."""
+        rows = self._text.split("\n")
+        # The last row may still grow.
+        if len(rows) < _CODE_LINES + 3:
+            return False
+        blocks = split_blocks(self._text)
+        if len(blocks) != 1 or blocks[0].kind != "fence":
+            return False
+        first = blocks[0].begin + 1
+        fence = _FENCE.fullmatch(rows[first - 1])
+        # Blank lines at either side of the cut would be lost.
+        cuts = range(first + _CODE_LINES, len(rows) - 1)
+        cut = next((row for row in cuts if rows[row - 1].strip() and rows[row].strip()), None)
+        # A fence that is closed is finished when the next block begins.
+        closed = blocks[0].end <= len(rows) - 1 and _FENCE.fullmatch(rows[blocks[0].end - 1])
+        if cut is None or fence is None or closed:
+            return False
+        self._print(blocks[0], rows[:cut])
+        self._text = "\n".join([fence[1] + language_of(fence[2]), *rows[cut:]])
+        self._before = ""
+        return True
+
+    def _print(self, block: Block, rows: list[str]) -> None:
+        self._live.fit()
+        self._live.finish(self._lines("\n".join(rows), block.kind))
+        self._before = block.kind
+        self._gap = not rows[-1].strip()
+
+    def _lines(self, text: str, kind: str) -> list[Line]:
+        """Return the lines of a block, the blank one before it included."""
+        screen = self._size()
+        if not self._live.fixed:
+            # Lines that are fixed can be counted only as they were made.
+            self._width = screen.columns
+            self._as_written = False
+        if not self._as_written:
+            lines = self._renderer.lines(text, self._width)
+            self._as_written = kind == _TABLE and len(lines) + 2 > screen.lines
+        if self._as_written:
+            lines = as_written(text, self._width)
+        tight = kind == self._before == _ITEM and not self._gap
+        return lines if tight or not self._before or not lines else [Line("", 0), *lines]

@@ -1,0 +1,70 @@
+"""Reasoning on a terminal: pale, or folded into a line."""
+
+from collections.abc import Callable
+from typing import TextIO
+
+from rich.style import Style
+
+from akunu_py.cli.reply_view.blocks import BlockRenderer
+from akunu_py.cli.reply_view.live_lines import Line, LiveLines, Size
+from akunu_py.cli.terminal import printable
+
+_PALE = Style(dim=True)
+
+
+class PaleThoughts:
+    """Shows thoughts as they are, dimmed, and a blank line before the answer."""
+
+    def __init__(self, renderer: BlockRenderer, stream: TextIO) -> None:
+        self._renderer = renderer
+        self._stream = stream
+
+    def feed(self, text: str) -> None:
+        """Print a part."""
+        lines = printable(text, self._stream).split("\n")
+        paint = self._renderer.paint
+        self._stream.write("\n".join(paint(line, _PALE) if line else "" for line in lines))
+        self._stream.flush()
+
+    def progress(self, tokens: int) -> None:
+        """Show nothing: the text says enough."""
+
+    def finish(self) -> None:
+        """End the last line and leave one out."""
+        self._stream.write("\n\n")
+        self._stream.flush()
+
+
+class FoldedThoughts:
+    """Shows one line in their place: tokens and seconds so far."""
+
+    def __init__(
+        self, renderer: BlockRenderer, stream: TextIO, size: Size, clock: Callable[[], float]
+    ) -> None:
+        self._renderer = renderer
+        self._stream = stream
+        self._live = LiveLines(stream, size)
+        self._clock = clock
+        self._started: float | None = None
+        self._tokens = 0
+
+    def feed(self, text: str) -> None:  # noqa: ARG002 - it is not shown
+        """Begin the clock."""
+        if self._started is None:
+            self._started = self._clock()
+
+    def progress(self, tokens: int) -> None:
+        """Show how many tokens there are."""
+        self._tokens = tokens
+        self._live.draw([self._line("thinking")])
+
+    def finish(self) -> None:
+        """Leave the line with what it came to, and a blank one."""
+        self._live.finish([self._line("thought")])
+        self._stream.write("\n")
+        self._stream.flush()
+
+    def _line(self, verb: str) -> Line:
+        seconds = 0.0 if self._started is None else self._clock() - self._started
+        text = f"{verb}: {self._tokens} tokens, {seconds:.1f} s"
+        return Line(self._renderer.paint(text, _PALE), len(text))

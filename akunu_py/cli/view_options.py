@@ -1,0 +1,57 @@
+"""Options of how a reply is drawn, and the view they come to."""
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from akunu_py.cli.reply_view import Reasoning, ReplyView
+    from akunu_py.reply import ReplyStream
+    from akunu_py.types import Tokenizer
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_PROMPT_END = 16
+"""Tokens of a prompt that are looked at for a marker that opens the reasoning."""
+
+
+def view_options(function: Callable[_P, _R]) -> Callable[..., _R]:
+    """Add `--plain` and `--reasoning`, passed as `plain` and `reasoning`."""
+    options: tuple[Callable[..., Any], ...] = (
+        click.option(
+            "--plain", is_flag=True,
+            help="On a terminal, show text as it is instead of as Markdown.",
+        ),
+        click.option(
+            "--reasoning", type=click.Choice(["show", "fold", "hide"]), default="show",
+            show_default=True,
+            help="A model's thoughts before its answer: dimmed, as one line, or not at all. A pipe "
+            "gets them with show alone.",
+        ),
+    )  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def view_of(
+    stream: "ReplyStream",
+    tokenizer: "Tokenizer",
+    *,
+    plain: bool,
+    reasoning: "Reasoning",
+    show_drafts: bool = False,
+) -> "ReplyView":
+    """Return what shows a reply on standard output."""
+    from akunu_py.cli.reply_view import make_view  # noqa: PLC0415 - --help does without
+
+    return make_view(
+        plain=plain,
+        show_drafts=show_drafts,
+        reasoning=reasoning,
+        stream=sys.stdout,
+        prompt_end=tokenizer.decode(stream.prompt[-_PROMPT_END:], with_control=True),
+    )

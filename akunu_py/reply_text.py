@@ -1,0 +1,95 @@
+"""The text of a reply as it grows, by who drafted its tokens."""
+
+from collections import deque
+from dataclasses import replace
+
+from akunu_py.decoding.loop import Step
+from akunu_py.decoding.stats import cut_step
+from akunu_py.decoding.stopping import StopTexts
+from akunu_py.types import Detokenizer, TextPiece
+
+UNNAMED = "drafter"
+"""The source of accepted tokens whose drafter gives none."""
+
+
+class ReplyText:
+    """The text of a reply: detokenized, and cut before a stop text.
+
+    Text that is held back, since it may begin a stop text, stays with the tokens it came from.
+    """
+
+    def __init__(
+        self, detokenizer: Detokenizer, stops: tuple[str, ...], end_ids: frozenset[int]
+    ) -> None:
+        self._detokenizer = detokenizer
+        self._stops = StopTexts(stops)
+        self._end_ids = end_ids
+        self._pieces: list[str] = []
+        self._stopped = False
+        # Of text that is not shown yet: sources and numbers of characters. The last source is that
+        # of the token fed last.
+        self._waiting: deque[tuple[str, int]] = deque()
+        self._source = ""
+
+    @property
+    def shown(self) -> str:
+        """All text shown so far."""
+        return "".join(self._pieces)
+
+    def take(self, step: Step) -> tuple[Step, tuple[TextPiece, ...]]:
+        """Add a step's tokens; return the step, cut where a stop text ended it, and its text."""
+        shown: list[str] = []
+        for count, token in enumerate(step.token_ids, start=1):
+            if token in self._end_ids:
+                break
+            self._source = _source(step, count - 1)
+            text = self._detokenizer.feed((token,))
+            self._waiting.append((self._source, len(text)))
+            piece, self._stopped = self._stops.feed(text)
+            shown.append(piece)
+            if self._stopped:
+                step = replace(
+                    step,
+                    token_ids=step.token_ids[:count],
+                    stats=cut_step(step.stats, count),
+                    finish_reason="stop",
+                )
+                break
+        return step, self._with_sources("".join(shown))
+
+    def finish(self) -> tuple[TextPiece, ...]:
+        """Return the text that was held back when the reply ended."""
+        if self._stopped:
+            return ()
+        text = self._detokenizer.finish()
+        self._waiting.append((self._source, len(text)))
+        piece, stopped = self._stops.feed(text)
+        if not stopped:
+            piece += self._stops.finish()
+        return self._with_sources(piece)
+
+    def _with_sources(self, text: str) -> tuple[TextPiece, ...]:
+        """Return text that is shown now, cut where its source changes."""
+        self._pieces.append(text)
+        pieces: list[TextPiece] = []
+        begin = 0
+        while begin < len(text):
+            source, size = self._waiting.popleft()
+            end = min(begin + size, len(text))
+            if begin + size > end:
+                self._waiting.appendleft((source, begin + size - end))
+            if begin < end:
+                if pieces and pieces[-1].source == source:
+                    pieces[-1] = TextPiece(pieces[-1].text + text[begin:end], source)
+                else:
+                    pieces.append(TextPiece(text[begin:end], source))
+            begin = end
+        return tuple(pieces)
+
+
+def _source(step: Step, place: int) -> str:
+    """Return whose draft a token of a step was; "" for what the target chose."""
+    draft, accepted = step.draft, step.verification.accepted
+    if place >= len(accepted):
+        return ""
+    return (draft.origins[accepted[place]] if draft.origins else draft.source) or UNNAMED

@@ -1,0 +1,194 @@
+"""Which parts of a reply are shown and how: plain, by who drafted it, reasoning.
+
+Mutants, made by hand, that these tests kill: the tint of a source for another; markers found behind
+the first word; text held back lost at the end; a closing marker cut across tokens; a pipe that gets
+codes; tokens of thoughts counted for the answer.
+"""
+
+import io
+import itertools
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from terminal_screen import TerminalScreen
+
+from akunu_py.cli.reply_view import make_view
+from akunu_py.cli.reply_view.reasoning import ReasoningSplitter
+from akunu_py.decode_stats import DraftedToken, StepDetail
+from akunu_py.types import StepStats, StreamEvent, TextPiece
+
+
+@pytest.fixture(autouse=True)
+def colors(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "COLORTERM", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def event(*pieces, tokens=()):
+    """An event whose pieces are given as text or (text, source), a token each if drafted."""
+    pieces = [TextPiece(*((piece,) if isinstance(piece, str) else piece)) for piece in pieces]
+    text = "".join(piece.text for piece in pieces)
+    drafted = tuple(
+        DraftedToken(7, place - 1, True, source=piece.source)
+        for place, piece in enumerate(p for p in pieces if p.source)
+    )
+    detail = StepDetail(0, "auto", 0, drafted, 1, "bonus", "target")
+    count = len(drafted)
+    stats = StepStats("auto", count, count, count, count + 1, "bonus", 0.0, 0.0, 0.0, detail)
+    return StreamEvent(text, tuple(tokens), stats, None, tuple(pieces))
+
+
+def shown(events, screen=None, **options):
+    screen = screen or TerminalScreen()
+    size = getattr(screen, "size", None)
+    options = {"plain": False, "show_drafts": False, "clock": lambda: 0.0, **options}
+    with make_view(stream=screen, size=size, **options) as view:
+        for one in events:
+            view.feed(one)
+    return screen
+
+
+ODD = "# a **b**\n\x1b[31m\x07 <think>c</think>\r\n\U0001f468"
+
+
+@pytest.mark.parametrize("options", [{}, {"plain": True}, {"show_drafts": True}], ids=str)
+def test_a_pipe_gets_the_text_as_it_is(options):
+    pipe = shown([event(letter) for letter in ODD], io.StringIO(), **options)
+    assert pipe.getvalue() == ODD + "\n"
+
+
+@pytest.mark.parametrize("reasoning", ["fold", "hide"])
+def test_a_pipe_gets_no_reasoning_where_none_is_wanted(reasoning):
+    text = "<think>\nwell\n</think>\n\nyes\n"
+    pipe = shown([event(letter) for letter in text], io.StringIO(), reasoning=reasoning)
+    assert pipe.getvalue() == "yes\n\n"
+
+
+def test_plain_on_a_terminal_is_harmless_text():
+    screen = shown([event("# a **b**\x1b[31m\n- c")], plain=True)
+    assert screen.rows() == ["# a **b**\N{REPLACEMENT CHARACTER}[31m", "- c"]
+
+
+def test_drafts_are_tinted_by_source_with_a_legend():
+    events = [
+        event("It ", ("was ", "copy"), ("once", "ngram")),
+        event("\nupon", (" a\ntime", "copy")),
+    ]
+    screen = shown(events, show_drafts=True)
+    *text, legend = screen.rows()
+    assert text == ["It was once", "upon a", "time"]
+    assert legend == "tokens drafted by  copy  2,  ngram  1; the model's own 2"
+    was, once, time = (screen.cells(word) for word in ("was", "once", "time"))
+    assert screen.cells("It").bg == "default"
+    assert was.bg == time.bg != "default"
+    assert once.bg not in ("default", was.bg)
+    assert screen.cells("copy").bg == was.bg
+    assert screen.cells("ngram").bg == once.bg
+    # Nothing is coloured behind the ends of lines.
+    buffer = screen.screen.buffer
+    assert all(buffer[row][79].bg == "default" for row in range(5))
+
+
+def test_without_drafts_there_is_no_legend():
+    assert shown([event("It was")], show_drafts=True).rows() == ["It was"]
+
+
+def test_without_colours_sources_are_underlined(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    screen = shown([event("It ", ("was ", "copy"), ("once", "ngram"))], show_drafts=True)
+    was, once = screen.cells("was"), screen.cells("once")
+    assert was.underscore
+    assert once.underscore
+    assert (was.bold, was.italics) != (once.bold, once.italics)
+    assert not screen.cells("It").underscore
+    assert was.bg == once.bg == "default"
+
+
+def test_a_source_cannot_bring_codes():
+    screen = shown([event("a", ("b", "x\x1b]0;owned\x07"))], show_drafts=True)
+    assert screen.screen.title == ""
+
+
+THOUGHTS = "<think>\nFirst this,\nthen that.\n</think>\n\nThe **answer**."
+
+
+def letters(text):
+    return [event(letter, tokens=(1,)) for letter in text]
+
+
+def test_reasoning_is_dimmed():
+    screen = shown(letters(THOUGHTS))
+    assert screen.rows() == ["First this,", "then that.", "", "The answer."]
+    written = "".join(screen.written)
+    assert re.search(r"\x1b\[2mF", written)
+    assert not re.search(r"\x1b\[2mT", written)
+
+
+def test_reasoning_is_folded_into_a_line():
+    times = iter(range(1000))
+    screen = shown(letters(THOUGHTS), reasoning="fold", clock=lambda: next(times) / 10)
+    line, *rest = screen.rows()
+    # Markers included, a letter a token.
+    assert len(THOUGHTS.partition("\n\n")[0]) == 39
+    assert re.fullmatch(r"thought: 39 tokens, \d+\.\d s", line)
+    assert float(line.split()[-2]) > 1
+    assert rest == ["", "The answer."]
+    assert "thinking: 20 tokens" in "".join(screen.written)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_reasoning_is_hidden(plain):
+    screen = shown(letters(THOUGHTS), reasoning="hide", plain=plain)
+    assert screen.rows() == ["The **answer**." if plain else "The answer."]
+
+
+def test_a_prompt_that_ends_with_a_marker_begins_inside():
+    screen = shown(letters("well\n</think>\nyes"), reasoning="hide", prompt_end="<a>\n<think>\n")
+    assert screen.rows() == ["yes"]
+
+
+def test_thoughts_without_an_end_are_shown():
+    assert shown(letters("<think>\nwell, <")).rows() == ["well, <"]
+
+
+def split(pieces, prompt_end=""):
+    splitter = ReasoningSplitter(prompt_end)
+    parts = [part for piece in pieces for part in splitter.feed([piece])] + splitter.finish()
+    return [
+        "".join(piece.text for thought, piece in parts if thought is kind) for kind in (True, False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "thoughts", "answer"),
+    [
+        (THOUGHTS, "First this,\nthen that.", "The **answer**."),
+        ("<think>\n\n</think>\n\nyes", "", "yes"),
+        ("\n <think> a </think> b", "a", "b"),
+        ("Use <think>a</think>.", "", "Use <think>a</think>."),
+        ("  plain ", "", "  plain "),
+        ("<thin", "", "<thin"),
+        ("<thing> a", "", "<thing> a"),
+        ("<think>a</thinking>b</think>c", "a</thinking>b", "c"),
+        ("<thinking>a</thinking>b", "a", "b"),
+        ("[THINK]a[/THINK]b", "a", "b"),
+        ("<|channel>thought\na<channel|>b", "a", "b"),
+        ("", "", ""),
+    ],
+)
+@given(data=st.data())
+def test_thoughts_are_told_however_the_text_is_cut(text, thoughts, answer, data):
+    places = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=8)) | {0, len(text)})
+    pieces = [TextPiece(text[a:b]) for a, b in itertools.pairwise(places)]
+    assert split(pieces) == [thoughts, answer]
+
+
+def test_pieces_keep_their_sources():
+    splitter = ReasoningSplitter()
+    parts = splitter.feed(
+        [TextPiece("<thi", "a"), TextPiece("nk>x", "b"), TextPiece("y</think>z", "")]
+    )
+    assert parts == [(True, TextPiece("x", "b")), (True, TextPiece("y")), (False, TextPiece("z"))]

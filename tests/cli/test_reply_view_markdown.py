@@ -1,0 +1,349 @@
+"""Markdown while it streams, on a terminal in memory.
+
+Mutants, made by hand, that these tests kill: one row too few taken back; finished blocks decided by
+half a line; rows above the screen drawn again; the line's end of a paragraph made a space; no blank
+line between blocks; wrapping left off; a link without its address.
+"""
+
+import os
+import re
+import unicodedata
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from terminal_screen import TerminalScreen
+
+from akunu_py.cli.reply_view import make_view
+from akunu_py.cli.reply_view.blocks import BlockRenderer, split_blocks
+from akunu_py.cli.reply_view.live_lines import Line, LiveLines
+from akunu_py.types import StreamEvent, TextPiece
+
+SIZES = [(80, 24), (200, 50)]
+
+TEXT = """\
+# Sums and more
+
+A *first* paragraph with **bold** words, `code`, ~~struck~~ and a [link](https://example.org/a?b=c).
+Its second line stays one.
+
+- one
+- two, with a long text: {long}
+  - nested
+- three
+
+1. first
+
+   its second paragraph
+2. second
+
+> quoted\u0020
+> twice
+
+| name | value |
+|------|------:|
+| a    |     1 |
+| \u4e2d\u6587 | 2 |
+
+```python
+def add(a, b):
+\treturn a + b  # \U0001f468\u200d\U0001f469\u200d\U0001f467 \u4e2d\u6587
+```
+
+<b>tags</b> and &amp; are text, e\u0301 and \U0001f44d\U0001f3fd too.
+
+---
+
+    indented code
+
+The end: {long}
+""".format(long="many words " * 30)
+
+
+@pytest.fixture(autouse=True)
+def colors(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "COLORTERM", "FORCE_COLOR", "COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def view_on(screen, **options):
+    options = {"plain": False, "show_drafts": False, "clock": lambda: 0.0, **options}
+    return make_view(stream=screen, size=screen.size, **options)
+
+
+def streamed(pieces, columns=80, lines=24, **options):
+    screen = TerminalScreen(columns, lines)
+    view = view_on(screen, **options)
+    for piece in pieces:
+        view.feed(StreamEvent(piece, (), None, None, (TextPiece(piece),) if piece else ()))
+    view.finish(None, interrupted=False)
+    assert screen.screen.mode == screen.modes, "a mode was left changed"
+    return screen
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_token_by_token_is_as_at_once(size):
+    pieces = re.findall(r"\s?\S{1,3}|\s", TEXT)
+    assert "".join(pieces) == TEXT
+    screen = streamed(pieces, *size)
+    assert screen.rows() == streamed([TEXT], size[0], 100).rows()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_everything_that_was_said_is_there_in_order(size):
+    shown = streamed([TEXT[:99], TEXT[99:]], *size).text()
+    place = 0
+    for word in re.findall(r"\w+", unicodedata.normalize("NFC", TEXT.replace("&amp;", "&"))):
+        if word != "python":
+            place = shown.find(word, place) + len(word)
+            assert place >= len(word), word
+    assert "https://example.org/a?b=c" in shown
+    assert "<b>tags</b> and &" in shown
+    assert "\nIts second line stays one." in shown
+
+
+def test_what_it_looks_like():
+    screen = streamed(["# Sums\n\nOne **and**\ntwo.\n- a\n- b\n\n```py\nx = 1\n```\nend"])
+    assert screen.rows() == [
+        "# Sums",
+        "",
+        "One and",
+        "two.",
+        "",
+        " \u2022 a",
+        " \u2022 b",
+        "",
+        "  x = 1",
+        "",
+        "end",
+    ]
+    assert screen.cells("# Sums").bold
+    assert screen.cells("and").bold
+    assert not screen.cells("One").bold
+    assert screen.cells("1").fg != "default"
+
+
+@st.composite
+def cuts(draw, text):
+    places = draw(st.lists(st.integers(0, len(text)), max_size=25))
+    ends = sorted({*places, len(text)})
+    return [text[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+
+
+@settings(max_examples=20)
+@given(cuts(TEXT), st.sampled_from([(80, 24), (200, 50), (31, 12)]))
+def test_cuts_do_not_change_the_final_screen(pieces, size):
+    screen = streamed(pieces, *size)
+    # A block that is higher than the screen keeps its first rows as they were drawn.
+    assert screen.rows() == streamed([TEXT], size[0], 100 if size[1] > 20 else size[1]).rows()
+
+
+LINES = st.sampled_from(
+    ["a b", "#", "# h", "#5", "- x", "- ", "-", "1. y", "2", "> q", "```", "~~~", "    c", "|a|b|",
+     "|-|-|", "---", "===", "", "", "**b", "[l](u)", "[r]: u", "<p>", "\u4e2d\u6587", "*", "   z", "\t- t"]
+)  # fmt: skip
+
+
+@given(st.lists(LINES, max_size=9), st.data())
+@example(["a b", "#5"], None)
+def test_any_blocks_stream_as_they_are_at_once(lines, data):
+    text = "\n".join(lines)
+    pieces = list(text) if data is None else data.draw(cuts(text))
+    assert streamed(pieces).rows() == streamed([text]).rows()
+
+
+@given(st.lists(LINES, max_size=9))
+def test_blocks_cover_the_text(lines):
+    text = "\n".join(lines)
+    blocks = split_blocks(text)
+    said = {number for number, line in enumerate(lines) if line.strip()}
+    covered = {number for block in blocks for number in range(block.begin, block.end)}
+    assert said <= covered
+    assert [block.begin for block in blocks] == sorted({block.begin for block in blocks})
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_code_higher_than_the_screen_is_all_there_once(size):
+    code = [f"line_{number} = {number}" for number in range(size[1] + 20)]
+    pieces = [
+        part for line in ["before", "", "```python", *code, "```", "after"] for part in (line, "\n")
+    ]
+    screen = streamed(pieces, *size)
+    assert screen.rows() == ["before", "", *(f"  {line}" for line in code), "", "after"]
+
+
+def test_long_code_is_laid_out_in_parts(monkeypatch):
+    """What a step of the model waits for must not grow with the block."""
+    laid_out = []
+    lines_of = BlockRenderer.lines
+
+    def spy(self, text, width):
+        laid_out.append(text.count("\n"))
+        return lines_of(self, text, width)
+
+    monkeypatch.setattr(BlockRenderer, "lines", spy)
+    code = [f"x{n} = {n}" if n % 5 else "" for n in range(1, 190)]
+    pieces = [
+        f"{row}\n" for row in ["first", "", "~~~ python title=a b", *code, "~~~", "", "# end"]
+    ]
+    shown = ["first", "", "python title=a b", *(f"  {row}".rstrip() for row in code), "", "# end"]
+    assert streamed(pieces).rows() == shown
+    assert max(laid_out) < 50
+    assert streamed(["".join(pieces)]).rows() == shown
+
+
+def test_rows_above_the_screen_stay_as_they_were_drawn():
+    rows = [f"row{number}" for number in range(60)]
+    screen = streamed(["**", *(f"{row}\n" for row in rows), "last**"])
+    assert screen.rows() == ["**row0", *rows[1:], "last"]
+    assert screen.cells("row59").bold
+
+
+def test_lines_that_a_narrower_screen_wrapped_are_taken_back_whole():
+    columns = 80
+    screen = TerminalScreen()
+    live = LiveLines(screen, lambda: os.terminal_size((columns, 24)))
+    live.draw([Line("above", 5), Line("x" * 70, 70), Line("y", 1)])
+    columns = 40
+    screen.written.clear()
+    live.draw([Line("above", 5), Line("z", 1)])
+    assert screen.written[0].count("\x1b[A") == 2
+
+
+def test_a_line_is_kept_from_wrapping_until_it_is_final():
+    screen = TerminalScreen()
+    live = LiveLines(screen, screen.size)
+    live.draw([Line("x" * 99, 80)])
+    assert len(screen.rows()) == 1
+    live.finish([Line("x" * 99, 80)])
+    assert screen.rows() == ["x" * 80, "x" * 19]
+
+
+def test_a_table_higher_than_the_screen_is_as_it_was_written():
+    rows = ["| a | b |", "|---|---|", *(f"| {'x' * (n // 7)} | {n} |" for n in range(60))]
+    screen = streamed([part for row in rows for part in (row, "\n")])
+    assert screen.rows()[-40:] == rows[-40:]
+    shown = screen.text()
+    assert all(shown.count(f" {n} ") == 1 for n in range(60))
+
+
+def test_only_what_changed_is_written():
+    screen = TerminalScreen()
+    view = view_on(screen)
+    for word in ["some words here\n"] * 10:
+        view.feed(StreamEvent(word, ()))
+    screen.written.clear()
+    view.feed(StreamEvent("and this", ()))
+    assert len(screen.written) == 1, "more than one write flickers"
+    assert "words" not in screen.written[0]
+    assert "and this" in screen.written[0]
+
+
+def test_drawing_takes_a_share_of_the_time():
+    times = iter(range(10_000))
+    screen = TerminalScreen()
+    view = view_on(screen, clock=lambda: float(next(times)))
+    for _ in range(100):
+        view.feed(StreamEvent("word ", ()))
+    assert 3 <= len(screen.written) <= 8
+    view.finish(None, interrupted=False)
+    assert screen.text().count("word") == 100
+
+
+@pytest.mark.parametrize("columns", [40, 79, 120])
+def test_a_resize_loses_nothing(columns):
+    screen = TerminalScreen()
+    view = view_on(screen)
+    first, second = "alpha " * 40, "omega " * 40
+    view.feed(StreamEvent(f"start\n\n{first}", ()))
+    screen.screen.resize(24, columns)
+    view.feed(StreamEvent(second, ()))
+    view.finish(None, interrupted=False)
+    assert screen.text().count("omega") == 40
+    assert screen.rows()[-1].count("omega") > 0
+
+
+def test_what_rich_cannot_lay_out_is_as_it_was_written(monkeypatch):
+    def fail(*_):
+        raise IndexError
+
+    monkeypatch.setattr("rich.console.Console.render_lines", fail)
+    assert streamed(["**a** ", "b\n\n", "\u4e2d" * 45]).rows() == [
+        "**a** b",
+        "",
+        "\u4e2d" * 40,
+        "\u4e2d" * 5,
+    ]
+
+
+@given(
+    st.text("\u200d\U0001f600\u4e2d a&\n#[]()`|-", max_size=30), st.sampled_from([1, 2, 7, 20, 80])
+)
+@example("\u200d\u200d\U0001f600#](\n|a|\n|-|", 2)
+def test_no_text_fails_on_a_screen_however_narrow(text, columns):
+    screen = streamed([text, text], columns)
+    letters = sum(text.count(letter) for letter in "a\u4e2d\U0001f600")
+    if columns >= 20 and not set("`(-") & set(text):
+        assert sum(screen.text().count(letter) for letter in "a\u4e2d\U0001f600") == 2 * letters
+
+
+def test_what_a_fence_says_but_a_language_is_shown():
+    screen = streamed(["```python title=x\na = 1\n```\n\n```c++\nint b;\n```"])
+    assert screen.rows() == ["python title=x", "  a = 1", "", "  int b;"]
+
+
+def test_nothing_is_erased_but_rows():
+    """Erasing the rest of the screen from its first row leaves a copy in tmux's history."""
+    screen = streamed(re.findall(r"\s?\S{1,5}|\s", TEXT))
+    erased = set(re.findall(r"\x1b\[\d*[JK]", "".join(screen.written)))
+    assert erased == {"\x1b[2K"}
+
+
+def test_an_interrupt_in_mid_block_keeps_what_was_said():
+    screen = TerminalScreen()
+    view = view_on(screen)
+    view.feed(StreamEvent("one\n\n```py\nx = ", ()))
+    screen.write("^C")
+    view.finish(None, interrupted=True)
+    assert screen.rows() == ["one", "", "  x ="]
+    assert screen.screen.cursor.x == 0
+
+
+ATTACKS = [
+    "\x1b]0;owned\x07", "\x1b]8;;http://evil\x1b\\here\x1b]8;;\x1b\\", "\x1b[?25l", "\x1b[31m", "\x1b[2J",
+    "\x9b31m", "\x9d0;owned\x9c", "\x07", "\x1bc", "\x1b[?1049h", "\x0e", "\x1b[?7l", "&#27;[31m", "&#x1b;[2J",
+    "&#155;31m",
+]  # fmt: skip
+FRAMES = ["{}", "`{}`", "```{}\ncode {}\n```", "[a{}](http://x/{})", "|{}|b|\n|-|-|\n|{}|d|", "# {}", "- {}", "<{}>",
+          "![{}]({})", "[{}]: {}", "<think>{}</think>{}"]  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize(
+    "options", [{}, {"plain": True}, {"show_drafts": True}, {"reasoning": "fold"}], ids=str
+)
+def test_no_reply_changes_the_terminals_state(attack, options):
+    for frame in FRAMES:
+        text = f"before\n\n{frame.replace('{}', attack)}\n\nafter"
+        screen = streamed([text[:12], text[12:14], text[14:]], **options)
+        assert screen.screen.title == ""
+        assert not screen.screen.cursor.hidden
+        assert screen.screen.cursor.attrs == screen.screen.default_char
+        assert screen.cells("after").fg == "default"
+        assert "before" in screen.text()
+        codes = re.findall(r"\x1b.", "".join(screen.written))
+        assert set(codes) <= {"\x1b["}
+        assert not set("".join(screen.written)) & {*map(chr, range(0x80, 0xA0)), "\x07", "\x0e"}
+
+
+def test_no_color_leaves_bold(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    screen = streamed(["**bold** `code`\n\n```py\nx = 1\n```"])
+    assert screen.cells("bold").bold
+    assert not re.search(r"\x1b\[[0-9;]*[34]\d", "".join(screen.written))
+
+
+def test_a_dumb_terminal_gets_the_text(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    assert streamed([TEXT[:200]]).written == [TEXT[:200], "\n"]
