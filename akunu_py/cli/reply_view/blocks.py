@@ -125,8 +125,12 @@ class BlockRenderer:
             self.paint(segment.text, segment.style) if segment.style else segment.text
             for segment in segments
         )
-        # rich's own wrapping and counting may differ in joiners without letters.
-        return Line(text, min(width, Segment.get_line_length(segments)))
+        # rich's own wrapping and counting may differ in joiners without letters; to it a letter
+        # behind one has no width.
+        cells = Segment.get_line_length(segments) or sum(
+            get_character_cell_size(letter) for segment in segments for letter in segment.text
+        )
+        return Line(text, min(width, cells))
 
 
 _COLOR_SYSTEMS = {

@@ -47,7 +47,8 @@ class Thoughts(Protocol):
 class ReplyView:
     """Shows one reply: `feed` its events, then `finish`, which leaves the terminal as it was.
 
-    As a context manager it is finished at the end, also where the reply failed.
+    As a context manager it is finished at the end, also where the reply failed, unless nothing was
+    shown then.
     """
 
     def __init__(
@@ -58,10 +59,11 @@ class ReplyView:
         self._splitter = splitter
         self._thinking = False
         self._tokens = 0
-        self._finished = False
+        self._begun = self._finished = False
 
     def feed(self, event: StreamEvent) -> None:
         """Show what an event adds."""
+        self._begun = True
         pieces = event.pieces or ((TextPiece(event.text),) if event.text else ())
         splitter = self._splitter
         if splitter is None:
@@ -109,7 +111,8 @@ class ReplyView:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.finish()
+        if kind is None or self._begun:
+            self.finish()
 
 
 def make_view(
