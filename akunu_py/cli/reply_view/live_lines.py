@@ -43,7 +43,14 @@ class LiveLines:
         self.fit()
 
     def finish(self, lines: Sequence[Line]) -> None:
-        """Show a block's lines for good and go to a new line; the next block has none yet."""
+        """Show a block's lines for good and go to a new line; the next block has none yet.
+
+        What was drawn may hold more than this block: items that were one list. Where all of it and
+        more is beyond change, what is left to draw is the next block's.
+        """
+        if self.fixed > len(lines):
+            self.fixed -= len(lines)
+            return
         new = list(lines[self.fixed :])
         # An interrupt's ^C may stand behind the last line.
         self._write(self._change(new, again=True) + ("\n" if new or self._drawn else ""))
