@@ -34,8 +34,8 @@ from akunu_py.types import (
 )
 
 if TYPE_CHECKING:
-    from akunu_py.engine import Engine
-    from akunu_py.reply import ReplyStream
+    from akunu_py.engine.engine import Engine
+    from akunu_py.engine.reply import ReplyStream
 
 __version__ = "0.1.0"
 
@@ -69,11 +69,11 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """Import the engine when it is first asked for: MLX and mlx-lm take over a second."""
     if name == "Engine":
-        from akunu_py.engine import Engine  # noqa: PLC0415
+        from akunu_py.engine.engine import Engine  # noqa: PLC0415
 
         return Engine
     if name == "ReplyStream":
-        from akunu_py.reply import ReplyStream  # noqa: PLC0415
+        from akunu_py.engine.reply import ReplyStream  # noqa: PLC0415
 
         return ReplyStream
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

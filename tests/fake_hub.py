@@ -26,7 +26,7 @@ def add_to_cache(cache: Path, repository: str, files: dict, commit: str = COMMIT
 
 
 class FakeHub:
-    """What `akunu_py.hub` calls of huggingface_hub, over repositories in memory.
+    """What `akunu_py.model_store.hub` calls of huggingface_hub, over repositories in memory.
 
     `fetched` has what each download asked for, in the patterns' own words.
     """

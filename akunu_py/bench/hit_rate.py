@@ -27,9 +27,9 @@ from akunu_py.bench.result_file import Failure, utc_now
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt
 from akunu_py.drafting.registry import check_drafter, default_num_draft_tokens
+from akunu_py.engine.generation_options import GenerationOptions, with_options
 from akunu_py.errors import AkunuError, ConfigError, ContextOverflowError
 from akunu_py.generation_config import DRAFTING_FIELDS
-from akunu_py.generation_options import GenerationOptions, with_options
 from akunu_py.models.pass_times import ROWS, PassTimes
 from akunu_py.types import (
     GenerationConfig,
@@ -54,7 +54,7 @@ class BenchStream(Iterator[StreamEvent], AbstractContextManager["BenchStream"], 
 
 
 class BenchEngine(Protocol):
-    """The part of `akunu_py.engine.Engine` that a measurement needs."""
+    """The part of `akunu_py.engine.engine.Engine` that a measurement needs."""
 
     @property
     def description(self) -> BenchDescription:

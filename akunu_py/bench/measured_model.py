@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from akunu_py.bench.record import Record
-from akunu_py.default_model import default_model_path
 from akunu_py.errors import ConfigError
+from akunu_py.model_store.default_model import default_model_path
 
 _SPLIT = re.compile(r"(.*)-[0-9]{5}-of-([0-9]{5})\.gguf", re.DOTALL)
 

@@ -7,7 +7,7 @@ from akunu_py.bench.environment import Environment
 from akunu_py.bench.hit_rate import model_of
 from akunu_py.bench.report import Model
 from akunu_py.decoding.acceptance import match_for
-from akunu_py.engine import Engine
+from akunu_py.engine.engine import Engine
 from akunu_py.models.padded import PADDED_ROWS
 from akunu_py.models.pass_times import PassTimes
 

@@ -11,7 +11,7 @@ from akunu_py.bench.workloads import CATEGORIES, first_of_each, load_prompts
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import load_engine, model_options
-from akunu_py.default_model import default_model_path
+from akunu_py.model_store.default_model import default_model_path
 
 if TYPE_CHECKING:
     from akunu_py.bench.alpha.report import AlphaReport

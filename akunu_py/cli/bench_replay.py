@@ -10,7 +10,7 @@ import click
 
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.default_model import default_model_path
+from akunu_py.model_store.default_model import default_model_path
 
 if TYPE_CHECKING:
     from akunu_py.bench.replay.jobs import Memory

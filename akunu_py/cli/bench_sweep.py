@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from akunu_py.bench.sweep.grid import Setting
     from akunu_py.bench.sweep.result import Report
     from akunu_py.bench.sweep.run import SweepOptions
-    from akunu_py.engine import Engine
+    from akunu_py.engine.engine import Engine
     from akunu_py.types import Tokenizer
 
 _QUICK_LIMIT = 3

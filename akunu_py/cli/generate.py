@@ -23,8 +23,8 @@ from akunu_py.cli.view_options import view_of, view_options
 
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view import Reasoning, ReplyView
-    from akunu_py.engine import Engine
-    from akunu_py.reply import ReplyStream
+    from akunu_py.engine.engine import Engine
+    from akunu_py.engine.reply import ReplyStream
     from akunu_py.types import GenerationConfig, GenerationResult
 
 _MAX_PROMPT_BYTES = 64 * 2**20

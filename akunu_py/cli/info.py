@@ -35,7 +35,7 @@ def info(model: str, tensors: bool, as_json: bool) -> None:
       akunu info model-00001-of-00003.gguf --tensors
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from akunu_py.gguf.reader import GGUFFile  # noqa: PLC0415 - numpy would slow --help down
-    from akunu_py.model_names import resolve_model  # noqa: PLC0415
+    from akunu_py.model_store.names import resolve_model  # noqa: PLC0415
 
     with GGUFFile.open(resolve_model(model, load_settings(), download=False)) as file:
         record = describe(file, tensors=tensors)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from akunu_py.errors import AkunuError
-from akunu_py.hub import cached_repositories
-from akunu_py.model_aliases import load_aliases
-from akunu_py.model_names import HubName, resolve_model
-from akunu_py.repository_files import ModelFiles, models_of, quantization_of
+from akunu_py.model_store.aliases import load_aliases
+from akunu_py.model_store.hub import cached_repositories
+from akunu_py.model_store.names import HubName, resolve_model
+from akunu_py.model_store.repository_files import ModelFiles, models_of, quantization_of
 from akunu_py.settings import Settings
 
 _DEEPEST = 3

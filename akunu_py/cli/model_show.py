@@ -35,7 +35,7 @@ def show(name: str | None, context: int | None, as_json: bool) -> None:
       akunu models show
       akunu models show hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M --context 32768
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.model_names import resolve_model  # noqa: PLC0415 - what --help does not need
+    from akunu_py.model_store.names import resolve_model  # noqa: PLC0415 - what --help does not need
 
     path = resolve_model(name, load_settings(), download=False)
     record = describe_model(path, context)

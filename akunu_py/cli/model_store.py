@@ -4,15 +4,15 @@ import click
 
 from akunu_py.cli.terminal import printable, size_text
 from akunu_py.errors import ConfigError
-from akunu_py.hub import (
+from akunu_py.model_store.aliases import load_aliases
+from akunu_py.model_store.hub import (
     CachedRepository,
     cached_repository,
     delete_files,
     delete_repository,
 )
-from akunu_py.model_aliases import load_aliases
-from akunu_py.model_names import HubName, choose, fetch, locate, resolve_model
-from akunu_py.repository_files import models_of
+from akunu_py.model_store.names import HubName, choose, fetch, locate, resolve_model
+from akunu_py.model_store.repository_files import models_of
 from akunu_py.settings import Settings, load_settings
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from akunu_py.tensor_classes import tensor_class
+from akunu_py.cli.tensor_classes import tensor_class
 
 if TYPE_CHECKING:
     from akunu_py.gguf import GGUFFile

@@ -12,7 +12,7 @@ from akunu_py.generation_config import DRAFTING_FIELDS
 from akunu_py.settings import load_settings
 
 if TYPE_CHECKING:
-    from akunu_py.engine import Engine
+    from akunu_py.engine.engine import Engine
     from akunu_py.types import GenerationConfig
 
 _P = ParamSpec("_P")
@@ -321,7 +321,7 @@ def _parse_bias(entry: str) -> tuple[int, float]:
 
 def model_path(name: str | None) -> Path:
     """Return where a model lies that a command was given by name, fetched if it must be."""
-    from akunu_py.model_names import resolve_model  # noqa: PLC0415 - what --help does not need
+    from akunu_py.model_store.names import resolve_model  # noqa: PLC0415 - what --help does not need
 
     return resolve_model(name, load_settings())
 
@@ -339,7 +339,7 @@ def load_engine(
     if draft is not None:
         draft = model_path(str(draft))
         loading = {**loading, "draft_model": draft}
-    from akunu_py.engine import Engine  # noqa: PLC0415 - mlx-lm takes over a second
+    from akunu_py.engine.engine import Engine  # noqa: PLC0415 - mlx-lm takes over a second
 
     context = click.get_current_context(silent=True)
     if context is None or not context.meta.get(_FORCE):

@@ -8,7 +8,7 @@ import click
 
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view import Reasoning, ReplyView
-    from akunu_py.reply import ReplyStream
+    from akunu_py.engine.reply import ReplyStream
     from akunu_py.types import Tokenizer
 
 _P = ParamSpec("_P")

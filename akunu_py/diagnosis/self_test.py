@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from akunu_py.engine import Engine
+from akunu_py.engine.engine import Engine
 from akunu_py.types import GenerationResult
 
 SECONDS = 10.0

@@ -11,12 +11,12 @@ from mlx import nn
 from mlx_lm.models.switch_layers import SwitchLinear
 from mlx_lm.utils import get_total_parameters
 
-from akunu_py.default_model import default_model_path
 from akunu_py.errors import ConfigError
 from akunu_py.gguf.config import read_plan
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.quants.forms import Q6KForm
 from akunu_py.gguf.reader import GGUFFile
+from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.converted import check_new, load_converted, save_converted
 from akunu_py.models.converted_plan import DESCRIPTION
 from akunu_py.models.expansion import expand

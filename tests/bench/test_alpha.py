@@ -26,7 +26,7 @@ from akunu_py.decoding.theory import acceptance, coupled_acceptance, match_accep
 from akunu_py.drafting import LookupDrafter
 from akunu_py.drafting.counts.fitting import fit_counts
 from akunu_py.drafting.counts.ngram_model import NgramModel
-from akunu_py.engine import Engine
+from akunu_py.engine.engine import Engine
 
 
 def test_a_draft_model_by_hand():

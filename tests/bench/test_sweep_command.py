@@ -16,7 +16,7 @@ from akunu_py.bench.sweep.result import deterministic_figures, make_report, timi
 from akunu_py.bench.sweep.run import RECORDED, SweepOptions, SweepRun
 from akunu_py.bench.workloads import Prompt, load_prompts
 from akunu_py.cli.main import cli
-from akunu_py.engine import Engine
+from akunu_py.engine.engine import Engine
 from akunu_py.types import GenerationConfig
 
 TEXT = "the draft is the token of the model and the draft is the token of the world "

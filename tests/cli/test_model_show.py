@@ -11,9 +11,9 @@ from fake_hub import add_to_cache
 from gguf_files import write_tiny_llama
 
 from akunu_py.cli.main import cli
-from akunu_py.engine import Engine
+from akunu_py.cli.tensor_classes import tensor_class
+from akunu_py.engine.engine import Engine
 from akunu_py.models.requirements import requirements
-from akunu_py.tensor_classes import tensor_class
 
 GENERATE = ("generate", "--raw", "-p", "hello", "--max-tokens", "2")
 

@@ -8,8 +8,8 @@ from fake_hub import add_to_cache
 from gguf_files import write_tiny_llama
 
 from akunu_py.cli.main import cli
-from akunu_py.default_model import default_model_path
-from akunu_py.model_aliases import load_aliases
+from akunu_py.model_store.aliases import load_aliases
+from akunu_py.model_store.default_model import default_model_path
 
 GGUF = {
     "m-Q4_0.gguf": b"four", "m-Q8_0-00001-of-00002.gguf": b"eight",
@@ -213,6 +213,6 @@ def test_aliases_that_cannot_be_written(hub_cache, monkeypatch):
     def replace(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("akunu_py.model_aliases.replace_file", replace)
+    monkeypatch.setattr("akunu_py.model_store.aliases.replace_file", replace)
     output = run("alias", "x", "hf:o/r", code=2).output
     assert "aliases.toml cannot be written: Permission denied" in output

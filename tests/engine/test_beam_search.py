@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from akunu_py import Engine
-from akunu_py.beam_reply import _text
 from akunu_py.drafting.counts import NgramModel
 from akunu_py.drafting.counts.beams import CountRows
+from akunu_py.engine.beam_reply import _text
 from akunu_py.errors import ConfigError, ContextOverflowError, EngineStateError
 
 PROMPTS = (

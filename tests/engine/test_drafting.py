@@ -224,7 +224,7 @@ def test_reproducible_passes_take_seven_tokens_at_most(tiny_gguf, monkeypatch):
         asked.append(options["num_draft_tokens"])
         return make_drafter(name, **options)
 
-    monkeypatch.setattr("akunu_py.draft_sources.make_drafter", spy)
+    monkeypatch.setattr("akunu_py.engine.draft_sources.make_drafter", spy)
     with Engine.load(tiny_gguf, reproducible=True) as engine:
         plain = engine.generate(PROMPT, max_tokens=40, drafter="none").token_ids
         for drafter in DRAFTERS:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.decoding.loop import Step
-from akunu_py.reply_text import ReplyText
+from akunu_py.engine.reply_text import ReplyText
 from akunu_py.tokenizers.detokenizer import ByteDetokenizer
 from akunu_py.types import Draft, StepStats, TextPiece, Verification
 

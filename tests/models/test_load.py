@@ -15,9 +15,9 @@ from mlx_lm.generate import generate_step
 from mlx_lm.utils import load_model as mlx_load_model
 
 from akunu_py import ConfigError, Engine, ModelFormatError, UnsupportedArchitectureError
-from akunu_py.default_model import default_model_path
 from akunu_py.gguf.config import read_plan
 from akunu_py.gguf.reader import GGUFFile
+from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.load import LoadOptions, load_model
 
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")

@@ -12,7 +12,7 @@ from akunu_py.types import GenerationConfig
 
 
 class AlphaEngine(BenchEngine, Protocol):
-    """The part of `akunu_py.engine.Engine` that a measurement of acceptance needs."""
+    """The part of `akunu_py.engine.engine.Engine` that a measurement of acceptance needs."""
 
     @property
     def vocabulary_size(self) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from akunu_py import __version__
 from akunu_py.bench.compare.arm import Arm, Program, Recorder, Skipped, Subject
 from akunu_py.drafting.registry import WITH_DRAFT_MODEL, default_num_draft_tokens, make_drafter
-from akunu_py.engine import Engine
+from akunu_py.engine.engine import Engine
 from akunu_py.types import DraftBudget, GenerationConfig
 
 PLAIN = "akunu-plain"

@@ -20,7 +20,7 @@ from akunu_py.bench.result_file import BenchResult, Costs, Failure, utc_now
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt
 from akunu_py.drafting.registry import WITH_DRAFT_MODEL, make_drafter
-from akunu_py.engine import Engine
+from akunu_py.engine.engine import Engine
 from akunu_py.errors import AkunuError, ConfigError, ContextOverflowError
 from akunu_py.models.load import LoadedModel
 from akunu_py.types import DraftBudget, Tokenizer

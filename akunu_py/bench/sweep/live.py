@@ -12,7 +12,7 @@ from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.sweep.grid import Cell
 from akunu_py.bench.sweep.outcomes import ItemOutcome
 from akunu_py.bench.sweep.settings import cell_config
-from akunu_py.engine import Engine
+from akunu_py.engine.engine import Engine
 from akunu_py.types import GenerationConfig
 
 

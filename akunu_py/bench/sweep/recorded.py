@@ -12,7 +12,7 @@ from akunu_py.bench.result_file import Costs, Failure
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt
 from akunu_py.cost_curve import CostCurve
-from akunu_py.engine import Engine
+from akunu_py.engine.engine import Engine
 from akunu_py.errors import AkunuError
 from akunu_py.models.pass_times import ROWS
 from akunu_py.types import GenerationConfig

@@ -24,7 +24,7 @@ from akunu_py.bench.sweep.replayed import ReplayData, TraceOutcomes, replay_cell
 from akunu_py.bench.sweep.result import Sweep
 from akunu_py.bench.workloads import load_prompts
 from akunu_py.cost_curve import CostCurve
-from akunu_py.engine import Engine
+from akunu_py.engine.engine import Engine
 from akunu_py.errors import ConfigError
 from akunu_py.types import GenerationConfig, Tokenizer
 

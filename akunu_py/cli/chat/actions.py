@@ -15,7 +15,7 @@ from akunu_py.cli.chat.session_file import Session, export_markdown, load_sessio
 from akunu_py.errors import ConfigError
 
 if TYPE_CHECKING:
-    from akunu_py.engine import Engine
+    from akunu_py.engine.engine import Engine
 
 _SHOWN_TURN = 60
 """Characters of a message that a note quotes."""

@@ -15,9 +15,9 @@ from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.types import DecodeStats, GenerationConfig, Message
 
 if TYPE_CHECKING:
-    from akunu_py.engine import Engine
+    from akunu_py.engine.engine import Engine
+    from akunu_py.engine.reply import ReplyStream
     from akunu_py.models.cached_rows import Progress
-    from akunu_py.reply import ReplyStream
     from akunu_py.types import GenerationResult, StreamEvent
 
 _REPLY_SHARE = 8

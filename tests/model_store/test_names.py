@@ -11,11 +11,11 @@ from huggingface_hub import errors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py import hub
-from akunu_py.default_model import default_model_path
 from akunu_py.errors import ConfigError
-from akunu_py.model_aliases import aliases_path, delete_alias, load_aliases, save_alias
-from akunu_py.model_names import HubName, fetch, parse_hub_name, resolve_model
+from akunu_py.model_store import hub
+from akunu_py.model_store.aliases import aliases_path, delete_alias, load_aliases, save_alias
+from akunu_py.model_store.default_model import default_model_path
+from akunu_py.model_store.names import HubName, fetch, parse_hub_name, resolve_model
 from akunu_py.settings import load_settings
 
 REPOSITORY = {
@@ -192,7 +192,9 @@ def test_no_network(hub_cache, tmp_path):
     """The real library in a process of its own, asked to go where nobody listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        code = "from akunu_py.model_names import HubName, fetch; fetch(HubName('o/r', 'Q4_0'))"
+        code = (
+            "from akunu_py.model_store.names import HubName, fetch; fetch(HubName('o/r', 'Q4_0'))"
+        )
         environment = os.environ | {
             "HF_ENDPOINT": f"http://127.0.0.1:{taken.getsockname()[1]}",
             "HF_HUB_CACHE": str(hub_cache),

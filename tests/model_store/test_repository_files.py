@@ -2,7 +2,7 @@
 
 import pytest
 
-from akunu_py.repository_files import (
+from akunu_py.model_store.repository_files import (
     folder_model,
     gguf_models,
     matching,

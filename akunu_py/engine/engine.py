@@ -8,13 +8,22 @@ from typing import Literal, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.admission import Admission
-from akunu_py.beam_reply import BeamKeywords, BeamOptions, BeamResult, BeamSource, search_beams
-from akunu_py.draft_sources import DraftSources
 from akunu_py.drafting import open_memory
+from akunu_py.engine.admission import Admission
+from akunu_py.engine.beam_reply import (
+    BeamKeywords,
+    BeamOptions,
+    BeamResult,
+    BeamSource,
+    search_beams,
+)
+from akunu_py.engine.draft_sources import DraftSources
+from akunu_py.engine.generation_options import GenerationOptions, with_options
+from akunu_py.engine.learning import Learning
+from akunu_py.engine.prompt_ids import Prompt, check_reply, checked_ids, ids_of
+from akunu_py.engine.reply import ReplyStream, Request
+from akunu_py.engine.trace_file import append_line
 from akunu_py.errors import ConfigError, ContextOverflowError
-from akunu_py.generation_options import GenerationOptions, with_options
-from akunu_py.learning import Learning
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.load import (
     ComputeType,
@@ -27,9 +36,6 @@ from akunu_py.models.load import (
 from akunu_py.models.padded import PADDED_ROWS, PaddedModel, usable_context
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.session import Session
-from akunu_py.prompt_ids import Prompt, check_reply, checked_ids, ids_of
-from akunu_py.reply import ReplyStream, Request
-from akunu_py.trace_file import append_line
 from akunu_py.types import GenerationConfig, GenerationResult, Message, Tokenizer
 
 
@@ -188,9 +194,9 @@ class Engine:
     def beam_search(self, prompt: Prompt, **options: Unpack[BeamKeywords]) -> BeamResult:
         """Return the `width` best continuations that a beam search finds, best first.
 
-        Options are the fields of `akunu_py.beam_reply.BeamOptions`. With a drafter that searches
-        ahead the same is found in fewer passes (docs/methods.md). The conversation's caches are
-        left alone. Raises as `generate` does, and what `check` raises.
+        Options are the fields of `akunu_py.engine.beam_reply.BeamOptions`. With a drafter that
+        searches ahead the same is found in fewer passes (docs/methods.md). The conversation's
+        caches are left alone. Raises as `generate` does, and what `check` raises.
         """
         self._admission.check()
         ids = self._ids_of(prompt, parse_special=True)

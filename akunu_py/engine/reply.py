@@ -15,13 +15,13 @@ from akunu_py.decoding.loop import decode
 from akunu_py.decoding.pass_costs import PassCosts
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.verifiers import LenientGreedyVerifier, make_verifier
+from akunu_py.engine.reply_text import ReplyText
+from akunu_py.engine.trace_file import TraceLine, describe_decoding
 from akunu_py.errors import ConfigError, EngineStateError
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.session import Session
-from akunu_py.reply_text import ReplyText
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.trace_file import TraceLine, describe_decoding
 from akunu_py.types import (
     DecodeStats,
     Drafter,

@@ -6,8 +6,8 @@ import threading
 import weakref
 from collections.abc import Iterator
 
+from akunu_py.engine.reply import ReplyStream
 from akunu_py.errors import EngineStateError
-from akunu_py.reply import ReplyStream
 
 _LOCK_TIMEOUT_S = 1.0
 

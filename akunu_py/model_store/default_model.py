@@ -6,7 +6,7 @@ from akunu_py.errors import ConfigError
 
 DEFAULT_MODEL = "akunu-tiny.gguf"
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 # In a checkout the model lies in models/, in an installed package beside the code.
 _FOLDERS = (_PACKAGE / "default_models", _PACKAGE.parent / "models")
 

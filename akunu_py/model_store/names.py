@@ -16,11 +16,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from akunu_py import hub
-from akunu_py.default_model import default_model_path
 from akunu_py.errors import ConfigError
-from akunu_py.model_aliases import is_alias_name, load_aliases
-from akunu_py.repository_files import ModelFiles, matching, models_of, part_names
+from akunu_py.model_store import hub
+from akunu_py.model_store.aliases import is_alias_name, load_aliases
+from akunu_py.model_store.default_model import default_model_path
+from akunu_py.model_store.repository_files import ModelFiles, matching, models_of, part_names
 from akunu_py.settings import Settings
 
 _HUB = "hf:"

@@ -1,0 +1,1 @@
+"""Text in, text out: the engine, and one reply of it."""

@@ -1,0 +1,1 @@
+"""What a user calls a model, and where it lies."""
