@@ -6,6 +6,7 @@ print(engine.chat([{"role": "user", "content": "Hello"}]).text)
 
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 from akunu_py.errors import (
@@ -19,23 +20,23 @@ from akunu_py.errors import (
     UnsupportedArchitectureError,
     UnsupportedQuantizationError,
 )
-from akunu_py.types import (
-    DecodeStats,
-    Draft,
-    Drafter,
-    GenerationConfig,
-    GenerationResult,
-    Message,
-    StepStats,
-    StreamEvent,
-    Target,
-    Tokenizer,
-    Verification,
-)
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
     from akunu_py.engine.reply import ReplyStream
+    from akunu_py.types import (
+        DecodeStats,
+        Draft,
+        Drafter,
+        GenerationConfig,
+        GenerationResult,
+        Message,
+        StepStats,
+        StreamEvent,
+        Target,
+        Tokenizer,
+        Verification,
+    )
 
 __version__ = "0.1.0"
 
@@ -66,14 +67,18 @@ __all__ = [
 ]
 
 
+_MODULES = {"Engine": "akunu_py.engine.engine", "ReplyStream": "akunu_py.engine.reply"}
+"""Where names are that do not come from `akunu_py.types`."""
+
+
 def __getattr__(name: str) -> object:
-    """Import the engine when it is first asked for: MLX and mlx-lm take over a second."""
-    if name == "Engine":
-        from akunu_py.engine.engine import Engine  # noqa: PLC0415
+    """Import a name when it is first asked for.
 
-        return Engine
-    if name == "ReplyStream":
-        from akunu_py.engine.reply import ReplyStream  # noqa: PLC0415
-
-        return ReplyStream
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    The engine needs MLX and mlx-lm, which take over a second; the values and protocols would be a
+    fifth of what `akunu --version` takes.
+    """
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_MODULES.get(name, "akunu_py.types")), name)
+    globals()[name] = value
+    return value

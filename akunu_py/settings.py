@@ -3,13 +3,11 @@
 What the options of commands take from it is the command line's (`akunu_py.cli.option_settings`).
 """
 
-import difflib
 import os
 import stat
-import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from akunu_py.errors import ConfigError
 
@@ -25,8 +23,7 @@ OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, "AKUNU_CACHE_DIR", FOLDERS_VARIABL
 _MOST_BYTES = 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """What a settings file holds.
 
     Attributes:
@@ -80,6 +77,8 @@ def load_settings(path: Path | None = None) -> Settings:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return " Did you mean ...?" with the known name most like a wrong one, or nothing."""
+    import difflib  # noqa: PLC0415 - for mistakes alone
+
     matches = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
     return f" Did you mean {matches[0]}?" if matches else ""
 
@@ -104,6 +103,8 @@ def _content(path: Path) -> bytes | None:
 
 
 def _parsed(path: Path, content: bytes) -> dict[str, object]:
+    import tomllib  # noqa: PLC0415 - most have no file
+
     try:
         return tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:

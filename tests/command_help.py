@@ -2,8 +2,12 @@
 
 import subprocess
 import sys
+from collections.abc import Set
 
-HEAVY = {"mlx", "mlx_lm", "numpy", "transformers", "rich", "jinja2", "sentencepiece"}
+HEAVY = frozenset({
+    "huggingface_hub", "jinja2", "mlx", "mlx_lm", "numpy", "prompt_toolkit", "rich", "sentencepiece",
+    "tokenizers", "transformers",
+})  # fmt: skip
 """Packages that take a noticeable time to import."""
 
 _CODE = """
@@ -17,11 +21,11 @@ print("imported", *sys.modules)
 """
 
 
-def printed_and_imported(*arguments: str) -> tuple[str, set[str]]:
-    """Return what the command prints, on stdout alone, and which of `HEAVY` it imports."""
+def printed_and_imported(*arguments: str, looked_for: Set[str] = HEAVY) -> tuple[str, Set[str]]:
+    """Return what the command prints, on stdout alone, and which modules it imports of some."""
     done = subprocess.run(
         [sys.executable, "-c", _CODE, *arguments], capture_output=True, check=True, text=True
     )
     assert done.stderr == ""
     output, modules = done.stdout.rsplit("imported", 1)
-    return output, HEAVY & set(modules.split())
+    return output, looked_for & set(modules.split())

@@ -17,12 +17,12 @@ from akunu_py.cli.options import (
     load_engine,
     model_options,
 )
-from akunu_py.cli.step_trace import StepTrace
 from akunu_py.cli.terminal import prompt_progress, show, statistics_line
 from akunu_py.cli.view_options import view_of, view_options
 
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view import Reasoning, ReplyView
+    from akunu_py.cli.step_trace import StepTrace
     from akunu_py.engine.engine import Engine
     from akunu_py.engine.reply import ReplyStream
     from akunu_py.types import GenerationConfig, GenerationResult
@@ -97,6 +97,8 @@ def generate(  # noqa: PLR0917 - click passes by name
             if as_json:
                 return nullcontext()
             if trace:
+                from akunu_py.cli.step_trace import StepTrace  # noqa: PLC0415 - --help does without
+
                 return StepTrace(lambda ids: tokenizer.decode(ids, with_control=True))
             # What goes on from a prompt is no text of its own.
             return view_of(reply, tokenizer, plain=plain or raw, reasoning=reasoning)

@@ -8,8 +8,7 @@ default. Subcommands have AKUNU_BENCH_SPEED_... and [bench.speed].
 import itertools
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -26,8 +25,7 @@ Words = tuple[str, ...]
 """A command's, such as ("bench", "speed"); none for `akunu` itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """A parameter of a command that the environment and the file can set.
 
     Attributes:
@@ -48,8 +46,7 @@ class Setting:
         return tuple(dict.fromkeys(name.replace("-", "_").upper() for name in names))
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """A value and where it came from.
 
     `source` is a variable or a key of the file, such as "[chat] top-p"; empty for a default.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from akunu_py.cli.verbosity import is_quiet
-from akunu_py.generation_config import DRAFTING_FIELDS
 from akunu_py.settings import load_settings
 
 if TYPE_CHECKING:
@@ -234,12 +233,14 @@ def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     names = (
         "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
         "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop", "drafter",
-        "num_draft_tokens", "draft_budget", *DRAFTING_FIELDS,
+        "num_draft_tokens", "draft_budget",
     )  # fmt: skip
 
     @functools.wraps(function)
     def wrapped(*args: Any, **options: Any) -> _R:
-        chosen = {name: options.pop(name) for name in names}
+        from akunu_py.generation_config import DRAFTING_FIELDS  # noqa: PLC0415 - not for --help
+
+        chosen = {name: options.pop(name) for name in (*names, *DRAFTING_FIELDS)}
         options["config"] = _config(chosen)
         warn_if_not_exact(options["config"])
         return function(*args, **options)
@@ -255,6 +256,8 @@ def drafting_options(function: Callable[_P, _R]) -> Callable[..., _R]:
 
     @functools.wraps(function)
     def wrapped(*args: Any, **options: Any) -> _R:
+        from akunu_py.generation_config import DRAFTING_FIELDS  # noqa: PLC0415 - not for --help
+
         options["drafting"] = {name: options.pop(name) for name in DRAFTING_FIELDS}
         return function(*args, **options)
 

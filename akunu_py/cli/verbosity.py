@@ -1,17 +1,12 @@
 """How much is said on stderr: `akunu --quiet`, `akunu --verbose`, and the log between them."""
 
-import logging
 import sys
-from typing import TextIO
 
 import click
 from click.core import ParameterSource
 
-_logger = logging.getLogger("akunu_py")
-
-
-class _Handler(logging.StreamHandler[TextIO]):
-    """Ours, so that a second run in one process replaces the first one's."""
+_HANDLER = "akunu_py.cli"
+"""The name of our handler: a second run in one process replaces the first one's."""
 
 
 def set_up_logging(context: click.Context) -> None:
@@ -31,13 +26,16 @@ def set_up_logging(context: click.Context) -> None:
             raise click.UsageError("give either --quiet or --verbose", context)
         verbose, quiet = "verbose" in flags, "quiet" in flags
         context.params.update(verbose=verbose, quiet=quiet)
-    for handler in list(_logger.handlers):
-        if isinstance(handler, _Handler):
-            _logger.removeHandler(handler)
-    handler = _Handler(sys.stderr)
+    import logging  # noqa: PLC0415 - akunu --help does without
+
+    logger = logging.getLogger("akunu_py")
+    for before in [handler for handler in logger.handlers if handler.name == _HANDLER]:
+        logger.removeHandler(before)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.name = _HANDLER
     handler.setFormatter(logging.Formatter("akunu: %(message)s"))
-    _logger.addHandler(handler)
-    _logger.setLevel(logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING)
 
 
 def is_quiet() -> bool:

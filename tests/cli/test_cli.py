@@ -48,6 +48,13 @@ def test_help_imports_nothing_heavy(arguments):
     assert not imported
 
 
+@pytest.mark.parametrize("argument", ["--version", "--help"])
+def test_what_answers_at_once_imports_little(argument):
+    """Each of these would be 3 to 20 ms of the 60 to 90 that these take."""
+    slow = {"akunu_py.types", "dataclasses", "difflib", "logging", "platformdirs", "tomllib"}
+    assert printed_and_imported(argument, looked_for=slow)[1] == set()
+
+
 def test_json_is_one_line_with_the_promised_fields(tiny_gguf):
     result = process("generate", tiny_gguf, "-p", "hello world", "--max-tokens", 8, "--json")
     assert result.returncode == 0
