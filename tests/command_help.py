@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 
 HEAVY = frozenset({
     "huggingface_hub", "jinja2", "mlx", "mlx_lm", "numpy", "prompt_toolkit", "rich", "sentencepiece",
@@ -21,7 +21,9 @@ print("imported", *sys.modules)
 """
 
 
-def printed_and_imported(*arguments: str, looked_for: Set[str] = HEAVY) -> tuple[str, Set[str]]:
+def printed_and_imported(
+    *arguments: str, looked_for: AbstractSet[str] = HEAVY
+) -> tuple[str, AbstractSet[str]]:
     """Return what the command prints, on stdout alone, and which modules it imports of some."""
     done = subprocess.run(
         [sys.executable, "-c", _CODE, *arguments], capture_output=True, check=True, text=True
