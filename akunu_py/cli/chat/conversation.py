@@ -4,6 +4,7 @@ Knows no terminal: `Conversation.ask` gives a `Reply` to be iterated, or raises.
 """
 
 import bisect
+import functools
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -157,27 +158,32 @@ class Conversation:
         if self.config.max_tokens is not None:
             room = min(room, self.config.max_tokens)
 
+        # A message of a megabyte takes seconds to count.
+        @functools.cache
         def size(gone: int) -> int:
             return self._count(self._messages(turns[gone:], text))
 
         gone = min(self.forgotten, len(turns))
         if size(gone) + room <= context:
             return gone
+        if size(len(turns)) >= context:
+            raise ContextOverflowError(
+                f"the message has {size(len(turns))} tokens"
+                f"{' with the system message' if self.system else ''} and the context holds "
+                f"{context}, the reply included; shorten it, or load the model with a larger "
+                "context"
+            )
         rest = range(gone, len(turns) + 1)
+
+        def first_within(most: int) -> int:
+            return gone + bisect.bisect_left(rest, True, key=lambda gone: size(gone) <= most)
+
+        fitting = first_within(context // _KEPT_SHARE)
         # The last turn goes only where the message would not fit with it.
-        for most, last in (
-            (context // _KEPT_SHARE, len(turns) - 1),
-            (context - room, len(turns)),
-            (context - 1, len(turns)),
-        ):
-            fitting = bisect.bisect_left(rest, True, key=lambda gone: size(gone) <= most)
-            if fitting < len(rest) and rest[fitting] <= last:
-                return rest[fitting]
-        raise ContextOverflowError(
-            f"the message has {size(len(turns))} tokens"
-            f"{' with the system message' if self.system else ''} and the context holds {context}, "
-            "the reply included; shorten it, or load the model with a larger context"
-        )
+        if fitting < len(turns):
+            return fitting
+        fitting = first_within(context - room)
+        return fitting if fitting <= len(turns) else first_within(context - 1)
 
     def _messages(self, turns: Sequence[Turn], text: str | None = None) -> list[Message]:
         messages: list[Message] = []

@@ -8,15 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import click
+
 from akunu_py.atomic_file import replace_file
 from akunu_py.cli.chat.commands import Completion
+from akunu_py.cli.terminal import printable
 
 if TYPE_CHECKING:
+    from prompt_toolkit.application import Application
     from prompt_toolkit.input import Input
     from prompt_toolkit.key_binding import KeyBindings
     from prompt_toolkit.output import Output
 
 BLOCK = '"""'
+_FIRST, _NEXT = "> ", "... "
+"""Before the first line typed, and the others."""
 
 _SHOWN_CHARACTERS, _SHOWN_LINES = 1_000, 10
 """Pastes above either are shown by their size.
@@ -89,11 +95,11 @@ class TypedLines:
 
         self._pastes: dict[str, str] = {}
         # Standard output may be a file that wants the replies alone.
-        shown_on = sys.stdout if sys.stdout.isatty() else sys.stderr
+        self._shown_on = sys.stdout if sys.stdout.isatty() else sys.stderr
         self._session: PromptSession[str] = PromptSession(
-            "> ",
+            _FIRST,
             multiline=True,
-            prompt_continuation="... ",
+            prompt_continuation=_NEXT,
             history=make_history(_usable(history), self._kept),
             completer=make_completer(complete),
             complete_while_typing=False,
@@ -102,36 +108,53 @@ class TypedLines:
             key_bindings=self._keys(),
             enable_suspend=True,
             input=source,
-            output=screen or create_output(shown_on),
+            output=screen or create_output(self._shown_on),
         )
 
     def read(self) -> Line:
         """Return what was typed up to Enter."""
         self._pastes.clear()
-        text = self._expanded(self._session.prompt())
+        app = self._session.app
+        app.erase_when_done = False
+        typed = self._session.prompt()
+        if app.erase_when_done:
+            app.output.cursor_goto(1, 1)
+            app.output.erase_end_of_line()
+            app.output.flush()
+            echo = _FIRST + typed.replace("\n", f"\n{_NEXT}")
+            click.echo(printable(echo, self._shown_on), file=self._shown_on)
+        text = self._expanded(typed)
         return _line(text) if text.lstrip().startswith(BLOCK) else Line(text)
 
     def _keys(self) -> "KeyBindings":
-        from prompt_toolkit.filters import completion_is_selected  # noqa: PLC0415
+        from prompt_toolkit.enums import DEFAULT_BUFFER  # noqa: PLC0415
+        from prompt_toolkit.filters import completion_is_selected, has_focus  # noqa: PLC0415
         from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent  # noqa: PLC0415
         from prompt_toolkit.keys import Keys  # noqa: PLC0415
 
         keys = KeyBindings()
+        # Not in the field of Ctrl-R, where Enter and Ctrl-C end the search alone.
+        typing = has_focus(DEFAULT_BUFFER)
 
-        @keys.add("enter", filter=~completion_is_selected)
+        @keys.add("enter", filter=typing & ~completion_is_selected)
         def _(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
             text = self._expanded(buffer.text)
             if text.lstrip().startswith(BLOCK) and not _closed(text):
                 buffer.insert_text("\n")
             else:
-                buffer.validate_and_handle()
+                rows, columns = event.app.output.get_size()
+                height = event.app.layout.current_window.preferred_height(columns, rows + 1)
+                if height.preferred > rows:
+                    self._accept_tall(event.app)
+                else:
+                    buffer.validate_and_handle()
 
-        @keys.add("escape", "enter")
+        @keys.add("escape", "enter", filter=typing)
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
-        @keys.add("c-c")
+        @keys.add("c-c", filter=typing)
         def _(event: KeyPressEvent) -> None:
             if event.current_buffer.text:
                 event.current_buffer.reset()
@@ -144,6 +167,22 @@ class TypedLines:
             event.current_buffer.insert_text(self._shortened(text))
 
         return keys
+
+    def _accept_tall(self, app: "Application[str]") -> None:
+        """Accept what is taller than the screen, and leave nothing of it there.
+
+        prompt_toolkit would draw its last screenful once more, and nothing of what is above.
+        """
+        buffer = app.current_buffer
+        text = buffer.text
+        buffer.append_to_history()
+        buffer.reset()
+        # A screen erased from its top on some terminals counts as scrolled out, in which case it
+        # would be seen twice as well.
+        app.output.cursor_goto(2, 1)
+        app.renderer.reset()
+        app.erase_when_done = True
+        app.exit(result=text)
 
     def _shortened(self, text: str) -> str:
         """Return a paste, or for a long one words that stand for it."""
