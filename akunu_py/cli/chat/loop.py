@@ -1,7 +1,9 @@
 """The loop of a chat: read, carry out or answer, show."""
 
 import logging
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ import click
 from akunu_py.cli.chat.actions import Actions, Tools
 from akunu_py.cli.chat.commands import message_of, parse
 from akunu_py.cli.chat.conversation import Conversation, Question, Reply
+from akunu_py.cli.chat.echo import echo_off
 from akunu_py.cli.chat.line_input import Lines
 from akunu_py.cli.step_trace import StepTrace
 from akunu_py.cli.terminal import (
@@ -24,7 +27,7 @@ from akunu_py.errors import AkunuError
 
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view import Reasoning, ReplyView
-
+    from akunu_py.types import GenerationResult
 
 _log = logging.getLogger(__name__)
 
@@ -91,6 +94,7 @@ class Chat:
     def _answer(self, question: Question) -> None:
         """Stream the reply to a message; an interrupt ends the reply and not the chat."""
         with (
+            echo_off(),
             prompt_progress() as progress,
             self._conversation.ask(question, progress) as reply,
         ):
@@ -98,23 +102,26 @@ class Chat:
             with self._view(reply) as view, cancel_on_interrupt(reply.cancel):
                 for event in reply:
                     view.feed(event)
-        result = reply.result
-        if result is None:
-            return
-        if not is_quiet():
-            note(statistics_line(result))
-        _log.info(
-            "prefilled %d of the prompt's %d tokens; the others were in the cache",
-            result.num_prompt_tokens - result.num_cached_tokens,
-            result.num_prompt_tokens,
-        )
+        if reply.result is not None:
+            self._conclude(reply, reply.result)
+
+    def _conclude(self, reply: Reply, result: "GenerationResult") -> None:
+        """Say what a reply came to, and keep it in the trace file."""
+        if result.token_ids or result.finish_reason != "cancelled":
+            if not is_quiet():
+                note(statistics_line(result))
+            _log.info(
+                "prefilled %d of the prompt's %d tokens; the others were in the cache",
+                result.num_prompt_tokens - result.num_cached_tokens,
+                result.num_prompt_tokens,
+            )
         if reply.filled_context:
             note(
                 f"the context of {self._conversation.engine.context} tokens is full: the reply "
                 "ends here, and the next message drops the oldest turns"
             )
         if not reply.text and result.finish_reason == "cancelled":
-            note("nothing was said; /retry asks again")
+            note("interrupted before anything was said; /retry asks again")
         if self._trace_file is not None:
             self._conversation.trace(self._trace_file, reply)
 
@@ -142,4 +149,15 @@ class Chat:
 
 def note(text: str) -> None:
     """Print what is not part of a reply; on stderr, so that a pipe gets the replies alone."""
-    click.secho(printable(text, sys.stderr), dim=True, err=True)
+    text = printable(text, sys.stderr)
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        text = "\n".join(_wrapped(line, width) for line in text.split("\n"))
+    click.secho(text, dim=True, err=True)
+
+
+def _wrapped(line: str, width: int) -> str:
+    """Break a line between words where it is wider than a terminal."""
+    if len(line) <= width:
+        return line
+    return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
