@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from akunu_py.bench import metrics
+from akunu_py.bench.exactness import NOT_EXACT
 from akunu_py.bench.measured_model import Model
 from akunu_py.bench.report import HitRateReport, Outcome, Summary
 from akunu_py.bench.result_file import BenchResult, Costs, Failure
@@ -257,7 +258,7 @@ def _row(name: str, summary: Summary) -> tuple[Cell, ...]:
 
 def _identical(summary: Summary) -> str | None:
     if summary.num_identical is None:
-        return "not exact" if summary.exactness == "none" else None
+        return NOT_EXACT if summary.exactness == "none" else None
     return f"{summary.num_identical}/{summary.num_prompts}"
 
 

@@ -7,6 +7,7 @@ from statistics import median
 
 from akunu_py.bench import metrics
 from akunu_py.bench.environment import Environment
+from akunu_py.bench.exactness import reply_exactness
 from akunu_py.bench.measured_model import Model as Model  # noqa: PLC0414 - offered here too
 from akunu_py.bench.metrics import Pass, Speedup, TimedPair
 from akunu_py.bench.record import Record
@@ -290,9 +291,8 @@ class HitRateReport:
 
     @property
     def exactness(self) -> Exactness:
-        """What drafting leaves alone; by probability, too, the likeliest token is the likeliest."""
-        found = self.config.exactness
-        return "stream" if found == "distribution" and not self.config.temperature else found
+        """What drafting leaves alone."""
+        return reply_exactness(self.config)
 
     @property
     def deterministic_passes(self) -> bool:

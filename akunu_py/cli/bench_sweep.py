@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,17 @@ import click
 from akunu_py.bench.workloads import CATEGORIES
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.options import counts_option, draft_model_option, load_engine, model_options
+from akunu_py.cli.options import (
+    counts_option,
+    draft_model_option,
+    load_engine,
+    model_options,
+    warn_if_not_exact,
+)
 
 if TYPE_CHECKING:
     from akunu_py.bench.result_file import BenchResult
-    from akunu_py.bench.sweep.grid import Setting
+    from akunu_py.bench.sweep.grid import Cell, Setting
     from akunu_py.bench.sweep.result import Report
     from akunu_py.bench.sweep.run import SweepOptions
     from akunu_py.engine.engine import Engine
@@ -70,6 +76,40 @@ _TOKENS = 128
     multiple=True,
     type=click.Choice(["budget", "fixed", "entropy", "lower-bound"]),
     help="What ends a draft; repeatable.",
+)
+@click.option(
+    "--draft-sampling",
+    multiple=True,
+    type=click.Choice(["coupled", "rejection"]),
+    help="How drafts are accepted, with --live; repeatable. By rejection replies are others by the "
+    "same law.",
+)
+@click.option(
+    "--num-proposals",
+    multiple=True,
+    metavar="K|A..B",
+    help="Tokens that a draft model proposes for each position, with --live.",
+)
+@click.option(
+    "--lenience",
+    multiple=True,
+    type=float,
+    metavar="L",
+    help="Lenience of acceptance, with --live; repeatable. Below 1 replies are not exact.",
+)
+@click.option(
+    "--no-adjust",
+    is_flag=True,
+    help="Try each cell with rejection without adjusting the residual as well: not exact.",
+)
+@click.option(
+    "--recommend",
+    "recommendable",
+    type=click.Choice(["identical", "law", "any"]),
+    default="identical",
+    show_default=True,
+    help="Recommend only cells with the replies of plain decoding, those by the same law too, or "
+    "any, also what is not exact.",
 )
 @click.option(
     "--heat-map", "heat_axes", metavar="X,Y", help="Axes of the heat map, such as window,order."
@@ -131,7 +171,8 @@ def sweep(
     left out is as the drafter ships; with nothing given a grid is chosen.
 
     The recommendation is the cell that is best on half of the sessions, and what it does on the
-    other half, next to the default.
+    other half, next to the default. Cells that give other replies than plain decoding are marked
+    and not recommended unless --recommend says so.
 
     \b
     Examples:
@@ -139,6 +180,8 @@ def sweep(
       akunu bench sweep --drafter ngram --order 2..6 --num-draft-tokens 1..8 --output sweep
       akunu bench sweep --trace mine.jsonl --curve m5-max-70b-4bit
       akunu bench sweep --live --draft-model draft.gguf --drafter draft-model --draft-length entropy
+      akunu bench sweep --live --temp 1 --drafter counts --draft-sampling coupled
+          --draft-sampling rejection --lenience 1 --lenience 0.5
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from akunu_py.bench.sweep.heat_map import choose_axes  # noqa: PLC0415 - numpy
     from akunu_py.bench.sweep.plan import make_plan  # noqa: PLC0415
@@ -155,11 +198,13 @@ def sweep(
         drafters,
         axes,
         live=options["live"],
+        temperature=options["temperature"],
         has_draft_model=loading["draft_model"] is not None,
         has_counts=loading["counts"] is not None,
         quick=quick,
     )
     choose_axes(dict.fromkeys(plan.grid.cells, 1.0), options["heat_axes"])
+    _warn(plan.grid.cells, options["temperature"])
     settled = SweepOptions(plan=plan, processes=processes, **options)
     arguments = _json_ready({
         "model": model, "drafters": drafters, "axes": axes, "tokenizer": tokenizer, **options,
@@ -178,14 +223,28 @@ def _axes(options: dict[str, Any]) -> "dict[str, Sequence[Setting]]":
     from akunu_py.bench.sweep.grid import parse_numbers  # noqa: PLC0415 - numpy
 
     axes: dict[str, Sequence[Setting]] = {}
-    for axis in ("num_draft_tokens", "order", "window", "min_match"):
+    for axis in ("num_draft_tokens", "order", "window", "min_match", "num_proposals"):
         given = options.pop(axis)
         if given:
             axes[axis] = parse_numbers(given)
-    rules = options.pop("draft_length")
-    if rules:
-        axes["draft_length"] = tuple(dict.fromkeys(rules))
+    for axis in ("draft_length", "draft_sampling", "lenience"):
+        given = options.pop(axis)
+        if given:
+            axes[axis] = tuple(dict.fromkeys(given))
+    if options.pop("no_adjust"):
+        axes["adjust"] = ("yes", "no")
     return axes
+
+
+def _warn(cells: "Iterable[Cell]", temperature: float) -> None:
+    """Say once where any cell is not exact."""
+    from akunu_py.bench.sweep.settings import cell_config  # noqa: PLC0415 - numpy
+    from akunu_py.types import GenerationConfig  # noqa: PLC0415
+
+    for cell in cells:
+        if not cell.is_exact:
+            warn_if_not_exact(cell_config(cell, GenerationConfig(temperature=temperature)))
+            return
 
 
 def _check(options: Mapping[str, Any]) -> None:

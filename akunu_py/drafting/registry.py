@@ -227,6 +227,11 @@ def has_probabilities(name: str) -> bool:
     return name in _OWN and _OWN[name].has_q
 
 
+def proposes_several(name: str) -> bool:
+    """Return whether a drafter may propose several tokens for a position."""
+    return name in _PROPOSING
+
+
 def drafter_name(name: str | None, token_model: TokenModel | None) -> str:
     """Return the drafter that a config means: what it names, or the one to take by default."""
     if name is not None:

@@ -155,6 +155,10 @@ def test_finished_cells_are_kept(replayed, tmp_path, monkeypatch):
         (["--trace", "{trace}", "--live"], "leave out --trace"),
         (["--trace", "{trace}", "--category", "edit"], "leave it out with --trace"),
         (["--live", "--drafter", "draft-model"], "give one with --draft-model"),
+        (["--lenience", "0.5"], "lenience needs the models themselves"),
+        (["--live", "--temp", "1", "--lenience", "0.5"], "is a form of rejection sampling"),
+        (["--live", "--no-adjust"], "nothing changes but rejection sampling"),
+        (["--live", "--drafter", "ngram", "--num-proposals", "2"], "proposes several tokens"),
     ],
 )
 def test_wrong_options_are_explained(trace, arguments, words):
@@ -193,7 +197,10 @@ def no_bar(_unit):
 
 def sweep(engine, drafters, values, *, live, **options):
     """Measure a few prompts by Python, with a curve by name so that nothing is timed."""
-    plan = make_plan(drafters, values, live=live, has_draft_model=options.pop("draft", False))
+    plan = make_plan(
+        drafters, values, live=live, has_draft_model=options.pop("draft", False),
+        temperature=options.get("temperature", 0.0),
+    )  # fmt: skip
     settled = SweepOptions(
         plan=plan, live=live, curve="m5-max-70b-4bit", categories=("completion",), limit=2,
         max_tokens=24, **options,
@@ -255,6 +262,57 @@ def test_draft_models_under_every_rule_of_length(default_model):
     drafted = {rule: sum(s.drafted for s in items) for rule, items in stats.items()}
     assert drafted["fixed"] > drafted["entropy"] > 0
     assert drafted["fixed"] > drafted["lower-bound"] > 0
+
+
+def test_methods_of_acceptance_are_decoded_live_and_marked(tiny_gguf):
+    result = run(
+        tiny_gguf, "--live", "--temp", 1, "--category", "completion", "--limit", 3, "--drafter",
+        "counts", "--draft-sampling", "rejection", "--lenience", 1, "--lenience", 0.3,
+        "--draft-length", "fixed", "--max-tokens", 16, "--json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("not exact") == 1
+    record = json.loads(result.stdout)
+    cells = record["deterministic"]["cells"]
+    rejection = "counts num_draft_tokens=4 draft_length=fixed draft_sampling=rejection lenience="
+    assert {key: cell["exactness"] for key, cell in cells.items()} == {
+        "none": "stream",
+        f"{rejection}1.0": "distribution",
+        f"{rejection}0.3 (not exact)": "none",
+    }
+    strict, lenient = cells[f"{rejection}1.0"], cells[f"{rejection}0.3 (not exact)"]
+    assert strict["identical"] is lenient["identical"] is None
+    assert strict["drafted"] > 0
+    # What the smallest vocabulary accepts by chance, a third of the strictness accepts more often.
+    assert lenient["hit_rate"] > strict["hit_rate"]
+    assert record["arguments"]["recommendable"] == "identical"
+    assert not any("exact" in key for key in [record["timing"]["recommended"] or ""])
+
+
+@pytest.mark.slow
+def test_proposals_and_rejection_of_a_draft_model(default_model):
+    draft = default_model.with_name("akunu-tiny-draft.gguf")
+    values = {
+        "num_draft_tokens": (4,), "num_proposals": (1, 2), "draft_length": ("fixed",),
+        "draft_sampling": ("coupled", "rejection"),
+    }  # fmt: skip
+    with Engine.load(default_model, draft_model=draft) as engine:
+        found = sweep(engine, ("draft-model",), values, live=True, draft=True, temperature=0.7)
+    by_method = {
+        (cell.draft_sampling, cell.num_proposals): outcomes[RECORDED]
+        for cell, outcomes in found.outcomes.items()
+        if cell.draft_length == "fixed"
+    }
+    assert set(by_method) == {(s, k) for s in ("coupled", "rejection") for k in (1, 2)}
+    for (sampling, _), outcomes in by_method.items():
+        assert all(o.identical for o in outcomes) == (sampling == "coupled")
+    # As many tokens in all: with two for a position no more than two in a row are accepted.
+    for (_, proposals), outcomes in by_method.items():
+        deepest = max(sum(map(bool, o.stats.accepted_per_position)) for o in outcomes)
+        assert deepest == {1: 4, 2: 2}[proposals]
+    report = make_report(found)
+    assert all(cell.draft_sampling != "rejection" for cell in found.eligible())
+    assert report.recommendation is None or report.recommendation.take.relaxed == ()
 
 
 def test_replies_of_one_session_are_in_one_half(tiny_gguf):

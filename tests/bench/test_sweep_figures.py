@@ -1,6 +1,7 @@
 """Figures of cells, and the recommendation, on outcomes made up by hand."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -13,10 +14,16 @@ from akunu_py.bench.sweep.figures import Figures, compare, cost_by_clock, cost_b
 from akunu_py.bench.sweep.grid import PLAIN, Cell, default_cell
 from akunu_py.bench.sweep.outcomes import ItemOutcome
 from akunu_py.bench.sweep.plan import make_plan
-from akunu_py.bench.sweep.recommend import recommend
+from akunu_py.bench.sweep.recommend import eligible_cells, recommend
 from akunu_py.bench.sweep.recorded import curve_of
 from akunu_py.bench.sweep.replayed import ReplayData, replay_cell, replay_cells
-from akunu_py.bench.sweep.result import Sweep, deterministic_figures, make_report, make_tables
+from akunu_py.bench.sweep.result import (
+    Sweep,
+    deterministic_figures,
+    make_report,
+    make_tables,
+    timing_figures,
+)
 from akunu_py.cost_curve import CostCurve
 from akunu_py.types import DecodeStats
 
@@ -228,6 +235,61 @@ def test_a_best_cell_that_is_slower_than_plain_says_so():
     assert found.words.endswith("Plain decoding is faster still.")
 
 
+REJECTION = Cell("ngram", 4, 4, None, 1, "fixed", "rejection")
+LENIENT = Cell("ngram", 4, 4, None, 1, "fixed", lenience=0.5)
+EXACTNESS = {
+    AUTO: "stream", PLAIN: "stream", FAST: "stream", REJECTION: "distribution", LENIENT: "none",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("recommendable", "taken", "left_out"),
+    [
+        ("identical", FAST, "2 faster cells"),
+        ("law", REJECTION, "1 faster cell"),
+        ("any", LENIENT, None),
+    ],
+)
+def test_what_gives_other_replies_is_not_taken_unless_asked_for(recommendable, taken, left_out):
+    speeds = {AUTO: (50, 50), PLAIN: (57, 57), FAST: (40, 40), REJECTION: (30, 30)}
+    traces, outcomes = made_up({**speeds, LENIENT: (20, 20)})
+    eligible = eligible_cells(outcomes, EXACTNESS, recommendable)
+    found = recommend(traces, outcomes, FLAT, default=AUTO, own=OWN, eligible=eligible)
+    assert (found.best, found.take) == (taken, taken)
+    assert found.words.startswith(f"Take {taken.title}: +")
+    assert ("(not exact)" in found.words) == (taken == LENIENT)
+    others = "with other replies than plain decoding's."
+    assert (
+        found.words.endswith(f"Not considered: {left_out} {others}")
+        if left_out
+        else others not in found.words
+    )
+
+
+def decoded(outcomes, differing=()):
+    """The outcomes as of decoded replies, of which those at `differing` are other ones."""
+    return {"t": [replace(o, identical=n not in differing) for n, o in enumerate(outcomes["t"])]}
+
+
+def test_what_had_to_be_identical_and_is_not_is_not_taken():
+    traces, outcomes = made_up({AUTO: (50, 50), PLAIN: (57, 57), FAST: (20, 20), NGRAM: (40, 40)})
+    exactness = dict.fromkeys(outcomes, "stream")
+    outcomes = {cell: decoded(found) for cell, found in outcomes.items()}
+    outcomes[FAST] = decoded(outcomes[FAST], {5})
+    assert eligible_cells(outcomes, exactness, "identical") == [AUTO, PLAIN, NGRAM]
+    assert eligible_cells(outcomes, exactness, "any") == [AUTO, PLAIN, FAST, NGRAM]
+    # Where replies need not be the same, another one is no fault.
+    assert FAST in eligible_cells(outcomes, {**exactness, FAST: "distribution"}, "law")
+    # Nor is the default kept that changed replies, though it is faster than all that may be taken.
+    outcomes[NGRAM], outcomes[AUTO] = decoded(outcomes[NGRAM], {3}), decoded(outcomes[AUTO], {0})
+    eligible = eligible_cells(outcomes, exactness, "identical")
+    found = recommend(traces, outcomes, FLAT, default=AUTO, own=OWN, eligible=eligible)
+    assert (found.best, found.take) == (PLAIN, PLAIN)
+    assert found.words.startswith(
+        f"Take {PLAIN.options}: the default, {AUTO.options}, changed replies"
+    )
+
+
 def test_an_empty_half_gives_none():
     traces, outcomes = made_up({AUTO: (40, 40), PLAIN: (57, 57)})
     kept = [number for number, item in enumerate(traces["t"]) if item.half == 1]
@@ -290,6 +352,80 @@ def test_what_depends_on_measured_costs_is_not_deterministic():
     assert measured["cells"][key]["passes"] == by_name["cells"][key]["passes"]
     assert by_name["recommended"] is not None
     assert measured["recommended"] is None
+
+
+METHODS_GRID = {"num_draft_tokens": (2, 6), "lenience": (1.0, 0.5), "draft_length": ("fixed",)}
+
+
+def lenient_report(heat_axes=None, recommendable="identical"):
+    """A sweep made up: the more tokens and the less strict, the faster."""
+    plan = make_plan(["ngram"], METHODS_GRID, live=True)
+    traces = {"t": items_of(12, per_session=1)}
+    outcomes = {
+        cell: {
+            "t": [
+                outcome(
+                    60, 60 - 3 * (cell.num_draft_tokens or 0) * (1 + (cell.lenience == 0.5)), 1.0,
+                    identical=cell.is_exact,
+                )
+                if cell.drafter != "auto"
+                else outcome(60, 59, 1.0, identical=True)
+                for _ in traces["t"]
+            ]
+        }
+        for cell in plan.grid.cells
+    }  # fmt: skip
+    outcomes = {
+        cell: {"t": [replace(o, decode_s=o.stats.steps / 60) for o in found["t"]]}
+        for cell, found in outcomes.items()
+    }
+    return make_report(
+        Sweep(
+            plan, traces, outcomes, CURVE, curve_measured=False, live=True, heat_axes=heat_axes,
+            recommendable=recommendable,
+        )
+    )  # fmt: skip
+
+
+def test_what_is_not_exact_is_marked_in_every_table_and_figure():
+    report = lenient_report()
+    lenient = {cell for cell in report.figures if cell.lenience == 0.5}
+    assert len(lenient) == 2
+    tables = {table.name: table for table in make_tables(report)}
+    for name in ("fastest", "cells"):
+        columns = [column.name for column in tables[name].columns]
+        marks = [
+            (row[columns.index("lenience")], row[columns.index("identical")], row[-1])
+            for row in tables[name].rows
+        ]
+        assert columns[-1] == "exactness"
+        assert marks.count((0.5, "not exact", "not exact")) == 2
+        assert all(mark[1:] == (12, "stream") for mark in marks if mark[0] != 0.5)
+        assert not tables[name].columns[columns.index("identical")].detail
+    for figures in (deterministic_figures(report), timing_figures(report)):
+        found = {key: cell["exactness"] for key, cell in figures["cells"].items()}
+        assert {key for key, value in found.items() if value == "none"} == {c.key for c in lenient}
+        assert all(key.endswith("(not exact)") for key, value in found.items() if value == "none")
+    counted = deterministic_figures(report)["cells"]
+    assert all(counted[cell.key]["identical"] is None for cell in lenient)
+    assert report.recommendation.take.is_exact
+    asked = lenient_report(recommendable="any")
+    assert asked.recommendation.take in lenient
+    (table,) = [table for table in make_tables(asked) if table.name == "recommendation"]
+    assert table.rows[0][0] == "the cell, not exact"
+    assert "(not exact)" in table.rows[0][1]
+    assert "(not exact)" in table.note
+
+
+def test_a_heat_map_has_what_is_not_exact_only_on_axes_of_its_own():
+    exact = lenient_report("num-draft-tokens,draft-length").heat_map.speeds
+    asked = lenient_report("num-draft-tokens,draft-length", "any").heat_map.speeds
+    assert exact[6, "fixed"] < asked[6, "fixed"]
+    named = lenient_report("num-draft-tokens,lenience").heat_map
+    assert named.speeds[6, 1.0] == exact[6, "fixed"]
+    assert named.speeds[6, 0.5] == asked[6, "fixed"]
+    assert named.y_heading == "lenience (below 1 not exact)"
+    assert named.y_values == (0.5, 1.0)
 
 
 def test_an_unfinished_sweep_has_what_there_is():

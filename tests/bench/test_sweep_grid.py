@@ -1,5 +1,6 @@
 """Cells of a sweep: every combination, what drafters lack, what cannot be."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -16,7 +17,7 @@ from akunu_py.bench.sweep.grid import (
 )
 from akunu_py.bench.sweep.heat_map import choose_axes, make_heat_map
 from akunu_py.bench.sweep.plan import make_plan
-from akunu_py.bench.sweep.settings import cell_config, length_rules
+from akunu_py.bench.sweep.settings import cell_config, cell_exactness, drafter_choices
 from akunu_py.drafting.registry import make_drafter
 from akunu_py.errors import ConfigError
 from akunu_py.types import GenerationConfig
@@ -124,20 +125,22 @@ def test_every_cell_of_a_plan_is_a_configuration_that_works(live):
 
 
 def test_rules_of_length():
-    rules = length_rules(["ngram", "counts"], live=True)
-    assert rules == {
-        "ngram": ("budget", "fixed"),
-        "counts": ("budget", "fixed", "entropy", "lower-bound"),
+    choices = drafter_choices(["ngram", "counts"], {}, live=True)
+    assert choices == {
+        "ngram": {"draft_length": ("budget", "fixed")},
+        "counts": {"draft_length": ("budget", "fixed", "entropy", "lower-bound")},
     }
-    assert length_rules(["ngram", "counts"], live=False) == {
-        "counts": ("fixed", "entropy", "lower-bound")
+    assert drafter_choices(["ngram", "counts"], {}, live=False) == {
+        "ngram": {},
+        "counts": {"draft_length": ("fixed", "entropy", "lower-bound")},
     }
-    grid = make_grid(["ngram", "counts"], Axes({"draft_length": ("entropy", "fixed")}), rules=rules)
+    axes = Axes({"draft_length": ("entropy", "fixed")})
+    grid = make_grid(["ngram", "counts"], axes, choices=choices)
     assert [(cell.drafter, cell.draft_length) for cell in grid.cells] == [
         ("ngram", "budget"), ("ngram", "fixed"),
         ("counts", "budget"), ("counts", "entropy"), ("counts", "fixed"),
     ]  # fmt: skip
-    assert default_cell("counts", rules).draft_length == "budget"
+    assert default_cell("counts", choices).draft_length == "budget"
     config = GenerationConfig()
     drawn = [
         (cell_config(cell, config).draft_budget, cell_config(cell, config).draft_length)
@@ -174,11 +177,95 @@ def test_rules_of_length():
         ),
         (["ngram"], {"draft_length": ("entropy",)}, {"live": True}, "they have budget, fixed"),
         (["counts"], {"draft_length": ("budget",)}, {}, "they have fixed, entropy, lower-bound"),
+        (["counts"], {"lenience": (0.5,)}, {}, "lenience needs the models .* decode with --live"),
+        (["counts"], {"draft_sampling": ("rejection",)}, {}, "decode with --live"),
+        (["ngram"], {"num_proposals": (2,)}, {}, "decode with --live"),
+        (["ngram"], {"num_proposals": (2,)}, {"live": True}, "no drafter .* several tokens"),
+        (["ngram"], {"num_proposals": (9,)}, {"live": True}, "give 1 to 8"),
+        (["ngram"], {"lenience": (1.5,)}, {"live": True}, "above 0, at most 1"),
+        (["ngram"], {"lenience": (0.0,)}, {"live": True}, "above 0, at most 1"),
+        (
+            ["ngram"],
+            {"lenience": (0.5,)},
+            {"live": True, "temperature": 0.8},
+            "is a form of rejection sampling; set draft_sampling",
+        ),
+        (
+            ["ngram"],
+            {"adjust": ("yes", "no"), "draft_sampling": ("rejection",)},
+            {"live": True},
+            "without adjust_residual nothing changes but rejection sampling",
+        ),
     ],
 )
 def test_what_does_not_go_is_said(drafters, values, options, message):
     with pytest.raises(ConfigError, match=message):
         make_plan(drafters, values, **{"live": False, **options})
+
+
+def test_methods_are_varied_for_the_drafters_that_have_them():
+    values = {"num_draft_tokens": (4,), "draft_sampling": ("rejection",), "num_proposals": (1, 2)}
+    plan = make_plan(["ngram", "draft-model"], values, live=True, has_draft_model=True)
+    ngram = Cell("ngram", 4, 4, None, 1, "budget", "coupled")
+    draft = Cell("draft-model", 8, None, None, None, "budget", "coupled", 1)
+    assert plan.own == {"ngram": ngram, "draft-model": draft, "none": PLAIN}
+    assert plan.grid.cells == (
+        draft,
+        PLAIN,
+        ngram,
+        replace(ngram, draft_sampling="rejection"),
+        replace(draft, num_draft_tokens=4, draft_sampling="rejection"),
+        replace(draft, num_draft_tokens=4, draft_sampling="rejection", num_proposals=2),
+    )
+    assert plan.grid.notes == ("ngram has no proposals: not varied",)
+
+
+def test_only_methods_that_go_together_at_the_temperature_are_cells():
+    values = {
+        "draft_sampling": ("coupled", "rejection"),
+        "lenience": (1.0, 0.5),
+        "adjust": ("yes", "no"),
+    }
+    plan = make_plan(["counts"], values, live=True, temperature=1)
+    counts = [cell for cell in plan.grid.cells if cell.drafter == "counts"]
+    assert [(cell.draft_sampling, cell.lenience, cell.adjust) for cell in counts] == [
+        ("coupled", 1.0, "yes"),
+        ("rejection", 1.0, "yes"), ("rejection", 1.0, "no"),
+        ("rejection", 0.5, "yes"), ("rejection", 0.5, "no"),
+    ]  # fmt: skip
+    assert plan.grid.notes == ("counts: 3 combinations left out that it cannot have",)
+    config = GenerationConfig(temperature=1)
+    assert [cell_exactness(cell, config) for cell in counts] == [
+        "stream", "distribution", "none", "none", "none",
+    ]  # fmt: skip
+    assert [cell.is_exact for cell in counts] == [True, True, False, False, False]
+    settled = cell_config(counts[-1], config)
+    assert (settled.draft_sampling, settled.lenience, settled.adjust_residual) == (
+        "rejection", 0.5, False,
+    )  # fmt: skip
+    # Greedily rejection gives the likeliest token, and lenience needs no rejection.
+    greedy = make_plan(["counts"], {"lenience": (0.5,)}, live=True).grid.cells[-1]
+    assert (greedy.draft_sampling, greedy.lenience) == (None, 0.5)
+    assert cell_exactness(Cell("ngram", draft_sampling="rejection"), GenerationConfig()) == "stream"
+
+
+def test_what_is_not_exact_says_so_wherever_it_is_named():
+    cell = Cell("counts", 4, draft_sampling="rejection", lenience=0.5, adjust="no")
+    assert cell.key == (
+        "counts num_draft_tokens=4 draft_sampling=rejection lenience=0.5 adjust=no (not exact)"
+    )
+    assert cell.options == (
+        "--drafter counts --num-draft-tokens 4 --draft-sampling rejection --lenience 0.5 "
+        "--no-adjust"
+    )
+    assert cell.title == f"{cell.options} (not exact)"
+    assert cell.relaxed == ("lenience", "adjust")
+    law = Cell("draft-model", 8, draft_sampling="rejection", num_proposals=3, lenience=1.0)
+    assert law.key.endswith(" num_proposals=3 lenience=1.0")
+    assert law.title == law.options
+    assert law.options.endswith("--draft-sampling rejection --num-proposals 3")
+    assert law.relaxed == ("draft_sampling",)
+    assert Cell("ngram", 4, draft_sampling="coupled", adjust="yes").relaxed == ()
 
 
 def test_with_a_draft_model_it_is_the_default():

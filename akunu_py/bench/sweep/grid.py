@@ -5,7 +5,7 @@ have, such as a least match as long as the order, is no cell; both are said.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -14,9 +14,20 @@ from akunu_py.drafting.ngram_settings import NGRAM_DEFAULTS
 from akunu_py.drafting.registry import default_num_draft_tokens
 from akunu_py.errors import ConfigError
 
-Setting = int | str | None
+Setting = int | float | str | None
 
-AXES = ("num_draft_tokens", "order", "window", "min_match", "draft_length")
+METHODS: Mapping[str, Setting] = {
+    "draft_sampling": "coupled",
+    "num_proposals": 1,
+    "lenience": 1.0,
+    "adjust": "yes",
+}
+"""How drafts are drawn and accepted, and what a drafter does where nobody says.
+
+Cells have these settings only in a sweep that varies them.
+"""
+
+AXES = ("num_draft_tokens", "order", "window", "min_match", "draft_length", *METHODS)
 """What may be varied besides the drafter, by the names of `Cell`'s fields."""
 
 HEADINGS = {
@@ -26,6 +37,10 @@ HEADINGS = {
     "window": "window",
     "min_match": "least match",
     "draft_length": "length rule",
+    "draft_sampling": "sampling",
+    "num_proposals": "proposals",
+    "lenience": "lenience (below 1 not exact)",
+    "adjust": "residual adjusted (no: not exact)",
 }
 
 _OPTIONS = {
@@ -33,12 +48,17 @@ _OPTIONS = {
     "order": "ngram-order",
     "window": "ngram-window",
     "min_match": "ngram-min-match",
+    "draft_sampling": "draft-sampling",
+    "num_proposals": "num-proposals",
+    "lenience": "lenience",
 }
-"""What the settings are called by `akunu generate`."""
+"""What settings with a value are called by `akunu generate`."""
 
 MOST_CELLS = 5000
 _RANGE = re.compile(r"([0-9]{1,6})\.\.([0-9]{1,6})", re.ASCII)
-_MOST = {"num_draft_tokens": 64, "order": 16, "window": 1_000_000, "min_match": 15}
+_MOST = {
+    "num_draft_tokens": 64, "order": 16, "window": 1_000_000, "min_match": 15, "num_proposals": 8,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +71,63 @@ class Cell:
     window: int | None = None
     min_match: int | None = None
     draft_length: str | None = None
+    draft_sampling: str | None = None
+    num_proposals: int | None = None
+    lenience: float | None = None
+    adjust: str | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its replies have the law of plain decoding at least."""
+        return self.lenience in {None, 1} and self.adjust != "no"
 
     @property
     def key(self) -> str:
-        """The cell as a text, no two alike: "ngram num_draft_tokens=4 order=4 min_match=1"."""
+        """The cell as a text, no two alike: "ngram num_draft_tokens=4 order=4 min_match=1".
+
+        One that is not exact says so.
+        """
         settings = (
             f"{axis}={getattr(self, axis)}" for axis in AXES if self.setting(axis) is not None
         )
-        return " ".join((self.drafter, *settings))
+        return " ".join((self.drafter, *settings, *self._not_exact))
 
     @property
     def options(self) -> str:
         """The cell as options of `akunu generate`."""
         options = [f"--drafter {self.drafter}"]
-        for axis in AXES:
+        for axis, option in _OPTIONS.items():
             value = self.setting(axis)
-            if axis != "draft_length" and value is not None:
-                options.append(f"--{_OPTIONS[axis]} {value}")
+            if value not in {None, METHODS.get(axis)}:
+                options.append(f"--{option} {value}")
+        if self.adjust == "no":
+            options.append("--no-adjust")
         if self.draft_length not in {None, "budget", "fixed"}:
             options.append(f"--draft-length {self.draft_length}")
         if self.draft_length not in {None, "budget"}:
             options.append("--draft-budget always")
         return " ".join(options)
+
+    @property
+    def title(self) -> str:
+        """The cell as options, and that it is not exact where it is not."""
+        return " ".join((self.options, *self._not_exact))
+
+    @property
+    def relaxed(self) -> tuple[str, ...]:
+        """The axes on which it departs from the stream of plain decoding.
+
+        Lenience above temperature 0 and unadjusted residuals are forms of rejection: that counts
+        where it is all.
+        """
+        found = (("lenience",) if self.lenience not in {None, 1} else ()) + (
+            ("adjust",) if self.adjust == "no" else ()
+        )
+        return found or (("draft_sampling",) if self.draft_sampling == "rejection" else ())
+
+    @property
+    def _not_exact(self) -> tuple[str, ...]:
+        return () if self.is_exact else ("(not exact)",)
 
     def setting(self, axis: str) -> Setting:
         """Return the value of one of AXES, or the drafter's name for "drafter"."""
@@ -106,6 +161,8 @@ class Axes:
                 number = isinstance(value, int) and 1 <= value <= _MOST.get(axis, 0)
                 if axis in _MOST and not number:
                     raise ConfigError(f"{axis} is {value!r}; give 1 to {_MOST[axis]}")
+                if axis == "lenience" and not (isinstance(value, float) and 0 < value <= 1):
+                    raise ConfigError(f"lenience is {value!r}; give a number above 0, at most 1")
 
 
 def parse_numbers(texts: Iterable[str]) -> list[int]:
@@ -129,11 +186,14 @@ def parse_numbers(texts: Iterable[str]) -> list[int]:
     return sorted(numbers)
 
 
-Rules = Mapping[str, Sequence[str]]
-"""By drafter the rules that may end its drafts, its own first; drafters without a choice lack."""
+Choices = Mapping[str, Mapping[str, Sequence[Setting]]]
+"""By drafter and axis the values of settings that are chosen by name, its own first.
+
+What a drafter has no choice of is not there.
+"""
 
 
-def own_settings(drafter: str, rules: Rules) -> dict[str, Setting]:
+def own_settings(drafter: str, choices: Choices) -> dict[str, Setting]:
     """Return the settings a drafter has, and its own values."""
     if drafter == PLAIN.drafter:
         return {}
@@ -144,14 +204,13 @@ def own_settings(drafter: str, rules: Rules) -> dict[str, Setting]:
         own = {"num_draft_tokens": BASELINES[drafter]().default_limit}
     else:
         own = {"num_draft_tokens": default_num_draft_tokens(drafter)}
-    if drafter in rules:
-        own["draft_length"] = rules[drafter][0]
+    own.update({axis: values[0] for axis, values in choices.get(drafter, {}).items()})
     return own
 
 
-def default_cell(drafter: str, rules: Rules) -> Cell:
+def default_cell(drafter: str, choices: Choices) -> Cell:
     """Return a drafter as it ships."""
-    return Cell(drafter, **own_settings(drafter, rules))  # type: ignore[arg-type]
+    return Cell(drafter, **own_settings(drafter, choices))  # type: ignore[arg-type]
 
 
 def make_grid(
@@ -159,27 +218,29 @@ def make_grid(
     axes: Axes,
     *,
     always: Sequence[Cell] = (),
-    rules: Rules | None = None,
+    choices: Choices | None = None,
+    works: Callable[[Cell], bool] = lambda _cell: True,
 ) -> Grid:
     """Return every drafter with every combination of the axes that it has, and as it ships.
 
     The cells in `always` come first, then each drafter's own settings before the others: where two
-    are equally good the earlier one is taken. Raises ConfigError for more than MOST_CELLS.
+    are equally good the earlier one is taken. Combinations for which `works` is false are left out.
+    Raises ConfigError for more than MOST_CELLS.
     """
-    rules = rules or {}
+    choices = choices or {}
     cells: dict[Cell, None] = dict.fromkeys(always)
     notes: list[str] = []
     impossible: dict[str, int] = {}
     for drafter in dict.fromkeys(drafters):
-        own = own_settings(drafter, rules)
-        cells[default_cell(drafter, rules)] = None
+        own = own_settings(drafter, choices)
+        cells[default_cell(drafter, choices)] = None
         missing = [HEADINGS[axis] for axis in axes.values if axis not in own]
         if missing and drafter != PLAIN.drafter:
             notes.append(f"{drafter} has no {' and no '.join(missing)}: not varied")
-        choices = [axes.values.get(axis, (value,)) for axis, value in own.items()]
-        for values in product(*choices):
+        wanted = [axes.values.get(axis, (value,)) for axis, value in own.items()]
+        for values in product(*wanted):
             cell = Cell(drafter, **dict(zip(own, values, strict=True)))  # type: ignore[arg-type]
-            if _is_possible(cell, rules):
+            if _is_possible(cell, choices) and works(cell):
                 cells[cell] = None
             else:
                 impossible[drafter] = impossible.get(drafter, 0) + 1
@@ -192,9 +253,10 @@ def make_grid(
     return Grid(tuple(cells), tuple(notes))
 
 
-def _is_possible(cell: Cell, rules: Rules) -> bool:
-    if cell.draft_length is not None and cell.draft_length not in rules[cell.drafter]:
-        return False
+def _is_possible(cell: Cell, choices: Choices) -> bool:
+    for axis, values in choices.get(cell.drafter, {}).items():
+        if cell.setting(axis) not in values:
+            return False
     if cell.order is None:
         return True
     if cell.order < 2 or (cell.window is not None and cell.window < cell.order):
@@ -217,6 +279,6 @@ def varied(cells: Iterable[Cell]) -> dict[str, tuple[Setting, ...]]:
     return found
 
 
-def _rank(value: Setting) -> int:
+def _rank(value: Setting) -> float:
     # sorted() keeps names in the order in which they came.
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int | float) else 0

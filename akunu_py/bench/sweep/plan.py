@@ -4,11 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from akunu_py.bench.replay.baselines import BASELINES
-from akunu_py.bench.sweep.grid import PLAIN, Axes, Cell, Grid, Setting, default_cell, make_grid
+from akunu_py.bench.sweep.grid import (
+    METHODS,
+    PLAIN,
+    Axes,
+    Cell,
+    Choices,
+    Grid,
+    Setting,
+    default_cell,
+    make_grid,
+)
 from akunu_py.bench.sweep.replayed import check_replayable
-from akunu_py.bench.sweep.settings import length_rules
+from akunu_py.bench.sweep.settings import cell_config, drafter_choices, is_configuration
 from akunu_py.drafting.registry import WITH_COUNTS, WITH_DRAFT_MODEL, check_drafter
 from akunu_py.errors import ConfigError
+from akunu_py.types import GenerationConfig
 
 _DEFAULT = "auto"
 _REPLAYED = ("ngram", "ngram-window", "lookup", _DEFAULT)
@@ -45,6 +56,7 @@ def make_plan(
     values: Mapping[str, Sequence[Setting]],
     *,
     live: bool,
+    temperature: float = 0.0,
     has_draft_model: bool = False,
     has_counts: bool = False,
     quick: bool = False,
@@ -52,8 +64,10 @@ def make_plan(
     """Plan a sweep of these drafters over these values; both may be left out.
 
     Without values the grid is one that fits the way the cells are measured. With a draft model the
-    default is to ask it. Raises ConfigError for drafters or values that do not go.
+    default is to ask it. Raises ConfigError for drafters or values that do not go, at this
+    temperature.
     """
+    config = GenerationConfig(temperature=temperature)
     default_drafter = "draft-model" if live and has_draft_model else _DEFAULT
     if not drafters:
         drafters = (*_LIVE, default_drafter) if live else _REPLAYED
@@ -71,21 +85,51 @@ def make_plan(
         else:
             check_drafter(name)
     names = [name for name in dict.fromkeys((*drafters, default_drafter)) if name != PLAIN.drafter]
-    rules = length_rules(names, live=live)
-    own = {name: default_cell(name, rules) for name in names}
-    own[PLAIN.drafter] = PLAIN
     axes = Axes(values)
-    grid = make_grid(drafters, axes, always=(own[default_drafter], PLAIN), rules=rules)
+    for axis in METHODS:
+        if axis in values and not live:
+            raise ConfigError(
+                f"{axis} needs the models themselves, which a replay does not have; decode with "
+                "--live"
+            )
+    choices = drafter_choices(names, values, live=live)
+    own = {name: default_cell(name, choices) for name in names}
+    own[PLAIN.drafter] = PLAIN
+    grid = make_grid(
+        drafters,
+        axes,
+        always=(own[default_drafter], PLAIN),
+        choices=choices,
+        works=lambda cell: is_configuration(cell, config),
+    )
     if "draft_length" in values:
-        _check_rules(values["draft_length"], rules)
+        _check_rules(values["draft_length"], choices)
+    _check_methods(values, grid, config)
     return Plan(grid, own[default_drafter], own)
 
 
-def _check_rules(wanted: Sequence[Setting], rules: Mapping[str, Sequence[str]]) -> None:
-    known = dict.fromkeys(rule for found in rules.values() for rule in found)
+def _check_methods(
+    values: Mapping[str, Sequence[Setting]], grid: Grid, config: GenerationConfig
+) -> None:
+    """Raise ConfigError for a value that no cell has, with the reason."""
+    for axis in METHODS:
+        for value in values.get(axis, ()):
+            if any(cell.setting(axis) == value for cell in grid.cells):
+                continue
+            if axis == "num_proposals":
+                raise ConfigError("no drafter of the sweep proposes several tokens for a position")
+            # Alone it does not go together with the temperature, or with comparing drafts.
+            cell_config(Cell(PLAIN.drafter, **{axis: value}), config)  # type: ignore[arg-type]
+            raise ConfigError(f"no drafter of the sweep can have {axis} {value}")
+
+
+def _check_rules(wanted: Sequence[Setting], choices: Choices) -> None:
+    known = dict.fromkeys(
+        rule for found in choices.values() for rule in found.get("draft_length", ())
+    )
     for rule in wanted:
         if rule not in known:
             raise ConfigError(
                 f"no drafter of the sweep has the length rule {rule!r}"
-                + (f"; they have {', '.join(known)}" if known else "; decode with --live")
+                + (f"; they have {', '.join(map(str, known))}" if known else "; decode with --live")
             )

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from akunu_py.bench.exactness import NOT_EXACT
 from akunu_py.bench.sweep.figures import (
     CellFigures,
     Cost,
@@ -15,14 +16,33 @@ from akunu_py.bench.sweep.figures import (
 from akunu_py.bench.sweep.grid import AXES, HEADINGS, Cell, Setting, varied
 from akunu_py.bench.sweep.heat_map import HeatMap, choose_axes, make_heat_map
 from akunu_py.bench.sweep.plan import Plan
-from akunu_py.bench.sweep.recommend import Recommendation, recommend
+from akunu_py.bench.sweep.recommend import (
+    Recommendable,
+    Recommendation,
+    eligible_cells,
+    recommend,
+)
 from akunu_py.bench.sweep.replayed import TraceOutcomes, is_curve_bound
+from akunu_py.bench.sweep.settings import cell_exactness
 from akunu_py.bench.tables import Cell as TableCell
 from akunu_py.bench.tables import Column, Table
 from akunu_py.cost_curve import CostCurve
+from akunu_py.types import Exactness, GenerationConfig
 
 _SHOWN = 12
 """Rows of the table for the terminal, the fastest cells first."""
+
+_SHORT = {
+    "num_draft_tokens": "up\nto",
+    "min_match": "least\nmatch",
+    "draft_length": "length",
+    "num_proposals": "pro-\nposals",
+    "lenience": "leni-\nence",
+    "adjust": "adjust",
+}
+_EXACTNESS: Mapping[Exactness, str] = {
+    "stream": "stream", "distribution": "law", "none": NOT_EXACT,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +57,8 @@ class Sweep:
         curve_measured: whether it was measured in this run, and is another in the next.
         live: whether replies were decoded; speeds are then by the clock.
         heat_axes: the axes of the heat map as asked for; None: the first two that are varied.
+        temperature: of the replies.
+        recommendable: which cells may be recommended.
 
     """
 
@@ -47,6 +69,17 @@ class Sweep:
     curve_measured: bool
     live: bool
     heat_axes: str | None = None
+    temperature: float = 0.0
+    recommendable: Recommendable = "identical"
+
+    def exactness(self, cell: Cell) -> Exactness:
+        """Return what the replies of a cell have in common with those of plain decoding."""
+        return cell_exactness(cell, GenerationConfig(temperature=self.temperature))
+
+    def eligible(self) -> list[Cell]:
+        """Return the cells that may be recommended, of those that are done."""
+        exactness = {cell: self.exactness(cell) for cell in self.outcomes}
+        return eligible_cells(self.outcomes, exactness, self.recommendable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +100,11 @@ class Report:
     def ranked(self) -> list[Cell]:
         """The cells, the fastest first; of equal ones the one that comes first in the grid."""
         return sorted(self.figures, key=lambda cell: -self.figures[cell].speed)
+
+    def identical(self, cell: Cell) -> int | None:
+        """Return how many replies are those of plain decoding, None where they need not be."""
+        has_to = self.sweep.exactness(cell) == "stream"
+        return self.figures[cell].identical if has_to else None
 
     @property
     def words(self) -> str:
@@ -94,14 +132,25 @@ def make_report(sweep: Sweep) -> Report:
     passes = figures
     if sweep.live:
         passes = {cell: everything.of(o, plain, by_curve) for cell, o in sweep.outcomes.items()}
-    speeds = {cell: found.speed for cell, found in figures.items()}
+    eligible = set(sweep.eligible())
+    # A map shows what may be taken, and besides what departs from plain decoding by its own axes.
+    speeds = {
+        cell: found.speed
+        for cell, found in figures.items()
+        if cell in eligible or (cell.relaxed and set(cell.relaxed) <= set(axes or ()))
+    }
     return Report(
         sweep,
         figures,
         passes,
         make_heat_map(speeds, axes) if axes and set(axes) <= set(varied(speeds)) else None,
         recommend(
-            sweep.traces, sweep.outcomes, cost, default=sweep.plan.default, own=sweep.plan.own
+            sweep.traces,
+            sweep.outcomes,
+            cost,
+            default=sweep.plan.default,
+            own=sweep.plan.own,
+            eligible=eligible,
         ),
     )
 
@@ -150,7 +199,8 @@ def _counts(report: Report, cell: Cell) -> dict[str, object]:
         "output_tokens": stats.output_tokens,
         "tokens_per_pass": stats.tokens_per_pass,
         "hit_rate": stats.hit_rate,
-        "identical": report.figures[cell].identical,
+        "exactness": sweep.exactness(cell),
+        "identical": report.identical(cell),
         "normalised_speed": None if sweep.curve_measured else report.passes[cell].speed,
     }
 
@@ -170,6 +220,7 @@ def timing_figures(report: Report) -> dict[str, object]:
         "recommended": None if found is None else found.take.key,
         "cells": {
             cell.key: {
+                "exactness": report.sweep.exactness(cell),
                 "speed": figures.speed,
                 "low": figures.speed_interval[0],
                 "high": figures.speed_interval[1],
@@ -220,10 +271,9 @@ def _cells_table(
 ) -> Table:
     axes = [axis for axis in AXES if any(cell.setting(axis) is not None for cell in cells)]
     live = report.sweep.live
-    short = {"num_draft_tokens": "up\nto", "min_match": "least\nmatch", "draft_length": "length"}
     columns = [
         Column("drafter", "drafter"),
-        *(Column(axis, short.get(axis, HEADINGS[axis])) for axis in AXES if axis in axes),
+        *(Column(axis, _SHORT.get(axis, HEADINGS[axis])) for axis in AXES if axis in axes),
         Column("fire_rate", "fire\nrate", ".0%", detail=True),
         Column("hit_rate", "hit\nrate", ".0%"),
         Column("alpha", "alpha", ".0%", detail=True),
@@ -235,6 +285,7 @@ def _cells_table(
         Column("high", "high", ".3f"),
         Column("us_a_pass", "us a\npass", ".0f", detail=live),
         Column("identical", "ident-\nical", detail=not live),
+        Column("exactness", "exactness", detail=True),
     ]
     rows = [
         (cell.drafter, *(cell.setting(axis) for axis in axes), *_cells_row(report, cell))
@@ -247,9 +298,12 @@ def _cells_table(
 def _cells_row(report: Report, cell: Cell) -> tuple[TableCell, ...]:
     figures = report.figures[cell]
     stats, (low, high) = figures.stats, figures.speed_interval
+    exactness = report.sweep.exactness(cell)
+    identical = NOT_EXACT if exactness == "none" else report.identical(cell)
     return (
         stats.fire_rate, stats.hit_rate, stats.alpha, stats.drafted, stats.tokens_per_pass,
-        report.passes[cell].speed, figures.speed, low, high, figures.us_a_pass, figures.identical,
+        report.passes[cell].speed, figures.speed, low, high, figures.us_a_pass, identical,
+        _EXACTNESS[exactness],
     )  # fmt: skip
 
 
@@ -263,7 +317,9 @@ def _recommendation_table(report: Report) -> Table | None:
         report.sweep.plan.own["none"]: "plain decoding",
         found.default: "the default",
     }
-    if roles[found.best] != "the cell":
+    if not found.best.is_exact:
+        roles[found.best] = f"the cell, {NOT_EXACT}"
+    elif roles[found.best] != "the cell":
         roles[found.best] = f"the cell; {roles[found.best]}"
     rows: list[tuple[TableCell, ...]] = []
     for cell, figures in found.figures.items():

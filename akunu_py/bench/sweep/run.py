@@ -19,6 +19,7 @@ from akunu_py.bench.sweep.grid import Cell
 from akunu_py.bench.sweep.live import decode_cells
 from akunu_py.bench.sweep.outcomes import ItemOutcome
 from akunu_py.bench.sweep.plan import Plan
+from akunu_py.bench.sweep.recommend import Recommendable
 from akunu_py.bench.sweep.recorded import curve_of, measured_costs, record_replies
 from akunu_py.bench.sweep.replayed import ReplayData, TraceOutcomes, replay_cells
 from akunu_py.bench.sweep.result import Sweep
@@ -51,6 +52,7 @@ class SweepOptions:
         temperature: of the replies; `seed` is that of their noise.
         processes: that replay.
         heat_axes: of the heat map, as "X,Y"; None: the first two that are varied.
+        recommendable: which cells may be recommended.
 
     """
 
@@ -66,6 +68,7 @@ class SweepOptions:
     seed: int = 0
     processes: int = 1
     heat_axes: str | None = None
+    recommendable: Recommendable = "identical"
 
     @property
     def needs_model(self) -> bool:
@@ -138,6 +141,8 @@ class SweepRun:
             curve_measured=self.costs is not None,
             live=options.live,
             heat_axes=options.heat_axes,
+            temperature=options.temperature,
+            recommendable=options.recommendable,
         )
 
     def _measure(self) -> None:
