@@ -3,10 +3,12 @@
 import gc
 import os
 import signal
+import time
+import types
 
 import pytest
-from fake_hub import FakeHub
 from gguf_files import write_tiny_llama
+from hub_server import hub_server
 from hypothesis import settings
 from shared_files import ROOT, SHARED
 
@@ -76,9 +78,23 @@ def hub_cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def fake_hub(hub_cache, monkeypatch):
-    """A hub without a network that fills `hub_cache`."""
-    hub = FakeHub(hub_cache)
-    monkeypatch.setattr("huggingface_hub.HfApi", lambda: hub)
-    monkeypatch.setattr("huggingface_hub.snapshot_download", hub.snapshot_download)
-    return hub
+def hub(hub_cache, monkeypatch):
+    """A hub on this machine, which huggingface_hub asks and whose files come into `hub_cache`."""
+    import huggingface_hub
+
+    with hub_server() as server:
+        for name, value in {
+            "ENDPOINT": server.url,
+            "HUGGINGFACE_CO_URL_TEMPLATE": server.url + "/{repo_id}/resolve/{revision}/{filename}",
+            "HF_TOKEN_PATH": str(hub_cache / "token"),
+            "HF_HUB_OFFLINE": False,
+        }.items():
+            monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+        # Between its attempts the library waits for seconds.
+        hurried = types.SimpleNamespace(**vars(time) | {"sleep": lambda _seconds: None})
+        for module in ("file_download", "utils._http"):
+            monkeypatch.setattr(f"huggingface_hub.{module}.time", hurried)
+        yield server
+        huggingface_hub.close_session()

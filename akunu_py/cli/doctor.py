@@ -43,7 +43,7 @@ def doctor(self_test: bool, as_json: bool) -> None:
     from akunu_py.diagnosis.advice import findings  # noqa: PLC0415 - MLX
     from akunu_py.diagnosis.facts import read_facts  # noqa: PLC0415
     from akunu_py.diagnosis.system import ThisSystem  # noqa: PLC0415
-    from akunu_py.model_store.hub import cache_folder as hub_folder  # noqa: PLC0415
+    from akunu_py.model_store.hub_cache import cache_folder as hub_folder  # noqa: PLC0415
 
     folders = {
         "measured costs": cache_folder(),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from akunu_py.errors import AkunuError
 from akunu_py.model_store.aliases import load_aliases
-from akunu_py.model_store.hub import cached_repositories
+from akunu_py.model_store.hub_cache import cached_repositories
 from akunu_py.model_store.names import HubName, resolve_model
 from akunu_py.model_store.repository_files import ModelFiles, models_of, quantization_of
 from akunu_py.settings import Settings
@@ -52,6 +52,9 @@ def inventory(settings: Settings) -> list[ListedModel]:
 def _of_cache() -> Iterator[ListedModel]:
     for repository in cached_repositories():
         snapshot = repository.snapshot
+        if not repository.snapshots and repository.unfinished_bytes:
+            whole = str(HubName(repository.name))
+            yield ListedModel(whole, "hub", None, repository.unfinished_bytes, "")
         if snapshot is None:
             continue
         models = models_of(snapshot.sizes)

@@ -5,11 +5,12 @@ import click
 from akunu_py.cli.terminal import printable, size_text
 from akunu_py.errors import ConfigError
 from akunu_py.model_store.aliases import load_aliases
-from akunu_py.model_store.hub import (
+from akunu_py.model_store.hub_cache import (
     CachedRepository,
     cached_repository,
     delete_files,
     delete_repository,
+    freed_bytes,
 )
 from akunu_py.model_store.names import HubName, choose, fetch, locate, resolve_model
 from akunu_py.model_store.repository_files import models_of
@@ -37,7 +38,9 @@ def pull(name: str) -> None:
     """Fetch the model NAME from the hub, or what changed there since; print where it lies.
 
     Fetched are the GGUF file, all parts of one, or, of an MLX model, weights, config and
-    tokenizer: no pickled weights and no code. An interrupted fetch is taken up where it ended.
+    tokenizer: no pickled weights and no code. Contents are checked against the hub's hashes. An
+    interrupted fetch is taken up where it ended; a file that comes through Xet (hf_xet) begins
+    anew, which HF_HUB_DISABLE_XET=1 avoids.
 
     \b
     Examples:
@@ -69,8 +72,8 @@ def remove(names: tuple[str, ...], yes: bool) -> None:
     settings = load_settings()
     # All are looked for before the first is deleted.
     for name in names:
-        _find(name, settings)
-    for name in names:
+        _files(*_find(name, settings))
+    for name in dict.fromkeys(names):
         meant, repository = _find(name, settings)
         _delete(meant, repository, yes=yes)
 
@@ -88,29 +91,41 @@ def _find(name: str, settings: Settings) -> tuple[HubName, CachedRepository]:
     return meant, repository
 
 
-def _delete(meant: HubName, repository: CachedRepository, *, yes: bool) -> None:
+def _files(meant: HubName, repository: CachedRepository) -> set[str]:
+    """Return the files to delete: all, or those of one of several models."""
     sizes = {name: size for shot in repository.snapshots for name, size in shot.sizes.items()}
+    if not meant.quantization and not meant.file:
+        return set(sizes)
     models = models_of(sizes)
-    files = set(sizes)
-    if meant.quantization or meant.file:
-        found = [model for model in models if _is_meant(meant, model.quantization, model.main)]
-        model = found[0] if len(found) == 1 else choose(meant, models, "in the hub's cache")
-        if len(models) > 1:
-            files = set(model.files)
-    size = size_text(sum(sizes[name] for name in files))
+    if not models and repository.unfinished_bytes:
+        raise ConfigError(
+            f"of {meant.repository} there are only unfinished files in the hub's cache; delete "
+            f"them with: akunu models rm hf:{meant.repository}"
+        )
+    found = [model for model in models if _is_meant(meant, model.quantization, model.main)]
+    model = found[0] if len(found) == 1 else choose(meant, models, "in the hub's cache")
+    return set(sizes if len(models) == 1 else model.files)
+
+
+def _delete(meant: HubName, repository: CachedRepository, *, yes: bool) -> None:
+    files = _files(meant, repository)
+    whole = all(files >= set(snapshot.files) for snapshot in repository.snapshots)
+    size = size_text(freed_bytes(repository, files) + whole * repository.unfinished_bytes)
     shown = ", ".join(sorted(files)[:6]) + (", ..." if len(files) > 6 else "")
+    if whole and repository.unfinished_bytes:
+        shown = f"{shown}{shown and ' and '}what was fetched in part"
     if not yes:
         click.confirm(
             printable(f"Delete {meant} from the hub's cache: {size}, {shown}?"),
             abort=True, err=True,
         )  # fmt: skip
-    if files == set(sizes):
+    if whole:
         delete_repository(repository)
     else:
         delete_files(repository, files)
     click.echo(printable(f"deleted {meant}, {size}"), err=True)
     for name, target in sorted(load_aliases().items()):
-        if _dangles(target, meant, gone=files == set(sizes)):
+        if _dangles(target, meant, gone=whole):
             click.echo(
                 printable(
                     f"The alias {name} stands for {target}, which would be fetched anew; "

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from akunu_py.errors import ConfigError
-from akunu_py.model_store import hub
+from akunu_py.model_store import hub, hub_cache
 from akunu_py.model_store.aliases import is_alias_name, load_aliases
 from akunu_py.model_store.default_model import default_model_path
 from akunu_py.model_store.repository_files import ModelFiles, matching, models_of, part_names
@@ -124,8 +124,9 @@ def fetch(name: HubName) -> Path:
         found = find_cached(name)
         if found is not None:
             return found
-    chosen = choose(name, models_of(hub.repository_sizes(name.repository)), "on the hub")
-    folder = hub.download(name.repository, chosen.files)
+    remote = hub.ask_hub(name.repository)
+    chosen = choose(name, models_of(remote.sizes), "on the hub")
+    folder = hub.download(remote, chosen.files)
     return folder if chosen.main is None else folder / chosen.main
 
 
@@ -134,7 +135,7 @@ def find_cached(name: HubName) -> Path | None:
 
     Raises ConfigError where several in the cache are meant.
     """
-    repository = hub.cached_repository(name.repository)
+    repository = hub_cache.cached_repository(name.repository)
     snapshot = None if repository is None else repository.snapshot
     if snapshot is None:
         return None
@@ -241,6 +242,10 @@ def _listing(name: HubName, models: list[ModelFiles]) -> str:
         shown = HubName(name.repository, model.quantization)
         if labels.count(label) > 1:
             shown = HubName(name.repository, file=model.main or "")
-        lines.append(f"  {shown}  ({model.num_bytes / 1e9:.2f} GB)")
+        lines.append(f"  {shown}  ({_size_text(model.num_bytes)})")
     more = len(models) - _LISTED
     return "\n".join(lines + ([f"  and {more} more"] if more > 0 else []))
+
+
+def _size_text(size: int) -> str:
+    return f"{size / 1e9:.2f} GB" if size >= 10**8 else f"{size / 1e6:.2f} MB"

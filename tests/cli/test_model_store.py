@@ -87,13 +87,13 @@ def test_path(hub_cache, tmp_path):
     assert "akunu models pull hf:o/r:Q4_0" in run("path", "hf:o/r:Q4_0", code=2).output
 
 
-def test_pull(fake_hub, tmp_path):
-    fake_hub.repositories["o/r"] = GGUF
+def test_pull(hub, tmp_path):
+    hub.add("o/r", GGUF)
     run("alias", "mine", "hf:o/r:Q8_0")
     path = run("pull", "mine").output.strip()
     assert path.endswith("m-Q8_0-00001-of-00002.gguf")
     assert files_below(tmp_path / "hub")[-1] == "main"
-    assert fake_hub.fetched == [["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"]]
+    assert hub.fetched == ["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"]
     (tmp_path / "x.gguf").touch()
     assert "nothing to fetch" in run("pull", tmp_path / "x.gguf", code=2).output
     assert "is no model on the hub" in run("pull", "hf:../../x", code=2).output

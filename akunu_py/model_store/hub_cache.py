@@ -1,0 +1,251 @@
+"""The hub's cache on this machine, as huggingface_hub lays it out.
+
+A repository has `blobs/HASH`, the contents, `snapshots/COMMIT/FILE`, links to them, and
+`refs/main`, the current commit. A content fetched through Xet is itself a link, into a store that
+all repositories share.
+"""
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from akunu_py.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFile:
+    """A file of a snapshot in the cache.
+
+    Attributes:
+        path: in the folder of the snapshot: a link to the content, or the content.
+        content: the file that `path` leads to, which other snapshots may lead to, too.
+        num_bytes: of the content.
+
+    """
+
+    path: Path
+    content: Path
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CachedSnapshot:
+    """One revision of a repository in the cache, as far as it was downloaded.
+
+    Attributes:
+        folder: that holds the files.
+        files: by their path in the repository.
+        current: whether it is the revision `main` led to when it was last asked for.
+
+    """
+
+    folder: Path
+    files: dict[str, CachedFile]
+    current: bool
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of each file by its path in the repository."""
+        return {name: file.num_bytes for name, file in self.files.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class CachedRepository:
+    """A model repository in the cache.
+
+    Attributes:
+        name: OWNER/REPO, or REPO of very old ones.
+        folder: that holds all of it.
+        snapshots: revisions of which there are files.
+        unfinished_bytes: of files that were fetched in part.
+
+    """
+
+    name: str
+    folder: Path
+    snapshots: tuple[CachedSnapshot, ...]
+    unfinished_bytes: int = 0
+
+    @property
+    def snapshot(self) -> CachedSnapshot | None:
+        """Return the current snapshot, or the only one."""
+        for snapshot in self.snapshots:
+            if snapshot.current or len(self.snapshots) == 1:
+                return snapshot
+        return None
+
+
+def cache_folder() -> Path:
+    """Return the folder of the hub's cache; it need not exist."""
+    from huggingface_hub import constants  # noqa: PLC0415 - 0.1 s that --help must not pay
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def repository_folder(name: str) -> Path:
+    """Return the folder of a model repository in the cache; it need not exist."""
+    return cache_folder() / f"models--{name.replace('/', '--')}"
+
+
+def set_current(name: str, commit: str) -> None:
+    """Let `main` of a repository in the cache lead to a commit.
+
+    Raises OSError where that cannot be written.
+    """
+    folder = repository_folder(name)
+    (folder / "refs").mkdir(parents=True, exist_ok=True)
+    # Not beside it: whatever lies there is taken for a reference.
+    new = folder / f".main-{os.getpid()}"
+    new.write_text(commit)
+    new.replace(folder / "refs" / "main")
+
+
+def freed_bytes(repository: CachedRepository, names: Collection[str]) -> int:
+    """Return the bytes of contents that no file of another name of the repository leads to."""
+    entries = _entries(repository)
+    kept = {file.content for name, file in entries if name not in names}
+    freed = {file.content: file.num_bytes for name, file in entries if name in names}
+    return sum(size for content, size in freed.items() if content not in kept)
+
+
+def cached_repositories() -> list[CachedRepository]:
+    """Return the model repositories in the cache, by name; damaged ones are left out.
+
+    Raises ConfigError for a cache that cannot be read.
+    """
+    from huggingface_hub import CacheNotFound, scan_cache_dir  # noqa: PLC0415
+
+    folder = cache_folder()
+    try:
+        found = scan_cache_dir(folder)
+    except CacheNotFound:
+        return []
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the hub's cache {folder} cannot be read: {_reason(error)}") from None
+    repositories = [
+        CachedRepository(
+            repository.repo_id,
+            repository.repo_path,
+            tuple(
+                CachedSnapshot(
+                    revision.snapshot_path,
+                    {
+                        file.file_path.relative_to(revision.snapshot_path).as_posix(): CachedFile(
+                            file.file_path, file.blob_path, file.size_on_disk
+                        )
+                        for file in revision.files
+                    },
+                    "main" in revision.refs,
+                )
+                for revision in sorted(repository.revisions, key=lambda found: found.commit_hash)
+            ),
+            _unfinished_bytes(repository.repo_path),
+        )
+        for repository in found.repos
+        if repository.repo_type == "model"
+    ]
+    known = {repository.folder for repository in repositories}
+    for part in sorted(folder.glob("models--*/blobs")):
+        # Of repositories of which no file is whole yet the library says that they are damaged.
+        if part.parent not in known and (size := _unfinished_bytes(part.parent)):
+            name = part.parent.name.removeprefix("models--").replace("--", "/")
+            repositories.append(CachedRepository(name, part.parent, (), size))
+    return sorted(repositories, key=lambda repository: repository.name.casefold())
+
+
+def cached_repository(name: str) -> CachedRepository | None:
+    """Return one repository in the cache; None where it is not there or damaged."""
+    # A scan of everything would take seconds in a large cache: one folder is looked for first.
+    if not repository_folder(name).is_dir():
+        return None
+    return next((found for found in cached_repositories() if found.name == name), None)
+
+
+def delete_repository(repository: CachedRepository) -> None:
+    """Delete a repository from the cache, with what was fetched of it in part.
+
+    Raises ConfigError where that fails.
+    """
+    from huggingface_hub import scan_cache_dir  # noqa: PLC0415
+
+    try:
+        found = scan_cache_dir(cache_folder())
+        commits = [
+            revision.commit_hash
+            for entry in found.repos
+            if entry.repo_type == "model" and entry.repo_id == repository.name
+            for revision in entry.revisions
+        ]
+        if commits:
+            found.delete_revisions(*commits).execute()
+        else:
+            shutil.rmtree(repository.folder)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{repository.name} cannot be deleted: {_reason(error)}") from None
+    # The library logs what it could not delete and goes on.
+    if repository.folder.exists():
+        raise ConfigError(f"{repository.folder} could not be deleted; look at its permissions")
+
+
+def delete_files(repository: CachedRepository, names: Collection[str]) -> None:
+    """Delete files of a repository from the cache, in every snapshot that has them.
+
+    Content that a file of another name shares stays, and so does content outside the repository's
+    own folder, to which a damaged snapshot may lead; in the store that repositories share the
+    library decides. Raises ConfigError where that fails.
+    """
+    entries = _entries(repository)
+    kept = {file.content for name, file in entries if name not in names}
+    blobs = repository.folder.resolve() / "blobs"
+    doomed = [file for name, file in entries if name in names]
+    contents = {
+        file.content
+        for file in doomed
+        if file.content not in kept and file.content.parent.resolve() == blobs
+    }
+    try:
+        if not _delete_by_library(repository.name, {file.path for file in doomed}, contents):
+            for path in [*(file.path for file in doomed), *contents]:
+                path.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"files of {repository.name} cannot be deleted: {_reason(error)}"
+        ) from None
+
+
+def _delete_by_library(name: str, paths: Collection[Path], contents: Collection[Path]) -> bool:
+    """Let huggingface_hub delete, which knows its shared store; False where it has none yet."""
+    from huggingface_hub import scan_cache_dir  # noqa: PLC0415
+
+    found: Any = scan_cache_dir(cache_folder())
+    if not hasattr(found, "delete_files"):
+        return False
+    files = [
+        file
+        for entry in found.repos
+        if entry.repo_type == "model" and entry.repo_id == name
+        for revision in entry.revisions
+        for file in revision.files
+        if file.file_path in paths
+    ]
+    strategy = found.delete_files(*files)
+    dataclasses.replace(strategy, blobs=frozenset(strategy.blobs) & frozenset(contents)).execute()
+    return True
+
+
+def _entries(repository: CachedRepository) -> list[tuple[str, CachedFile]]:
+    return [
+        (name, file) for snapshot in repository.snapshots for name, file in snapshot.files.items()
+    ]
+
+
+def _unfinished_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in (folder / "blobs").glob("*.incomplete"))
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,109 @@
+"""One file from the hub into its cache: taken up where it was left, and checked against its hash.
+
+The library begins a file anew after an interrupt and compares sizes alone. Here what came is kept
+beside the cached contents as ETAG.incomplete, the next attempt asks for the rest, and the name of
+the content, which is its hash, decides. Files that the hub serves through Xet are left to the
+library: it has many connections for them, and checks each piece.
+"""
+
+import hashlib
+import importlib.util
+import re
+import shutil
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+from akunu_py.errors import ConfigError
+
+_SHA256, _GIT_SHA1 = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{40}")
+_ETAG = re.compile("[0-9A-Za-z_-][0-9A-Za-z._-]{0,127}")
+_OFFICIAL_HOST = "huggingface.co"
+
+
+def fetch_file(repository: str, name: str, commit: str, cache: Path) -> Path:
+    """Bring a file of a revision into the cache, if it is not there; return its place there.
+
+    Raises the library's errors, and ConfigError for content that is not what the hub promised.
+    """
+    import huggingface_hub  # noqa: PLC0415 - 0.1 s that --help must not pay
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]  # noqa: PLC0415
+        WeakFileLock,
+    )
+
+    folder = cache / f"models--{repository.replace('/', '--')}"
+    place = folder / "snapshots" / commit / name
+    if place.exists():
+        return place
+    url = huggingface_hub.hf_hub_url(repository, name, revision=commit)
+    found = huggingface_hub.get_hf_file_metadata(url, retry_on_errors=True)
+    etag = found.etag or ""
+    if not _ETAG.fullmatch(etag):
+        # The library would make a file of that name.
+        raise ConfigError(f"{url} does not answer as the hub does; look at HF_ENDPOINT")
+    through_xet = found.xet_file_data is not None and _has_xet()
+    if not through_xet and (_SHA256.fullmatch(etag) or _GIT_SHA1.fullmatch(etag)):
+        content = folder / "blobs" / etag
+        lock = cache / ".locks" / folder.name / f"{etag}.lock"
+        for part in (content, lock):
+            part.parent.mkdir(parents=True, exist_ok=True)
+        with WeakFileLock(lock):
+            if not content.exists():
+                _fetch_content(name, url, found, content)
+    return Path(huggingface_hub.hf_hub_download(repository, name, revision=commit, cache_dir=cache))
+
+
+def free_bytes(cache: Path) -> int:
+    """Return the free bytes of the disk that the cache is on or will be on."""
+    return shutil.disk_usage(
+        next(place for place in (cache, *cache.parents) if place.exists())
+    ).free
+
+
+def _fetch_content(name: str, url: str, found: Any, content: Path) -> None:
+    from huggingface_hub.file_download import http_get  # noqa: PLC0415
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]  # noqa: PLC0415
+        build_hf_headers,
+    )
+
+    headers = build_hf_headers()
+    hosts = {urllib.parse.urlsplit(url).netloc, _OFFICIAL_HOST}
+    if urllib.parse.urlsplit(found.location).netloc not in hosts:
+        # Signed addresses elsewhere: the user's token is none of theirs.
+        headers.pop("authorization", None)
+    part = content.with_name(f"{content.name}.incomplete")
+    if found.size is not None and part.exists() and part.stat().st_size > found.size:
+        part.unlink()
+    with part.open("ab") as stream:
+        http_get(
+            found.location,
+            stream,
+            resume_size=stream.tell(),
+            headers=headers,
+            expected_size=found.size,
+            displayed_filename=name,
+        )
+    if _hash(part, content.name) != content.name:
+        part.unlink()
+        raise ConfigError(
+            f"{name} did not arrive as the hub promised, by its hash, and was deleted; fetch it "
+            "again, and should it happen twice, tell whom the repository belongs to"
+        )
+    part.replace(content)
+
+
+def _hash(path: Path, like: str) -> str:
+    """Return the hash of a file in the form of another: SHA-256, or git's SHA-1 of short ones."""
+    with path.open("rb") as stream:
+        if _SHA256.fullmatch(like):
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+        digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+        while piece := stream.read(2**20):
+            digest.update(piece)
+        return digest.hexdigest()
+
+
+def _has_xet() -> bool:
+    from huggingface_hub import constants  # noqa: PLC0415
+
+    return not constants.HF_HUB_DISABLE_XET and importlib.util.find_spec("hf_xet") is not None
