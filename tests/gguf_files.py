@@ -159,3 +159,30 @@ def write_tiny_llama(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def split_file(path: Path, count: int) -> list[Path]:
+    """Write a whole file in parts beside it, the first without tensors."""
+    reader = gguf.GGUFReader(path)
+    tensors = [reader.tensors[start :: count - 1] for start in range(count - 1)]
+    paths = []
+    for index in range(count):
+        part_path = path.with_name(f"{path.stem}-{index + 1:05d}-of-{count:05d}.gguf")
+        writer = gguf.GGUFWriter(part_path, "llama")
+        if index == 0:
+            for field in reader.fields.values():
+                if not field.name.startswith("GGUF.") and field.name != "general.architecture":
+                    kind = field.types[0]
+                    sub = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+                    writer.add_key_value(field.name, field.contents(), kind, sub)
+        writer.add_uint16("split.no", index)
+        writer.add_uint16("split.count", count)
+        writer.add_int32("split.tensors.count", len(reader.tensors))
+        for item in tensors[index - 1] if index else ():
+            writer.add_tensor(item.name, item.data, raw_dtype=item.tensor_type)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        paths.append(part_path)
+    return paths

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gguf_bytes import I32, STRING, U16, U32, build, pair, scalar, string, tensor
-from gguf_files import write_tiny_llama
+from gguf_files import split_file, write_tiny_llama
 
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf import GGUFFile
@@ -309,31 +309,3 @@ def test_a_split_model_loads(tmp_path):
     assert loaded.description.parameters == expected.description.parameters
     ids = mx.array([[1, 2, 3]])
     assert mx.array_equal(loaded.model(ids), expected.model(ids))
-
-
-def split_file(path, count):
-    """Write a whole file in parts beside it, the first without tensors."""
-    gguf = pytest.importorskip("gguf")
-    reader = gguf.GGUFReader(path)
-    tensors = [reader.tensors[start :: count - 1] for start in range(count - 1)]
-    paths = []
-    for index in range(count):
-        part_path = path.with_name(f"{path.stem}-{index + 1:05d}-of-{count:05d}.gguf")
-        writer = gguf.GGUFWriter(part_path, "llama")
-        if index == 0:
-            for field in reader.fields.values():
-                if not field.name.startswith("GGUF.") and field.name != "general.architecture":
-                    kind = field.types[0]
-                    sub = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
-                    writer.add_key_value(field.name, field.contents(), kind, sub)
-        writer.add_uint16("split.no", index)
-        writer.add_uint16("split.count", count)
-        writer.add_int32("split.tensors.count", len(reader.tensors))
-        for item in tensors[index - 1] if index else ():
-            writer.add_tensor(item.name, item.data, raw_dtype=item.tensor_type)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        paths.append(part_path)
-    return paths
