@@ -99,8 +99,8 @@ def _check_disk(cache: Path, needed: int) -> None:
     free = free_bytes(cache)
     if needed > free:
         raise ConfigError(
-            f"{needed / 1e9:.2f} GB are to be fetched and the disk of {cache} has "
-            f"{free / 1e9:.2f} GB left: make room, or let HF_HUB_CACHE name another folder"
+            f"{needed / 1e6:,.0f} MB are to be fetched and the disk of {cache} has "
+            f"{free / 1e6:,.0f} MB left: make room, or let HF_HUB_CACHE name another folder"
         )
 
 

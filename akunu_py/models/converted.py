@@ -50,10 +50,17 @@ _METADATA = "metadata.gguf"
 _TYPES = {"float16": mx.float16, "bfloat16": mx.bfloat16, "float32": mx.float32}
 
 
-def check_new(folder: Path) -> None:
-    """Raise ConfigError where something of that name exists."""
+def check_new(folder: Path, num_bytes: int = 0) -> None:
+    """Raise ConfigError where something of that name exists, or so many bytes have no room."""
     if folder.exists() or folder.is_symlink():
         raise ConfigError(f"{folder} exists; name a folder that does not")
+    above = next((place for place in folder.absolute().parents if place.is_dir()), None)
+    free = num_bytes if above is None else shutil.disk_usage(above).free
+    if free < num_bytes:
+        raise ConfigError(
+            f"{folder} would take about {num_bytes / 1e6:,.0f} MB, and its disk has "
+            f"{free / 1e6:,.0f} MB left; make room, or name a folder on another one"
+        )
 
 
 def save_converted(
@@ -113,6 +120,13 @@ def save_converted(
         part.rename(folder)
     except OSError as error:
         raise ConfigError(f"cannot write {folder}: {error.strerror or error}") from error
+    except RuntimeError as error:
+        # MLX has no errno for it.
+        if "Unable to write" not in str(error):
+            raise
+        raise ConfigError(
+            f"cannot write {folder}: the disk is full, or the file may grow no further"
+        ) from error
     finally:
         if part is not None:
             shutil.rmtree(part, ignore_errors=True)

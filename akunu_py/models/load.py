@@ -236,8 +236,9 @@ def convert_model(path: Path, folder: Path, options: LoadOptions | None = None) 
     """
     options = options or LoadOptions()
     folder = folder.expanduser()
-    check_new(folder)
     with GGUFFile.open(path.expanduser()) as file:
+        # Found before minutes of work; forms of MLX are about as large as those of the file.
+        check_new(folder, file.nbytes)
         plan = read_plan(file.metadata, file.tensors)
         metadata = dict(file.metadata)
         # Damage there is found before minutes of work.

@@ -202,7 +202,7 @@ def test_a_disk_without_room(hub, hub_cache, monkeypatch):
     hub.add("o/r", {"m.gguf": LARGE})
     monkeypatch.setattr("akunu_py.model_store.hub.free_bytes", lambda _cache: MEGABYTE - 1)
     text = refusal("hf:o/r")
-    assert "0.00 GB are to be fetched" in text
+    assert "1 MB are to be fetched" in text
     assert "HF_HUB_CACHE" in text
     assert hub.fetched == []
     monkeypatch.setattr("akunu_py.model_store.hub.free_bytes", lambda _cache: MEGABYTE)

@@ -1,6 +1,8 @@
 """GGUF models kept as MLX folders: the same model again, for mlx-lm too where it can be."""
 
 import json
+import resource
+import shutil
 
 import mlx.core as mx
 import numpy as np
@@ -112,6 +114,23 @@ def test_nothing_is_left_of_a_failed_conversion(tmp_path, monkeypatch):
     monkeypatch.setattr("akunu_py.models.converted.save_model", fail)
     with pytest.raises(ConfigError, match="No space"):
         convert_model(path, tmp_path / "folder")
+    assert sorted(place.name for place in tmp_path.iterdir()) == ["m.gguf"]
+
+
+def test_a_disk_that_is_full_is_told(tmp_path, monkeypatch):
+    """MLX cannot write beyond a limit of the process, as it cannot on a full disk."""
+    path = write_tiny_llama(tmp_path / "m.gguf")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+        with pytest.raises(ConfigError, match=r"folder: (the disk is full|File too large)"):
+            convert_model(path, tmp_path / "folder")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    usage = shutil.disk_usage(tmp_path)._replace(free=path.stat().st_size - 1)
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: usage)
+    with pytest.raises(ConfigError, match="0 MB left; make room"):
+        convert_model(path, tmp_path / "deep" / "folder")
     assert sorted(place.name for place in tmp_path.iterdir()) == ["m.gguf"]
 
 
