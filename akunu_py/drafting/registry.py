@@ -232,11 +232,14 @@ def proposes_several(name: str) -> bool:
     return name in _PROPOSING
 
 
-def drafter_name(name: str | None, token_model: TokenModel | None) -> str:
-    """Return the drafter that a config means: what it names, or the one to take by default."""
+def drafter_name(name: str | None, draft_model: object | None) -> str:
+    """Return the drafter that a config means: what it names, or the one to take by default.
+
+    That depends on whether there is a draft model.
+    """
     if name is not None:
         return name
-    return AutoDrafter.name if token_model is None else DraftModelDrafter.name
+    return AutoDrafter.name if draft_model is None else DraftModelDrafter.name
 
 
 def check_drafter(

@@ -80,6 +80,7 @@ class Engine:
         )
         self.description: ModelDescription = loaded.description
         self.draft_model = None if draft_model is None else draft_model.description
+        self.has_counts = counts is not None
         self.context: int = self._session.context
 
     @classmethod

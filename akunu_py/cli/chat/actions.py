@@ -1,5 +1,6 @@
 """What the commands of a chat do."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,11 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from akunu_py.cli.chat.attachments import Attachment, read_attachment, with_attachments
-from akunu_py.cli.chat.commands import Command, help_text
-from akunu_py.cli.chat.config_values import FIELDS, changed_fields, shown, with_field
+from akunu_py.cli.chat.commands import Command, help_text, unquoted
+from akunu_py.cli.chat.config_values import changed_fields, listing, shown, with_field
 from akunu_py.cli.chat.conversation import Conversation, Question
 from akunu_py.cli.chat.session_file import Session, export_markdown, load_session, save_session
 from akunu_py.errors import ConfigError
+from akunu_py.generation_config import GenerationConfig
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
@@ -27,14 +29,16 @@ class Tools:
 
     Attributes:
         note: shows a text that is no reply.
-        load: opens the model of that name.
+        load: opens the model of that name; for None the one that ships with akunu.
         edit: lets the user edit a text; None for nothing saved. Without a terminal there is none.
+        width: columns that notes may take; None where they go to no terminal.
 
     """
 
     note: Callable[[str], None]
-    load: Callable[[str], "Engine"]
+    load: Callable[[str | None], "Engine"]
     edit: Callable[[str], str | None] | None
+    width: Callable[[], int | None] = lambda: None
 
 
 class Actions:
@@ -89,13 +93,18 @@ class Actions:
 
     def _set(self, argument: str) -> None:
         config = self._conversation.config
-        if not argument:
-            self._note("\n".join(f"{name} {shown(config, name)}" for name in FIELDS))
+        # Ollama's `/set parameter NAME VALUE` is meant as well.
+        name, _, value = argument.removeprefix("parameter ").strip().partition(" ")
+        if not name:
+            self._note(listing(config, self._tools.width()))
             return
-        name, _, value = argument.partition(" ")
         if not value.strip():
             raise ConfigError(f"give /set {name} VALUE; default is one")
-        self._conversation.config = with_field(config, name, value.strip())
+        changed = with_field(config, name, value.strip())
+        self._check_sources(changed)
+        self._conversation.config = changed
+        field = name.replace("-", "_")
+        self._note(f"{field} {shown(changed, field)}")
 
     def _show(self, _: str) -> None:
         conversation = self._conversation
@@ -114,7 +123,8 @@ class Actions:
 
     def _stats(self, _: str) -> None:
         stats, replies = self._conversation.stats, self._conversation.replies
-        self._note(f"{replies} replies, {stats.output_tokens} tokens in {stats.steps} passes")
+        noun = "reply" if replies == 1 else "replies"
+        self._note(f"{replies} {noun}, {stats.output_tokens} tokens in {stats.steps} passes")
         if stats.tokens_per_pass is not None:
             self._note(
                 f"tokens a pass {stats.tokens_per_pass:.2f}, fire rate {stats.fire_rate:.0%}"
@@ -136,25 +146,25 @@ class Actions:
         return question
 
     def _undo(self, _: str) -> None:
-        turn = self._conversation.undo()
-        text = " ".join(turn.user.split())
-        short = text if len(text) <= _SHOWN_TURN else text[: _SHOWN_TURN - 3] + "..."
-        self._note(f"taken back: {short}")
+        self._note(f"taken back: {_short(self._conversation.undo().user)}")
 
     def _edit(self, _: str) -> Question | None:
         if self._tools.edit is None:
             raise ConfigError("/edit needs a terminal")
-        question = self._conversation.last_question()
+        conversation = self._conversation
+        said = conversation.turns or conversation.unanswered is not None
+        question = conversation.last_question() if said else Question("")
         text = self._tools.edit(question.text)
         if text is None or not text.strip():
             self._note("nothing was saved; nothing is sent")
             return None
+        self._note(f"sent: {_short(text)}")
         return Question(text.rstrip("\n"), question.instead)
 
     def _file(self, name: str) -> None:
         if name:
-            self.attachments.append(read_attachment(_path(name)))
-            added = self.attachments[-1]
+            added = read_attachment(_path(name))
+            self.attachments = [a for a in self.attachments if a.path != added.path] + [added]
             self._note(f"{added.name}, {len(added.text)} characters, goes with the next message")
         else:
             names = ", ".join(attachment.name for attachment in self.attachments)
@@ -176,7 +186,8 @@ class Actions:
         self._path = path
         own = conversation.engine.description.name
         other = f"; {session.model} answered then, {own} does now" * (session.model != own)
-        self._note(f"turns: {len(session.turns)}{other}")
+        last = f", the last: {_short(session.turns[-1].user)}" if session.turns else ""
+        self._note(f"turns: {len(session.turns)}{last}{other}")
 
     def _export(self, name: str) -> None:
         path = _path(name)
@@ -186,7 +197,8 @@ class Actions:
     def _model(self, name: str) -> None:
         conversation = self._conversation
         if name:
-            engine = self._tools.load(name)
+            name = name if os.path.lexists(name) else unquoted(name)
+            engine = self._tools.load(None if name == "default" else name)
             if not engine.tokenizer.has_chat_template:
                 engine.close()
                 raise ConfigError(f"{name} has no chat template; the model stays as it is")
@@ -209,16 +221,35 @@ class Actions:
         elif word:
             before = self._drafter if self._drafter not in (None, "none") else "default"
             name = (before or "default") if word == "on" else word
-            self._check_draft_model(name)
-            conversation.config = with_field(config, "drafter", name)
-        name = shown(conversation.config, "drafter")
-        self._note("nothing is drafted" if name == "none" else f"drafter {name}")
+            changed = with_field(config, "drafter", name)
+            self._check_sources(changed)
+            conversation.config = changed
+        self._note(self._drafter_text())
 
-    def _check_draft_model(self, name: str) -> None:
-        from akunu_py.drafting.registry import WITH_DRAFT_MODEL  # noqa: PLC0415 - numpy, for --help
+    def _drafter_text(self) -> str:
+        from akunu_py.drafting.registry import drafter_name  # noqa: PLC0415 - numpy, for --help
 
-        if name in WITH_DRAFT_MODEL and self._conversation.engine.draft_model is None:
-            raise ConfigError(f"{name} needs a draft model; begin with --draft-model PATH")
+        chosen = self._conversation.config.drafter
+        if chosen == "none":
+            return "nothing is drafted"
+        name = drafter_name(chosen, self._conversation.engine.draft_model)
+        return f"drafter {name}{', the default' * (chosen is None)}"
+
+    def _check_sources(self, config: GenerationConfig) -> None:
+        """Raise ConfigError for a drafter without what it drafts from."""
+        from akunu_py.drafting.registry import (  # noqa: PLC0415 - numpy, for --help
+            WITH_COUNTS,
+            WITH_DRAFT_MODEL,
+        )
+
+        name, engine = config.drafter, self._conversation.engine
+        if name in WITH_DRAFT_MODEL and engine.draft_model is None:
+            raise ConfigError(f"{name} needs a draft model; begin with --draft-model MODEL")
+        if name in WITH_COUNTS and not engine.has_counts:
+            raise ConfigError(
+                f"{name} needs counts of a corpus: fit them with `akunu counts fit`, and begin "
+                "with --counts FILE"
+            )
 
     def _trace(self, word: str) -> None:
         if word not in ("", "on", "off"):
@@ -230,6 +261,8 @@ class Actions:
     def _clear(self, _: str) -> None:
         self.attachments.clear()
         click.clear()
+        if self._conversation.turns:
+            self._note("the conversation goes on; /reset forgets it")
 
     def _reset(self, _: str) -> None:
         self._conversation.reset()
@@ -243,10 +276,20 @@ class Actions:
 
 
 def _path(name: str) -> Path:
-    """Return the path a user wrote, quotes and ~ resolved."""
-    if len(name) > 1 and name[0] == name[-1] and name[0] in "'\"":
-        name = name[1:-1]
+    """Return the path a user wrote: ~, quotes and a shell's backslashes resolved.
+
+    A terminal writes the name of a file that is dropped on it as a shell wants it.
+    """
     try:
-        return Path(name).expanduser()
+        path = Path(name).expanduser()
+        if os.path.lexists(path):
+            return path
+        return Path(unquoted(name)).expanduser()
     except RuntimeError:
         raise ConfigError(f"there is no home folder for {name}") from None
+
+
+def _short(text: str) -> str:
+    """Return the beginning of a message on one line."""
+    text = " ".join(text.split())
+    return text if len(text) <= _SHOWN_TURN else text[: _SHOWN_TURN - 3] + "..."

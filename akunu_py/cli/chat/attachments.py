@@ -11,10 +11,15 @@ MOST_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A text file for the next message."""
+    """A text file for the next message; a file is known by its path, however written."""
 
-    name: str
+    path: Path
     text: str
+
+    @property
+    def name(self) -> str:
+        """What the message calls it."""
+        return self.path.name
 
 
 def read_attachment(path: Path) -> Attachment:
@@ -26,7 +31,7 @@ def read_attachment(path: Path) -> Attachment:
         raise ConfigError(f"{path} is no text in UTF-8") from None
     if "\0" in text:
         raise ConfigError(f"{path} is no text: it has NUL bytes")
-    return Attachment(path.name, text)
+    return Attachment(path.absolute(), text)
 
 
 def with_attachments(message: str, attachments: list[Attachment]) -> str:

@@ -54,7 +54,7 @@ def chat(  # noqa: PLR0917 - click passes by name
     from akunu_py.cli.chat.commands import completions  # noqa: PLC0415
     from akunu_py.cli.chat.conversation import Conversation  # noqa: PLC0415
     from akunu_py.cli.chat.line_input import open_lines  # noqa: PLC0415
-    from akunu_py.cli.chat.loop import Chat, note  # noqa: PLC0415
+    from akunu_py.cli.chat.loop import Chat, note, note_width  # noqa: PLC0415
 
     conversation = Conversation(load_engine(model, loading, memory=memory), config, system)
     try:
@@ -67,12 +67,14 @@ def chat(  # noqa: PLR0917 - click passes by name
         if typed and not is_quiet():
             note(
                 f"{engine.description.name}, {engine.description.parameters / 1e6:.1f} million "
-                f"parameters, context {engine.context}. /help lists the commands."
+                f"parameters, context {engine.context}.\n"
+                "Type a message. /help lists the commands, /exit leaves."
             )
         tools = Tools(
             note,
             lambda name: load_engine(name, loading, memory=memory),
             (lambda text: click.edit(text, extension=".md")) if typed else None,
+            note_width,
         )
         Chat(conversation, lines, tools, trace_file, plain=plain, reasoning=reasoning).run()
     finally:

@@ -37,7 +37,7 @@ COMMANDS = (
     Command("save", "[FILE]", "save the conversation", "file"),
     Command("load", "FILE", "go on with a saved conversation", "file"),
     Command("export", "FILE.md", "write the conversation as Markdown", "file"),
-    Command("model", "[NAME]", "name the model, or go on with another", "file"),
+    Command("model", "[NAME]", "name the model, or go on with another, or default", "file"),
     Command("draft", "[on|off|show|NAME]", "drafter: name or choose it; tint drafts", "switch"),
     Command("trace", "[on|off]", "replies step by step, as akunu generate --trace", "switch"),
     Command("clear", "", "clear the screen and the list of files"),
@@ -46,11 +46,11 @@ COMMANDS = (
 )
 
 _BY_NAME = {command.name: command for command in COMMANDS}
-_ALIASES = {"quit": "exit", "bye": "exit", "regen": "retry", "?": "help"}
+_ALIASES = {"quit": "exit", "bye": "exit", "regen": "retry", "read": "file", "?": "help"}
 _LINE = re.compile(r"/([A-Za-z]+|\?)(?:\s+(.*))?", re.DOTALL)
-_KEYS = '''"""     begins and ends a message of several lines
-Esc Enter or Alt-Enter begins a new line; Tab completes commands and files
-//      at the beginning: a message that begins with /
+_KEYS = '''"""     begins and ends a message of several lines; Esc Enter begins a new line
+Tab     completes commands and files; Up and Ctrl-R bring back what was typed
+//      at the beginning: a message that begins with /; Ctrl-X Ctrl-E: $EDITOR
 Ctrl-C  stops a reply and keeps what was said; twice at an empty line leaves'''
 
 
@@ -86,6 +86,13 @@ def message_of(line: str) -> str:
     return line[1:] if line.startswith("//") else line
 
 
+def unquoted(text: str) -> str:
+    """Return a name as a shell reads it: without quotes around it, or without backslashes."""
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    return text if os.name == "nt" else re.sub(r"\\(.)", r"\1", text)
+
+
 def help_text() -> str:
     """Return all commands, one a line, and the keys."""
     width = max(len(f"/{command.name} {command.argument}") for command in COMMANDS)
@@ -108,12 +115,15 @@ def completions(before: str) -> Iterator[Completion]:
         return
     word, gap, argument = match.groups()
     if not gap:
-        names = (name for name in _BY_NAME if name.startswith(word))
-        yield from (Completion(f"/{name}", len(before)) for name in names)
+        for command in COMMANDS:
+            if command.name.startswith(word):
+                gap = " " if command.argument else ""
+                yield Completion(f"/{command.name}{gap}", len(before))
         return
-    command = _BY_NAME.get(word)
-    if command is None:
+    named = _BY_NAME.get(word)
+    if named is None:
         return
+    command = named
     if command.completes == "file":
         yield from _paths(argument)
     elif " " not in argument:
@@ -131,14 +141,20 @@ def _drafters() -> tuple[str, ...]:
 
 
 def _paths(written: str) -> Iterator[Completion]:
-    folder, _, beginning = written.rpartition("/")
-    place = Path(folder or ("/" if written.startswith("/") else ".")).expanduser()
+    quote = written[:1] if written[:1] in ("'", '"') else ""
+    # Written as a shell wants it, it is completed so.
+    escaped = not quote and "\\" in written and os.name != "nt"
+    meant = unquoted(written) if escaped else written.removeprefix(quote)
+    folder, _, beginning = meant.rpartition("/")
+    place = Path(folder or ("/" if meant.startswith("/") else ".")).expanduser()
     try:
         with os.scandir(place) as entries:
             found = sorted((entry.name, entry.is_dir()) for entry in entries)
     except (OSError, RuntimeError, ValueError):
         return
+    replaced = len(written.rpartition("/")[2]) - (len(quote) if "/" not in written else 0)
     for name, is_folder in found:
         # Hidden files are offered to those who ask for them.
         if name.startswith(beginning) and (beginning or not name.startswith(".")):
-            yield Completion(name + ("/" if is_folder else ""), len(beginning))
+            text = re.sub(r"([\s\\'\"])", r"\\\1", name) if escaped else name
+            yield Completion(text + ("/" if is_folder else quote), replaced)

@@ -1,6 +1,8 @@
 """Fields of a `GenerationConfig` by name and as text: `/set` and `/show`."""
 
+import ast
 import dataclasses
+import re
 import typing
 from types import NoneType
 from typing import Any
@@ -12,6 +14,7 @@ from akunu_py.settings import nearest
 _DEFAULT = GenerationConfig()
 _TYPES = typing.get_type_hints(GenerationConfig)
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+_QUOTED = r"""(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
 
 FIELDS = tuple(field.name for field in dataclasses.fields(GenerationConfig))
 """Names that `/set` takes."""
@@ -26,12 +29,25 @@ def with_field(config: GenerationConfig, name: str, text: str) -> GenerationConf
 
     field = name.replace("-", "_")
     if field not in FIELDS:
-        raise ConfigError(f"there is no setting {name}.{nearest(field, FIELDS)} /set lists them")
+        raise ConfigError(
+            f"there is no setting {name}.{nearest(field, FIELDS)} /set lists them; `akunu chat "
+            "--help` has what is set at the start"
+        )
     value: Any = getattr(_DEFAULT, field) if text == "default" else _value(field, text)
     changed = dataclasses.replace(config, **{field: value})
     if changed.drafter is not None:
         check_drafter(changed.drafter, num_draft_tokens=changed.num_draft_tokens, config=changed)
     return changed
+
+
+def listing(config: GenerationConfig, width: int | None) -> str:
+    """Return all fields with their values, in as many columns as a width holds; None holds one."""
+    entries = [f"{name} {shown(config, name)}" for name in FIELDS]
+    column = max(map(len, entries)) + 2
+    columns = 1 if width is None else max(1, (width + 2) // column)
+    rows = -(-len(entries) // columns)
+    lines = ("".join(entry.ljust(column) for entry in entries[row::rows]) for row in range(rows))
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def changed_fields(config: GenerationConfig) -> dict[str, str]:
@@ -62,7 +78,7 @@ def _value(name: str, text: str) -> object:
     kind = kinds[0] if len(kinds) == 1 else _TYPES[name]
     try:
         if name == "stop":
-            return (text,)
+            return _stop_texts(text)
         if name == "logit_bias":
             pairs = (entry.partition("=") for entry in text.split(","))
             return {int(token): float(bias) for token, _, bias in pairs}
@@ -71,6 +87,13 @@ def _value(name: str, text: str) -> object:
         return kind(text) if kind in (int, float) else text
     except (ValueError, KeyError):
         raise ConfigError(f"{name} is {text!r}; give {_wanted(name, kind)}") from None
+
+
+def _stop_texts(text: str) -> tuple[str, ...]:
+    """Return one text as it stands, or those in quotes, as `shown` writes them."""
+    if re.fullmatch(rf"{_QUOTED}(?:\s*\|\s*{_QUOTED})*", text) is None:
+        return (text,)
+    return tuple(ast.literal_eval(quoted) for quoted in re.findall(_QUOTED, text))
 
 
 def _wanted(name: str, kind: object) -> str:

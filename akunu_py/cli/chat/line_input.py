@@ -107,6 +107,7 @@ class TypedLines:
             reserve_space_for_menu=0,
             key_bindings=self._keys(),
             enable_suspend=True,
+            tempfile_suffix=".md",
             input=source,
             output=screen or create_output(self._shown_on),
         )
@@ -153,6 +154,10 @@ class TypedLines:
         @keys.add("escape", "enter", filter=typing)
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
+
+        @keys.add("c-x", "c-e", filter=typing)
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.open_in_editor()
 
         @keys.add("c-c", filter=typing)
         def _(event: KeyPressEvent) -> None:

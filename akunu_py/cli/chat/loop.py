@@ -150,10 +150,15 @@ class Chat:
 def note(text: str) -> None:
     """Print what is not part of a reply; on stderr, so that a pipe gets the replies alone."""
     text = printable(text, sys.stderr)
-    if sys.stderr.isatty():
-        width = shutil.get_terminal_size().columns
+    width = note_width()
+    if width is not None:
         text = "\n".join(_wrapped(line, width) for line in text.split("\n"))
     click.secho(text, dim=True, err=True)
+
+
+def note_width() -> int | None:
+    """Return the columns of the terminal that notes go to, or None for a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stderr.isatty() else None
 
 
 def _wrapped(line: str, width: int) -> str:

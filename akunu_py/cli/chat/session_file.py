@@ -14,7 +14,8 @@ from akunu_py.atomic_file import replace_file
 from akunu_py.cli.chat.conversation import Turn
 from akunu_py.errors import ConfigError
 
-FORMAT = "akunu-chat-1"
+_FORMATS = "akunu-chat-"
+FORMAT = f"{_FORMATS}1"
 
 MOST_BYTES = 64 * 2**20
 """Of a session that is read; a context of a million tokens is a few megabytes."""
@@ -56,7 +57,13 @@ def load_session(path: Path) -> Session:
         record = json.loads(content)
     except (ValueError, RecursionError):
         raise ConfigError(f"{path} is no session: it is not JSON") from None
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
+    written = record.get("format") if isinstance(record, dict) else None
+    if isinstance(written, str) and written.startswith(_FORMATS) and written != FORMAT:
+        raise ConfigError(
+            f"{path} is a session of another version of akunu: its format is {written!r}, and this "
+            f"one reads {FORMAT!r}"
+        )
+    if not isinstance(record, dict) or written != FORMAT:
         raise ConfigError(f"{path} is no session: its format is not {FORMAT!r}")
     if record.keys() != _FIELDS:
         odd = ", ".join(sorted(record.keys() ^ _FIELDS))

@@ -1,9 +1,18 @@
 """Commands, settings and completion of a chat, without a model."""
 
+import os
+
 import pytest
 
-from akunu_py.cli.chat.commands import COMMANDS, completions, help_text, message_of, parse
-from akunu_py.cli.chat.config_values import FIELDS, changed_fields, shown, with_field
+from akunu_py.cli.chat.commands import (
+    COMMANDS,
+    completions,
+    help_text,
+    message_of,
+    parse,
+    unquoted,
+)
+from akunu_py.cli.chat.config_values import FIELDS, changed_fields, listing, shown, with_field
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import GenerationConfig
 
@@ -18,6 +27,7 @@ def completed(before):
         ("/help", "help", ""),
         (" /SET top-k  5 ", "set", "top-k  5"),
         ("/quit", "exit", ""),
+        ("/read a.txt", "file", "a.txt"),
         ("/system one\ntwo", "system", "one\ntwo"),
         ("/file a b.txt", "file", "a b.txt"),
     ],
@@ -60,7 +70,7 @@ def test_help_has_every_command_on_one_line_of_80():
 
 
 def test_completion_of_names_settings_and_switches():
-    assert completed("/s") == ["/system", "/set", "/show", "/stats", "/save"]
+    assert completed("/s") == ["/system ", "/set ", "/show", "/stats", "/save "]
     assert completed("/set top_") == ["/set top_k", "/set top_p"]
     assert completed("/trace o") == ["/trace on", "/trace off"]
     assert completed("/draft lo") == ["/draft lookup"]
@@ -80,6 +90,19 @@ def test_completion_of_files(tmp_path, monkeypatch):
     assert completed("/load ~/b folder/c") == ["/load ~/b folder/c.txt"]
     assert completed("/file .h") == ["/file .hidden"]
     assert completed("/file missing/x") == completed("/file a\0/") == []
+    assert completed('/file "b f') == ['/file "b folder/']
+    assert completed("/file 'b folder/c") == ["/file 'b folder/c.txt'"]
+    assert completed('/file "a') == ['/file "a.txt"']
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a backslash is no escape there")
+def test_completion_of_files_written_as_a_shell_wants_them(tmp_path, monkeypatch):
+    (tmp_path / "b 'folder").mkdir()
+    (tmp_path / "b 'folder" / "c d.txt").touch()
+    monkeypatch.chdir(tmp_path)
+    assert completed("/file b\\ ") == ["/file b\\ \\'folder/"]
+    assert completed("/file b\\ \\'folder/c") == ["/file b\\ \\'folder/c\\ d.txt"]
+    assert unquoted("b\\ \\'folder/c\\ d.txt") == "b 'folder/c d.txt"
 
 
 @pytest.mark.parametrize(
@@ -90,6 +113,8 @@ def test_completion_of_files(tmp_path, monkeypatch):
         ("max_tokens", "12", 12),
         ("seed", "7", 7),
         ("stop", "the end", ("the end",)),
+        ("stop", "'a' and \"b\"", ("'a' and \"b\"",)),
+        ("stop", r""""a\n" | 'b'""", ("a\n", "b")),
         ("logit_bias", "3=-1.5,4=2", {3: -1.5, 4: 2.0}),
         ("drafter", "lookup", "lookup"),
         ("draft-budget", "always", "always"),
@@ -125,9 +150,25 @@ def test_wrong_settings(name, text, words):
 
 
 def test_what_is_shown_of_a_field_sets_it_again():
-    config = GenerationConfig(temperature=0.5, drafter="ngram", logit_bias={3: -1.5}, top_k=4)
+    config = GenerationConfig(
+        temperature=0.5, drafter="ngram", logit_bias={3: -1.5}, top_k=4, stop=("it's\n", '"|\\')
+    )
     again = GenerationConfig()
     for name, text in changed_fields(config).items():
         again = with_field(again, name, text)
     assert again == config
     assert {shown(GenerationConfig(), name) for name in FIELDS} >= {"default", "0", "on", "auto"}
+
+
+def test_the_list_of_settings_takes_the_columns_there_are():
+    config = GenerationConfig(stop=("the end",))
+    one = listing(config, None).splitlines()
+    assert [line.split()[0] for line in one] == list(FIELDS)
+    assert "stop 'the end'" in one
+    two = listing(config, 80).splitlines()
+    # It fits into 24 lines, a prompt above and below, read down each column.
+    assert len(two) == (len(FIELDS) + 1) // 2 < 22
+    assert [line.split()[0] for line in two] == list(FIELDS[: len(two)])
+    assert max(map(len, two)) <= 80
+    assert sorted(" ".join(two).split()) == sorted(" ".join(one).split())
+    assert listing(config, 20).splitlines() == one

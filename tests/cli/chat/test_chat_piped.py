@@ -53,16 +53,18 @@ def test_what_fails_is_a_note_and_the_chat_goes_on(tiny_gguf, tmp_path):
     lines = (
         f"/load {tmp_path}\n/file {tmp_path}/bin\n/model {tmp_path}/none.gguf\n/set top_p 7\n"
         "/retry\n/edit\n/draft draft-model\n/set drafter draft-model\nhello\n"
-        "/set drafter default\n"
+        "/draft corpus\n/set drafter corpus\n"
     )
     # Bytes that are no UTF-8 become marks, not an error.
     replies, notes = chat(tiny_gguf, *ENDLESS, "--max-tokens", 3, lines=lines.encode() + b"a\xff\n")
     for words in (
         "is a folder", "no text in UTF-8", "none.gguf", "top_p is 7", "nothing has been said yet",
-        "/edit needs a terminal", "needs a draft model", "there is no draft model to ask",
+        "/edit needs a terminal",
     ):  # fmt: skip
         assert words in notes
-    assert notes.count("tokens/s") == 1
+    assert notes.count("draft-model needs a draft model; begin with --draft-model") == 2
+    assert notes.count("corpus needs counts of a corpus: fit them with `akunu counts fit`") == 2
+    assert notes.count("tokens/s") == 2
     assert len(replies) > 1
 
 
