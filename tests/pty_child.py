@@ -19,11 +19,13 @@ _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x1b\][^\x07]*\x07|\r")
 class PtyChild:
     """`akunu ARGUMENTS` on a terminal of its own, history and settings in `home`."""
 
+    program = AKUNU
+
     def __init__(self, *arguments, home, rows=24, columns=80, **environment):
         self._leader, follower = os.openpty()
         self.resize(rows, columns)
         self.child = subprocess.Popen(
-            [*AKUNU, *map(str, arguments)],
+            [*self.program, *map(str, arguments)],
             stdin=follower, stdout=follower, stderr=follower, start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
             env=os.environ | {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.bench.workloads import CATEGORIES, first_of_each, load_prompts
+from akunu_py.cli import completing
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import load_engine, model_options
@@ -22,7 +23,7 @@ _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=completing.models)
 @click.option(
     "--draft-model",
     type=click.Path(path_type=Path),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.bench.workloads import CATEGORIES
+from akunu_py.cli import completing
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import draft_model_option, model_options, model_path
@@ -20,10 +21,11 @@ _PROGRAMS = ("mlx-lm", "llama.cpp", "transformers")
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=completing.models)
 @click.option(
     "--drafter",
     "drafters",
+    shell_complete=completing.drafters,
     multiple=True,
     metavar="NAME",
     help="Measure akunu with this drafter; repeatable. auto and ngram, and draft-model with "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.bench.workloads import CATEGORIES
+from akunu_py.cli import completing
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import (
@@ -37,9 +38,10 @@ _EXACTNESS = {
 
 
 @click.command("hit-rate")
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=completing.models)
 @click.option(
     "--drafter",
+    shell_complete=completing.drafters,
     default="ngram",
     show_default=True,
     metavar="NAME",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from akunu_py.cli import completing
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import draft_model_option, model_options, model_path
@@ -26,7 +27,7 @@ _TEXT_BEYOND = 66
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=completing.models)
 @click.option(
     "--random-model",
     metavar="NAME",
@@ -50,6 +51,7 @@ _TEXT_BEYOND = 66
 @click.option(
     "--drafter",
     "drafters",
+    shell_complete=completing.drafters,
     multiple=True,
     default=("none", "ngram", "auto"),
     show_default=True,

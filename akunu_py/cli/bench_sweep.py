@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.bench.workloads import CATEGORIES
+from akunu_py.cli import completing
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import (
@@ -33,7 +34,7 @@ _TOKENS = 128
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=completing.models)
 @click.option(
     "--trace",
     "traces",
@@ -61,6 +62,7 @@ _TOKENS = 128
 @click.option(
     "--drafter",
     "drafters",
+    shell_complete=completing.drafters,
     multiple=True,
     metavar="NAME",
     help="Sweep this drafter; repeatable. The n-gram drafters and auto, when left out.",

@@ -1,18 +1,16 @@
 """`akunu completion`: a script that teaches a shell akunu's commands and options."""
 
 import click
-from click.shell_completion import get_completion_class
-
-_VARIABLE = "_AKUNU_COMPLETE"
-"""Click's own name for the program `akunu`: the script sets it to ask for completions."""
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script that completes commands, options and file names in SHELL.
+    """Print a script for SHELL that completes what is typed when Tab is pressed.
 
-    bash must be 4.4 or newer; the one that comes with macOS is older.
+    Completed are commands, options, their choices, drafters, models by alias and name, and files.
+    bash must be 4.4 or newer; the one that comes with macOS is older. The settings of a shell that
+    is open already take the script in with: . ~/.akunu-completion
 
     \b
     Examples:
@@ -20,9 +18,6 @@ def completion(shell: str) -> None:
       akunu completion bash > ~/.akunu-completion && echo '. ~/.akunu-completion' >> ~/.bashrc
       akunu completion fish > ~/.config/fish/completions/akunu.fish
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    kind = get_completion_class(shell)
-    assert kind is not None  # noqa: S101 - the choices are click's own shells
-    root = click.get_current_context().find_root().command
-    maker = kind(root, {}, "akunu", _VARIABLE)
-    # Not source(): for bash it runs whatever bash is first in PATH to look at its version.
-    click.echo(maker.source_template % maker.source_vars())
+    from akunu_py.cli.shell_scripts import script  # noqa: PLC0415 - --help does without
+
+    click.echo(script(shell), nl=False)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import click
 
+from akunu_py.cli import completing
 from akunu_py.cli.group import CommandGroup
 from akunu_py.cli.option_settings import (
     Origin,
@@ -72,7 +73,7 @@ def path() -> None:
 
 
 @config.command()
-@click.argument("command", nargs=-1)
+@click.argument("command", nargs=-1, shell_complete=completing.commands)
 @click.option("--all", "everything", is_flag=True, help="Show defaults, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def show(command: tuple[str, ...], everything: bool, as_json: bool) -> None:

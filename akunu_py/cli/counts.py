@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from akunu_py.cli import completing
 from akunu_py.cli.count_progress import count_progress
 
 _KB = 1024
@@ -35,6 +36,7 @@ def counts() -> None:
     "tokenizer_path",
     type=click.Path(path_type=Path),
     metavar="MODEL",
+    shell_complete=completing.models,
     help="The model to draft for; its tokenizer is enough. The model that ships, when left out.",
 )
 @click.option("--ids", is_flag=True, help="CORPUS has decimal token ids instead of text.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from akunu_py.cli import completing
 from akunu_py.cli.options import (
     counts_option,
     draft_model_option,
@@ -31,7 +32,7 @@ _MAX_PROMPT_BYTES = 64 * 2**20
 
 
 @click.command()
-@click.argument("sources", nargs=-1, metavar="[MODEL] [-]")
+@click.argument("sources", nargs=-1, metavar="[MODEL] [-]", shell_complete=completing.models)
 @click.option("-p", "--prompt", help="The prompt.")
 @click.option(
     "-f", "--file", "path", type=click.Path(path_type=Path, allow_dash=True),

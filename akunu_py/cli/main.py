@@ -24,6 +24,9 @@ _COMMANDS = {
     "tune": "akunu_py.cli.tune:tune",
 }
 
+_TAB = "_AKUNU_COMPLETE"
+"""Set by the scripts of `akunu completion`, which ask what may follow."""
+
 
 @click.group(
     cls=RootGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
@@ -76,4 +79,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    if _TAB in os.environ:
+        from akunu_py.cli import shell_scripts  # noqa: PLC0415 - for a Tab alone
+
+        shell_scripts.install()
     cli(prog_name="akunu")

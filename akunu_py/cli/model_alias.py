@@ -4,12 +4,13 @@ from pathlib import Path
 
 import click
 
+from akunu_py.cli import completing
 from akunu_py.cli.terminal import printable
 
 
 @click.command()
-@click.argument("name", required=False)
-@click.argument("target", required=False)
+@click.argument("name", required=False, shell_complete=completing.aliases)
+@click.argument("target", required=False, shell_complete=completing.models)
 @click.option("--delete", is_flag=True, help="Forget the alias NAME; its model stays.")
 def alias(name: str | None, target: str | None, delete: bool) -> None:
     """Let NAME stand for TARGET: a path, hf:OWNER/REPO, hf:OWNER/REPO:QUANT.

@@ -2,6 +2,7 @@
 
 import click
 
+from akunu_py.cli import completing
 from akunu_py.cli.terminal import printable, size_text
 from akunu_py.errors import ConfigError
 from akunu_py.model_store.aliases import load_aliases
@@ -18,7 +19,7 @@ from akunu_py.settings import Settings, load_settings
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completing.models)
 def path(name: str | None) -> None:
     """Print where the model NAME lies; without one, the model that commands take by default.
 
@@ -33,7 +34,7 @@ def path(name: str | None) -> None:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completing.hub_models)
 def pull(name: str) -> None:
     """Fetch the model NAME from the hub, or what changed there since; print where it lies.
 
@@ -55,7 +56,9 @@ def pull(name: str) -> None:
 
 
 @click.command("rm")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument(
+    "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completing.hub_models
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def remove(names: tuple[str, ...], yes: bool) -> None:
     """Delete models from the hub's cache, after asking.

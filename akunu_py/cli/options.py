@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
+from akunu_py.cli import completing
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.settings import load_settings
 
@@ -19,12 +20,20 @@ _R = TypeVar("_R")
 
 _FORCE = "akunu_py.force"
 
+_OF_TEXT = (
+    "auto", "ngram", "ngram-window", "ngram-assisted", "lookup", "recycling", "tree", "unigram",
+    "bigram", "counts",
+)  # fmt: skip
+_OF_DRAFT_MODELS = ("draft-model", "draft-model-ngram", "ngram-draft-model")
+
+DRAFTERS = (*_OF_TEXT, "corpus", *_OF_DRAFT_MODELS, "none")
+"""For --help and Tab, which do without the registry; a test compares the two."""
+
 DRAFTER_NAMES = (
-    "auto, ngram, ngram-window, ngram-assisted, lookup, recycling, tree, unigram, bigram, counts; "
-    "corpus with --counts; draft-model, draft-model-ngram, ngram-draft-model with --draft-model; a "
-    "plug-in's name, or none"
+    f"{', '.join(_OF_TEXT)}; corpus with --counts; {', '.join(_OF_DRAFT_MODELS)} with "
+    "--draft-model; a plug-in's name, or none"
 )
-"""For --help, which does without the registry; a test compares the two."""
+"""DRAFTERS for --help, by what they need."""
 
 _MODEL_OPTIONS = (
     click.option(
@@ -98,7 +107,7 @@ _GENERATION_OPTIONS = (
     click.option("--seed", type=int, help="Seed of the noise; drawn and reported when left out."),
     click.option("--stop", multiple=True, metavar="TEXT", help="End before TEXT; repeatable."),
     click.option(
-        "--drafter", metavar="NAME",
+        "--drafter", metavar="NAME", shell_complete=completing.drafters,
         help=f"{DRAFTER_NAMES}. When left out: draft-model with --draft-model, else auto.",
     ),
     click.option(
@@ -210,6 +219,7 @@ def draft_model_option(function: Callable[_P, _R]) -> Callable[..., _R]:
 
     return click.option(
         "--draft-model", type=click.Path(path_type=Path), metavar="MODEL",
+        shell_complete=completing.models,
         help="A smaller model with the same vocabulary, which drafts.",
     )(wrapped)  # fmt: skip
 

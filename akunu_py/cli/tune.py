@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from akunu_py.cli import completing
 from akunu_py.cli.options import load_engine, model_options
 from akunu_py.cli.terminal import printable, prompt_progress
 
@@ -15,7 +16,7 @@ _SHORT = 4
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=completing.models)
 @click.option(
     "--context-tokens",
     type=click.IntRange(min=2),

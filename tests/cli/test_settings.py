@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import subprocess
 import sys
 
 import click
@@ -299,27 +298,6 @@ def test_every_option_of_every_command_can_be_set(config):
     shown = json.loads(show("--json").stdout)["settings"]
     assert len(shown) == len(lines)
     assert all(row["source"].startswith("[") for row in shown)
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(shell):
-    script = run("completion", shell, root=cli).output
-    assert "_AKUNU_COMPLETE" in script
-    words = {"COMP_WORDS": "akunu gen", "COMP_CWORD": "gen" if shell == "fish" else "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", "from akunu_py.cli.main import main; main()"],
-        env={**os.environ, **words, "_AKUNU_COMPLETE": f"{shell}_complete"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert "generate" in done.stdout
-    assert "chat" not in done.stdout.split()
-    assert done.stderr == ""
-
-
-def test_the_script_is_one_that_bash_reads():
-    script = run("completion", "bash", root=cli).output
-    done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_unknown_shell():

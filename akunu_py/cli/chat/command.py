@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from akunu_py.cli import completing
 from akunu_py.cli.options import (
     counts_option,
     draft_model_option,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=completing.models)
 @click.option("--system", help="A system message.")
 @keeping_options
 @generation_options

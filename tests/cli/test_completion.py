@@ -1,0 +1,153 @@
+"""Tab in real shells: what `akunu completion` prints, taken in by bash, zsh and fish.
+
+A shell that is not installed is left out.
+"""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+
+import click
+import pytest
+from pty_child import PtyChild
+
+from akunu_py.cli import completing, shell_scripts
+from akunu_py.cli.main import cli
+from akunu_py.cli.options import DRAFTERS
+from akunu_py.drafting.registry import ENTRY_POINT_GROUP, all_drafter_names
+
+MAIN = "from akunu_py.cli.main import main; main()"
+PROMPT = "ready>"
+
+START = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], f"PS1='{PROMPT}'; . ./script"),
+    # -f: as in a new account, where nothing has set completion up.
+    "zsh": (["zsh", "-f", "-i"], f"PS1='{PROMPT}'; . ./script"),
+    "fish": (
+        ["fish", "--no-config", "--interactive"],
+        f"function fish_prompt; printf '{PROMPT}'; end; . ./script",
+    ),
+}
+
+
+class Shell(PtyChild):
+    """A shell that has taken the script in."""
+
+    def __init__(self, name, folder):
+        self.program, setup = START[name]
+        (folder / "script").write_text(shell_scripts.script(name))
+        super().__init__(
+            home=folder, columns=200, AKUNU_CONFIG=str(folder / "config.toml"), HISTFILE="",
+            HF_HUB_OFFLINE="1", HF_HUB_CACHE=str(folder / "hub"),
+            PATH=f"{folder / 'bin'}:{os.environ['PATH']}",
+        )  # fmt: skip
+        # What is printed when the script is in differs from what is typed for it.
+        self.type(f"cd '{folder}'; {setup}; echo taken''in\r")
+        self.until("takenin", 60)
+        self.until(PROMPT, 60)
+
+    def tab(self, typed, added):
+        """Press Tab behind what is typed; wait for what is added to it."""
+        self.type(f"{typed}\t")
+        self.until(added, 60)
+        self.type("\x15")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A home with aliases, files, and akunu in PATH."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "akunu"
+    program.write_text(f"#!{sys.executable}\nimport sys\nsys.path[:0] = {sys.path!r}\n{MAIN}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / "config.toml").write_text("")
+    (tmp_path / "aliases.toml").write_text(
+        '[aliases]\nqwen-small = "hf:owner/repo:Q4_K_M"\n"team:large" = "/models/large.gguf"\n'
+    )
+    snapshot = tmp_path / "hub" / "models--owner--repo" / "snapshots" / "0123"
+    snapshot.mkdir(parents=True)
+    (snapshot / "repo-Q4_K_M.gguf").write_bytes(b"GGUF")
+    (tmp_path / "hub" / "models--owner--repo" / "refs").mkdir()
+    (tmp_path / "hub" / "models--owner--repo" / "refs" / "main").write_text("0123")
+    (tmp_path / "my model.gguf").write_bytes(b"")
+    (tmp_path / "notes.txt").write_bytes(b"")
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", START)
+def test_tab(name, folder):
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed")
+    with Shell(name, folder) as shell:
+        shell.tab("akunu gen", "erate ")
+        shell.tab("akunu models pa", "th ")
+        shell.tab("akunu generate --max-t", "okens ")
+        shell.tab("akunu generate --weights qu", "antized ")
+        shell.tab("akunu generate --weights=qu", "antized ")
+        shell.tab("akunu generate --drafter recy", "cling ")
+        shell.tab("akunu chat qwen", "-small ")
+        shell.tab("akunu chat team:", "large ")
+        shell.tab("akunu chat hf:ow", "ner/repo:Q4_K_M ")
+        shell.tab("akunu info my", "\\ model.gguf ")
+        shell.tab("akunu generate --file no", "tes.txt ")
+        shell.tab("akunu generate --file=no", "tes.txt ")
+        shell.tab("akunu config show bench sp", "eed ")
+
+
+def offered(*words, incomplete=""):
+    """Return what is offered behind words, as the scripts' programs are asked."""
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN],
+        env={**os.environ, "_AKUNU_COMPLETE": "bash_complete",
+             "COMP_LINE": " ".join(["akunu", *words, incomplete])},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stderr == ""
+    return [tuple(line.split(",", 1)) for line in done.stdout.splitlines()]
+
+
+def test_drafters_are_those_of_the_registry():
+    assert {*DRAFTERS} == {*all_drafter_names()}
+    assert completing.ENTRY_POINTS == ENTRY_POINT_GROUP
+    context = click.Context(cli)
+    names = [item.value for item in completing.drafters(context, None, "ngram")]
+    assert names == ["ngram", "ngram-window", "ngram-assisted", "ngram-draft-model"]
+
+
+def test_models_are_offered_beside_files():
+    assert ("file", "x") in offered("chat", incomplete="x")
+    assert ("file", "") in offered("generate", "--draft-model")
+
+
+def test_a_damaged_file_of_aliases_offers_less(tmp_path, monkeypatch):
+    monkeypatch.setenv("AKUNU_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
+    (tmp_path / "config.toml").write_text("a =")
+    (tmp_path / "aliases.toml").write_text("[aliases\n")
+    assert offered("chat") == [("file", "")]
+
+
+IMPORTED = """
+import sys
+from akunu_py.cli.main import main
+try:
+    main()
+except SystemExit:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "line", ["akunu ", "akunu generate --dr", "akunu generate --drafter ", "akunu chat "]
+)
+def test_a_tab_imports_nothing_heavy(line):
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED],
+        env={**os.environ, "_AKUNU_COMPLETE": "bash_complete", "COMP_LINE": line},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout
+    assert not {"mlx", "mlx_lm", "numpy", "transformers", "rich"} & set(done.stderr.split())
