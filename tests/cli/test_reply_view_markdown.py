@@ -5,7 +5,6 @@ half a line; rows above the screen drawn again; the line's end of a paragraph ma
 line between blocks; wrapping left off; a link without its address.
 """
 
-import os
 import re
 import unicodedata
 
@@ -206,17 +205,6 @@ def test_rows_above_the_screen_stay_as_they_were_drawn():
     screen = streamed(["**", *(f"{row}\n" for row in rows), "last**"])
     assert screen.rows() == ["**row0", *rows[1:], "last"]
     assert screen.cells("row59").bold
-
-
-def test_lines_that_a_narrower_screen_wrapped_are_taken_back_whole():
-    columns = 80
-    screen = TerminalScreen()
-    live = LiveLines(screen, lambda: os.terminal_size((columns, 24)))
-    live.draw([Line("above", 5), Line("x" * 70, 70), Line("y", 1)])
-    columns = 40
-    screen.written.clear()
-    live.draw([Line("above", 5), Line("z", 1)])
-    assert screen.written[0].count("\x1b[A") == 2
 
 
 def test_a_line_is_kept_from_wrapping_until_it_is_final():

@@ -1,6 +1,7 @@
 """Lines at the end of a terminal's output that are drawn again until they are final."""
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
@@ -10,6 +11,7 @@ Size = Callable[[], os.terminal_size]
 # Row by row: erasing all below the screen's first row would leave a copy in tmux's history.
 _ERASE, _UP_AND_ERASE = "\x1b[2K", "\x1b[A\x1b[2K"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
+_CODE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,10 @@ class LiveLines:
     No more than the screen's height is ever drawn again: what has scrolled out, or would, stays as
     it was drawn. Between two calls the cursor stands behind the last line.
 
+    Lines that a narrower screen has to wrap are not drawn again either: some terminals wrap them
+    anew and some cut them off, and tmux moves rows out of its screen for that while blank ones are
+    left below. The last one of them can still get longer.
+
     Attributes:
         fixed: how many lines of the open block can no longer change.
 
@@ -34,11 +40,19 @@ class LiveLines:
     def __init__(self, stream: TextIO, size: Size) -> None:
         self._stream = stream
         self._size = size
+        self._columns = 0  # of the screen that the lines were drawn on
         self._drawn: list[Line] = []
+        self._wrapped = False  # whether the first line drawn is one that can only get longer
         self.fixed = 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether part of the open block stays as it was laid out."""
+        return self._wrapped or self.fixed > 0
 
     def draw(self, lines: Sequence[Line]) -> None:
         """Show a block's lines, the fixed ones included, in place of those shown last."""
+        self.fit()
         self._write(self._change(list(lines[self.fixed :])))
         self.fit()
 
@@ -54,11 +68,17 @@ class LiveLines:
         new = list(lines[self.fixed :])
         # An interrupt's ^C may stand behind the last line.
         self._write(self._change(new, again=True) + ("\n" if new or self._drawn else ""))
-        self._drawn, self.fixed = [], 0
+        self._drawn, self.fixed, self._wrapped = [], 0, False
 
     def fit(self) -> None:
-        """Give up lines from the top that the screen, as large as it is now, has no room for."""
-        room = max(1, self._size().lines - 1)
+        """Give up lines that the screen, as large as it is now, has no room for."""
+        screen = self._size()
+        before, self._columns = self._columns, screen.columns
+        if screen.columns < before and any(self._rows(line) > 1 for line in self._drawn):
+            self.fixed += len(self._drawn) - 1
+            self._drawn = self._drawn[-1:]
+            self._wrapped = self._rows(self._drawn[0]) > 1
+        room = max(1, screen.lines - 1)
         rows = [self._rows(line) for line in self._drawn]
         gone, total = 0, sum(rows)
         while total > room and gone < len(rows) - 1:
@@ -66,6 +86,8 @@ class LiveLines:
             gone += 1
         self._drawn = self._drawn[gone:]
         self.fixed += gone
+        # What is left may be one line that is higher than the screen.
+        self._wrapped = self._wrapped or total > room
 
     def _change(self, new: list[Line], *, again: bool = False) -> str:
         """Return what turns the lines drawn into new ones.
@@ -73,6 +95,16 @@ class LiveLines:
         With `again` the last one is written whatever it was, and for good: it may wrap.
         """
         drawn = self._drawn
+        rest = ""
+        if self._wrapped:
+            rest = _rest(drawn[0], new[0]) if new else ""
+            if len(new) <= 1:
+                self._drawn = new or drawn
+                return rest
+            rest += "\n"
+            drawn, new = [], new[1:]
+            self.fixed += 1
+            self._wrapped = False
         self._drawn = new
         same = 0
         while same < min(len(drawn), len(new)) and drawn[same] == new[same]:
@@ -90,7 +122,7 @@ class LiveLines:
         # a wider screen are to wrap.
         if text and not again and all(self._rows(line) == 1 for line in new[same:]):
             text = f"{_NO_WRAP}{text}{_WRAP}"
-        return start + text
+        return rest + start + text
 
     def _rows(self, line: Line) -> int:
         """Return the rows of a line on the screen of now; terminals wrap anew when resized."""
@@ -100,3 +132,20 @@ class LiveLines:
         if text:
             self._stream.write(text)
             self._stream.flush()
+
+
+def _rest(drawn: Line, line: Line) -> str:
+    """Return what makes a line of one drawn: its further text, or all of it on a new line."""
+    shown = len(_CODE.sub("", drawn.text))
+    if not _CODE.sub("", line.text).startswith(_CODE.sub("", drawn.text)):
+        return f"\n{line.text}"
+    parts = []
+    place = 0
+    for code in (*_CODE.finditer(line.text), None):
+        text = line.text[place : code.start() if code else None]
+        parts.append(text[shown:])
+        shown = max(0, shown - len(text))
+        if code:
+            parts.append(code[0])
+            place = code.end()
+    return "".join(parts)

@@ -121,7 +121,7 @@ class MarkdownStream:
     def _lines(self, text: str, kind: str) -> list[Line]:
         """Return the lines of a block, the blank one before it included."""
         screen = self._size()
-        if not self._live.fixed:
+        if not self._live.settled:
             # Lines that are fixed can be counted only as they were made.
             self._width = screen.columns
             self._as_written = False

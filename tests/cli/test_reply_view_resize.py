@@ -1,0 +1,81 @@
+"""A reply on a terminal that is resized while it streams.
+
+Mutants, made by hand, that these tests kill: wrapped lines drawn again; the last of them begun
+anew; the width of a block changed in its middle; codes of a wrapped line left out.
+"""
+
+import itertools
+import re
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from resizing_screen import ResizingScreen
+
+from akunu_py.cli.reply_view import make_view
+from akunu_py.cli.reply_view.live_lines import Line, LiveLines
+from akunu_py.types import StreamEvent
+
+
+@pytest.fixture(autouse=True)
+def colors(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "COLORTERM", "FORCE_COLOR", "COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def view_on(screen, **options):
+    options = {"plain": False, "show_drafts": False, "clock": lambda: 0.0, **options}
+    return make_view(stream=screen, size=screen.size, **options)
+
+
+SIZES = st.tuples(st.integers(20, 200), st.integers(3, 50))
+
+
+@settings(max_examples=8)
+@given(
+    st.integers(0, 60),
+    st.lists(st.tuples(st.integers(1, 40), SIZES), max_size=4),
+    st.booleans(),
+    st.sampled_from(["{}", "- {}", "**b** {}", "> {}"]),
+)
+@example(0, [(20, (200, 50)), (30, (80, 24))], True, "{}")
+@example(0, [(15, (40, 24))], True, "{} *a*")
+@example(0, [(15, (40, 24))], False, "{}")
+@example(0, [(4, (20, 3))], False, "{}")
+def test_no_resize_doubles_a_word_or_loses_one(before, resizes, reflows, frame):
+    """A screen that cuts lines off loses what it cuts."""
+    screen = ResizingScreen(reflows=reflows)
+    screen.write("\n" * before)
+    view = view_on(screen)
+    start, end = frame.split("{}")
+    view.feed(StreamEvent(start, ()))
+    words = iter([f"w{number}_ w{number + 1}_ " for number in range(0, 120, 2)])
+    for count, size in resizes:
+        for word in itertools.islice(words, count):
+            view.feed(StreamEvent(word, ()))
+        screen.resize(*size)
+    for word in words:
+        view.feed(StreamEvent(word, ()))
+    view.feed(StreamEvent(f"{end}\n\nthe end", ()))
+    view.finish()
+    said = re.findall(r"w(\d+)_", "".join(row.replace(" ", "") for row in screen.rows()))
+    if reflows:
+        assert said == [str(number) for number in range(120)]
+    else:
+        assert len(said) == len(set(said))
+    assert screen.rows()[-2] == "the end"
+
+
+def test_the_last_line_goes_on_in_its_style_on_a_narrower_screen():
+    screen = ResizingScreen()
+    live = LiveLines(screen, screen.size)
+    live.draw([Line("above", 5), Line("\x1b[1mbold words\x1b[0m", 10)])
+    screen.resize(6, 24)
+    written = []
+    screen.flush = lambda: None
+    screen.write = lambda text: written.append(text)
+    live.draw([Line("above", 5), Line("\x1b[1mbold words go\x1b[0m \x1b[3mon\x1b[0m", 16)])
+    assert written == ["\x1b[1m go\x1b[0m \x1b[3mon\x1b[0m"]
+    live.draw([Line("above", 5), Line("other", 5)])
+    assert written[1:] == ["\nother"]
