@@ -14,18 +14,27 @@ from akunu_py.cli.verbosity import is_quiet
 if TYPE_CHECKING:
     from akunu_py.types import GenerationResult
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Also what makes terminals show text in another order than it has (UAX #9, 2.1 to 2.3).
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _BAR_FROM_TOKENS = 1024
 
 
+def harmless(text: str) -> str:
+    """Replace control characters, escape codes and overrides of direction among them.
+
+    Newlines and tabs stay.
+    """
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
 def printable(text: str, stream: TextIO | None = None) -> str:
-    """Replace control characters, escape codes among them, where a terminal would obey them.
+    """Replace control characters as `harmless` does where a terminal would obey them.
 
     Newlines and tabs stay. Text that goes to a file or a pipe stays as the model gave it.
     `stream` is where it goes, standard output by default.
     """
     terminal = (stream or sys.stdout).isatty()
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text) if terminal else text
+    return harmless(text) if terminal else text
 
 
 def size_text(size: float) -> str:

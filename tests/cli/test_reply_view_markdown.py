@@ -311,8 +311,12 @@ def test_an_interrupt_in_mid_block_keeps_what_was_said():
 ATTACKS = [
     "\x1b]0;owned\x07", "\x1b]8;;http://evil\x1b\\here\x1b]8;;\x1b\\", "\x1b[?25l", "\x1b[31m", "\x1b[2J",
     "\x9b31m", "\x9d0;owned\x9c", "\x07", "\x1bc", "\x1b[?1049h", "\x0e", "\x1b[?7l", "&#27;[31m", "&#x1b;[2J",
-    "&#155;31m",
+    "&#155;31m", "\x1b]52;c;b3du\x07", "\x1bP$qm\x1b\\", "over\rX", "abc\x08\x08", "\x85", "\x7f",
+    "\u202edcba", "\u2066a", "&#x202e;", "&#8294;",
 ]  # fmt: skip
+FORBIDDEN = {*map(chr, range(32)), *map(chr, range(0x7F, 0xA0)), *"\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"} - set(
+    "\x1b\n\r"
+)  # fmt: skip
 FRAMES = ["{}", "`{}`", "```{}\ncode {}\n```", "[a{}](http://x/{})", "|{}|b|\n|-|-|\n|{}|d|", "# {}", "- {}", "<{}>",
           "![{}]({})", "[{}]: {}", "<think>{}</think>{}"]  # fmt: skip
 
@@ -324,7 +328,7 @@ FRAMES = ["{}", "`{}`", "```{}\ncode {}\n```", "[a{}](http://x/{})", "|{}|b|\n|-
 def test_no_reply_changes_the_terminals_state(attack, options):
     for frame in FRAMES:
         text = f"before\n\n{frame.replace('{}', attack)}\n\nafter"
-        screen = streamed([text[:12], text[12:14], text[14:]], **options)
+        screen = streamed([text[at : at + 3] for at in range(0, len(text), 3)], **options)
         assert screen.screen.title == ""
         assert not screen.screen.cursor.hidden
         assert screen.screen.cursor.attrs == screen.screen.default_char
@@ -332,7 +336,7 @@ def test_no_reply_changes_the_terminals_state(attack, options):
         assert "before" in screen.text()
         codes = re.findall(r"\x1b.", "".join(screen.written))
         assert set(codes) <= {"\x1b["}
-        assert not set("".join(screen.written)) & {*map(chr, range(0x80, 0xA0)), "\x07", "\x0e"}
+        assert not set("".join(screen.written)) & FORBIDDEN
 
 
 def test_no_color_leaves_bold(monkeypatch):

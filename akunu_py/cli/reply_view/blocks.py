@@ -17,6 +17,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from akunu_py.cli.reply_view.live_lines import Line
+from akunu_py.cli.terminal import harmless
 
 _LEAST_WIDTH = 20
 _LANGUAGE = re.compile(r"[\w+#.-]{0,24}")
@@ -190,7 +191,7 @@ class _CodeBlock(CodeBlock):
 
 
 class _Markdown(Markdown):
-    """rich's Markdown, made from our parser's tokens; a line's end in a paragraph stays one."""
+    """rich's Markdown, made from our parser's tokens."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
@@ -201,12 +202,16 @@ class _Markdown(Markdown):
 
     def __init__(self, text: str) -> None:
         super().__init__("", hyperlinks=False)
-        self.parsed = list(_with_line_ends(_PARSER.parse(text)))
+        self.parsed = list(_prepared(_PARSER.parse(text)))
 
 
-def _with_line_ends(tokens: Sequence[Token]) -> Iterator[Token]:
+def _prepared(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield tokens without what their entities brought; a line's end in a paragraph stays one."""
     for token in tokens:
         for child in token.children or ():
             if child.type == "softbreak":
                 child.type = "hardbreak"
+            child.content = harmless(child.content)
+            if "href" in child.attrs:
+                child.attrs["href"] = harmless(str(child.attrs["href"]))
         yield token
