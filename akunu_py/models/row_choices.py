@@ -1,12 +1,27 @@
 """Rows of logits to ids on the host: the target's choices, and its candidates with them."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import mlx.core as mx
 
 from akunu_py.sampling.candidates import top_candidates
 from akunu_py.sampling.probabilities import no_choice
 from akunu_py.sampling.sampler import Sampler
+
+
+class PendingChoice(NamedTuple):
+    """The choice after a row, not read yet.
+
+    Attributes:
+        token: the chosen id, to be fed to the next pass; int [1]. Where none can be chosen, which
+            `RowChoices.read` will find, some id of the vocabulary.
+        told: what is read: the choice and behind it the row's candidates, if they are tracked.
+
+    """
+
+    token: mx.array
+    told: mx.array
 
 
 class RowChoices:
@@ -40,32 +55,20 @@ class RowChoices:
         window = self.sampler.chain.window
         return (*fed[-window:], *path)[-window:] if self.needs_history else ()
 
-    def choice(self, logits: mx.array, fed: Sequence[int], path: Sequence[int]) -> mx.array:
-        """Return the choice after a row, int [1]; `logits` are [1, vocab]."""
-        recent = self.recent(fed, path)
-        return self.sampler.choose(logits, len(fed) + len(path), recent)
+    def pending(self, logits: mx.array, fed: Sequence[int], path: Sequence[int]) -> PendingChoice:
+        """Choose after a row; `logits` are [1, vocab]."""
+        position = len(fed) + len(path)
+        token, told = self.sampler.choice(logits, position, self.recent(fed, path))
+        if self._width:
+            told = mx.concatenate([told, top_candidates(logits, self._width)[0]])
+        return PendingChoice(token, told)
 
-    def evaluated(self, logits: mx.array, fed: Sequence[int], path: Sequence[int]) -> mx.array:
-        """Return the choice after a row and the row's candidates, if they are tracked, in one."""
-        choice = self.choice(logits, fed, path)
-        if not self._width:
-            return choice
-        return mx.concatenate([choice, top_candidates(logits, self._width)[0]])
-
-    def of_evaluated(self, row: mx.array) -> mx.array:
-        """Return the choice alone of what `evaluated` gave, not read yet, to be fed; int [1].
-
-        Where there is none, which `read` will find, some id: embeddings would read beyond their
-        memory.
-        """
-        return mx.minimum(row[:1] if self._width else row, self._vocabulary_size - 1)
-
-    def read(self, row: mx.array, last: int) -> int:
-        """Bring what `evaluated` gave to the host; `last` is the token of its row.
+    def read(self, choice: PendingChoice, last: int) -> int:
+        """Bring a choice to the host; `last` is the token of its row.
 
         Raises ModelFormatError for a row of which no token can be chosen.
         """
-        ids: list[int] = row.tolist()  # type: ignore[assignment]
+        ids: list[int] = choice.told.tolist()  # type: ignore[assignment]
         if self._width:
             self.found = [(last, ids[1:])]
         return self._checked(ids[:1])[0]
@@ -80,7 +83,10 @@ class RowChoices:
 
         Raises ModelFormatError for a row of which no token can be chosen.
         """
-        results = [self.choice(logits[:, index], fed, path) for index, path in enumerate(paths)]
+        results = [
+            self.sampler.choose(logits[:, index], len(fed) + len(path), self.recent(fed, path))
+            for index, path in enumerate(paths)
+        ]
         width, count = self._width, len(paths)
         if width:
             results.append(top_candidates(logits[0], width).flatten())

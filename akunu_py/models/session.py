@@ -15,7 +15,7 @@ from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows, Progress
 from akunu_py.models.reply_frame import ReplyFrame
 from akunu_py.models.rollback import Saved
-from akunu_py.models.row_choices import RowChoices
+from akunu_py.models.row_choices import PendingChoice, RowChoices
 from akunu_py.models.traffic import MemoryTraffic, memory_traffic
 from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
 from akunu_py.sampling.probabilities import probabilities
@@ -59,9 +59,8 @@ class Session:
         self._carried: tuple[int, ...] = ()
         self._end = context
         self._choices: RowChoices | None = None
-        # The choice that follows the last row fed, computed but not read, and behind it the
-        # candidates of that row, if they are tracked; see the class docstring.
-        self._in_flight: mx.array | None = None
+        # The choice that follows the last row fed, queued but not read; see the class docstring.
+        self._in_flight: PendingChoice | None = None
         # Tokens of the last pass that await `commit`, where among them the draft begins, and what
         # the caches were before the pass, where that is needed.
         self._pass: tuple[int, ...] = ()
@@ -204,10 +203,12 @@ class Session:
             else:
                 rows = (*self._carried, last)
                 logits = self._rows.feed(mx.array(rows))[:, -1]
-                row = self._choosing.evaluated(logits, self._rows.tokens, rows)
+                choice = self._choosing.pending(logits, self._rows.tokens, rows)
+                # Queued before the next pass is put together, so that the device has work by then.
+                mx.async_eval(choice.told)  # type: ignore[no-untyped-call]
                 self._rows.tokens += rows
                 self._carried = ()
-                choices = [self._read_and_look_ahead(row, last)]
+                choices = [self._read_and_look_ahead(choice, last)]
         return choices
 
     def distributions(self, last: int, draft: Draft) -> NDArray[np.float64]:
@@ -279,15 +280,15 @@ class Session:
         if self._steps % _CLEAR_EVERY == 0:
             mx.clear_cache()
 
-    def _choose_in_flight(self, row: mx.array, last: int, draft: Draft) -> list[int]:
+    def _choose_in_flight(self, choice: PendingChoice, last: int, draft: Draft) -> list[int]:
         """Choose when the last token's row is fed and its choice is under way."""
         if not draft.tokens:
-            return [self._read_and_look_ahead(row, last)]
-        first = self._choosing.read(row, last)
+            return [self._read_and_look_ahead(choice, last)]
+        first = self._choosing.read(choice, last)
         tree = ArrangedTree.below(draft, first)
         if tree is None:
             # Nothing of the draft can be accepted: the plain pipeline goes on.
-            return [self._read_and_look_ahead(row, last), *[-1] * len(draft)]
+            return [self._read_and_look_ahead(choice, last), *[-1] * len(draft)]
         self._in_flight = None
         found = self._verify(tree.tokens, 0, None if tree.rows.is_chain else tree)
         return [first, *tree.choices(found)]
@@ -327,18 +328,21 @@ class Session:
         logits, paths = self._feed(rows, start)
         return self._choosing.read_rows(logits[:, start:], self._rows.tokens, paths)
 
-    def _read_and_look_ahead(self, row: mx.array, last: int) -> int:
-        """Read a choice back, its own pass queued first where its successor will be asked for."""
+    def _read_and_look_ahead(self, choice: PendingChoice, last: int) -> int:
+        """Read a choice that is queued; before it, queue its pass if a successor will be asked for.
+
+        `last` is the token of the choice's row.
+        """
         self._in_flight = None
         position = len(self._rows.tokens)
         choosing = self._choosing
         if position + 1 >= self._end or choosing.needs_history:
-            return choosing.read(row, last)
+            return choosing.read(choice, last)
         # The token is not known on the host yet, and without penalties need not be.
-        logits = self._rows.feed(choosing.of_evaluated(row))[:, 0]
-        self._in_flight = choosing.evaluated(logits, self._rows.tokens, (-1,))
-        mx.async_eval(row, self._in_flight)  # type: ignore[no-untyped-call]
-        token = choosing.read(row, last)
+        logits = self._rows.feed(choice.token)[:, 0]
+        self._in_flight = choosing.pending(logits, self._rows.tokens, (-1,))
+        mx.async_eval(self._in_flight.told)  # type: ignore[no-untyped-call]
+        token = choosing.read(choice, last)
         self._rows.tokens.append(token)
         return token
 

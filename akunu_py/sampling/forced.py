@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.sampler import Choice, Sampler
 from akunu_py.sampling.transforms import TransformChain
 
 
@@ -27,8 +27,11 @@ class ForcedSampler(Sampler):
         self._start = start
         self._tokens = tuple(tokens)
 
-    def choose(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> mx.array:
+    def choice(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> Choice:
         """Return the text's token at a position, after the work of choosing one."""
-        own = super().choose(logits, position, recent)
+        own = super().choice(logits, position, recent)
         index = position - self._start
-        return forced(own, self._tokens[index]) if 0 <= index < len(self._tokens) else own
+        if not 0 <= index < len(self._tokens):
+            return own
+        token = forced(own.checked, self._tokens[index])
+        return Choice(token, token)

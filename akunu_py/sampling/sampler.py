@@ -1,11 +1,26 @@
 """The sampler: logits [n, vocab] of consecutive rows to n token ids, each row on its own."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import mlx.core as mx
 
 from akunu_py.sampling.noise import Purpose, gumbel_row, noise_key, token_strides
 from akunu_py.sampling.transforms import TransformChain
+
+
+class Choice(NamedTuple):
+    """What was chosen at a position, uint32 [1], not yet evaluated.
+
+    Attributes:
+        token: an id of the vocabulary, whatever the logits were: embeddings would read beyond their
+            memory. It can be fed before anybody knows whether it is a choice.
+        checked: the same id, or the sampler's `no_choice`.
+
+    """
+
+    token: mx.array
+    checked: mx.array
 
 
 class Sampler:
@@ -23,35 +38,43 @@ class Sampler:
         self.chain = chain
         self.seed = seed
         self.no_choice = vocabulary_size
+        self._none = mx.array([[vocabulary_size]], dtype=mx.uint32)
         self._strides = token_strides(0 if chain.greedy else vocabulary_size)
         # A lazy array belongs to the stream of this thread; the reply may be read in another.
-        mx.eval(self._strides)
+        mx.eval(self._strides, self._none)
         # One fused kernel instead of some twenty; shapes are the same in every call.
         self._draw = mx.compile(self._draw_row)
 
     def choose(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> mx.array:
-        """Return the id chosen for a row, uint32 [1], not yet evaluated.
+        """Return the id chosen for a row, or `no_choice`, uint32 [1], not yet evaluated.
 
         `logits` is [1, vocab]; `position` is that of the token chosen, counted from the beginning
         of the prompt; `recent` are the tokens before it, of which the chain's window is used.
         """
+        return self.choice(logits, position, recent).checked
+
+    def choice(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> Choice:
+        """Choose as `choose` does; the result can be fed as well."""
         chain = self.chain
         if not chain.greedy and not chain.needs_history:
-            return self._draw(logits, self._key(position))
+            return Choice(*self._draw(logits, self._key(position)))
         # Not compiled: the number of recent tokens varies, and greedy is too little to gain by it.
         window = recent[-chain.window :] if chain.needs_history else ()
-        return self._chosen(logits, window, None if chain.greedy else self._key(position))
+        return Choice(*self._chosen(logits, window, None if chain.greedy else self._key(position)))
 
     def _key(self, position: int) -> mx.array:
         return mx.array(noise_key(self.seed, position, Purpose.TARGET), dtype=mx.uint32)
 
-    def _draw_row(self, logits: mx.array, key: mx.array) -> mx.array:
+    def _draw_row(self, logits: mx.array, key: mx.array) -> tuple[mx.array, mx.array]:
         return self._chosen(logits, (), key)
 
-    def _chosen(self, logits: mx.array, recent: Sequence[int], key: mx.array | None) -> mx.array:
+    def _chosen(
+        self, logits: mx.array, recent: Sequence[int], key: mx.array | None
+    ) -> tuple[mx.array, mx.array]:
         row, possible = self.chain.normalised(logits, recent)
         row = self.chain.filtered(row)
         if key is not None:
             row = row + gumbel_row(key, self._strides)[None]
         # argmax takes the lowest id among equals.
-        return mx.where(possible, row.argmax(axis=-1), mx.array(self.no_choice, dtype=mx.uint32))
+        token = row.argmax(axis=-1, keepdims=True)
+        return token.squeeze(0), mx.where(possible, token, self._none).squeeze(0)

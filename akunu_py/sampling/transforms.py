@@ -209,7 +209,7 @@ class TransformChain:
     def normalised(self, row: mx.array, recent: Sequence[int] = ()) -> tuple[mx.array, mx.array]:
         """Return log-probabilities [1, vocab] of a row of logits, after penalties.
 
-        With them comes whether any token is possible, bool [1]: none is where a logit is NaN, or
+        With them comes whether any token is possible, bool [1, 1]: none is where a logit is NaN, or
         all are -inf. A logit of -inf is probability 0; those of +inf, where a 16-bit type
         overflowed, share all of it, and then log-probabilities are so up to a constant.
 
@@ -221,6 +221,8 @@ class TransformChain:
             row = row.astype(mx.float32)
         for adjust in self.history:
             row = adjust(recent, row)
-        largest = mx.finfo(row.dtype).max
-        total = mx.minimum(mx.logsumexp(row, axis=-1, keepdims=True), largest)
-        return mx.minimum(row, largest) - total, mx.isfinite(total)[:, 0]
+        # The total of finite logits stays finite: it exceeds the largest of them by ln of the
+        # vocabulary's size at most, and float16 rounds 16 above its largest number down to that.
+        row = mx.minimum(row, mx.finfo(row.dtype).max)
+        total = mx.logsumexp(row, axis=-1, keepdims=True)
+        return row - total, total > -math.inf

@@ -119,14 +119,14 @@ def test_it_is_one_transfer_and_the_next_step_is_under_way(session, monkeypatch)
     session.track_candidates(NUM_CANDIDATES)
     session.choose(prompt[-1], Draft.empty())
     session.commit(())
-    assert session._in_flight.shape == (1 + NUM_CANDIDATES,)
+    assert session._in_flight.told.shape == (1 + NUM_CANDIDATES,)
     queued = []
     monkeypatch.setattr(mx, "async_eval", lambda *arrays: queued.append(arrays))
-    row = session._in_flight
-    session.choose(int(row[0].item()), Draft.empty())
+    first = int(session._in_flight.token.item())
+    session.choose(first, Draft.empty())
     session.commit(())
-    assert queued[0][0] is row
-    assert queued[0][1] is session._in_flight
+    ((told,),) = queued
+    assert told is session._in_flight.told
 
 
 def test_nothing_is_looked_for_where_nobody_asks(session, monkeypatch):

@@ -134,12 +134,12 @@ def test_a_step_is_kept_in_flight_only_without_drafts_or_penalties(session):
     session.commit(())
     assert session._in_flight is not None
     # A draft that begins wrongly leaves the pipeline running, one that begins rightly ends it.
-    ahead = session._in_flight.item()
+    ahead = session._in_flight.told.item()
     wrong = session.choose(first[0], Draft.chain([(ahead + 1) % VOCABULARY, 3]))
     session.commit(())
     assert wrong == [ahead, -1, -1]
     assert session._in_flight is not None
-    following = session._in_flight.item()
+    following = session._in_flight.told.item()
     right = session.choose(ahead, Draft.chain([following, 3]))
     assert right[0] == following
     assert len(right) == 3
@@ -154,6 +154,32 @@ def test_a_step_is_kept_in_flight_only_without_drafts_or_penalties(session):
     session.choose(prompt[-1], Draft.empty())
     session.commit(())
     assert session._in_flight is None
+
+
+def test_the_device_has_work_before_the_next_pass_is_put_together(session, monkeypatch):
+    """A cold step queues its own pass at once; each step queues one array, whose pass is next."""
+    events = []
+    feed, queue = session._rows.feed, mx.async_eval
+
+    def feeding(rows):
+        events.append("feed")
+        return feed(rows)
+
+    def queueing(*arrays):
+        events.append(f"queue {len(arrays)}")
+        queue(*arrays)
+
+    monkeypatch.setattr(session._rows, "feed", feeding)
+    monkeypatch.setattr(mx, "async_eval", queueing)
+    prompt = prompt_of(10)
+    sampler = Sampler(TransformChain.from_config(GenerationConfig(), VOCABULARY), 1, VOCABULARY)
+    session.begin(prompt, sampler, 20)
+    events.clear()  # those of the prefill
+    last = prompt[-1]
+    for _ in range(3):
+        (last,) = session.choose(last, Draft.empty())
+        session.commit(())
+    assert events == ["feed", "queue 1", *["feed", "queue 1"] * 3]
 
 
 def test_drafts_are_bounded_by_the_context_and_the_reply(model):
