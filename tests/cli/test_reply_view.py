@@ -37,7 +37,7 @@ def event(*pieces, tokens=()):
     )
     detail = StepDetail(0, "auto", 0, drafted, 1, "bonus", "target")
     count = len(drafted)
-    stats = StepStats("auto", count, count, count, count + 1, "bonus", 0.0, 0.0, 0.0, detail)
+    stats = StepStats("auto", count, count, count, count + 1, "bonus", 0.0, 0.0, 0.0, lambda: detail)
     return StreamEvent(text, tuple(tokens), stats, None, tuple(pieces))
 
 
@@ -80,16 +80,33 @@ def test_drafts_are_tinted_by_source_with_a_legend():
     screen = shown(events, show_drafts=True)
     *text, legend = screen.rows()
     assert text == ["It was once", "upon a", "time"]
-    assert legend == "tokens drafted by  copy  2,  ngram  1; the model's own 2"
+    assert legend == "tokens drafted from  copy  2,  n-gram counts  1; the model's own 2"
     was, once, time = (screen.cells(word) for word in ("was", "once", "time"))
     assert screen.cells("It").bg == "default"
     assert was.bg == time.bg != "default"
     assert once.bg not in ("default", was.bg)
     assert screen.cells("copy").bg == was.bg
-    assert screen.cells("ngram").bg == once.bg
+    assert screen.cells("n-gram").bg == once.bg
     # Nothing is coloured behind the ends of lines.
     buffer = screen.screen.buffer
     assert all(buffer[row][79].bg == "default" for row in range(5))
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("prompt", "the prompt"),
+        ("reply", "this reply"),
+        ("memory", "earlier replies and files"),
+        ("draft-model", "the draft model"),
+        ("ngram+lookup", "n-gram counts and the text so far"),
+        ("ngram+counts", "n-gram counts"),
+        ("of-a-plug-in", "of-a-plug-in"),
+    ],
+)
+def test_the_legend_says_what_a_user_knows(source, words):
+    legend = shown([event("a", ("b", source))], show_drafts=True).rows()[-1]
+    assert legend == f"tokens drafted from  {words}  1; the model's own 1"
 
 
 def test_without_drafts_there_is_no_legend():

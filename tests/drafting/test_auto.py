@@ -12,6 +12,7 @@ from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import AutoDrafter, AutoState, Memory
 from akunu_py.drafting.auto import calibration, features, rest, vote
+from akunu_py.drafting.auto.drafter import _origins
 from akunu_py.drafting.auto.voters import Chain, Situation
 from akunu_py.errors import ConfigError
 from akunu_py.testing import ToyTarget
@@ -344,3 +345,30 @@ def test_memory_and_prompt_are_not_one_text():
 def test_a_length_out_of_range_is_named(length):
     with pytest.raises(ConfigError, match="max_length"):
         AutoDrafter(max_length=length)
+
+
+def test_tokens_have_the_text_they_are_copied_from_as_origin():
+    memory = Memory()
+    memory.add([*range(100, 120)])
+    drafter = AutoDrafter(curve=FREE, memory=memory)
+    drafter.observe([*range(200, 220), 1])
+    found = {}
+    for start in (200, 100):
+        drafter.observe([*range(start, start + 6)])
+        found[start] = drafter.propose(4)
+    drafter.observe([7, *range(300, 310), 8, *range(300, 306)])
+    found[300] = drafter.propose(4)
+    origins = {start: set(draft.origins) for start, draft in found.items()}
+    assert origins == {200: {"prompt"}, 100: {"memory"}, 300: {"reply"}}
+    for start, draft in found.items():
+        assert draft.tokens[0] == start + 6
+        assert draft.source == "auto"
+        assert len(draft.origins) == len(draft.tokens)
+
+
+def test_a_copy_that_leaves_the_prompt_comes_from_the_reply_then():
+    runs = [(2, (0,), 8), (5, (0,), 8)]
+    chain = Chain([1, 2, 3, 4, 5], [0.9] * 5, runs)
+    at = Situation(memory_end=4, prompt_end=10)
+    assert _origins(chain, 4, at) == ("prompt", "prompt", "reply", "reply")
+    assert _origins(chain, 1, at) == ("prompt",)

@@ -1,4 +1,4 @@
-"""Accepted drafts tinted by who drafted them, with a legend."""
+"""Accepted drafts tinted by what they were drafted from, with a legend."""
 
 from collections import Counter
 
@@ -21,6 +21,23 @@ _LINES = (
     Style(underline=True, reverse=True),
 )
 """Where there is no colour."""
+
+_WORDS = {
+    "prompt": "the prompt",
+    "reply": "this reply",
+    "memory": "earlier replies and files",
+    "lookup": "the text so far",
+    "ngram": "n-gram counts",
+    "ngram-window": "n-gram counts",
+    "unigram": "n-gram counts",
+    "bigram": "n-gram counts",
+    "counts": "n-gram counts",
+    "corpus": "counts of a corpus",
+    "recycling": "the model's own candidates",
+    "candidate": "the model's own candidates",
+    "draft-model": "the draft model",
+}
+"""What the sources of the drafters here are to a user; the first three are those of `auto`."""
 
 
 class DraftTint:
@@ -52,14 +69,14 @@ class DraftTint:
         return "\n".join(self._renderer.paint(line, style) if line else "" for line in lines)
 
     def legend(self) -> str:
-        """Return who drafted how many tokens, in their tints; "" where nobody did."""
+        """Return what how many tokens were drafted from, in its tint; "" where none were."""
         if not self._tokens:
             return ""
         parts = [
-            f"{self._renderer.paint(f' {_harmless(source)} ', self._style(source))} {count}"
+            f"{self._renderer.paint(f' {_words(source)} ', self._style(source))} {count}"
             for source, count in self._tokens.most_common()
         ]
-        return f"tokens drafted by {', '.join(parts)}; the model's own {self._own}"
+        return f"tokens drafted from {', '.join(parts)}; the model's own {self._own}"
 
     def _style(self, source: str) -> Style:
         known = self._by_source
@@ -68,8 +85,9 @@ class DraftTint:
         return known[source]
 
 
-def _harmless(source: str) -> str:
-    """Return a source, which is a plug-in's own word, without control characters."""
+def _words(source: str) -> str:
+    """Return what a user calls a source; a plug-in's own word without control characters."""
+    words = " and ".join(dict.fromkeys(_WORDS.get(name, name) for name in source.split("+")))
     return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in source
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in words
     )

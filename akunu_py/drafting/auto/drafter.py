@@ -21,6 +21,9 @@ PRIOR_CURVE = CostCurve({1: 1.0, 3: 1.2, 5: 1.6, 9: 2.4})
 _NAME = "auto"
 _EMPTY = Draft.empty(_NAME)
 
+PROMPT, REPLY, MEMORY = "prompt", "reply", "memory"
+"""Origins of a draft's tokens: the text they are copied from."""
+
 
 class AutoDrafter:
     """Drafts from all earlier text, as far as it pays (`--drafter auto`).
@@ -97,6 +100,7 @@ class AutoDrafter:
             self.name,
             chain.match_length,
             tuple(chain.probabilities[:length]),
+            _origins(chain, length, self._at),
         )
 
     def _learn(self, chain: Chain, output: Sequence[int]) -> None:
@@ -135,3 +139,17 @@ class AutoDrafter:
         self._misses += 1
         if self._misses > _POINTER_MISSES:
             at.pointer = None
+
+
+def _origins(chain: Chain, length: int, at: Situation) -> tuple[str, ...]:
+    """Return where the first `length` tokens of a chain come from, by the beginnings of runs."""
+    names: list[str] = []
+    begin = 0
+    for end, _, source in chain.runs:
+        place = source + begin
+        name = MEMORY if place < at.memory_end else PROMPT if place < at.prompt_end else REPLY
+        names += [name] * (min(end, length) - begin)
+        if end >= length:
+            break
+        begin = end
+    return tuple(names)
