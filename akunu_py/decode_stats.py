@@ -1,6 +1,7 @@
 """What a decoding step, and a reply, came to: counts, rates and times."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 VerificationKind = Literal["bonus", "recovered"]
@@ -89,8 +90,8 @@ class StepStats:
     """One step: what was drafted, what was accepted, and where the time went (seconds).
 
     `propose_s` is the drafter's own time, to propose and to observe, and the budget's to cut. MLX
-    is lazy: `target_s` spans the forward pass up to the transfer of the chosen ids. `detail` is
-    there in the steps of a reply.
+    is lazy: `target_s` spans the forward pass up to the transfer of the chosen ids. `describe`
+    puts the detail together; the steps of a reply have it.
     """
 
     source: str
@@ -102,7 +103,12 @@ class StepStats:
     propose_s: float
     target_s: float
     commit_s: float
-    detail: StepDetail | None = None
+    describe: Callable[[], StepDetail] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def detail(self) -> StepDetail | None:
+        """Return the step token by token, made when asked for; None where it is not known."""
+        return None if self.describe is None else self.describe()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a step did, token by token, put together from what the loop yields."""
+"""What a step did, token by token: put together where somebody asks for it."""
 
 from typing import Protocol, runtime_checkable
 
@@ -27,13 +27,13 @@ class LengthTeller(Protocol):
         """Return it; None where the length has no such reason."""
 
 
-def step_detail(step: Step, position: int, teller: LengthTeller | None) -> StepDetail:
-    """Return a step's detail, before the next one is asked for.
+def step_detail(step: Step, position: int, length: Length | None) -> StepDetail:
+    """Return a step's detail.
 
-    `position` is that of the step's first token, from the beginning of the prompt; `teller` is the
-    drafter, if it can say what lengths came from. Of a draft that was compared with the target's
-    choices all tokens that follow an accepted one, or none, were tested; of one that a verifier
-    decided over those it tried, each as it was tried last.
+    `position` is that of the step's first token, from the beginning of the prompt; `length` what
+    the length of its draft came from, where that is known. Of a draft that was compared with the
+    target's choices all tokens that follow an accepted one, or none, were tested; of one that a
+    verifier decided over those it tried, each as it was tried last.
     """
     draft, verification, verdict = step.draft, step.verification, step.verdict
     accepted = set(verification.accepted)
@@ -59,7 +59,6 @@ def step_detail(step: Step, position: int, teller: LengthTeller | None) -> StepD
                 None if origin == draft.source else origin,
             )
         )
-    length = teller.length_trace if drafted and teller is not None else None
     return StepDetail(
         position=position,
         source=draft.source,

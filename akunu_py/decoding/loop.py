@@ -31,6 +31,9 @@ from akunu_py.types import (
 NUM_CANDIDATES = 8
 """Likeliest next tokens of a row that a `CandidateObserver` is told."""
 
+NOTHING_ASKED = Draft.empty()
+"""The draft of a step for which no drafter is asked."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -101,7 +104,7 @@ def decode(
             limit = budget.limit(limit)
             if sampled:
                 limit = budget.plan(limit, carrying)
-        draft = drafter.propose(limit) if limit > 0 else Draft.empty()
+        draft = drafter.propose(limit) if limit > 0 else NOTHING_ASKED
         if len(draft) > limit:
             raise ContractError(
                 f"the drafter {draft.source!r} proposed {len(draft)} tokens where {limit} were "

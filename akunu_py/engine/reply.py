@@ -5,10 +5,11 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
-from akunu_py.decode_stats import StepDetail
+from akunu_py.decode_stats import StepDetail, StepStats
 from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
 from akunu_py.decoding.details import LengthTeller, step_detail
 from akunu_py.decoding.loop import decode
@@ -89,7 +90,7 @@ class ReplyStream(Iterator[StreamEvent]):
         self.prompt = request.prompt
         self.config = request.config
         self.result: GenerationResult | None = None
-        self._steps: list[StepDetail] = []
+        self._steps: list[StepStats] = []
 
     @property
     def finished(self) -> bool:
@@ -114,8 +115,8 @@ class ReplyStream(Iterator[StreamEvent]):
             raise
         finally:
             self.executing = False
-        if event.step is not None and event.step.detail is not None:
-            self._steps.append(event.step.detail)
+        if event.step is not None:
+            self._steps.append(event.step)
         if event.result is not None:
             self.result = event.result
             self._events = None
@@ -161,7 +162,7 @@ class ReplyStream(Iterator[StreamEvent]):
             turn=turn,
             prompt_ids=self.prompt,
             token_ids=self.result.token_ids,
-            steps=tuple(self._steps),
+            steps=tuple(_details(self._steps)),
         )
 
     def __enter__(self) -> Self:
@@ -276,10 +277,11 @@ def _events(
         )
         teller = drafter if isinstance(drafter, LengthTeller) else None
         for raw in steps:
-            detail = step_detail(raw, len(prompt) + len(token_ids), teller)
             first_s = first_s or time.perf_counter() - started
+            length = teller.length_trace if teller is not None and raw.draft.tokens else None
+            describe = partial(step_detail, raw, len(prompt) + len(token_ids), length)
             step, pieces = text.take(raw)
-            stats = replace(step.stats, detail=detail)
+            stats = replace(step.stats, describe=describe)
             recorder.add(stats)
             token_ids += step.token_ids
             finish_reason = step.finish_reason
@@ -292,6 +294,12 @@ def _events(
             ended = result(finish_reason)
             yield StreamEvent(_joined(pieces), step.token_ids, stats, ended, pieces)
             return
+
+
+def _details(steps: Iterable[StepStats]) -> Iterator[StepDetail]:
+    for step in steps:
+        if (detail := step.detail) is not None:
+            yield detail
 
 
 def _joined(pieces: Iterable[TextPiece]) -> str:

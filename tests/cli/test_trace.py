@@ -19,7 +19,7 @@ NAMES = {1: "a", 2: '"\x1b[2J', 3: "\n", 4: "\x9b\u2028", 5: "é"}
 
 
 def event(text, detail):
-    stats = StepStats("x", 0, 0, 0, 0, "bonus", 0.0, 0.0, 0.0, detail)
+    stats = StepStats("x", 0, 0, 0, 0, "bonus", 0.0, 0.0, 0.0, lambda: detail)
     return StreamEvent(text, (), stats)
 
 

@@ -81,16 +81,12 @@ def test_what_a_verifier_tried():
     assert step_detail(made(draft, (0,), 6, trials=trials, origin="target"), 7, None).origin == "target"  # fmt: skip
 
 
-def test_an_adaptive_length_is_told_with_a_draft_alone():
-    class Telling:
-        length_trace = LengthTrace(0.25, 0.5, 6)
-
-    detail = step_detail(made(Draft.chain((1,)), (), 2), 0, Telling())
+def test_what_an_adaptive_length_came_from():
+    detail = step_detail(made(Draft.chain((1,)), (), 2), 0, LengthTrace(0.25, 0.5, 6))
     assert (detail.entropy, detail.gamma) == (0.25, 6)
     assert detail.to_dict()["gamma"] == 6
-    assert step_detail(made(Draft.empty(), (), 2), 0, Telling()).gamma is None
-    Telling.length_trace = None
-    assert step_detail(made(Draft.chain((1,)), (), 2), 0, Telling()).entropy is None
+    alone = step_detail(made(Draft.chain((1,)), (), 2), 0, None)
+    assert (alone.entropy, alone.gamma) == (None, None)
 
 
 def test_the_loop_hands_over_what_was_verified():
