@@ -1,6 +1,7 @@
 """What goes to a terminal: harmless text, progress of a prompt, the statistics line."""
 
 import contextlib
+import os
 import re
 import signal
 import sys
@@ -35,6 +36,11 @@ def printable(text: str, stream: TextIO | None = None) -> str:
     """
     terminal = (stream or sys.stdout).isatty()
     return harmless(text) if terminal else text
+
+
+def is_dumb() -> bool:
+    """Return whether the terminal, by its TERM, obeys no codes at all."""
+    return os.environ.get("TERM") in {"dumb", "unknown"}
 
 
 def size_text(size: float) -> str:

@@ -46,6 +46,10 @@ def chat(  # noqa: PLR0917 - click passes by name
     The turns of a conversation stay in the model's caches, so a message is read alone. When the
     context is full the oldest turns are dropped, with a notice.
 
+    Without a terminal each line of standard input is a message or a command, and three quotes hold
+    several lines together. Replies go to standard output, all else to standard error; the exit code
+    is 1 where a line could not be answered or carried out.
+
     \b
     Examples:
       akunu chat
@@ -77,6 +81,12 @@ def chat(  # noqa: PLR0917 - click passes by name
             (lambda text: click.edit(text, extension=".md")) if typed else None,
             note_width,
         )
-        Chat(conversation, lines, tools, trace_file, plain=plain, reasoning=reasoning).run()
+        talk = Chat(
+            conversation, lines, tools, trace_file, typed=typed, plain=plain, reasoning=reasoning
+        )
+        talk.run()
+        # Somebody at a terminal has seen it.
+        if talk.failed and not typed:
+            click.get_current_context().exit(1)
     finally:
         conversation.engine.close()

@@ -12,7 +12,7 @@ import click
 
 from akunu_py.atomic_file import replace_file
 from akunu_py.cli.chat.commands import Completion
-from akunu_py.cli.terminal import printable
+from akunu_py.cli.terminal import is_dumb, printable
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application
@@ -52,20 +52,28 @@ class Lines(Protocol):
         """Return the next; raises EOFError at the end, KeyboardInterrupt at an empty line."""
 
 
-class PipedLines:
-    """Lines of standard input; one that begins with three quotes goes on to the next three."""
+class PlainLines:
+    """Lines of standard input; one that begins with three quotes goes on to the next three.
 
-    def __init__(self) -> None:
+    `first` and `next_` are shown before the first line and the others of what is read.
+    """
+
+    def __init__(self, first: str = "", next_: str = "") -> None:
+        self._first, self._next = first, next_
         if isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(errors="replace")
 
     def read(self) -> Line:
-        """Return the next line or block; raises EOFError at the end of input."""
-        text = input()
+        """Return the next line or block, which the end of input ends as well.
+
+        Raises EOFError at that end.
+        """
+        text = input(self._first)
         if not text.lstrip().startswith(BLOCK):
             return Line(text)
-        while not _closed(text):
-            text += "\n" + input()
+        with suppress(EOFError):
+            while not _closed(text):
+                text += "\n" + input(self._next)
         return _line(text)
 
 
@@ -211,7 +219,9 @@ class TypedLines:
 def open_lines(complete: Callable[[str], Iterable[Completion]]) -> tuple[Lines, bool]:
     """Return what standard input is, and whether somebody types it."""
     if not (sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())):
-        return PipedLines(), False
+        return PlainLines(), False
+    if is_dumb():
+        return PlainLines(_FIRST, _NEXT), True
     from platformdirs import user_data_path  # noqa: PLC0415
 
     return TypedLines(user_data_path("akunu", appauthor=False) / "chat-history", complete), True

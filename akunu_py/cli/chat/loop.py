@@ -4,6 +4,7 @@ import logging
 import shutil
 import sys
 import textwrap
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from akunu_py.cli.chat.line_input import Lines
 from akunu_py.cli.step_trace import StepTrace
 from akunu_py.cli.terminal import (
     cancel_on_interrupt,
+    is_dumb,
     printable,
     prompt_progress,
     statistics_line,
@@ -33,7 +35,15 @@ _log = logging.getLogger(__name__)
 
 
 class Chat:
-    """Reads from `lines` and answers until /exit or their end."""
+    """Reads from `lines` and answers until /exit or their end.
+
+    Ctrl-C ends a reply, or what else is under way, where somebody types, and all where nobody does:
+    then `run` and what it calls raise KeyboardInterrupt.
+
+    Attributes:
+        failed: whether anything that was read could not be carried out or answered.
+
+    """
 
     def __init__(
         self,
@@ -42,6 +52,7 @@ class Chat:
         tools: Tools,
         trace_file: Path | None = None,
         *,
+        typed: bool,
         plain: bool = False,
         reasoning: "Reasoning" = "show",
     ) -> None:
@@ -49,8 +60,10 @@ class Chat:
         self._lines = lines
         self._actions = Actions(conversation, tools)
         self._trace_file = trace_file
+        self._typed = typed
         self._plain = plain
         self._reasoning = reasoning
+        self.failed = False
 
     def run(self) -> None:
         """Read and answer; two interrupts in a row at an empty line leave."""
@@ -61,6 +74,8 @@ class Chat:
             except EOFError:
                 return
             except KeyboardInterrupt:
+                if not self._typed:
+                    raise
                 if interrupted:
                     return
                 interrupted = True
@@ -82,14 +97,20 @@ class Chat:
             if question is not None:
                 self._answer(question)
         except KeyboardInterrupt:
+            if not self._typed:
+                raise
             click.echo()
             note("interrupted")
         except AkunuError as error:
-            note(str(error))
+            self._fail(str(error))
         except click.ClickException as error:
-            note(error.format_message())
+            self._fail(error.format_message())
         except MemoryError:
-            note("there is not enough memory for that")
+            self._fail("there is not enough memory for that")
+
+    def _fail(self, why: str) -> None:
+        self.failed = True
+        note(why)
 
     def _answer(self, question: Question) -> None:
         """Stream the reply to a message; an interrupt ends the reply and not the chat."""
@@ -99,7 +120,8 @@ class Chat:
             self._conversation.ask(question, progress) as reply,
         ):
             self._announce(reply)
-            with self._view(reply) as view, cancel_on_interrupt(reply.cancel):
+            cancelling = cancel_on_interrupt(reply.cancel) if self._typed else nullcontext()
+            with self._view(reply) as view, cancelling:
                 for event in reply:
                     view.feed(event)
         if reply.result is not None:
@@ -153,7 +175,7 @@ def note(text: str) -> None:
     width = note_width()
     if width is not None:
         text = "\n".join(_wrapped(line, width) for line in text.split("\n"))
-    click.secho(text, dim=True, err=True)
+    click.secho(text, dim=True if not is_dumb() else None, err=True)
 
 
 def note_width() -> int | None:

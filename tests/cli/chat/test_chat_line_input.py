@@ -10,7 +10,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from akunu_py.cli.chat.commands import Completion
-from akunu_py.cli.chat.line_input import Line, PipedLines, TypedLines
+from akunu_py.cli.chat.line_input import Line, PlainLines, TypedLines
 
 
 @pytest.fixture
@@ -137,10 +137,11 @@ def test_a_chat_goes_on_without_a_history(keys, tmp_path):
 def test_piped_lines(monkeypatch):
     content = b'one\n"""a\n\xff\n"""\n\n  """x"""\n/help\n"""open'
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), "utf-8"))
-    lines = PipedLines()
-    found = [lines.read() for _ in range(5)]
+    lines = PlainLines()
+    found = [lines.read() for _ in range(6)]
     assert found == [
         Line("one"), Line("a\n\ufffd", quoted=True), Line(""), Line("x", quoted=True), Line("/help"),
+        Line("open", quoted=True),
     ]  # fmt: skip
     with pytest.raises(EOFError):
         lines.read()

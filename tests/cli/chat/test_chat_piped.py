@@ -2,9 +2,11 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 
+import pytest
 from click.testing import CliRunner
 
 from akunu_py.cli.main import cli
@@ -15,10 +17,10 @@ AKUNU = [sys.executable, "-c", "from akunu_py.cli.main import main; main()"]
 ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6"]
 
 
-def chat(*arguments, lines):
+def chat(*arguments, lines, code=0):
     result = CliRunner().invoke(cli, ["chat", *map(str, arguments)], input=lines)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == code, result.output
     return result.stdout, result.stderr
 
 
@@ -56,7 +58,9 @@ def test_what_fails_is_a_note_and_the_chat_goes_on(tiny_gguf, tmp_path):
         "/draft corpus\n/set drafter corpus\n"
     )
     # Bytes that are no UTF-8 become marks, not an error.
-    replies, notes = chat(tiny_gguf, *ENDLESS, "--max-tokens", 3, lines=lines.encode() + b"a\xff\n")
+    replies, notes = chat(
+        tiny_gguf, *ENDLESS, "--max-tokens", 3, lines=lines.encode() + b"a\xff\n", code=1
+    )
     for words in (
         "is a folder", "no text in UTF-8", "none.gguf", "top_p is 7", "nothing has been said yet",
         "/edit needs a terminal",
@@ -74,3 +78,36 @@ def test_steps_are_shown_and_a_block_is_no_command(tiny_gguf):
     assert replies.count("step 1 ") == 2
     assert notes.count("tokens/s") == 2
     assert "/undo" not in replies
+
+
+@pytest.mark.parametrize("lines", ["", "\n \n", "/stats\n", '"""\nhello'])
+def test_a_chat_of_little_ends_well(tiny_gguf, lines):
+    replies, notes = chat(tiny_gguf, *ENDLESS, "--max-tokens", 3, lines=lines)
+    # The end of input ends a block as well.
+    assert notes.count("tokens/s") == ("hello" in lines)
+
+
+def test_one_failed_line_is_an_exit_code(tiny_gguf):
+    replies, notes = chat(tiny_gguf, "--max-tokens", 3, lines="/undo\nhello\n", code=1)
+    assert "nothing has been said yet" in notes
+    assert notes.count("tokens/s") == 1
+    # A reply that ends at a bound did not fail.
+    chat(tiny_gguf, *ENDLESS, "--context", 60, lines="hello\n/show\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for a child alone")
+def test_an_interrupt_ends_a_chat_that_nobody_types(roomy_gguf):
+    endless = ["--logit-bias", "2=-1e6", "--logit-bias", "6=-1e6"]
+    with subprocess.Popen(
+        [*AKUNU, "chat", roomy_gguf, *endless],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as child:  # fmt: skip
+        # The second line is there already; it is not answered.
+        child.stdin.write(b"hello\nhello\n")
+        child.stdin.flush()
+        assert child.stdout.read(1)
+        child.send_signal(signal.SIGINT)
+        _, notes = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert notes.endswith(b"Interrupted.\n")
+    assert b"Traceback" not in notes
