@@ -43,6 +43,7 @@ SIZES = st.tuples(st.integers(20, 200), st.integers(3, 50))
 @example(0, [(15, (40, 24))], True, "{} *a*")
 @example(0, [(15, (40, 24))], False, "{}")
 @example(0, [(4, (20, 3))], False, "{}")
+@example(0, [(37, (37, 3)), (8, (115, 34))], False, "{}")
 def test_no_resize_doubles_a_word_or_loses_one(before, resizes, reflows, frame):
     """A screen that cuts lines off loses what it cuts."""
     screen = ResizingScreen(reflows=reflows)

@@ -28,9 +28,9 @@ class LiveLines:
     No more than the screen's height is ever drawn again: what has scrolled out, or would, stays as
     it was drawn. Between two calls the cursor stands behind the last line.
 
-    Lines that a narrower screen has to wrap are not drawn again either: some terminals wrap them
-    anew and some cut them off, and tmux moves rows out of its screen for that while blank ones are
-    left below. The last one of them can still get longer.
+    Lines that a screen wrapped before or after it was resized are not drawn again either: some
+    terminals wrap them anew and some cut them off, and tmux moves rows out of its screen for that
+    while blank ones are left below. The last one of them can still get longer.
 
     Attributes:
         fixed: how many lines of the open block can no longer change.
@@ -74,10 +74,11 @@ class LiveLines:
         """Give up lines that the screen, as large as it is now, has no room for."""
         screen = self._size()
         before, self._columns = self._columns, screen.columns
-        if screen.columns < before and any(self._rows(line) > 1 for line in self._drawn):
+        least = min(before, screen.columns)
+        if screen.columns != before and any(line.cells > least for line in self._drawn):
             self.fixed += len(self._drawn) - 1
             self._drawn = self._drawn[-1:]
-            self._wrapped = self._rows(self._drawn[0]) > 1
+            self._wrapped = self._drawn[0].cells > least
         room = max(1, screen.lines - 1)
         rows = [self._rows(line) for line in self._drawn]
         gone, total = 0, sum(rows)
