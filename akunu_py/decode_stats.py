@@ -9,6 +9,12 @@ Origin = Literal["target", "residual"]
 """What a step's last token was drawn from: the target's own row, or what rejections left of it."""
 
 
+TreeVerified = Literal["tree", "chain", "nothing"]
+TreeReason = Literal["gain", "probe", "target", "all"]
+"""Why as much of a tree was verified: it brings most for its time; to learn what rows cost; the
+target takes no trees; nothing bounds it."""
+
+
 @dataclass(frozen=True, slots=True)
 class DraftedToken:
     """A token of a draft and what became of it.
@@ -42,6 +48,42 @@ class DraftedToken:
 
 
 @dataclass(frozen=True, slots=True)
+class TreePart:
+    """So many nodes of a tree, and what they were expected to do beyond plain decoding.
+
+    `tokens` is what they bring, `cost` what their rows cost, in plain steps; None where nobody
+    weighed that.
+    """
+
+    nodes: int
+    tokens: float | None = None
+    cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeCut:
+    """A drafted tree and what of it was verified.
+
+    Attributes:
+        nodes: of the tree as it was drafted.
+        verified: what was left of it.
+        reason: why.
+        kept: what was verified.
+        whole: all of it.
+        rate: tokens that the time of a plain step was taken to bring elsewhere: what is verified
+            has the most `tokens - rate * cost`; None where nobody weighed that.
+
+    """
+
+    nodes: int
+    verified: TreeVerified
+    reason: TreeReason
+    kept: TreePart
+    whole: TreePart
+    rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StepDetail:
     """One step, token by token; nothing of it is needed to decode.
 
@@ -55,6 +97,7 @@ class StepDetail:
         origin: what it was drawn from.
         entropy: H that an entropy-adaptive length came from, 0 to 1; None without.
         gamma: that length.
+        tree: what a drafted tree was cut to; None where no tree was drafted.
 
     """
 
@@ -67,6 +110,7 @@ class StepDetail:
     origin: Origin
     entropy: float | None = None
     gamma: int | None = None
+    tree: TreeCut | None = None
 
     @property
     def accepted(self) -> tuple[int, ...]:
@@ -82,7 +126,11 @@ class StepDetail:
 
 
 def _known(record: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in record.items() if value is not None}
+    return {
+        name: _known(value) if isinstance(value, dict) else value
+        for name, value in record.items()
+        if value is not None
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ The budget decides how much is drafted and never what is chosen, so it cannot ch
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from akunu_py.cost_curve import CostCurve
@@ -17,8 +18,9 @@ from akunu_py.decode_stats import StepStats
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.drafter_time import DrafterTime, DrafterTimes
 from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts
-from akunu_py.decoding.tree_budget import paying_part
-from akunu_py.draft_trees import best_chain, part, subtree, walk
+from akunu_py.decoding.tree_budget import paying_part, rows_behind
+from akunu_py.decoding.tree_choice import RowCosts, TreeChoice, TreeEstimate
+from akunu_py.draft_trees import best_chain, part, walk
 from akunu_py.types import Draft, TreeTarget
 
 _LEAST_GAIN = 0.02
@@ -41,6 +43,8 @@ _PROBE_HOPE = 0.5
 
 _CURVE_EVERY = 16
 _CURVE_ROWS = 65
+
+_Path = tuple[Draft, float, list[float]]
 
 
 @runtime_checkable
@@ -100,6 +104,7 @@ class Budget:
     step in flight while nothing is drafted, as `akunu_py.models.session.Session` does: then the
     first token of a draft is compared with that step's result, and the pass is run for the others
     if it is right. `drafter` is the drafter's name, under which what it takes is remembered.
+    `tree` says what was made of the last drafted tree.
     """
 
     def __init__(
@@ -124,6 +129,7 @@ class Budget:
         # The part of it that was verified.
         self._cut = Draft.empty()
         self._chosen: list[int] = []
+        self.tree: TreeChoice | None = None
         self._allowance = _PROBE_START
         self._steps = 0
         self._by_token = False  # a drafter that asks before each token is a model on that device
@@ -173,9 +179,12 @@ class Budget:
             size, gain = self._best_size(probabilities, carrying)
             self._cut = draft.first(size)
         else:
-            self._cut, gain = self._best_part(draft, probabilities, carrying)
-            if not (self._cut.is_chain or trees is None or trees.takes_tree(self._cut)):
-                self._cut, gain = self._best_path(draft, carrying)
+            self._cut, gain, weighed = self._best_part(draft, probabilities, carrying)
+            taken = self._cut.is_chain or trees is None or trees.takes_tree(self._cut)
+            if not taken:
+                self._cut, gain, path = self._best_path(draft, carrying)
+                weighed = replace(weighed, path=path)
+            self.tree = TreeChoice.weighed(draft, self._cut, gain, weighed, taken=taken)
         self._drafter.pace(gain, self.rate)
         return self._cut
 
@@ -294,36 +303,28 @@ class Budget:
 
     def _best_part(
         self, draft: Draft, probabilities: list[float], carrying: Carrying | None
-    ) -> tuple[Draft, float]:
-        """Return the part of a tree with the largest gain, and that gain in tokens."""
+    ) -> tuple[Draft, float, TreeEstimate]:
+        """Return the part of a tree with the largest gain, that gain in tokens, and its reasons."""
         rate, costs, context = self.rate, self._costs, self._context
         base = 1 if carrying is None else 1 + carrying.carried_rows
         plain = 1.0 if base == 1 else costs.cost(context, base)
-        best = paying_part(
-            draft,
-            probabilities,
-            lambda rows: rate * (costs.cost(context, base + rows) - plain),
-            in_flight=self._in_flight,
-            checking=rate * (costs.check_cost(context) - 1.0),
-        )
+        price = RowCosts(lambda rows: costs.cost(context, base + rows) - plain, rate)
+        flying = self._in_flight
+        checking = costs.check_cost(context) - 1.0 if flying else 0.0
+        best = paying_part(draft, probabilities, price, in_flight=flying, checking=rate * checking)
+        weighed = TreeEstimate(probabilities, price.known, rate, checking if flying else None)
         if best.gain > _LEAST_GAIN:
-            return part(draft, best.nodes), best.gain
+            return part(draft, best.nodes), best.gain, weighed
         # What rows cost is tried with chains: it does not depend on who follows whom.
-        return self._best_path(draft, carrying)
+        cut, gain, path = self._best_path(draft, carrying)
+        return cut, gain, replace(weighed, path=path)
 
-    def _best_path(self, draft: Draft, carrying: Carrying | None) -> tuple[Draft, float]:
-        """Return what pays of a tree's best path, and its gain in tokens."""
+    def _best_path(self, draft: Draft, carrying: Carrying | None) -> _Path:
+        """Return what pays of a tree's best path, its gain in tokens, and its probabilities."""
         chain = best_chain(draft)
-        size, gain = self._best_size(self._acceptance.probabilities(chain), carrying)
-        return chain.first(size), gain
-
-    def _rows_behind(self, first: int, drafted: int) -> int:
-        """Return the rows of the pass that follows when the first drafted token is right."""
-        cut = self._cut
-        for root, (token, parent) in enumerate(zip(cut.tokens, cut.parents, strict=True)):
-            if parent < 0 and token == first and not cut.is_chain:
-                return len(subtree(cut, root))
-        return drafted
+        probabilities = self._acceptance.probabilities(chain)
+        size, gain = self._best_size(probabilities, carrying)
+        return chain.first(size), gain, probabilities[:size]
 
     def _measure(self, stats: StepStats, output: Sequence[int], carried_rows: int) -> float:
         """Add a step's time to the costs; return the step's cost for lambda."""
@@ -355,7 +356,7 @@ class Budget:
             costs.add_check(context, pass_s)
         else:
             # The row of the first token and those below it: of a tree, not the other branches.
-            rows = self._rows_behind(output[0], drafted)
+            rows = rows_behind(self._cut, output[0], drafted)
             checked = costs.check_cost(context)
             expected = checked + costs.cost(context, rows)
             if unit_s is not None:

@@ -69,4 +69,5 @@ def step_detail(step: Step, position: int, length: Length | None) -> StepDetail:
         origin="target" if verdict is None else verdict.origin,
         entropy=None if length is None else length.entropy,
         gamma=None if length is None else length.num_draft_tokens,
+        tree=None if step.tree is None else step.tree.explain(),
     )

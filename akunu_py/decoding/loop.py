@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from akunu_py.decoding.budget import Budget, Carrying, TokenByToken
 from akunu_py.decoding.draft_law import BranchingDrafter, SampledDrafter, certain, draft_law
 from akunu_py.decoding.stopping import cut_at_end
+from akunu_py.decoding.tree_choice import TreeChoice
 from akunu_py.decoding.verifiers import DistributionTarget, Verdict, Verifier
 from akunu_py.decoding.verify import verify_match
 from akunu_py.draft_trees import best_chain
@@ -40,7 +41,8 @@ class Step:
     """The tokens one step added, and why the reply ended with it, if it did.
 
     `draft` is what was verified and `verification` what came of it, `verdict` how a verifier came
-    to it; None where drafts are compared with the target's choices.
+    to it; None where drafts are compared with the target's choices. `tree` says what was made of a
+    tree that was drafted.
     """
 
     token_ids: tuple[int, ...]
@@ -49,6 +51,7 @@ class Step:
     draft: Draft
     verification: Verification
     verdict: Verdict | None = None
+    tree: TreeChoice | None = None
 
 
 def decode(
@@ -110,6 +113,7 @@ def decode(
                 f"the drafter {draft.source!r} proposed {len(draft)} tokens where {limit} were "
                 "allowed; propose(limit) must respect its limit"
             )
+        proposed_draft = draft
         tree = not draft.is_chain or (branching is not None and len(draft) > 0)
         # A budget that may cut the draft asks the target of what it keeps.
         whole = budget is None or sampled
@@ -123,6 +127,7 @@ def decode(
         if budget is not None:
             draft = budget.expect(draft) if sampled else budget.trim(draft, carrying, trees)
             carried_rows = 0 if carrying is None else carrying.carried_rows
+        choice = _choice(proposed_draft, draft, None if whole else budget)
         proposed = clock()
         verdict = None
         if verifier is None:
@@ -160,10 +165,19 @@ def decode(
         if budget is not None:
             budget.observe(stats, output, carried_rows)
         if ended:
-            yield Step(output, stats, "stop", draft, verification, verdict)
+            yield Step(output, stats, "stop", draft, verification, verdict, choice)
             return
         reason: FinishReason | None = None if remaining else "length"
-        yield Step(output, stats, reason, draft, verification, verdict)
+        yield Step(output, stats, reason, draft, verification, verdict, choice)
+
+
+def _choice(proposed: Draft, kept: Draft, budget: Budget | None) -> TreeChoice | None:
+    """Return what was made of a draft that was a tree; `budget` is what cut it, if any did."""
+    if proposed.is_chain:
+        return None
+    if budget is not None:
+        return budget.tree
+    return TreeChoice(proposed, kept, "all" if kept is proposed else "target")
 
 
 def _with_distributions(target: Target, verifier: Verifier) -> DistributionTarget:

@@ -1,5 +1,6 @@
 """One reply as a stream of events: prompt ids in, text and statistics out."""
 
+import logging
 import secrets
 import threading
 import time
@@ -15,6 +16,7 @@ from akunu_py.decoding.details import LengthTeller, step_detail
 from akunu_py.decoding.loop import decode
 from akunu_py.decoding.pass_costs import PassCosts
 from akunu_py.decoding.stats import StatsRecorder
+from akunu_py.decoding.tree_choice import TreeCounts
 from akunu_py.decoding.verifiers import LenientGreedyVerifier, make_verifier
 from akunu_py.engine.reply_text import ReplyText
 from akunu_py.engine.trace_file import TraceLine, describe_decoding
@@ -34,6 +36,8 @@ from akunu_py.types import (
     TextPiece,
     Tokenizer,
 )
+
+_log = logging.getLogger(__name__)
 
 _ESTIMATE_FROM = 32
 """Tokens of a reply from which on plain decoding is estimated: in fewer one stall decides."""
@@ -276,12 +280,15 @@ def _events(
             position=len(prompt),
         )
         teller = drafter if isinstance(drafter, LengthTeller) else None
+        trees = TreeCounts()
         for raw in steps:
             first_s = first_s or time.perf_counter() - started
             length = teller.length_trace if teller is not None and raw.draft.tokens else None
             describe = partial(step_detail, raw, len(prompt) + len(token_ids), length)
             step, pieces = text.take(raw)
             stats = replace(step.stats, describe=describe)
+            if raw.tree is not None:
+                trees.add(raw.tree)
             recorder.add(stats)
             token_ids += step.token_ids
             finish_reason = step.finish_reason
@@ -291,6 +298,8 @@ def _events(
                 yield StreamEvent(_joined(pieces), step.token_ids, stats, pieces=pieces)
                 continue
             pieces = (*pieces, *text.finish())
+            if str(trees):
+                _log.info("%s", trees)
             ended = result(finish_reason)
             yield StreamEvent(_joined(pieces), step.token_ids, stats, ended, pieces)
             return

@@ -12,6 +12,10 @@ STEPS = [
     {
         "position": 2, "source": "tree", "match_length": 0, "accepted": 2, "token": 7,
         "kind": "recovered", "origin": "residual", "entropy": 0.5, "gamma": 3,
+        "tree": {
+            "nodes": 9, "verified": "tree", "reason": "gain", "rate": 1.25,
+            "kept": {"nodes": 4, "tokens": 1.5, "cost": 0.25}, "whole": {"nodes": 9},
+        },
         "drafted": [
             {"token": 4, "parent": -1, "accepted": False, "p": 0.0, "q": 0.5, "uniform": 0.1},
             {"token": 5, "parent": -1, "accepted": True, "confidence": 1.0},
@@ -72,6 +76,14 @@ def test_ids_and_steps_are_taken():
         (["steps", 1, "origin"], "draft", "field steps[1].origin"),
         (["steps", 1, "source"], 3, "field steps[1].source: 3 is no text"),
         (["steps", 0, "entropy"], 1.5, "field steps[0].entropy: 1.5 is no number from 0 to 1"),
+        (["steps", 0, "tree"], [], "field steps[0].tree: [] is no JSON object"),
+        (["steps", 0, "tree", "whole"], None, "field steps[0].tree.whole: missing"),
+        (["steps", 0, "tree", "note"], 1, "field steps[0].tree.note: not a field of it"),
+        (["steps", 0, "tree", "reason"], "luck", "'luck' is neither gain nor probe"),
+        (["steps", 0, "tree", "nodes"], 8, "field steps[0].tree.whole.nodes: is 9 and not 8"),
+        (["steps", 0, "tree", "kept", "nodes"], 3, "tree.kept.nodes: is 3 and not 4"),
+        (["steps", 0, "tree", "kept", "cost"], float("inf"), "tree.kept.cost: inf is no number"),
+        (["steps", 0, "tree", "rate"], "1", "field steps[0].tree.rate: '1' is no number"),
         (["steps", 0, "gamma"], 2.0, "field steps[0].gamma: 2.0 is no whole number"),
         (["steps", 1, "position"], 6, "field steps[1].position: is 6; the tokens before it are 5"),
         (["steps", 0, "accepted"], 1, "field steps[0].accepted: is 1 where 2 tokens are accepted"),

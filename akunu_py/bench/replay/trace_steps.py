@@ -20,10 +20,16 @@ _STEP_NEEDS = {
     "kind",
     "origin",
 }
-_STEP_MAY = {"entropy", "gamma"}
+_STEP_MAY = {"entropy", "gamma", "tree"}
+_TREE_NEEDS = {"nodes", "verified", "reason", "kept", "whole"}
+_PART_MAY = {"tokens", "cost"}
 _TOKEN_NEEDS = {"token", "parent"}
 _TOKEN_MAY = {"accepted", "confidence", "p", "q", "uniform", "source"}
 _WORDS = {"kind": ("bonus", "recovered"), "origin": ("target", "residual")}
+_TREE_WORDS = {
+    "verified": ("tree", "chain", "nothing"),
+    "reason": ("gain", "probe", "target", "all"),
+}
 
 
 class FieldError(Exception):
@@ -80,15 +86,13 @@ def _check_step(name: str, step: Any) -> list[int]:
             _check_whole(f"{name}.{field}", step[field], 0)
     if not isinstance(step["source"], str):
         raise FieldError(f"{name}.source", f"{step['source']!r:.60} is no text")
-    for field, words in _WORDS.items():
-        if step[field] not in words:
-            raise FieldError(
-                f"{name}.{field}", f"{step[field]!r:.60} is neither {' nor '.join(words)}"
-            )
+    _check_words(name, step, _WORDS)
     if "entropy" in step:
         _check_share(f"{name}.entropy", step["entropy"])
     if not isinstance(step["drafted"], list):
         raise FieldError(f"{name}.drafted", f"{step['drafted']!r:.60} is no list")
+    if "tree" in step:
+        _check_tree(f"{name}.tree", step["tree"], len(step["drafted"]))
     accepted: list[int] = []
     last = -1
     for place, token in enumerate(step["drafted"]):
@@ -122,6 +126,29 @@ def _check_token(name: str, token: Any, place: int) -> None:
             _check_share(f"{name}.{field}", token[field])
 
 
+def _check_tree(name: str, tree: Any, num_drafted: int) -> None:
+    _check_fields(name, tree, _TREE_NEEDS, {"rate"})
+    _check_words(name, tree, _TREE_WORDS)
+    _check_whole(f"{name}.nodes", tree["nodes"], 1)
+    if "rate" in tree:
+        _check_number(f"{name}.rate", tree["rate"])
+    for field, nodes in (("kept", num_drafted), ("whole", tree["nodes"])):
+        part = tree[field]
+        _check_fields(f"{name}.{field}", part, {"nodes"}, _PART_MAY)
+        if part["nodes"] != nodes:
+            raise FieldError(f"{name}.{field}.nodes", f"is {part['nodes']!r:.20} and not {nodes}")
+        for value in sorted(_PART_MAY & part.keys()):
+            _check_number(f"{name}.{field}.{value}", part[value])
+
+
+def _check_words(name: str, value: Any, known: Mapping[str, tuple[str, ...]]) -> None:
+    for field, words in known.items():
+        if value[field] not in words:
+            raise FieldError(
+                f"{name}.{field}", f"{value[field]!r:.60} is neither {' nor '.join(words)}"
+            )
+
+
 def _check_fields(name: str, value: Any, needs: set[str], may: set[str]) -> None:
     if not isinstance(value, dict):
         raise FieldError(name, f"{value!r:.60} is no JSON object")
@@ -137,7 +164,16 @@ def _check_whole(name: str, value: Any, least: int) -> None:
 
 
 def _check_share(name: str, value: Any) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
     # Sums of float32 may lie a little above 1.
-    if not number or not math.isfinite(value) or not 0 <= value <= 1 + 1e-5:
+    if not _is_number(value) or not 0 <= value <= 1 + 1e-5:
         raise FieldError(name, f"{value!r:.60} is no number from 0 to 1")
+
+
+def _check_number(name: str, value: Any) -> None:
+    if not _is_number(value):
+        raise FieldError(name, f"{value!r:.60} is no number")
+
+
+def _is_number(value: Any) -> bool:
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    return known and math.isfinite(value)
