@@ -216,10 +216,12 @@ class Engine:
             with session.measured():
                 return search_beams(source, ids, settled)
 
-    def logits(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
-        """Return the model's logits after each token, float32 [n, vocab].
+    def logits(self, token_ids: Sequence[int], start: int = 0) -> NDArray[np.float32]:
+        """Return the model's logits after each token from `start` on, float32 [n - start, vocab].
 
-        The conversation's caches are left alone. Raises as `generate` does.
+        With 0 the conversation's caches are left alone. Else they hold the text afterwards, and
+        what they have of its beginning is not fed again. Raises as `generate` does, and
+        ConfigError for a start that is no place in the text.
         """
         self._admission.check()
         ids = checked_ids(token_ids, self.vocabulary_size)
@@ -227,9 +229,11 @@ class Engine:
             raise ContextOverflowError(
                 f"{len(ids)} tokens do not fit into the context of {self.context}"
             )
+        if not 0 <= start < len(ids):
+            raise ConfigError(f"start is {start}; give 0 to {len(ids) - 1}, a place in the text")
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a later call on the same engine")
-            return self._open_session.logits(ids)
+            return self._open_session.logits(ids, start)
 
     def tune(
         self, prompt: Prompt, *, repeats: int = 7, progress: Progress | None = None

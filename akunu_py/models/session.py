@@ -2,7 +2,7 @@
 
 import contextlib
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import mlx.core as mx
 import numpy as np
@@ -365,13 +365,28 @@ class Session:
         with mx.stream(self._stream):
             return memory_traffic(self._rows.model, kv_bits=self._kv_bits)
 
-    def logits(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
-        """Return the logits after each token of a text, float32 [n, vocab]; caches of its own."""
-        caches = make_caches(self._rows.model, self._kv_bits)
-        pieces: list[NDArray[np.float32]] = []
+    def logits(self, token_ids: Sequence[int], start: int = 0) -> NDArray[np.float32]:
+        """Return the logits after each token from `start` on, float32 [n - start, vocab].
+
+        With 0 the caches are its own. Else they are the conversation's, which then holds the text:
+        what it has of the beginning is not fed again, and no logits are computed before `start`.
+        """
         with mx.stream(self._stream):
-            for start in range(0, len(token_ids), PREFILL_CHUNK):
-                chunk = mx.array(list(token_ids[start : start + PREFILL_CHUNK]))
-                rows = self._rows.model(chunk[None], cache=caches)[0].astype(mx.float32)
-                pieces.append(np.array(rows))
-        return np.concatenate(pieces)
+            if start == 0:
+                caches = make_caches(self._rows.model, self._kv_bits)
+                return _logits(lambda rows: self._rows.model(rows[None], cache=caches), token_ids)
+            self._forget_pass()
+            self._rows.prefill(token_ids[:start])
+            with self._rows.passes():
+                found = _logits(self._rows.feed, token_ids[start:])
+                self._rows.tokens += token_ids[start:]
+        return found
+
+
+def _logits(feed: Callable[[mx.array], mx.array], token_ids: Sequence[int]) -> NDArray[np.float32]:
+    """Feed tokens in chunks; return all of their logits, [n, vocab]."""
+    pieces: list[NDArray[np.float32]] = []
+    for start in range(0, len(token_ids), PREFILL_CHUNK):
+        chunk = mx.array(list(token_ids[start : start + PREFILL_CHUNK]))
+        pieces.append(np.array(feed(chunk)[0].astype(mx.float32)))
+    return np.concatenate(pieces)

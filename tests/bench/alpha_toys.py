@@ -56,11 +56,14 @@ class Toy:
             token_ids=made.token_ids, finish_reason="stop" if stopped else "length"
         )
 
-    def logits(self, token_ids):
+    def logits(self, token_ids, start=0):
         assert len(token_ids) <= self.context
+        assert 0 <= start < len(token_ids)
         self.fed.append(list(token_ids))
         with np.errstate(divide="ignore"):
-            return np.log(self.rows[np.array(token_ids) % len(self.rows)]).astype(np.float32)
+            return np.log(self.rows[np.array(token_ids[start:]) % len(self.rows)]).astype(
+                np.float32
+            )
 
 
 def measured(source, *, rows=(P,), temperature=1.0, lenience=(), texts=None):

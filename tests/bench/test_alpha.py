@@ -1,6 +1,7 @@
 """Acceptance by hand on small p and q, and by counting where p is one-hot; the texts it is over."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from bench.alpha_toys import P, Q, Toy, measured, raw
 
 from akunu_py import ConfigError
 from akunu_py.bench.alpha import run as run_module
+from akunu_py.bench.alpha import texts as texts_module
 from akunu_py.bench.alpha.alpha_result import alpha_result
 from akunu_py.bench.alpha.measure import measure_setting
 from akunu_py.bench.alpha.run import run_alpha
@@ -167,6 +169,46 @@ def test_what_an_ended_reply_leaves_over_goes_to_the_others():
     engine = Toy([(0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0, 0, 0, 1)], end=2)
     made = generate_texts(engine, [raw("a", "0"), raw("b", "3")], temperature=0.0, num_tokens=10)
     assert [text.reply for text in made] == [(1, 2), (3,) * 8]
+
+
+def test_rounds_of_a_reply_are_made_at_once():
+    """A prompt is fed once though what an ended reply leaves over comes in a round of its own."""
+    engine = Toy([(0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0, 0, 0, 1)], end=2)
+    prompts = [raw("a", "0"), raw("b", "3"), raw("c", "33")]
+    made = generate_texts(engine, prompts, temperature=0.0, num_tokens=12)
+    assert [len(text.reply) for text in made] == [2, 5, 5]
+    assert [size for size, _, _ in engine.asked] == [1, 1, 2]
+    # What is made beyond the share is little, and no part of the text.
+    assert [most for _, most, _ in engine.asked] == [4 + 8] * 3
+    long = Toy([(1, 0)])
+    generate_texts(long, [raw("a", "0"), raw("b", "00")], temperature=0.0, num_tokens=200)
+    assert [most for _, most, _ in long.asked] == [100 + 25] * 2
+
+
+@pytest.mark.parametrize("bound", [2**29, 60 * 3 * 4 - 1])
+def test_logits_are_kept_where_they_take_little_memory(monkeypatch, bound):
+    rows = [(0.2, 0.5, 0.3), (0.1, 0.1, 0.8), (0.6, 0.3, 0.1)]
+    monkeypatch.setattr(texts_module, "_MOST_LOGITS_BYTES", bound)
+    engine = Toy(rows, context=40)
+    made = generate_texts(
+        engine, [raw("a", "0"), raw("b", "0" * 30)], temperature=1.0, num_tokens=60
+    )
+    assert len(made) > 2
+    for text in made:
+        if bound < 60 * 3 * 4:
+            assert text.logits is None
+        else:
+            expected = reply_logits(engine, [*text.prompt, *text.reply], len(text.prompt))
+            np.testing.assert_array_equal(text.logits, expected)
+    engine.fed.clear()
+    setting = measure_setting(engine, made, [UniformSource()], temperature=1.0)
+    assert len(engine.fed) == (len(made) if bound < 60 * 3 * 4 else 0)
+    assert setting.sources[0].alpha.value == pytest.approx(
+        measure_setting(
+            engine, [replace(text, logits=None) for text in made], [UniformSource()],
+            temperature=1.0,
+        ).sources[0].alpha.value
+    )  # fmt: skip
 
 
 def test_greedy_replies_are_not_repeated_and_drawn_ones_get_the_next_seed():

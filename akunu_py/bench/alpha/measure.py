@@ -78,8 +78,9 @@ def measure_setting(
 
 def _target_rows(engine: AlphaEngine, text: Text, temperature: float) -> Iterable[_TargetRow]:
     adjustment = Adjustment(temperature=temperature)
-    ids = [*text.prompt, *text.reply]
-    rows = reply_logits(engine, ids, len(text.prompt))
+    rows = text.logits
+    if rows is None:
+        rows = reply_logits(engine, [*text.prompt, *text.reply], len(text.prompt))
     for token, logits in zip(text.reply, rows, strict=True):
         plain = softmax(logits)
         if temperature == 0:

@@ -145,11 +145,15 @@ def reply_logits(
 ) -> NDArray[np.float32]:
     """Return the logits of each token behind the prompt as far as the context reaches: [n, vocab].
 
-    One pass (or one a chunk), which gives what a pass a token does up to the rounding of kernels.
+    One pass (or one a chunk), which gives what a pass a token does up to the rounding of kernels;
+    of a text that begins as the engine's last one only the rest is fed.
     """
     # The last token's own row says what would follow it.
     fed = ids[:-1][: engine.context]
-    return engine.logits(fed)[num_prompt_tokens - 1 :]
+    start = num_prompt_tokens - 1
+    if start >= len(fed):
+        return np.zeros((0, engine.vocabulary_size), dtype=np.float32)
+    return engine.logits(fed, start)
 
 
 def one_hot(token: int, size: int) -> Row:

@@ -1,14 +1,22 @@
 """Texts a model writes by itself, to be measured on."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from akunu_py.bench.hit_rate import BenchEngine, encode_prompt
 from akunu_py.bench.replay.traces import half_of
 from akunu_py.bench.workloads import Prompt
 from akunu_py.errors import ConfigError
 from akunu_py.types import GenerationConfig
+
+_AHEAD = 8
+"""Tokens that are made beyond a share at least."""
+
+_MOST_LOGITS_BYTES = 2**29
 
 
 class AlphaEngine(BenchEngine, Protocol):
@@ -18,14 +26,22 @@ class AlphaEngine(BenchEngine, Protocol):
     def vocabulary_size(self) -> int:
         """Return the number of logits."""
 
+    def logits(self, token_ids: Sequence[int], start: int = 0) -> NDArray[np.float32]:
+        """Return the logits after each token from `start` on, [n - start, vocab]."""
+
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A reply to a prompt of that session, in token ids, an end-of-generation id included."""
+    """A reply to a prompt of that session, in token ids, an end-of-generation id included.
+
+    `logits` are the model's at each token of the reply, float32 [n, vocab]; None where they would
+    take too much memory: then they are computed again.
+    """
 
     session: str
     prompt: tuple[int, ...]
     reply: tuple[int, ...]
+    logits: NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
 
     @property
     def half(self) -> int:
@@ -35,13 +51,24 @@ class Text:
 
 @dataclass(slots=True)
 class _Open:
-    """A reply as it grows; `config` has its seed."""
+    """A reply as it grows; `config` has its seed.
+
+    `made` are the tokens that the model made, of which the first `taken` are the reply so far;
+    `complete` says whether it would make no more, `logits` has its rows, if they are kept.
+    """
 
     session: str
     prompt: list[int]
     config: GenerationConfig
-    reply: list[int]
-    ended: bool = False
+    made: list[int] = field(default_factory=list)
+    taken: int = 0
+    complete: bool = False
+    logits: list[NDArray[np.float32]] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can be added."""
+        return self.complete and self.taken == len(self.made)
 
 
 def generate_texts(
@@ -56,7 +83,8 @@ def generate_texts(
     """Return replies of `num_tokens` tokens in all, spread over the prompts as evenly as they last.
 
     Every prompt gets the same share; what replies that end leave over goes to the others, which
-    are continued. Noise is keyed by position, so a reply continued is the reply made at once.
+    are continued. Noise is keyed by position, so a reply continued is the reply made at once; some
+    tokens more than its share are made at once, or a prompt would be fed again for each round.
     When all have ended the prompts are answered again with the next seed; at temperature 0, where
     that would repeat them, fewer tokens are returned. `progress` is called with tokens so far.
 
@@ -69,6 +97,7 @@ def generate_texts(
         raise ConfigError(f"the number of tokens is {num_tokens}; give 1 or more")
     config = GenerationConfig(temperature=temperature, seed=seed, drafter="none")
     encoded = [(prompt.session, encode_prompt(engine, prompt)) for prompt in prompts]
+    kept = num_tokens * engine.vocabulary_size * 4 <= _MOST_LOGITS_BYTES
     replies: list[_Open] = []
     missing = num_tokens
     while missing > 0:
@@ -77,7 +106,9 @@ def generate_texts(
             if replies and temperature == 0:
                 break
             again = replace(config, seed=(seed + len(replies) // len(prompts)) % 2**64)
-            growing = [_Open(name, ids, again, []) for name, ids in encoded]
+            growing = [
+                _Open(name, ids, again, logits=[] if kept else None) for name, ids in encoded
+            ]
             replies += growing
         share = max(1, missing // len(growing))
         for reply in growing:
@@ -86,21 +117,33 @@ def generate_texts(
                 progress(num_tokens - missing)
             if not missing:
                 break
-    return [
-        Text(reply.session, tuple(reply.prompt), tuple(reply.reply))
-        for reply in replies
-        if reply.reply
-    ]
+    return [_text(reply) for reply in replies if reply.taken]
+
+
+def _text(reply: _Open) -> Text:
+    rows = None if reply.logits is None else np.concatenate(reply.logits)[: reply.taken]
+    return Text(reply.session, tuple(reply.prompt), tuple(reply.made[: reply.taken]), rows)
 
 
 def _continue(engine: AlphaEngine, reply: _Open, num_tokens: int) -> int:
     """Let a reply grow by at most so many tokens; return by how many."""
-    ids = [*reply.prompt, *reply.reply]
+    wanted = reply.taken + num_tokens
+    if wanted > len(reply.made) and not reply.complete:
+        _make(engine, reply, wanted - len(reply.made) + max(_AHEAD, num_tokens // 4))
+    before, reply.taken = reply.taken, min(wanted, len(reply.made))
+    return reply.taken - before
+
+
+def _make(engine: AlphaEngine, reply: _Open, num_tokens: int) -> None:
+    """Make at most so many tokens more, and the logits that they come from."""
+    ids = [*reply.prompt, *reply.made]
     room = engine.context - len(ids)
     if room < 1:
-        reply.ended = True
-        return 0
+        reply.complete = True
+        return
     result = engine.generate(ids, replace(reply.config, max_tokens=min(num_tokens, room)))
-    reply.reply += result.token_ids
-    reply.ended = result.finish_reason == "stop"
-    return len(result.token_ids)
+    reply.made += result.token_ids
+    reply.complete = result.finish_reason == "stop"
+    if reply.logits is not None and result.token_ids:
+        # The engine still holds the rows before these tokens: nothing else is fed again.
+        reply.logits.append(engine.logits([*ids, *result.token_ids][:-1], len(ids) - 1))
