@@ -84,6 +84,8 @@ def generate(  # noqa: PLR0917 - click passes by name
       git diff | akunu generate model.gguf -p "Write a commit message for this:"
     """  # noqa: D301 - \b keeps click from wrapping the examples
     model, from_stdin = _split(sources)
+    if system is not None:
+        _check_text("--system", system)
     if raw and system is not None:
         raise click.UsageError("--system needs the chat template; leave out --raw or --system")
     if trace and as_json:
@@ -127,7 +129,7 @@ def _prompt_text(prompt: str | None, path: Path | None, *, from_stdin: bool) -> 
     """Put the prompt together from its sources."""
     if prompt is not None and path is not None:
         raise click.UsageError("give either --prompt or --file")
-    parts = [] if prompt is None else [prompt]
+    parts = [] if prompt is None else [_check_text("--prompt", prompt)]
     if path is not None and str(path) == "-":
         from_stdin = True
     elif path is not None:
@@ -137,8 +139,17 @@ def _prompt_text(prompt: str | None, path: Path | None, *, from_stdin: bool) -> 
         piped = sys.stdin.buffer.read(_MAX_PROMPT_BYTES + 1)
         parts.append(_decoded(piped, "standard input"))
     text = "\n\n".join(part for part in parts if part)
-    if not text:
+    if not text.strip():
         raise click.UsageError("there is no prompt; give --prompt, --file or pipe one in")
+    return text
+
+
+def _check_text(option: str, text: str) -> str:
+    """Return the text of an option; raise UsageError where the shell gave bytes that are none."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise click.UsageError(f"{option} is not UTF-8 text (character {error.start})") from None
     return text
 
 
@@ -154,7 +165,8 @@ def _decoded(data: bytes, name: str) -> str:
     if len(data) > _MAX_PROMPT_BYTES:
         raise click.UsageError(f"{name} is larger than {_MAX_PROMPT_BYTES // 2**20} MB")
     try:
-        return data.decode("utf-8")
+        # Some editors begin a file with a mark of its byte order.
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise click.UsageError(f"{name} is not UTF-8 text (byte {error.start})") from None
 

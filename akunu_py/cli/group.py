@@ -1,11 +1,15 @@
 """Groups of commands: imports on demand, options from environment and file, exit codes."""
 
 import contextlib
+import errno
 import importlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -23,6 +27,8 @@ from akunu_py.settings import Settings, config_path, load_settings, nearest
 
 OK, ERROR, USAGE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 """Exit codes; the last two are what shells say of a process that SIGINT or SIGPIPE ended."""
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _SETTINGS = "akunu_py.settings"
 _NEEDS_NO_SETTINGS = frozenset({"completion", "config", "doctor"})
@@ -162,9 +168,37 @@ class RootGroup(CommandGroup):
             _leave_closed_pipe()
         except OSError as error:
             # A full disk, a folder without permission: not a defect of the program.
-            click.echo(f"Error: {printable(str(error), sys.stderr)}", err=True)
+            click.echo(f"Error: {printable(_of_system(error), sys.stderr)}", err=True)
             sys.exit(ERROR)
         sys.exit(code if isinstance(code, int) else OK)
+
+
+def end_by_signals() -> None:
+    """Let SIGTERM and SIGHUP end the process by an exception, with 128 more than their number.
+
+    What has to be put back, as a terminal's state or a file half written, is. A signal that is
+    ignored, as nohup has it, stays so.
+    """
+
+    def leave(number: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, leave)
+
+
+def _of_system(error: OSError) -> str:
+    """Return what an error of the operating system means to a user."""
+    try:
+        Path.cwd()
+    except OSError:
+        return "the current folder is gone; change to one that exists"
+    reason = error.strerror or str(error)
+    what = f"{error.filename}: {reason}" if error.filename else reason
+    if error.errno in _NO_ROOM:
+        what = f"{what}; nothing more can be written there: make room, or write elsewhere"
+    return what
 
 
 def _settings(context: click.Context, words: tuple[str, ...], rest: list[str]) -> Settings:

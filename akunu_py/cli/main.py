@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from akunu_py import __version__
-from akunu_py.cli.group import RootGroup
+from akunu_py.cli.group import RootGroup, end_by_signals
 from akunu_py.cli.verbosity import set_up_logging
 
 _COMMANDS = {
@@ -62,14 +62,17 @@ def cli(context: click.Context, /, **_verbosity: bool) -> None:
       0    all is well
       1    something went wrong: the message says what
       2    wrong options, arguments or settings
+      129  the terminal was closed (SIGHUP)
       130  interrupted by Ctrl-C
       141  the reader of the output has gone, as head does
+      143  ended by kill (SIGTERM)
     """  # noqa: D301 - \b keeps click from wrapping the examples
     set_up_logging(context)
 
 
 def main() -> None:
-    """Run the command line; the entry point of the `akunu` script."""
+    """Run the command line, with signals and streams as the commands need them."""
+    end_by_signals()
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             # Started with a closed stream (`akunu ... >&-`): nothing to read, or nobody reads.

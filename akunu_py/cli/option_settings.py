@@ -216,6 +216,9 @@ def _one(settings: Settings, parameter: click.Parameter, value: object, place: s
         parameter.type.convert(value, parameter, None)
     except click.BadParameter as error:
         raise ConfigError(f"{settings.path}: {place}: {error.message}") from None
+    except ValueError as error:
+        # A path with a zero byte, which no other place can give.
+        raise ConfigError(f"{settings.path}: {place} is {value!r}: {error}") from None
     return value
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import os
 import select
 import signal
@@ -327,3 +328,113 @@ def test_a_full_disk(tiny_gguf):
 
 def test_no_terminal_and_no_input():
     assert "there is no prompt" in refused(["generate"], stdin="")
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_that_ends_a_reply(name, code, default_model):
+    """By an exception, so that a terminal's state and files half written are put back."""
+    child = started("generate", default_model, "-p", "def", *ENDLESS)
+    assert child.stdout.read(1)
+    try:
+        child.send_signal(getattr(signal, name))
+        _, errors = child.communicate(timeout=60)
+    finally:
+        child.kill()
+        child.wait()
+    assert (child.returncode, errors) == (code, b"")
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    code = (
+        "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "from akunu_py.cli.group import end_by_signals; end_by_signals()\n"
+        "print(repr(signal.getsignal(signal.SIGHUP)), signal.getsignal(signal.SIGTERM))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "SIG_IGN" in done.stdout
+    assert "leave" in done.stdout
+
+
+def test_an_interrupt_while_the_program_is_imported():
+    code = (
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'akunu_py.cli.group':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from akunu_py.__main__ import main\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "akunu_py", "--version"], capture_output=True, check=True
+    )
+    assert done.stdout.startswith(b"akunu, version")
+
+
+def shell(script, *words, **options):
+    """Run a line of sh in which "$@" is akunu with these words."""
+    return subprocess.run(
+        ["sh", "-c", script, "sh", *AKUNU, *map(str, words)],
+        stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}, **options,
+    )  # fmt: skip
+
+
+def test_a_folder_that_was_deleted(tiny_gguf, tmp_path):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    script = 'rmdir "$PWD" && "$@"'
+    done = shell(script, "generate", tiny_gguf, "-p", "hello", "--max-tokens", 1, cwd=folder)
+    assert done.returncode == 1
+    assert done.stderr == b"Error: the current folder is gone; change to one that exists\n"
+
+
+def test_few_open_files(tiny_gguf):
+    """mlx-lm asks for more than may be had, and its import ends with a traceback."""
+    # root may raise every limit: not more than there are at all.
+    script = 'ulimit -n 64; "$@"'
+    done = shell(script, "generate", tiny_gguf, "-p", "hello", "--max-tokens", 1)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_full_disk_says_what_to_do(tmp_path):
+    (tmp_path / "corpus").write_text("hello world\n" * 100)
+    words = ("counts", "fit", tmp_path / "corpus", "--output", tmp_path / "counts")
+    done = shell('ulimit -f 0; exec 2>&1; "$@" | cat', *words)
+    assert b"Error: " in done.stdout
+    assert b"cannot be written: File too large" in done.stdout
+    assert not (tmp_path / "counts").exists()
+
+
+def test_texts_in_another_encoding(tiny_gguf):
+    for option in ("--prompt", "--system"):
+        words = ["generate", tiny_gguf, "--prompt", "x", option, os.fsdecode(b"caf\xe9")]
+        assert f"{option} is not UTF-8 text (character 3)" in refused(words)
+
+
+def test_a_prompt_of_nothing_but_white_space(tiny_gguf):
+    assert "there is no prompt" in refused(["generate", tiny_gguf], stdin=" \n\t\n")
+
+
+def test_a_mark_of_byte_order_is_no_part_of_a_prompt(tiny_gguf):
+    counts = [
+        json.loads(
+            CliRunner()
+            .invoke(
+                cli,
+                ["generate", str(tiny_gguf), "--raw", "--json", "--max-tokens", "1"],
+                input=text,
+            )
+            .stdout
+        )["prompt_tokens"]
+        for text in (b"hello", b"\xef\xbb\xbfhello")
+    ]
+    assert counts[0] == counts[1]

@@ -31,6 +31,7 @@ def toy(context, **_options):
 @click.option("--top-k", type=int, default=1)
 @click.option("--style", type=click.Choice(["short", "long"]))
 @click.option("--stop", multiple=True)
+@click.option("--path", type=click.Path())
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--adjust/--no-adjust", default=True)
 def chat(**options):
@@ -89,7 +90,7 @@ def test_every_kind_of_option(config):
     )
     assert values("chat") == {
         "model": "m", "temperature": 1.0, "top_k": 3, "style": "long", "stop": ["a", "b"],
-        "as_json": True, "adjust": False, "quiet": False,
+        "path": None, "as_json": True, "adjust": False, "quiet": False,
     }  # fmt: skip
     variables = {
         "AKUNU_MODEL": "n", "AKUNU_CHAT_TOP_K": "4", "AKUNU_STYLE": "short", "AKUNU_STOP": "c d",
@@ -97,7 +98,7 @@ def test_every_kind_of_option(config):
     }  # fmt: skip
     assert values("chat", **variables) == {
         "model": "n", "temperature": 1.0, "top_k": 4, "style": "short", "stop": ["c", "d"],
-        "as_json": False, "adjust": True, "quiet": False,
+        "path": None, "as_json": False, "adjust": True, "quiet": False,
     }  # fmt: skip
 
 
@@ -143,7 +144,7 @@ def test_quiet(tiny_gguf):
     quiet = CliRunner().invoke(cli, ["-q", *arguments], input="hello\n/stats\n/nonsense\n")
     assert "tokens/s" not in quiet.output
     assert "Warning" not in quiet.output
-    assert "1 replies" in quiet.output
+    assert "1 repl" in quiet.output
     assert "/nonsense" in quiet.output
 
 
@@ -166,6 +167,7 @@ def test_quiet(tiny_gguf):
         ("[chat]\ntop-k = 1\ntop_k = 2", "top-k twice"),
         ("model = 3", "model is 3"),
         ("model-folders = 'x'", "give a list of folders"),
+        ('[chat]\npath = "a\\u0000b"', "[chat] path is 'a\\x00b'"),
         ("a =", "is not TOML"),
         ("x = " + "[" * 5000, "is not TOML"),
     ],
