@@ -18,6 +18,7 @@ from akunu_py.decoding.pass_costs import PassCosts
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.tree_choice import TreeCounts
 from akunu_py.decoding.verifiers import LenientGreedyVerifier, make_verifier
+from akunu_py.engine.reasoning_marks import reasoning_marks
 from akunu_py.engine.reply_text import ReplyText
 from akunu_py.engine.trace_file import TraceLine, describe_decoding
 from akunu_py.errors import ConfigError, EngineStateError
@@ -218,7 +219,8 @@ def _events(
             raise _CancelledDuringPrefillError
 
     detokenizer = tokenizer.detokenizer(continues=request.continues)
-    text = ReplyText(detokenizer, config.stop, tokenizer.end_ids)
+    marks = reasoning_marks(tokenizer)
+    text = ReplyText(detokenizer, config.stop, tokenizer.end_ids, marks)
     recorder = StatsRecorder()
     token_ids: list[int] = []
     finish_reason: FinishReason | None = None

@@ -1,6 +1,7 @@
 """The text of a reply as it grows, by who drafted its tokens."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 
 from akunu_py.decoding.loop import Step
@@ -16,12 +17,18 @@ class ReplyText:
     """The text of a reply: detokenized, and cut before a stop text.
 
     Text that is held back, since it may begin a stop text, stays with the tokens it came from.
+    `marks` are control tokens that are part of the text, and what they are written as.
     """
 
     def __init__(
-        self, detokenizer: Detokenizer, stops: tuple[str, ...], end_ids: frozenset[int]
+        self,
+        detokenizer: Detokenizer,
+        stops: tuple[str, ...],
+        end_ids: frozenset[int],
+        marks: Mapping[int, str] | None = None,
     ) -> None:
         self._detokenizer = detokenizer
+        self._marks = {} if marks is None else marks
         self._stops = StopTexts(stops)
         self._end_ids = end_ids
         self._pieces: list[str] = []
@@ -43,7 +50,12 @@ class ReplyText:
             if token in self._end_ids:
                 break
             self._source = _source(step, count - 1)
-            text = self._detokenizer.feed((token,))
+            mark = self._marks.get(token)
+            if mark is None:
+                text = self._detokenizer.feed((token,))
+            else:
+                # Half a character before it can no longer become whole.
+                text = self._detokenizer.finish() + mark
             self._waiting.append((self._source, len(text)))
             piece, self._stopped = self._stops.feed(text)
             shown.append(piece)

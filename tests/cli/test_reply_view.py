@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from terminal_screen import TerminalScreen
 
 from akunu_py.cli.reply_view import make_view
-from akunu_py.cli.reply_view.reasoning import ReasoningSplitter
+from akunu_py.cli.reply_view.reasoning import THOUGHTS as MARKERS
+from akunu_py.cli.reply_view.reasoning import ReasoningSplitter, for_history
 from akunu_py.decode_stats import DraftedToken, StepDetail
 from akunu_py.types import StepStats, StreamEvent, TextPiece
 
@@ -37,7 +38,9 @@ def event(*pieces, tokens=()):
     )
     detail = StepDetail(0, "auto", 0, drafted, 1, "bonus", "target")
     count = len(drafted)
-    stats = StepStats("auto", count, count, count, count + 1, "bonus", 0.0, 0.0, 0.0, lambda: detail)
+    stats = StepStats(
+        "auto", count, count, count, count + 1, "bonus", 0.0, 0.0, 0.0, lambda: detail
+    )
     return StreamEvent(text, tuple(tokens), stats, None, tuple(pieces))
 
 
@@ -129,6 +132,8 @@ def test_a_source_cannot_bring_codes():
     assert screen.screen.title == ""
 
 
+ANALYSIS = "<|channel|>analysis<|message|>"
+FINAL = "<|channel|>final<|message|>"
 THOUGHTS = "<think>\nFirst this,\nthen that.\n</think>\n\nThe **answer**."
 
 
@@ -194,6 +199,29 @@ def split(pieces, prompt_end=""):
         ("[THINK]a[/THINK]b", "a", "b"),
         ("<|channel>thought\na<channel|>b", "a", "b"),
         ("", "", ""),
+        (
+            f"{ANALYSIS}a <|\n<|end|><|start|>assistant{FINAL}\nb\n c",
+            "a <|",
+            "b\n c",
+        ),
+        (f"{FINAL}b", "", "b"),
+        (
+            f"<|channel|>commentary<|message|>a<|end|><|start|>assistant{FINAL}b",
+            "",
+            "a\n\nb",
+        ),
+        (
+            f"{ANALYSIS}a<|end|><|start|>assistant{ANALYSIS}b<|end|><|start|>assistant{FINAL}c",
+            "a\n\nb",
+            "c",
+        ),
+        (f"{ANALYSIS}a<|end|><|start|>assistant<|chan", "a", ""),
+        (f"{ANALYSIS}a", "a", ""),
+        ("<|think|>a<|end|><|begin|>assistant<|content|>b", "a", "b"),
+        ("<|START_THINKING|>a<|END_THINKING|>b", "a", "b"),
+        ("<|inner_prefix|>a<|inner_suffix|>b", "a", "b"),
+        ("<seed:think>a</seed:think>b", "a", "b"),
+        ("<think>a</think> <think>b</think>c", "a", "<think>b</think>c"),
     ],
 )
 @given(data=st.data())
@@ -201,6 +229,48 @@ def test_thoughts_are_told_however_the_text_is_cut(text, thoughts, answer, data)
     places = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=8)) | {0, len(text)})
     pieces = [TextPiece(text[a:b]) for a, b in itertools.pairwise(places)]
     assert split(pieces) == [thoughts, answer]
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+def test_a_prompt_may_open_any_block(marker):
+    text = f"a{MARKERS[marker]}b"
+    assert split([TextPiece(text[:2]), TextPiece(text[2:])], f"x{marker}\n") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "history"),
+    [
+        ("an answer", "an answer"),
+        ("<think>a</think>\n\nb", "<think>a</think>\n\nb"),
+        ("[THINK]a[/THINK]b", "b"),
+        (
+            f"{ANALYSIS}a<|end|><|start|>assistant{FINAL}b",
+            "b",
+        ),
+        ("[THINK]a", ""),
+        ("of [THINK]a[/THINK]", "of [THINK]a[/THINK]"),
+    ],
+)
+def test_history_has_no_thoughts_that_templates_do_not_find(reply, history):
+    assert for_history(reply) == history
+
+
+@pytest.mark.parametrize("reasoning", ["show", "fold", "hide"])
+def test_messages_of_a_harmony_reply(reasoning):
+    text = f"{ANALYSIS}Think.<|end|><|start|>assistant{FINAL}**Yes**."
+    screen = shown(letters(text), reasoning=reasoning)
+    first = {
+        "show": ["Think.", ""],
+        "fold": [f"thought: {text.index('**')} tokens, 0.0 s", ""],
+        "hide": [],
+    }
+    assert screen.rows() == [*first[reasoning], "Yes."]
+
+
+def test_thoughts_between_two_answers_are_left_out():
+    text = f"<|channel|>commentary<|message|>One.<|end|><|start|>assistant{ANALYSIS}no<|end|>"
+    screen = shown(letters(f"{text}<|start|>assistant{FINAL}Two."))
+    assert screen.rows() == ["One.", "", "Two."]
 
 
 def test_pieces_keep_their_sources():

@@ -103,6 +103,18 @@ def test_a_character_belongs_to_the_token_that_completes_it():
     ]
 
 
+def test_marks_are_text_and_end_half_a_character():
+    detokenizer = ByteDetokenizer([b"a", b"", "\u20ac".encode()[:2], b""], strip_space=False)
+    reply = ReplyText(detokenizer, ("</t>a",), frozenset({9}), {1: "<t>", 3: "</t>"})
+    _, pieces = reply.take(drafted_step([1, 0, 2, 3], ["ngram", "ngram", "copy"]))
+    half = "\N{REPLACEMENT CHARACTER}"
+    assert pieces == (TextPiece("<t>a", "ngram"), TextPiece(half))
+    last, pieces = reply.take(drafted_step([3, 0, 0], ["ngram", "copy"]))
+    assert pieces == (TextPiece("</t>"),)
+    assert last.finish_reason == "stop"
+    assert reply.shown == f"<t>a{half}</t>"
+
+
 def test_text_held_back_stays_with_its_tokens():
     steps = [drafted_step([0, 1], ["ngram"]), drafted_step([2], [])]
     _, events = taken(steps, [b"xS", b"T", b"!"], stops=("STOP",))

@@ -57,7 +57,7 @@ class ReplyView:
         self._answer = answer
         self._thoughts = thoughts
         self._splitter = splitter
-        self._thinking = False
+        self._thinking = self._answering = False
         self._tokens = 0
         self._begun = self._finished = False
 
@@ -91,8 +91,10 @@ class ReplyView:
         for is_thought, piece in parts:
             if not is_thought:
                 self._end_thoughts()
+                self._answering = True
                 self._answer.feed(piece)
-            elif self._thoughts is not None:
+            elif self._thoughts is not None and not self._answering:
+                # Between two messages of an answer they would break into what is drawn.
                 self._thinking = True
                 self._thoughts.feed(piece.text)
 

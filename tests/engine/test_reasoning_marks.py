@@ -1,0 +1,56 @@
+"""Which control tokens are part of a reply's text."""
+
+import pytest
+
+from akunu_py.engine.reasoning_marks import reasoning_marks
+
+
+class Words:
+    """A tokenizer of words; `controls` are control tokens, `defined` user-defined ones; 0 begins."""
+
+    def __init__(self, controls=(), defined=()):
+        self._texts = ["<s>", *controls, *defined, "?"]
+        self._controls = {0, *range(1, 1 + len(controls))}
+        self.encoded = 0
+
+    def encode(self, text, *, parse_special=False):
+        self.encoded += 1
+        if not text:
+            return [0]
+        assert parse_special
+        return [0, self._texts.index(text)] if text in self._texts else [0, *[-1] * len(text)]
+
+    def decode(self, ids, *, with_control=False):
+        return "".join(self._texts[i] for i in ids if with_control or i not in self._controls)
+
+
+HARMONY = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>")
+
+
+@pytest.mark.parametrize(
+    ("controls", "defined", "marks"),
+    [
+        ((), (), {}),
+        (HARMONY, (), dict(enumerate(HARMONY, 1))),
+        (("<|start|>", "<|message|>", "<|end|>"), (), {}),
+        (("[THINK]", "[/THINK]"), (), {1: "[THINK]", 2: "[/THINK]"}),
+        ((), ("<think>", "</think>"), {}),
+        (("<think>",), (), {}),
+        (("<|end|>", "<|im_end|>"), (), {}),
+    ],
+    ids=str,
+)
+def test_control_tokens_of_a_whole_family(controls, defined, marks):
+    assert reasoning_marks(Words(controls, defined)) == marks
+
+
+def test_a_tokenizer_is_asked_once():
+    tokenizer = Words(HARMONY)
+    reasoning_marks(tokenizer)
+    asked = tokenizer.encoded
+    assert reasoning_marks(tokenizer)
+    assert tokenizer.encoded == asked
+
+
+def test_the_shipped_models_vocabulary_has_none(engine):
+    assert not reasoning_marks(engine.tokenizer)
