@@ -1,5 +1,8 @@
 """`akunu bench compare`: other programs on the same weights and token ids, in one run."""
 
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -8,16 +11,18 @@ from akunu_py.bench.workloads import CATEGORIES
 from akunu_py.cli import completing
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.options import draft_model_option, model_options, model_path
+from akunu_py.cli.options import check_memory, draft_model_option, model_options, model_path
 
 if TYPE_CHECKING:
     from akunu_py.bench.compare.arm import Program
     from akunu_py.bench.result_file import BenchResult
+    from akunu_py.models.memory_check import MemoryPart
 
 _QUICK_LIMIT = 1
 _QUICK_TOKENS = 48
 _TOKENS = 96
 _PROGRAMS = ("mlx-lm", "llama.cpp", "transformers")
+_MODULES = {"llama.cpp": "llama_cpp", "transformers": "torch"}
 
 
 @click.command()
@@ -128,11 +133,15 @@ def _run(arguments: dict[str, Any], output: Output) -> "BenchResult":
 
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
     options = LoadOptions(**{name: arguments[name] for name in names})
-    context, draft_path = arguments["context"], arguments["draft_model"]
-    loaded = load_model(model_path(arguments["model"]), options, context=context)
+    context, draft_path = arguments["context"], None
+    path = model_path(arguments["model"])
+    if arguments["draft_model"] is not None:
+        draft_path = model_path(arguments["draft_model"])
+    check_memory(path, draft_path, arguments, _others(path, arguments["programs"]))
+    loaded = load_model(path, options, context=context)
     draft_model = None
     if draft_path is not None:
-        draft_model = load_model(model_path(draft_path), LoadOptions(weights=arguments["weights"]))
+        draft_model = load_model(draft_path, LoadOptions(weights=arguments["weights"]))
     with count_progress("replies", "setting up") as progress:
         return run_compare(
             loaded,
@@ -150,6 +159,23 @@ def _run(arguments: dict[str, Any], output: Output) -> "BenchResult":
             open_store=output.items,
             progress=progress,
         )
+
+
+def _others(path: Path, programs: Sequence[str]) -> list["MemoryPart"]:
+    """Return what installed programs will hold of a GGUF file, beside akunu: mlx-lm shares."""
+    from akunu_py.gguf.reader import GGUFFile  # noqa: PLC0415
+    from akunu_py.models.memory_check import MemoryPart  # noqa: PLC0415 - MLX
+
+    if not path.is_file():
+        return []
+    with GGUFFile.open(path) as file:
+        numbers = sum(tensor.rows * tensor.cols for tensor in file.tensors.values())
+        sizes = {"llama.cpp": file.nbytes, "transformers": 4 * numbers}
+    return [
+        MemoryPart(f"{name}'s weights", sizes[name])
+        for name in programs
+        if name in sizes and importlib.util.find_spec(_MODULES[name]) is not None
+    ]
 
 
 def _programs(names: list[str]) -> tuple["Program", ...]:

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 from akunu_py.cli import completing
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.options import draft_model_option, model_options, model_path
+from akunu_py.cli.options import check_memory, draft_model_option, model_options, model_path
 
 if TYPE_CHECKING:
     from akunu_py.bench.result_file import Failure
@@ -136,14 +136,15 @@ def speed(  # noqa: PLR0917 - click passes by name
     from akunu_py.bench.speed import content_hash, run_speed  # noqa: PLC0415
 
     started, clock = utc_now(), time.perf_counter()
-    loaded = _loaded(model, random_model, tokenizer_path, loading)
-    draft_model = None
+    draft_path = None
     if loading["draft_model"] is not None:
+        draft_path = model_path(str(loading["draft_model"]))
+    loaded = _loaded(model, random_model, tokenizer_path, draft_path, loading)
+    draft_model = None
+    if draft_path is not None:
         from akunu_py.models.load import LoadOptions, load_model  # noqa: PLC0415
 
-        draft_model = load_model(
-            model_path(str(loading["draft_model"])), LoadOptions(weights=loading["weights"])
-        )
+        draft_model = load_model(draft_path, LoadOptions(weights=loading["weights"]))
     failures: list[Failure] = []
     cases = (
         _trace_cases(
@@ -186,7 +187,11 @@ def speed(  # noqa: PLR0917 - click passes by name
 
 
 def _loaded(
-    model: str | None, random_model: str | None, tokenizer: Path | None, loading: dict[str, Any]
+    model: str | None,
+    random_model: str | None,
+    tokenizer: Path | None,
+    draft: Path | None,
+    loading: dict[str, Any],
 ) -> "LoadedModel":
     from akunu_py.models.load import LoadOptions, load_model  # noqa: PLC0415 - MLX
 
@@ -204,7 +209,9 @@ def _loaded(
     context = loading["context"]
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
     options = LoadOptions(**{name: loading[name] for name in names})
-    return load_model(model_path(model), options, context=context)
+    path = model_path(model)
+    check_memory(path, draft, loading)
+    return load_model(path, options, context=context)
 
 
 def _refuse_options_of_files() -> None:

@@ -27,8 +27,8 @@ _CACHES = {"16 bit": None, "8 bit": 8, "4 bit": 4}
 def show(name: str | None, context: int | None, as_json: bool) -> None:
     """Show the model NAME: what it is, how it is stored, what it needs and what it can do.
 
-    Weights are not read. Memory is that of weights and caches, by the shapes of the model's own
-    layers; a pass needs a little besides. Without a NAME, the model commands take by default.
+    Weights are not read. Memory is that of weights, caches, the largest pass and the program, by
+    the shapes of the model's own layers. Without a NAME, the model commands take by default.
     `akunu info FILE` has a GGUF file's metadata and tensors.
 
     \b
@@ -52,6 +52,7 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
     `context`, in tokens, is what memory is reckoned for. Raises as `akunu_py.models.requirements`.
     """
     from akunu_py.cli.model_weights import by_class  # noqa: PLC0415
+    from akunu_py.models.memory_check import PROGRAM_BYTES  # noqa: PLC0415
     from akunu_py.models.requirements import memory_limit, requirements  # noqa: PLC0415 - MLX
 
     needs = requirements(path)
@@ -65,12 +66,13 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
             if bits is not None and not needs.quantizable:
                 continue
             whole = f"{8 * needs.number_bytes} bit" if bits is None else label
-            total = needs.total_bytes(tokens, kv_bits=bits)
+            total = needs.total_bytes(tokens, kv_bits=bits) + PROGRAM_BYTES
             memory.append(
                 {
                     "context": tokens,
                     "kv": whole,
                     "kv_bytes": needs.cache_bytes(tokens, kv_bits=bits),
+                    "pass_bytes": needs.working_bytes(tokens, kv_bits=bits),
                     "total_bytes": total,
                     "fits": total <= limit,
                 }
@@ -164,10 +166,10 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
         f"machine has {size_text(record['memory_limit'])}"
     )
     for need in record["memory"]:
-        caches = f"{need['kv']:>6} caches {size_text(need['kv_bytes']):>9}"
+        caches = f"{need['kv']:>6} caches {size_text(need['kv_bytes']):>8}"
         yield (
-            f"  {need['context']:>9,} tokens, {caches}   in all {size_text(need['total_bytes']):>9}"
-            f"   {'fits' if need['fits'] else 'does not fit'}"
+            f"{need['context']:>9,} tokens, {caches}, pass {size_text(need['pass_bytes']):>8}, "
+            f"all {size_text(need['total_bytes']):>8}  {'fits' if need['fits'] else 'too much'}"
         )
     if record["drafting"]:
         yield f"\nrollback       {'; '.join(record['rollback'])}"

@@ -1,7 +1,7 @@
 """Options that several commands take, and what they come to."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -13,6 +13,7 @@ from akunu_py.settings import load_settings
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
+    from akunu_py.models.memory_check import MemoryPart
     from akunu_py.types import GenerationConfig
 
 _P = ParamSpec("_P")
@@ -344,7 +345,7 @@ def load_engine(
 ) -> "Engine":
     """Load the model a command was given, with what `model_options` collected.
 
-    Raises ConfigError where it, or the draft model, would not fit into this machine's memory,
+    Raises ConfigError where it, with the draft model, would not fit into this machine's memory,
     unless `--force` was given.
     """
     path = model_path(model)
@@ -354,21 +355,33 @@ def load_engine(
         loading = {**loading, "draft_model": draft}
     from akunu_py.engine.engine import Engine  # noqa: PLC0415 - mlx-lm takes over a second
 
-    context = click.get_current_context(silent=True)
-    if context is None or not context.meta.get(_FORCE):
-        _check_memory([path, *([] if draft is None else [draft])], loading)
+    check_memory(path, draft, loading)
     return Engine.load(path, memory=memory, **loading)
 
 
-def _check_memory(paths: list[Path], loading: dict[str, Any]) -> None:
-    from akunu_py.models.load import LoadOptions  # noqa: PLC0415 - MLX
-    from akunu_py.models.requirements import check_memory  # noqa: PLC0415
+def check_memory(
+    path: Path,
+    draft: Path | None,
+    loading: Mapping[str, Any],
+    others: "Sequence[MemoryPart]" = (),
+) -> None:
+    """Refuse models that do not fit into this machine's memory together, unless `--force` says so.
+
+    `loading` is what `model_options` collected, `others` what the command holds besides. Raises
+    ConfigError.
+    """
+    context = click.get_current_context(silent=True)
+    if context is not None and context.meta.get(_FORCE):
+        return
+    from akunu_py.models import memory_check  # noqa: PLC0415 - MLX
+    from akunu_py.models.load import LoadOptions  # noqa: PLC0415
 
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
     options = LoadOptions(**{name: loading[name] for name in names if name in loading})
-    for path in paths:
-        # What is neither is refused when it is loaded.
-        if path.is_file() or path.is_dir():
-            check_memory(
-                path, options, context=loading.get("context"), kv_bits=loading.get("kv_bits")
-            )
+    models = [memory_check.PlannedModel(path, options, loading.get("kv_bits"))]
+    if draft is not None:
+        # A draft model is loaded with no other option, and its cache is never quantized.
+        models.append(memory_check.PlannedModel(draft, LoadOptions(weights=options.weights)))
+    # What is neither a file nor a folder is refused when it is loaded.
+    if all(model.path.is_file() or model.path.is_dir() for model in models):
+        memory_check.check_memory(models, context=loading.get("context"), others=others)

@@ -12,7 +12,7 @@ from akunu_py.models.layers import PlanesMultiLinear
 from akunu_py.models.rollback import with_exact_sinks
 
 _KV_GROUP_SIZES = (64, 32)
-_LATENT_LAYERS = (MultiLinear, QuantizedMultiLinear, PlanesMultiLinear)
+LATENT_LAYERS = (MultiLinear, QuantizedMultiLinear, PlanesMultiLinear)
 """Layers that only attention over a latent vector has; its scores need the cache's own numbers."""
 
 Cache = Any
@@ -35,7 +35,7 @@ def make_caches(model: nn.Module, kv_bits: int | None = None) -> list[Cache]:
             f"this model keeps its context in {', '.join(kinds)}, which cannot be quantized; "
             "leave kv_bits out"
         )
-    if any(isinstance(part, _LATENT_LAYERS) for part in model.modules()):
+    if any(isinstance(part, LATENT_LAYERS) for part in model.modules()):
         raise ConfigError(
             "this model keeps one small vector a token for all heads, which cannot be quantized; "
             "leave kv_bits out"

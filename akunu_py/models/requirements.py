@@ -1,8 +1,8 @@
 """What a model will need and can do, before its weights are read.
 
 The model is built from metadata alone and one row is passed through it without evaluation: shapes
-are known then, and nothing is computed. Not counted is what a pass takes besides, which is small
-next to weights: activations, logits, and buffers that MLX keeps.
+are known then, and nothing is computed. Not counted are freed buffers that MLX keeps for the next
+pass, and gives back where memory is short.
 """
 
 import os
@@ -24,10 +24,12 @@ from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.quants.forms import form_of
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.cache import make_caches
+from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.converted_plan import DESCRIPTION, read_converted_plan
 from akunu_py.models.gguf_model import make_model
 from akunu_py.models.load import LoadOptions, compute_types, wants_dense
 from akunu_py.models.mlx_folder import check_weight_files, folder_context, quiet, read_folder_config
+from akunu_py.models.pass_memory import PassShape, pass_shape
 from akunu_py.models.rollback import RollbackCaches, leaves
 
 _QUANTIZED_GROUP = 64
@@ -35,9 +37,6 @@ _STEP = int(KVCache.step)
 """Rows by which caches grow."""
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-
-_USUAL_CONTEXT = 4096
-"""Tokens for which there should be memory where nobody says how many there will be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +47,14 @@ class CacheNeeds:
         per_token: numbers for one token.
         window: tokens it keeps at most; None for all.
         fixed_bytes: of a state that does not grow.
+        head_width: numbers of a key; 0 where there is none.
 
     """
 
     per_token: int
     window: int | None
     fixed_bytes: int
+    head_width: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,7 @@ class Requirements:
         caches: one for each cache that holds rows.
         quantizable: whether its caches can be quantized (`kv_bits`).
         rollback: the ways its caches go back; empty where they cannot, and nothing is drafted.
+        shape: what the memory of a pass depends on.
 
     """
 
@@ -84,6 +86,7 @@ class Requirements:
     caches: tuple[CacheNeeds, ...]
     quantizable: bool
     rollback: tuple[str, ...]
+    shape: PassShape
 
     def cache_bytes(self, tokens: int, *, kv_bits: int | None = None) -> int:
         """Return the bytes of the caches after so many tokens, `kv_bits` (4, 8) a number."""
@@ -99,8 +102,31 @@ class Requirements:
         return round(kept * size) + sum(cache.fixed_bytes for cache in self.caches)
 
     def total_bytes(self, tokens: int, *, kv_bits: int | None = None) -> int:
-        """Return the bytes of weights and caches together."""
-        return self.weights_bytes + self.cache_bytes(tokens, kv_bits=kv_bits)
+        """Return the bytes of weights, caches and the largest pass together."""
+        return (
+            self.weights_bytes
+            + self.cache_bytes(tokens, kv_bits=kv_bits)
+            + self.working_bytes(tokens, kv_bits=kv_bits)
+        )
+
+    def working_bytes(self, tokens: int, *, kv_bits: int | None = None) -> int:
+        """Return the bytes that the largest pass takes besides, with so many tokens of context."""
+        columns = max(
+            (
+                tokens if cache.window is None else min(tokens, cache.window + PREFILL_CHUNK)
+                for cache in self.caches
+                if cache.per_token
+            ),
+            default=0,
+        )
+        # A cache that grows is there twice for a moment, one layer's at a time.
+        growing = max((cache.per_token for cache in self.caches), default=0)
+        return growing * columns * self.number_bytes + self.shape.working_bytes(
+            tokens,
+            columns=columns,
+            number_bytes=self.number_bytes,
+            quantized_cache=kv_bits is not None,
+        )
 
 
 def requirements(path: Path, options: LoadOptions | None = None) -> Requirements:
@@ -133,38 +159,6 @@ def memory_limit() -> int:
     except (OSError, ValueError):
         return physical
     return min(int(physical), allowed)
-
-
-def check_memory(
-    path: Path, options: LoadOptions, *, context: int | None, kv_bits: int | None
-) -> None:
-    """Raise ConfigError with figures where a model and its context cannot fit into memory.
-
-    Without a `context`, in tokens, there should be room for a usual conversation.
-    """
-    limit = memory_limit()
-    # Weights in a file take at least a bit: 32 times that is more than any form of them.
-    if context is None and 32 * _size_on_disk(path) < limit // 2:
-        return
-    needs = requirements(path, options)
-    tokens = min(context or _USUAL_CONTEXT, needs.context)
-    needed = needs.total_bytes(tokens, kv_bits=kv_bits if needs.quantizable else None)
-    if needed <= limit:
-        return
-    raise ConfigError(
-        f"{path.name} needs about {needed / 1e9:.1f} GB ({needs.weights_bytes / 1e9:.1f} GB for "
-        f"weights, {(needed - needs.weights_bytes) / 1e9:.1f} GB for {tokens:,} tokens of context) "
-        f"and this machine has {limit / 1e9:.1f} GB for it. Take a smaller model or "
-        "quantization, --weights quantized, a shorter --context or --kv-bits 8; --force loads it "
-        "all the same"
-    )
-
-
-def _size_on_disk(path: Path) -> int:
-    if path.is_dir():
-        return sum(file.stat().st_size for file in path.glob("*.safetensors"))
-    with GGUFFile.open(path) as file:
-        return file.nbytes
 
 
 def _of_gguf(path: Path, options: LoadOptions) -> Requirements:
@@ -246,16 +240,22 @@ def _described(model: nn.Module, **known: Any) -> Requirements:
     )
     caches = make_caches(model)
     rollback = RollbackCaches(caches)
-    model(mx.zeros((1, 1), dtype=mx.int32), cache=caches)
+    logits = model(mx.zeros((1, 1), dtype=mx.int32), cache=caches)
+    kept = tuple(_needs(leaf) for leaf in leaves(caches))
     try:
         make_caches(model, kv_bits=8)
         quantizable = True
     except ConfigError:
         quantizable = False
     return Requirements(
-        caches=tuple(_needs(leaf) for leaf in leaves(caches)),
+        caches=kept,
         quantizable=quantizable,
         rollback=tuple(rollback.methods),
+        shape=pass_shape(
+            model,
+            head_width=max((cache.head_width for cache in kept), default=0),
+            vocabulary=logits.shape[-1],
+        ),
         **known,
     )
 
@@ -266,6 +266,6 @@ def _needs(cache: Any) -> CacheNeeds:
         arrays: Sequence[mx.array] = (cache.keys, cache.values)
         per_token = sum(array.size // array.shape[2] for array in arrays if array.size)
         window = getattr(cache, "max_size", None) or getattr(cache, "chunk_size", None)
-        return CacheNeeds(per_token, window, 0)
+        return CacheNeeds(per_token, window, 0, cache.keys.shape[-1])
     state = [array for _, array in tree_flatten(cache.state) if isinstance(array, mx.array)]
     return CacheNeeds(0, None, sum(array.nbytes for array in state))

@@ -13,6 +13,7 @@ from gguf_files import write_tiny_llama
 from akunu_py.cli.main import cli
 from akunu_py.cli.tensor_classes import tensor_class
 from akunu_py.engine.engine import Engine
+from akunu_py.models.memory_check import PROGRAM_BYTES
 from akunu_py.models.requirements import requirements
 
 GENERATE = ("generate", "--raw", "-p", "hello", "--max-tokens", "2")
@@ -50,7 +51,7 @@ def test_show_a_gguf_file(hub_cache, converted):
         (100, "32 bit"), (100, "8 bit"), (100, "4 bit"),
     ]  # fmt: skip
     assert [need["total_bytes"] for need in record["memory"]] == [
-        needs.total_bytes(100, kv_bits=bits) for bits in (None, 8, 4)
+        needs.total_bytes(100, kv_bits=bits) + PROGRAM_BYTES for bits in (None, 8, 4)
     ]
     assert all(need["fits"] for need in record["memory"])
     assert record["rollback"] == ["by length"]
@@ -64,7 +65,7 @@ def test_show_a_gguf_file(hub_cache, converted):
     text = run("models", "show", path)
     assert "  256 tokens, 32 bit caches" in text
     assert "tokenizer      gpt2 llama-bpe" in text
-    assert text.count("   fits\n") == 3
+    assert text.count("  fits\n") == 3
 
 
 def test_show_folders(hub_cache, converted, tmp_path):
@@ -94,28 +95,77 @@ def test_does_not_fit(hub_cache, converted, monkeypatch):
     path = converted.parent / "m-Q8_0.gguf"
     needs = requirements(path)
     monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: needs.weights_bytes)
-    assert run("models", "show", path).count("does not fit") == 3
+    assert run("models", "show", path).count("too much") == 3
+
+
+def limited(monkeypatch, limit):
+    monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: limit)
+    monkeypatch.setattr("mlx.core.get_active_memory", lambda: 0)
 
 
 def test_refusal_before_loading(hub_cache, tiny_gguf, monkeypatch):
-    monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: 1000)
+    limited(monkeypatch, 1000)
     loaded = []
     load = Engine.load
     monkeypatch.setattr(Engine, "load", lambda *a, **o: loaded.append(a) or load(*a, **o))
     output = run(*GENERATE, tiny_gguf, code=2)
-    assert "tiny.gguf needs about 0.0 GB" in output
-    assert "this machine has 0.0 GB" in output
+    assert "tiny.gguf needs about 0.2 GB (" in output
+    for part in ("the weights of tiny.gguf", "its cache of 256 tokens", "the largest pass"):
+        assert part in output
+    assert "this machine has 0.0 MB" in output
     assert loaded == []
     run(*GENERATE, tiny_gguf, "--force")
     assert len(loaded) == 1
 
 
-def test_a_draft_model_is_refused_too(hub_cache, tiny_gguf, tmp_path, monkeypatch):
-    large = write_tiny_llama(tmp_path / "large.gguf", width=256)
-    limit = requirements(tiny_gguf).total_bytes(256)
-    monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: limit)
-    output = run(*GENERATE, tiny_gguf, "--draft-model", large, code=2)
-    assert "large.gguf needs about" in output
+def test_a_draft_model_counts_with_the_model(hub_cache, tiny_gguf, tmp_path, monkeypatch):
+    draft = write_tiny_llama(tmp_path / "draft.gguf", width=256, seed=4)
+    needs = [requirements(path) for path in (tiny_gguf, draft)]
+    kept = sum(need.weights_bytes + need.cache_bytes(256) for need in needs)
+    both = kept + max(need.working_bytes(256) for need in needs) + PROGRAM_BYTES
+    # Each would fit alone.
+    limited(monkeypatch, both - 1)
+    run(*GENERATE, tiny_gguf)
+    run(*GENERATE, draft)
+    output = run(*GENERATE, tiny_gguf, "--draft-model", draft, code=2)
+    assert "tiny.gguf and draft.gguf need about" in output
+    assert "the weights of draft.gguf" in output
+    limited(monkeypatch, both)
+    run(*GENERATE, tiny_gguf, "--draft-model", draft)
+
+
+@pytest.mark.parametrize("command", ["speed", "compare", "hit-rate", "alpha"])
+def test_benchmarks_refuse_too(hub_cache, tiny_gguf, tmp_path, command, monkeypatch):
+    class LoadedError(Exception):
+        pass
+
+    def load(*_arguments, **_options):
+        raise LoadedError
+
+    monkeypatch.setattr("akunu_py.models.load.load_model", load)
+    monkeypatch.setattr("akunu_py.engine.engine.load_model", load)
+    limited(monkeypatch, 1000)
+    arguments = [
+        "bench",
+        command,
+        tiny_gguf,
+        *(["--draft-model", tiny_gguf] if command != "hit-rate" else []),
+    ]
+    assert "the weights of tiny.gguf" in run(*arguments, code=2)
+    result = CliRunner().invoke(cli, list(map(str, [*arguments, "--force"])))
+    assert isinstance(result.exception, LoadedError)
+
+
+def test_other_programs_count_in_a_comparison(hub_cache, tiny_gguf, monkeypatch):
+    limited(monkeypatch, 1000)
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: name if name == "llama_cpp" else None
+    )
+    output = run("bench", "compare", tiny_gguf, code=2)
+    assert "llama.cpp's weights" in output
+    assert "transformers" not in output
+    output = run("bench", "compare", tiny_gguf, "--program", "mlx-lm", code=2)
+    assert "llama.cpp" not in output
 
 
 def test_names_reach_the_engine(hub_cache, tiny_gguf, monkeypatch):
@@ -154,7 +204,9 @@ def broken_paths(folder):
 
 
 @pytest.mark.parametrize("command", [("models", "show"), GENERATE])
-def test_paths_that_are_no_model(hub_cache, tmp_path, command):
+def test_paths_that_are_no_model(hub_cache, tmp_path, command, monkeypatch):
+    (tmp_path / "deep" / "deeper").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "deep" / "deeper")
     for name, (code, words) in broken_paths(tmp_path).items():
         path = name if ".." in name else tmp_path / name
         output = run(*command, path, code=code)

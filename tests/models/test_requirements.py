@@ -8,11 +8,10 @@ from family_models import build_family
 from gguf_files import write_tiny_llama
 from mlx.utils import tree_flatten
 
-from akunu_py import ConfigError
 from akunu_py.models import requirements as module
 from akunu_py.models.cache import make_caches
 from akunu_py.models.load import LoadOptions, convert_model, load_model
-from akunu_py.models.requirements import check_memory, requirements
+from akunu_py.models.requirements import requirements
 
 
 def bytes_of(model):
@@ -93,24 +92,6 @@ def test_nothing_is_read_or_computed(tiny_gguf, monkeypatch):
     needs = requirements(tiny_gguf)
     assert needs.weights_bytes > 100_000
     assert mx.get_peak_memory() - before < 10_000
-
-
-def test_refusal_and_its_figures(tiny_gguf, monkeypatch):
-    needs = requirements(tiny_gguf)
-    options = LoadOptions()
-    monkeypatch.setattr(module, "memory_limit", lambda: needs.total_bytes(256))
-    check_memory(tiny_gguf, options, context=None, kv_bits=None)
-    check_memory(tiny_gguf, options, context=256, kv_bits=None)
-    monkeypatch.setattr(module, "memory_limit", lambda: needs.total_bytes(256) - 1)
-    with pytest.raises(ConfigError, match=r"256 tokens of context\) and this machine has 0\.0 GB"):
-        check_memory(tiny_gguf, options, context=1_000_000, kv_bits=None)
-    with pytest.raises(ConfigError, match="--force"):
-        check_memory(tiny_gguf, options, context=None, kv_bits=None)
-
-
-def test_small_models_are_not_looked_into(tiny_gguf, monkeypatch):
-    monkeypatch.setattr(module, "requirements", None)
-    check_memory(tiny_gguf, LoadOptions(), context=None, kv_bits=None)
 
 
 @pytest.mark.parametrize(("text", "least"), [("max\n", False), ("1000\n", True), ("", False)])

@@ -1,0 +1,116 @@
+"""What a pass takes beside weights and caches, by the sizes of a model's layers.
+
+The largest pass is one over a chunk of a prompt, or one over the rows of a draft, of which logits
+are wanted. The factors are fitted to peaks measured with MLX's CPU backend, where attention keeps
+its scores; `scripts/measure_memory.py` measures, docs/models.md has figures.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import mlx.core as mx
+from mlx import nn
+
+from akunu_py.models.cache import LATENT_LAYERS
+from akunu_py.models.cached_rows import PREFILL_CHUNK
+
+_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
+_EXPERTS_USED = ("top_k", "num_experts_per_tok", "k")
+_USUAL_EXPERTS = 8
+_FUSED_WIDTHS = frozenset({64, 80, 128})
+"""Head widths for which MLX's GPU kernels of attention keep no scores (MLX 0.32)."""
+
+_DRAFTED_ROWS = 65
+_FLOAT32 = 4
+_WIDTH_FACTOR, _HIDDEN_FACTOR, _SCORES_FACTOR = 1.25, 8.0, 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class PassShape:
+    """The sizes on which the memory of a pass depends.
+
+    Attributes:
+        heads: of the attention, or state space, with the most.
+        head_width: numbers of a key.
+        width: numbers that all matrices of the widest block make of one row.
+        hidden: numbers of a row between blocks.
+        vocabulary: logits of a row.
+
+    """
+
+    heads: int
+    head_width: int
+    width: int
+    hidden: int
+    vocabulary: int
+
+    def working_bytes(
+        self, tokens: int, *, columns: int, number_bytes: int, quantized_cache: bool = False
+    ) -> int:
+        """Return the bytes of the largest pass with a context of so many tokens.
+
+        `columns` is how many of them the cache that keeps the most has, `number_bytes` the size of
+        an activation.
+        """
+        chunk = min(PREFILL_CHUNK, tokens)
+        on_gpu = mx.default_device() != mx.Device(mx.cpu)
+        scores = self.heads * chunk * max(columns, chunk) * number_bytes
+        if on_gpu and self.head_width in _FUSED_WIDTHS and not quantized_cache:
+            scores = 0
+        mask = chunk * columns * number_bytes
+        rows = _WIDTH_FACTOR * self.width + _HIDDEN_FACTOR * self.hidden
+        prompt = chunk * rows * number_bytes + _SCORES_FACTOR * scores + mask
+        # Logits, their float32 form, and what a sampler makes of it.
+        drafted = _DRAFTED_ROWS * self.vocabulary * (number_bytes + 2 * _FLOAT32)
+        return round(max(prompt, drafted))
+
+
+def pass_shape(model: nn.Module, *, head_width: int, vocabulary: int) -> PassShape:
+    """Return the sizes of a model whose shapes are known, evaluated or not."""
+    modules = dict(model.named_modules())
+    used = _numbers(modules.values(), _EXPERTS_USED)
+    blocks: dict[str, int] = {}
+    hidden = embedded = 0
+    for path, weight, module in _weights(modules.items()):
+        if weight.ndim == 1:
+            hidden = max(hidden, weight.size)
+            continue
+        block = _block(path)
+        if block is None:
+            embedded = max(embedded, weight.shape[-1])
+            continue
+        copies = 1
+        if weight.ndim > 2:
+            copies = weight.shape[0]
+            if not isinstance(module, LATENT_LAYERS):
+                copies = min(copies, max(used, default=_USUAL_EXPERTS))
+        blocks[block] = blocks.get(block, 0) + copies * weight.shape[-2]
+    return PassShape(
+        heads=max(_numbers(modules.values(), _HEADS), default=1),
+        head_width=head_width,
+        width=max(blocks.values(), default=0),
+        # Norms without weights are unknown; an embedding is as wide, or is packed.
+        hidden=hidden or embedded,
+        vocabulary=vocabulary,
+    )
+
+
+def _block(path: str) -> str | None:
+    """Return the path of the block that a module is in, None for what is outside of all."""
+    parts = path.split(".")
+    number = next((place for place, part in enumerate(parts) if part.isdigit()), None)
+    return None if number is None else ".".join(parts[: number + 1])
+
+
+def _weights(
+    modules: Iterable[tuple[str, nn.Module]],
+) -> Iterator[tuple[str, mx.array, nn.Module]]:
+    for path, module in modules:
+        weight = module.get("weight")
+        if isinstance(weight, mx.array):
+            yield path, weight, module
+
+
+def _numbers(modules: Iterable[nn.Module], names: tuple[str, ...]) -> set[int]:
+    found = (getattr(module, name, None) for module in modules for name in names)
+    return {value for value in found if isinstance(value, int) and not isinstance(value, bool)}

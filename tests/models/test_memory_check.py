@@ -1,0 +1,117 @@
+"""The check before loading: what it counts, and how near it comes to what is used."""
+
+import re
+
+import mlx.core as mx
+import pytest
+from gguf_files import write_tiny_llama
+from tiny_architectures.builder import BUILDERS, build
+
+from akunu_py import ConfigError, Engine
+from akunu_py.models import memory_check as module
+from akunu_py.models import requirements as requirements_module
+from akunu_py.models.load import LoadOptions
+from akunu_py.models.memory_check import (
+    PROGRAM_BYTES,
+    MemoryPart,
+    PlannedModel,
+    check_memory,
+    memory_parts,
+)
+from akunu_py.models.requirements import requirements
+
+OPTIONS = LoadOptions()
+
+
+def limit(monkeypatch, num_bytes, held=0):
+    monkeypatch.setattr(requirements_module, "memory_limit", lambda: num_bytes)
+    monkeypatch.setattr(mx, "get_active_memory", lambda: held)
+
+
+def test_the_boundary(tiny_gguf, monkeypatch):
+    models = [PlannedModel(tiny_gguf, OPTIONS)]
+    needed = requirements(tiny_gguf).total_bytes(256) + PROGRAM_BYTES
+    limit(monkeypatch, needed)
+    check_memory(models)
+    check_memory(models, context=256)
+    check_memory(models, context=1_000_000)
+    limit(monkeypatch, needed - 1)
+    for context in (None, 256, 1_000_000):
+        with pytest.raises(ConfigError, match="--force"):
+            check_memory(models, context=context)
+    limit(monkeypatch, needed, held=11_000_000)
+    with pytest.raises(ConfigError, match=r"11\.0 MB for what is loaded already"):
+        check_memory(models)
+    limit(monkeypatch, needed)
+    with pytest.raises(ConfigError, match=r"2\.0 MB for a guest"):
+        check_memory(models, others=[MemoryPart("a guest", 2_000_000)])
+
+
+def test_every_part_is_stated_and_they_are_the_sum(tiny_gguf, tmp_path, monkeypatch):
+    draft = write_tiny_llama(tmp_path / "draft.gguf", context=64)
+    limit(monkeypatch, 1)
+    models = [PlannedModel(tiny_gguf, OPTIONS), PlannedModel(draft, OPTIONS)]
+    with pytest.raises(ConfigError) as caught:
+        check_memory(models, context=128)
+    parts = memory_parts(models, context=128)
+    listed = re.search(r"\((.*)\) and this machine", str(caught.value))[1].split(", ")
+    assert [text.split(" for ")[1] for text in listed] == [
+        "the weights of tiny.gguf", "its cache of 128 tokens", "the weights of draft.gguf",
+        "its cache of 64 tokens", "the largest pass", "the program",
+    ]  # fmt: skip
+    assert [part.what for part in parts] == [text.split(" for ")[1] for text in listed]
+    assert parts[0].num_bytes == requirements(tiny_gguf).weights_bytes
+    assert parts[3].num_bytes == requirements(draft).cache_bytes(64)
+
+
+def test_small_models_are_not_looked_into(tiny_gguf, monkeypatch):
+    monkeypatch.setattr(module, "memory_parts", None)
+    check_memory([PlannedModel(tiny_gguf, OPTIONS)])
+
+
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+@pytest.mark.slow
+def test_sizes_of_a_pass_are_found_in_every_family(tmp_path, name):
+    shape = requirements(build(name).write(tmp_path / "m.gguf")).shape
+    assert shape.vocabulary > 256
+    assert shape.width > 0
+    assert shape.hidden > 0
+    # The plain Mamba has none; all others have four or more, or two with a window.
+    assert shape.heads >= (1 if name.startswith("mamba-") or name == "mamba" else 2)
+
+
+def test_more_of_anything_needs_more(tmp_path):
+    def working(tokens=1024, **sizes):
+        path = write_tiny_llama(tmp_path / "m.gguf", context=4096, **sizes)
+        return requirements(path).working_bytes(tokens)
+
+    base = working()
+    assert working(tokens=2048) > base
+    assert working(heads=8, kv_heads=2) > base
+    assert working(feed_forward=960) > base
+    assert working(width=128) > base
+    assert working(layers=4) == base
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kv_bits", [None, 8])
+def test_the_estimate_holds_and_is_not_far_off(tmp_path, kv_bits):
+    """On the CPU backend: the peak of a prompt of 2,048 tokens against what was foreseen."""
+    path = write_tiny_llama(
+        tmp_path / "m.gguf",
+        width=256,
+        heads=4,
+        kv_heads=2,
+        feed_forward=768,
+        layers=3,
+        context=2048,
+    )
+    needs = requirements(path)
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    with Engine.load(path, kv_bits=kv_bits) as engine:
+        engine.generate([5] * 2040, max_tokens=4)
+        peak = mx.get_peak_memory() - before
+    foreseen = needs.total_bytes(2048, kv_bits=kv_bits)
+    assert 0.6 * foreseen < peak < 1.05 * foreseen
