@@ -106,7 +106,8 @@ def _parsed(path: Path, content: bytes) -> dict[str, object]:
     import tomllib  # noqa: PLC0415 - most have no file
 
     try:
-        return tomllib.loads(content.decode("utf-8"))
+        # Some editors begin a file with a mark of its byte order.
+        return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text (byte {error.start})") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 
 import click
@@ -16,24 +17,38 @@ from akunu_py.cli.option_settings import (
     from_file,
     leaves,
     settings_of,
+    unknown_variables,
 )
 from akunu_py.cli.terminal import printable
+from akunu_py.errors import ConfigError
 from akunu_py.settings import (
+    CONFIG_VARIABLE,
     FOLDERS_KEY,
     FOLDERS_VARIABLE,
     MODEL_KEY,
     MODEL_VARIABLE,
-    OTHER_VARIABLES,
     Settings,
     config_path,
     load_settings,
     nearest,
 )
 
+_TEMPLATE = """\
+# Settings of akunu. `akunu config --help` says what may stand here, `akunu config show --all`
+# which options there are. A line counts without the # before it.
+
+# model = "~/models/large.gguf"
+# model-folders = ["~/models"]
+# temperature = 0.7
+
+# [chat]
+# system = "Answer briefly."
+"""
+
 
 @click.group(cls=CommandGroup)
 def config() -> None:
-    """Show the settings file and what it and the environment set.
+    """Show and edit the settings file, and show what it and the environment set.
 
     The file is TOML. A key before the first table is for every command that has the option, a
     table for one command; keys are long flags without their dashes. `model` is what commands open
@@ -52,9 +67,12 @@ def config() -> None:
     AKUNU_TEMPERATURE for that of every command. A repeatable option takes several values with
     spaces between them, paths with colons. AKUNU_CONFIG names another file than the usual one.
 
+    A key that no command has is an error; so is a value of a wrong type. A variable that begins
+    with AKUNU_ and is none of akunu's is a warning: it may be another program's.
+
     \b
     Examples:
-      akunu config path
+      akunu config edit
       akunu config show
       akunu config show chat --all
     """  # noqa: D301 - \b keeps click from wrapping the examples
@@ -67,9 +85,38 @@ def path() -> None:
     \b
     Examples:
       akunu config path
-      ${EDITOR:-vi} "$(akunu config path)"
+      cat "$(akunu config path)"
     """  # noqa: D301 - \b keeps click from wrapping the examples
     click.echo(printable(str(config_path())))
+
+
+@config.command()
+def edit() -> None:
+    """Open the settings file in an editor, and check it afterwards.
+
+    The editor is $VISUAL or $EDITOR. Where there is no file yet, it begins with examples that are
+    commented out.
+
+    \b
+    Examples:
+      akunu config edit
+      EDITOR=nano akunu config edit
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_py.atomic_file import replace_file  # noqa: PLC0415 - --help does without
+
+    place = config_path()
+    if str(place) == os.devnull:
+        raise ConfigError(f"settings are switched off: {CONFIG_VARIABLE} is {place}")
+    if not place.exists():
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(place, _TEMPLATE.encode())
+        except OSError as error:
+            raise ConfigError(f"{place} cannot be written: {error.strerror or error}") from None
+    click.edit(filename=str(place))
+    root = click.get_current_context().find_root()
+    assert isinstance(root.command, click.Group)  # noqa: S101
+    check_settings(load_settings(), root.command, root)
 
 
 @config.command()
@@ -94,7 +141,8 @@ def show(command: tuple[str, ...], everything: bool, as_json: bool) -> None:
     settings = load_settings()
     check_settings(settings, root, context)
     known = list(_settings(root, context))
-    _warn_of_variables({name for setting in known for name in setting.variables})
+    for warning in unknown_variables(root, context):
+        click.echo(printable(f"Warning: {warning}", sys.stderr), err=True)
     if command and not any(setting.command[: len(command)] == command for setting in known):
         names = {" ".join(setting.command) for setting in known}
         name = printable(" ".join(command))
@@ -134,13 +182,6 @@ def _own_rows(settings: Settings) -> Iterator[tuple[str, str, Origin]]:
     if folders:
         source = FOLDERS_VARIABLE if os.environ.get(FOLDERS_VARIABLE) else FOLDERS_KEY
         yield "", FOLDERS_KEY, Origin(folders, source)
-
-
-def _warn_of_variables(known: set[str]) -> None:
-    known |= OTHER_VARIABLES
-    for name in sorted(os.environ):
-        if name.startswith("AKUNU_") and name not in known:
-            click.echo(printable(f"Warning: {name} sets nothing.{nearest(name, known)}"), err=True)
 
 
 def _record(settings: Settings, rows: list[tuple[str, str, Origin]]) -> dict[str, object]:

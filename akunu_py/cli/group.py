@@ -20,8 +20,10 @@ from akunu_py.cli.option_settings import (
     check_settings,
     defaults,
     leaves,
+    unknown_variables,
 )
 from akunu_py.cli.terminal import printable
+from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.settings import Settings, config_path, load_settings, nearest
 
@@ -78,8 +80,12 @@ class CommandGroup(click.Group):
         words = (*context.command_path.split()[1:], name)
         settings = _settings(context, words, rest)
         root = context.find_root().command
-        if settings.values and root is self and not _do_without(words, rest):
-            check_settings(settings, self, context)
+        if root is self and not _do_without(words, rest):
+            if settings.values:
+                check_settings(settings, self, context)
+            if not is_quiet():
+                for warning in unknown_variables(self, context, name):
+                    click.echo(printable(f"Warning: {warning}", sys.stderr), err=True)
         below: dict[str, Any] = {}
         if isinstance(command, CommandGroup) and command.is_lazy:
             return

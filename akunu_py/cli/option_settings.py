@@ -13,13 +13,22 @@ from typing import Any, NamedTuple
 import click
 
 from akunu_py.errors import ConfigError
-from akunu_py.settings import FOLDERS_KEY, MODEL_KEY, Settings, nearest
+from akunu_py.settings import (
+    FOLDERS_KEY,
+    MODEL_KEY,
+    MODEL_VARIABLE,
+    OTHER_VARIABLES,
+    Settings,
+    nearest,
+)
 
 _KINDS: tuple[tuple[type[object], tuple[type, ...], str], ...] = (
     (click.types.BoolParamType, (bool,), "true or false"),
     (click.types.IntParamType, (int,), "a whole number"),
     (click.types.FloatParamType, (int, float), "a number"),
 )
+
+_PREFIX = "AKUNU_"
 
 Words = tuple[str, ...]
 """A command's, such as ("bench", "speed"); none for `akunu` itself."""
@@ -42,7 +51,7 @@ class Setting(NamedTuple):
     @property
     def variables(self) -> tuple[str, ...]:
         """Return the names in the environment, the first that is set counts."""
-        names = ["_".join(("AKUNU", *self.command, self.key)), f"AKUNU_{self.key}"]
+        names = [_PREFIX + "_".join((*self.command, self.key)), _PREFIX + self.key]
         return tuple(dict.fromkeys(name.replace("-", "_").upper() for name in names))
 
 
@@ -125,6 +134,27 @@ def check_settings(settings: Settings, root: click.Group, context: click.Context
     them has.
     """
     _check_table(settings, root, context, (), settings.values)
+
+
+def unknown_variables(
+    root: click.Group, context: click.Context, command: str | None = None
+) -> list[str]:
+    """Return what is wrong with each AKUNU_ variable of the environment that sets nothing.
+
+    Commands are imported until all variables are known, `command` first.
+    """
+    names = {name for name in os.environ if name.startswith(_PREFIX)}
+    unknown = names - OTHER_VARIABLES - {MODEL_VARIABLE}
+    known: set[str] = {*OTHER_VARIABLES, MODEL_VARIABLE}
+    own: list[tuple[Words, click.Command]] = [((), root)]
+    if command is not None and (found := root.get_command(context, command)) is not None:
+        own += leaves(found, context, (command,))
+    for words, leaf in itertools.chain(own, leaves(root, context)):
+        if not unknown - known:
+            return []
+        for setting in settings_of(leaf, words):
+            known.update(setting.variables)
+    return [f"{name} sets nothing.{nearest(name, known)}" for name in sorted(unknown - known)]
 
 
 def _check_table(

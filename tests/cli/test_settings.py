@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import sys
 
 import click
@@ -100,6 +101,71 @@ def test_every_kind_of_option(config):
         "model": "n", "temperature": 1.0, "top_k": 4, "style": "short", "stop": ["c", "d"],
         "path": None, "as_json": False, "adjust": True, "quiet": False,
     }  # fmt: skip
+
+
+SOURCES = ("default", "top", "table", "variable", "own variable", "flag")
+"""Of a value; each goes before those before it."""
+
+KINDS = {
+    # What the command gets from each source; None: a flag cannot say so.
+    "temperature": (0.0, 0.1, 2, 0.3, 4e-1, 0.5),
+    "top-k": (1, 2, 3, 4, 5, 6),
+    "style": (None, "short", "long", "short", "long", "short"),
+    "stop": ([], ["a"], ["b", "c"], ["d", "e"], ["f"], ["g h", "i"]),
+    "path": (None, "a b", "c", "~/d", "e", "f"),
+    "json": (False, True, False, True, False, True),
+    "adjust": (True, False, True, False, True, False),
+}
+
+
+def given(kind, source, value):
+    """Return flags, variables and lines of a file that give a value."""
+    if source == "flag":
+        if isinstance(value, bool):
+            return [f"--{'' if value else 'no-'}{kind}"], {}, ""
+        return [f"--{kind}={one}" for one in (value if kind == "stop" else [value])], {}, ""
+    if "variable" in source:
+        name = f"AKUNU_{'CHAT_' * (source == 'own variable')}{kind}".upper().replace("-", "_")
+        return [], {name: " ".join(value) if kind == "stop" else str(value)}, ""
+    line = f"{kind} = {json.dumps(value)}\n"
+    return [], {}, line if source == "top" else f"[chat]\n{line}"
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_option_from_every_source(kind, source, config):
+    """A value from one source, with others in all sources that come after it."""
+    flags, variables, lines = [], {}, ""
+    last = SOURCES.index(source)
+    for at in range(1, last + 1):
+        more = given(kind, SOURCES[at], KINDS[kind][at])
+        flags, variables, lines = flags + more[0], variables | more[1], lines + more[2]
+    config.write_text(lines)
+    name = {"json": "as_json"}.get(kind, kind.replace("-", "_"))
+    assert values("chat", *flags, **variables)[name] == KINDS[kind][last]
+
+
+def test_what_editors_on_other_systems_leave_in_a_file(config):
+    config.write_bytes(b"\xef\xbb\xbf# caf\xc3\xa9\r\n[chat]\r\ntop-k = 7\r\n")
+    assert values("chat")["top_k"] == 7
+
+
+def test_where_a_file_is_not_toml(config):
+    config.write_text("temperature = 1\n[chat\n")
+    assert "(at line 2, column 6)" in run("chat", code=2).output
+
+
+def test_a_variable_that_sets_nothing_is_a_warning():
+    """Not an error: it may be another program's."""
+    result = run("chat", AKUNU_TEMPERTURE="1", AKUNU_ZZZZZZ="1")
+    assert result.stderr == (
+        "Warning: AKUNU_TEMPERTURE sets nothing. Did you mean AKUNU_TEMPERATURE?\n"
+        "Warning: AKUNU_ZZZZZZ sets nothing.\n"
+    )
+    assert json.loads(result.stdout)["temperature"] == 0.0
+    assert run("--quiet", "chat", AKUNU_TEMPERTURE="1").stderr == ""
+    # That of another command is one.
+    assert run("chat", AKUNU_BENCH_ALPHA_TEMPERATURE="1", AKUNU_MODEL="m").stderr == ""
 
 
 def test_a_command_of_a_group(config):
@@ -284,6 +350,52 @@ def test_config_show_of_wrong_things(config):
     assert "Did you mean temperature?" in show(code=2).output
     path = run("config", "path", root=cli).output
     assert path == f"{config}\n"
+
+
+@pytest.fixture
+def editor(tmp_path, monkeypatch):
+    """An editor that appends what it is told to."""
+    program = tmp_path / "editor"
+    monkeypatch.setenv("VISUAL", str(program))
+
+    def appends(text):
+        program.write_text(f"#!/bin/sh\nprintf '{text}' >> \"$1\"\n")
+        program.chmod(0o755)
+
+    return appends
+
+
+def test_config_edit(config, editor, monkeypatch):
+    editor("top-p = 0.5\\n")
+    config.write_text("# mine\n")
+    run("config", "edit", root=cli)
+    assert config.read_text() == "# mine\ntop-p = 0.5\n"
+    place = config.parent / "new" / "config.toml"
+    monkeypatch.setenv("AKUNU_CONFIG", str(place))
+    run("config", "edit", root=cli)
+    text = place.read_text()
+    assert text.startswith("# Settings of akunu.")
+    assert text.endswith('\n# system = "Answer briefly."\ntop-p = 0.5\n')
+    place.write_text(re.sub(r"^# (?=[a-z-]+ = |\[)", "", text, flags=re.MULTILINE))
+    assert "Answer briefly." in run("config", "show", "chat", root=cli).output
+
+
+def test_config_edit_checks_what_was_written(config, editor):
+    editor("top-q = 0.5\\n")
+    assert "Did you mean top-p?" in run("config", "edit", root=cli, code=2).output
+    # A file with a mistake is what one comes to mend.
+    editor("a =")
+    assert "is not TOML" in run("config", "edit", root=cli, code=2).output
+    assert config.read_text() == "top-q = 0.5\na ="
+
+
+def test_config_edit_where_nothing_can_be_edited(config, tmp_path, monkeypatch):
+    monkeypatch.setenv("VISUAL", str(tmp_path / "none"))
+    assert "Error: " in run("config", "edit", root=cli, code=1).output
+    monkeypatch.setenv("AKUNU_CONFIG", os.devnull)
+    assert "switched off" in run("config", "edit", root=cli, code=2).output
+    monkeypatch.setenv("AKUNU_CONFIG", str(config / "below" / "a.toml"))
+    assert "cannot be" in run("config", "edit", root=cli, code=2).output
 
 
 def test_every_option_of_every_command_can_be_set(config):
