@@ -10,6 +10,7 @@ import click
 
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
+from akunu_py.cli.options import model_path
 from akunu_py.model_store.default_model import default_model_path
 
 if TYPE_CHECKING:
@@ -218,9 +219,13 @@ def _read(
     return encoded
 
 
-def load_tokenizer(path: Path | None) -> "Tokenizer":
-    """Return a model's tokenizer; its weights are not looked at."""
-    if path is not None and path.is_dir() and not (path / _CONVERTED).is_file():
+def load_tokenizer(model: Path | None) -> "Tokenizer":
+    """Return the tokenizer of a model by any of its names; its weights are not looked at.
+
+    None is the model that ships, whatever the settings' own one is: figures are compared with it.
+    """
+    path = default_model_path() if model is None else model_path(str(model))
+    if path.is_dir() and not (path / _CONVERTED).is_file():
         from akunu_py.models.mlx_folder import (  # noqa: PLC0415 - mlx-lm takes over a second
             FolderTokenizer,
             read_folder_config,
@@ -230,12 +235,8 @@ def load_tokenizer(path: Path | None) -> "Tokenizer":
     from akunu_py.gguf import GGUFFile  # noqa: PLC0415
     from akunu_py.tokenizers import from_gguf  # noqa: PLC0415
 
-    if path is None:
-        path = default_model_path()
-    elif path.is_dir():
+    if path.is_dir():
         path /= _CONVERTED
-    elif not path.is_file():
-        raise click.UsageError(f"there is no {path}; give a GGUF file or an MLX model folder")
     with GGUFFile.open(path) as file:
         return from_gguf(file.metadata)
 

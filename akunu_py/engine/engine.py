@@ -8,7 +8,7 @@ from typing import Literal, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.drafting import open_memory
+from akunu_py.drafting import open_memory, vocabulary_fingerprint
 from akunu_py.engine.admission import Admission
 from akunu_py.engine.beam_reply import (
     BeamKeywords,
@@ -65,6 +65,7 @@ class Engine:
         model = PaddedModel(loaded.model) if reproducible else loaded.model
         self._session: Session | None = Session(model, context=context, kv_bits=kv_bits)
         self._kv_bits = kv_bits
+        self._vocabulary = ""  # its fingerprint, once it is asked for
         self._sources = DraftSources(
             loaded,
             self._session.vocabulary_size,
@@ -315,7 +316,11 @@ class Engine:
         reply without text. Raises ConfigError for one without a result, or where the file cannot
         be written.
         """
-        line = reply.trace_line(self.description.name, category, session, turn)
+        if not self._vocabulary:
+            self._vocabulary = vocabulary_fingerprint(self.tokenizer.token_texts())
+        line = reply.trace_line(
+            self.description.name, category, session, turn, vocabulary=self._vocabulary
+        )
         if line.output:
             append_line(Path(path), line)
 

@@ -152,7 +152,13 @@ class ReplyStream(Iterator[StreamEvent]):
             self._ended_by = reason
 
     def trace_line(
-        self, model: str, category: str, session: str | None = None, turn: int | None = None
+        self,
+        model: str,
+        category: str,
+        session: str | None = None,
+        turn: int | None = None,
+        *,
+        vocabulary: str = "",
     ) -> TraceLine:
         """Return the reply as a line of a trace; raises ConfigError for one without a result."""
         if self.result is None:
@@ -168,6 +174,7 @@ class ReplyStream(Iterator[StreamEvent]):
             prompt_ids=self.prompt,
             token_ids=self.result.token_ids,
             steps=tuple(_details(self._steps)),
+            vocabulary=vocabulary,
         )
 
     def __enter__(self) -> Self:

@@ -21,7 +21,8 @@ class TraceLine:
     """One reply: what the model was given, what it said, and what it was made with.
 
     `session` and `turn` are of a conversation, whose lines stand together; None for a reply alone.
-    `steps` are how `token_ids` came about.
+    `steps` are how `token_ids` came about; `vocabulary` is the fingerprint of the tokenizer whose
+    ids they are (`akunu_py.drafting.memory.vocabulary_fingerprint`).
     """
 
     category: str
@@ -34,6 +35,7 @@ class TraceLine:
     prompt_ids: tuple[int, ...] = ()
     token_ids: tuple[int, ...] = ()
     steps: tuple[StepDetail, ...] = ()
+    vocabulary: str = ""
 
     def to_json(self) -> str:
         """Return the line, with an id that no other has."""
@@ -52,6 +54,8 @@ class TraceLine:
             record["prompt_ids"] = list(self.prompt_ids)
             record["token_ids"] = list(self.token_ids)
             record["steps"] = [step.to_dict() for step in self.steps]
+            if self.vocabulary:
+                record["vocabulary"] = self.vocabulary
         return json.dumps(record, ensure_ascii=False)
 
 

@@ -170,7 +170,7 @@ def test_an_interrupt_before_anything_is_done(trace, tiny_gguf, monkeypatch):
     [
         (["--drafter", "magic"], "no drafter 'magic'"),
         (["--curve", "m9"], "no curve and no file 'm9'"),
-        (["--tokenizer", "none.gguf"], "there is no none.gguf"),
+        (["--tokenizer", "none.gguf"], "there is no model none.gguf"),
         (["--memory", "ever"], "'ever' is not one of"),
     ],
 )
@@ -178,6 +178,18 @@ def test_wrong_options_are_explained(trace, arguments, words):
     result = run(trace, *arguments)
     assert result.exit_code == 2
     assert words in " ".join(result.output.split())
+
+
+def test_a_tokenizer_by_another_name(trace, tiny_gguf, monkeypatch):
+    """As models are named elsewhere: here a file in one of the user's model folders."""
+    monkeypatch.setenv("AKUNU_MODEL_FOLDERS", str(tiny_gguf.parent))
+    options = ["--drafter", "ngram", "--json"]
+    named = run(trace, "--tokenizer", tiny_gguf.stem, *options)
+    assert named.exit_code == 0, named.output
+    by_path = run(trace, "--tokenizer", tiny_gguf, *options)
+    figures, same = (json.loads(found.stdout)["deterministic"] for found in (named, by_path))
+    assert figures == same
+    assert figures != json.loads(run(trace, *options).stdout)["deterministic"]
 
 
 def test_wrong_traces_are_explained(trace, tiny_gguf):

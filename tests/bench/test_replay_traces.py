@@ -7,6 +7,7 @@ import pytest
 from akunu_py.bench.replay.curves import load_curves, parse_curves, shipped_curves
 from akunu_py.bench.replay.tokens import tokenize
 from akunu_py.bench.replay.traces import half_of, parse_trace, read_trace
+from akunu_py.drafting.memory import vocabulary_fingerprint
 from akunu_py.errors import ConfigError
 
 ITEM = {"id": "a", "category": "code", "prompt": "p", "output": "o"}
@@ -117,6 +118,11 @@ def test_a_trace_without_any_line_that_can_be_used_is_an_error():
 class LetterTokenizer:
     """A character is a token; `around` is what every text gets at its ends."""
 
+    vocabulary_size = 128
+
+    def token_texts(self):
+        return [chr(letter) for letter in range(self.vocabulary_size)]
+
     def __init__(self, around=((), ()), end_ids=frozenset({1, 2})):
         self.around = around
         self.end_ids = end_ids
@@ -134,6 +140,45 @@ def test_tokens(around):
     assert first.output == (ord("o"), 1)  # the lower end id
     assert second.output == tuple(map(ord, "lon"))  # cut: no end to predict
     assert (first.id, first.category, first.session) == ("a", "code", "a")
+
+
+LETTERS = vocabulary_fingerprint(LetterTokenizer().token_texts())
+WITH_IDS = {**ITEM, "prompt_ids": [5, 6], "token_ids": [9, 8, 7], "vocabulary": LETTERS}
+
+
+def test_ids_of_the_same_vocabulary_are_taken_as_they_are():
+    items = parse_trace(lines(WITH_IDS, {**ITEM, "id": "b"}), "t")
+    first, second = tokenize(items, LetterTokenizer(((7,), ())))
+    assert (first.prompt, first.output) == ((5, 6), (9, 8, 7, 1))  # an end has to be predicted
+    assert (second.prompt, second.output) == ((7, ord("p")), (ord("o"), 1))
+    ended = parse_trace(lines({**WITH_IDS, "token_ids": [9, 2]}), "t")
+    assert tokenize(ended, LetterTokenizer())[0].output == (9, 2)
+    assert tokenize(items, LetterTokenizer(), max_output_tokens=2)[0].output == (9, 8)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"vocabulary": "0" * 32},
+        {"vocabulary": ""},
+        {key: value for key, value in WITH_IDS.items() if key in {"prompt_ids", "vocabulary"}},
+    ],
+)
+def test_ids_that_are_not_known_to_be_of_the_vocabulary_are_not_taken(changed):
+    record = {**ITEM, **changed}
+    if "vocabulary" in changed and len(changed) == 1:
+        record = {**WITH_IDS, **changed}
+    (item,) = tokenize(parse_trace(lines(record), "t"), LetterTokenizer())
+    assert (item.prompt, item.output) == ((ord("p"),), (ord("o"), 1))
+
+
+def test_an_id_beyond_the_vocabulary_is_named():
+    items = parse_trace(lines({**WITH_IDS, "token_ids": [9, 128]}), "t")
+    failures = []
+    assert tokenize(items, LetterTokenizer(), failures=failures) == []
+    assert [(f.item, f.error) for f in failures] == [
+        ("a", "the item a has the id 128; the vocabulary has 128")
+    ]
 
 
 def test_outputs_that_just_fit_and_tokenizers_without_an_end():

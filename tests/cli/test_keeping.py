@@ -5,9 +5,11 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from akunu_py.bench.replay.tokens import tokenize
 from akunu_py.bench.replay.traces import read_trace
 from akunu_py.cli.main import cli
 from akunu_py.drafting.registry import BUILT_IN
+from akunu_py.engine.engine import Engine
 
 # The end-of-generation ids of the tiny vocabulary are never chosen, so that every reply has text.
 ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6"]
@@ -34,6 +36,17 @@ def test_generate_traces_and_replay_reads_it(tiny_gguf, tmp_path):
     assert [item.output for item in items] == outputs
     assert [item.category for item in items] == ["greeting", "generate", "generate"]
     assert items[1].prompt == "<|user|>hello 1<|end|><|assistant|>"
+    with Engine.load(tiny_gguf) as engine:
+        tokenizer = engine.tokenizer
+        assert items[1].prompt_ids == tuple(
+            tokenizer.encode_chat([{"role": "user", "content": "hello 1"}])
+        )
+        # The text's own ids, control tokens among them: written out and read again they are others.
+        assert tuple(tokenizer.encode(items[1].prompt)) != items[1].prompt_ids
+        replayed = tokenize(items, tokenizer)
+    for item, read in zip(items, replayed, strict=True):
+        assert read.prompt == item.prompt_ids
+        assert read.output[: len(item.token_ids)] == item.token_ids
     result = run("bench", "replay", path, "--tokenizer", tiny_gguf, "--drafter", "auto", "--json")
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from akunu_py.bench.replay.runner import ReplayItem
 from akunu_py.bench.replay.traces import TraceItem
 from akunu_py.bench.result_file import Failure
+from akunu_py.drafting.memory import vocabulary_fingerprint
 from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.types import Tokenizer
 
@@ -22,6 +23,8 @@ def tokenize(
 ) -> list[ReplayItem]:
     """Encode prompts and outputs; control tokens written out in a text stay text.
 
+    Items that have the ids of this very vocabulary keep them.
+
     An output ends with the tokenizer's end-of-generation id, which drafters have to predict like
     any other token, unless it was cut. `progress` is called after each item. With `failures` given,
     items that the tokenizer cannot encode go there and are left out.
@@ -31,19 +34,26 @@ def tokenize(
     empty = tokenizer.encode("")
     end = min(tokenizer.end_ids, default=None)
     encoded: list[ReplayItem] = []
+    vocabulary = ""
     for item in items:
         try:
-            output = _inner(tokenizer.encode(item.output), empty)
+            if item.vocabulary and item.prompt_ids and item.token_ids:
+                vocabulary = vocabulary or vocabulary_fingerprint(tokenizer.token_texts())
+            if vocabulary and item.vocabulary == vocabulary:
+                prompt, output = list(item.prompt_ids), list(item.token_ids)
+                _check_ids(item, prompt + output, tokenizer.vocabulary_size)
+            else:
+                output = _inner(tokenizer.encode(item.output), empty)
+                prompt = tokenizer.encode(item.prompt)
             if not output:
                 raise ConfigError(f"the output of the item {item.id} has no tokens")
-            prompt = tokenizer.encode(item.prompt)
         # A tokenizer's own library may raise ValueError for a text it cannot encode.
         except (AkunuError, ValueError) as error:
             if failures is None:
                 raise
             failures.append(Failure(item.id, str(error)))
         else:
-            if end is not None:
+            if end is not None and output[-1] not in tokenizer.end_ids:
                 output.append(end)
             encoded.append(
                 ReplayItem(
@@ -57,6 +67,14 @@ def tokenize(
             )
         progress()
     return encoded
+
+
+def _check_ids(item: TraceItem, ids: Iterable[int], vocabulary_size: int) -> None:
+    for token in ids:
+        if token >= vocabulary_size:
+            raise ConfigError(
+                f"the item {item.id} has the id {token}; the vocabulary has {vocabulary_size}"
+            )
 
 
 def _inner(ids: list[int], empty: list[int]) -> list[int]:

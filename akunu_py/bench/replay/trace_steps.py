@@ -1,7 +1,7 @@
 """The optional part of a trace line: token ids, and how each step came to them.
 
-A replay has no use for them, but a file that contradicts itself is not worth replaying: steps must
-put the token ids together, and each number must be what it says it is.
+A replay has no use for the steps, but a file that contradicts itself is not worth replaying: they
+must put the token ids together, and each number must be what it says it is.
 """
 
 import math

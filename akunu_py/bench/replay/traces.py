@@ -16,8 +16,8 @@ from akunu_py.bench.result_file import Failure
 from akunu_py.errors import ConfigError
 
 _REQUIRED = ("id", "category", "prompt", "output")
-_NOTES = ("subcategory", "model", "decoding", "source_repo", "license")
-"""Texts that say where an item comes from; the replay has no use for them."""
+_NOTES = ("subcategory", "model", "decoding", "source_repo", "license", "vocabulary")
+"""Texts that say where an item comes from; but for the vocabulary a replay has no use for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,8 @@ class TraceItem:
     """One reply: what was asked (`prompt`, the conversation so far) and what came (`output`).
 
     Items of one `session` (the id, where a line gives none) follow each other in the order of
-    their `turn`.
+    their `turn`. `prompt_ids` and `token_ids` are prompt and output in ids of the tokenizer with
+    that `vocabulary` (`akunu_py.drafting.memory.vocabulary_fingerprint`); empty where not given.
     """
 
     id: str
@@ -34,6 +35,9 @@ class TraceItem:
     output: str
     session: str
     turn: int = 0
+    prompt_ids: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    vocabulary: str = ""
 
     @property
     def half(self) -> int:
@@ -154,6 +158,9 @@ def read_item(record: dict[str, Any]) -> TraceItem:
         output=record["output"],
         session=record.get("session", record["id"]),
         turn=record.get("turn", 0),
+        prompt_ids=tuple(record.get("prompt_ids", ())),
+        token_ids=tuple(record.get("token_ids", ())),
+        vocabulary=record.get("vocabulary", ""),
     )
 
 
