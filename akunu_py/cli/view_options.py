@@ -37,6 +37,11 @@ def view_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     return function
 
 
+def end_of_prompt(stream: "ReplyStream", tokenizer: "Tokenizer") -> str:
+    """Return the end of a reply's prompt, control tokens written out."""
+    return tokenizer.decode(stream.prompt[-_PROMPT_END:], with_control=True)
+
+
 def view_of(
     stream: "ReplyStream",
     tokenizer: "Tokenizer",
@@ -53,5 +58,5 @@ def view_of(
         show_drafts=show_drafts,
         reasoning=reasoning,
         stream=sys.stdout,
-        prompt_end=tokenizer.decode(stream.prompt[-_PROMPT_END:], with_control=True),
+        prompt_end=end_of_prompt(stream, tokenizer),
     )

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from akunu_py.cli.reply_view.reasoning import for_history, opening_text
+from akunu_py.cli.view_options import end_of_prompt
 from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.types import DecodeStats, GenerationConfig, Message
 
@@ -36,7 +38,7 @@ _NOTHING_SAID = "nothing has been said yet"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message and its reply."""
+    """A message and its reply, the marker with which the prompt opened its thoughts included."""
 
     user: str
     assistant: str
@@ -144,7 +146,8 @@ class Conversation:
     def close(self, reply: "Reply") -> None:
         """Take in what a reply said; `Reply` calls it once."""
         if reply.text:
-            self.turns = (*reply.before, Turn(reply.question, reply.text))
+            opened = opening_text(end_of_prompt(reply.stream, self.engine.tokenizer))
+            self.turns = (*reply.before, Turn(reply.question, opened + reply.text))
             self.forgotten = reply.forgotten
             self.unanswered = None
         if reply.result is not None:
@@ -191,7 +194,7 @@ class Conversation:
             messages.append({"role": "system", "content": self.system})
         for turn in turns:
             messages.append({"role": "user", "content": turn.user})
-            messages.append({"role": "assistant", "content": turn.assistant})
+            messages.append({"role": "assistant", "content": for_history(turn.assistant)})
         if text is not None:
             messages.append({"role": "user", "content": text})
         return messages

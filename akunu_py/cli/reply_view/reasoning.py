@@ -41,6 +41,12 @@ def opening_marker(prompt_end: str) -> str | None:
     return next((marker for marker in _BLOCKS if end.endswith(marker)), None)
 
 
+def opening_text(prompt_end: str) -> str:
+    """Return the end of a prompt from such a marker on; "" without."""
+    marker = opening_marker(prompt_end)
+    return "" if marker is None else prompt_end[prompt_end.rindex(marker) :]
+
+
 def for_history(reply: str) -> str:
     """Return a reply as a conversation goes on from it: without its thoughts.
 

@@ -20,6 +20,7 @@ class FakeStream:
         self._events = iter(words)
         self._words, self._reason, self._prompt = words, reason, prompt
         self._cancelled = False
+        self.prompt = ()
         self.result = None
         self.closed = False
 
@@ -56,8 +57,10 @@ class FakeEngine:
             encode_chat=lambda messages: (
                 [0] * (1 + sum(1 + len(m["content"].split()) for m in messages))
             ),
+            decode=lambda _ids, *, with_control: self.prompt_end,
             has_chat_template=template,
         )
+        self.prompt_end = ""
         self.says, self.reason = ["fine ", "thanks"], "stop"
         self.asked, self.closed, self.resets = [], False, 0
 
@@ -127,6 +130,25 @@ def test_a_reply_without_text_changes_nothing_and_can_be_asked_again(conversatio
     say(conversation, "c", instead=True)
     assert conversation.turns == (Turn("a", "fine thanks"),)
     assert conversation.last_question() == Question("c", instead=True)
+
+
+@pytest.mark.parametrize(
+    ("prompt_end", "says", "kept", "sent"),
+    [
+        ("", "<think>a</think>b", "<think>a</think>b", "<think>a</think>b"),
+        ("<a><think>\n", "a</think>b", "<think>\na</think>b", "<think>\na</think>b"),
+        ("<|START_THINKING|>", "a<|END_THINKING|>b", "<|START_THINKING|>a<|END_THINKING|>b", "b"),
+        ("", "[THINK]a[/THINK]b", "[THINK]a[/THINK]b", "b"),
+    ],
+)
+def test_thoughts_are_kept_and_sent_where_templates_find_them(
+    conversation, engine, prompt_end, says, kept, sent
+):
+    engine.says, engine.prompt_end = [says], prompt_end
+    say(conversation, "q")
+    assert conversation.turns == (Turn("q", kept),)
+    say(conversation, "r")
+    assert engine.asked[1][1] == {"role": "assistant", "content": sent}
 
 
 def test_retry_and_undo(conversation, engine):
