@@ -1,0 +1,143 @@
+"""The tables and figures of a sweep, and what in them is not exact."""
+
+from dataclasses import replace
+
+from bench.sweep_values import (
+    CURVE,
+    NGRAM,
+    items_of,
+    outcome,
+)
+
+from akunu_py.bench.sweep.plan import make_plan
+from akunu_py.bench.sweep.replayed import ReplayData, replay_cell
+from akunu_py.bench.sweep.result import (
+    Sweep,
+    deterministic_figures,
+    make_report,
+    make_tables,
+    timing_figures,
+)
+
+
+def sweep_of(*, measured=False, live=False, done=None):
+    plan = make_plan(["ngram", "auto"], {"num_draft_tokens": (2, 6), "order": (3, 5)}, live=False)
+    traces = {"t": items_of(8)}
+    data = ReplayData(traces, CURVE, "session", 50)
+    outcomes = {cell: replay_cell(cell, data) for cell in plan.grid.cells[:done]}
+    return Sweep(plan, traces, outcomes, CURVE, measured, live)
+
+
+def test_a_report_has_the_default_and_plain_decoding_in_its_tables():
+    report = make_report(sweep_of())
+    tables = {table.name: table for table in make_tables(report)}
+    assert set(tables) == {"fastest", "recommendation", "cells", "heat_map"}
+    assert [column.name for column in tables["heat_map"].columns] == ["x", "y", "value"]
+    assert len(tables["heat_map"].rows) == 4 + 1  # the drafter as it ships has 4 and 4
+    best = max(row[2] for row in tables["heat_map"].rows)
+    assert best == max(f.speed for cell, f in report.figures.items() if cell.order is not None)
+    assert len(tables["cells"].rows) == len(report.sweep.plan.grid.cells) == 9
+    roles = [row[0] for row in tables["recommendation"].rows]
+    assert any(role.endswith("the default") for role in roles)
+    assert "plain decoding" in roles
+    place = [column.name for column in tables["cells"].columns].index("speed")
+    speeds = [row[place] for row in tables["cells"].rows]
+    assert speeds == sorted(speeds, reverse=True)
+    assert report.words == report.recommendation.words == tables["recommendation"].note
+
+
+def test_what_depends_on_measured_costs_is_not_deterministic():
+    by_name = deterministic_figures(make_report(sweep_of()))
+    measured = deterministic_figures(make_report(sweep_of(measured=True)))
+    assert "auto num_draft_tokens=32" in by_name["cells"]
+    assert not any(key.startswith("auto") for key in measured["cells"])
+    key = NGRAM.key
+    assert by_name["cells"][key]["normalised_speed"] > 1
+    assert measured["cells"][key]["normalised_speed"] is None
+    assert measured["cells"][key]["passes"] == by_name["cells"][key]["passes"]
+    assert by_name["recommended"] is not None
+    assert measured["recommended"] is None
+
+
+METHODS_GRID = {"num_draft_tokens": (2, 6), "lenience": (1.0, 0.5), "draft_length": ("fixed",)}
+
+
+def lenient_report(heat_axes=None, recommendable="identical"):
+    """A sweep made up: the more tokens and the less strict, the faster."""
+    plan = make_plan(["ngram"], METHODS_GRID, live=True)
+    traces = {"t": items_of(12, per_session=1)}
+    outcomes = {
+        cell: {
+            "t": [
+                outcome(
+                    60, 60 - 3 * (cell.num_draft_tokens or 0) * (1 + (cell.lenience == 0.5)), 1.0,
+                    identical=cell.is_exact,
+                )
+                if cell.drafter != "auto"
+                else outcome(60, 59, 1.0, identical=True)
+                for _ in traces["t"]
+            ]
+        }
+        for cell in plan.grid.cells
+    }  # fmt: skip
+    outcomes = {
+        cell: {"t": [replace(o, decode_s=o.stats.steps / 60) for o in found["t"]]}
+        for cell, found in outcomes.items()
+    }
+    return make_report(
+        Sweep(
+            plan, traces, outcomes, CURVE, curve_measured=False, live=True, heat_axes=heat_axes,
+            recommendable=recommendable,
+        )
+    )  # fmt: skip
+
+
+def test_what_is_not_exact_is_marked_in_every_table_and_figure():
+    report = lenient_report()
+    lenient = {cell for cell in report.figures if cell.lenience == 0.5}
+    assert len(lenient) == 2
+    tables = {table.name: table for table in make_tables(report)}
+    for name in ("fastest", "cells"):
+        columns = [column.name for column in tables[name].columns]
+        marks = [
+            (row[columns.index("lenience")], row[columns.index("identical")], row[-1])
+            for row in tables[name].rows
+        ]
+        assert columns[-1] == "exactness"
+        assert marks.count((0.5, "not exact", "not exact")) == 2
+        assert all(mark[1:] == (12, "stream") for mark in marks if mark[0] != 0.5)
+        assert not tables[name].columns[columns.index("identical")].detail
+    for figures in (deterministic_figures(report), timing_figures(report)):
+        found = {key: cell["exactness"] for key, cell in figures["cells"].items()}
+        assert {key for key, value in found.items() if value == "none"} == {c.key for c in lenient}
+        assert all(key.endswith("(not exact)") for key, value in found.items() if value == "none")
+    counted = deterministic_figures(report)["cells"]
+    assert all(counted[cell.key]["identical"] is None for cell in lenient)
+    assert report.recommendation.take.is_exact
+    asked = lenient_report(recommendable="any")
+    assert asked.recommendation.take in lenient
+    (table,) = [table for table in make_tables(asked) if table.name == "recommendation"]
+    assert table.rows[0][0] == "the cell, not exact"
+    assert "(not exact)" in table.rows[0][1]
+    assert "(not exact)" in table.note
+
+
+def test_a_heat_map_has_what_is_not_exact_only_on_axes_of_its_own():
+    exact = lenient_report("num-draft-tokens,draft-length").heat_map.speeds
+    asked = lenient_report("num-draft-tokens,draft-length", "any").heat_map.speeds
+    assert exact[6, "fixed"] < asked[6, "fixed"]
+    named = lenient_report("num-draft-tokens,lenience").heat_map
+    assert named.speeds[6, 1.0] == exact[6, "fixed"]
+    assert named.speeds[6, 0.5] == asked[6, "fixed"]
+    assert named.y_heading == "lenience (below 1 not exact)"
+    assert named.y_values == (0.5, 1.0)
+
+
+def test_an_unfinished_sweep_has_what_there_is():
+    report = make_report(sweep_of(done=4))
+    assert len(report.figures) == 4
+    assert report.recommendation is not None
+    nothing = make_report(sweep_of(done=1))
+    assert make_tables(nothing) == ()
+    assert nothing.words.startswith("No recommendation")
+    assert deterministic_figures(nothing)["cells"] == {}
