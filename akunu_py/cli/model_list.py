@@ -30,11 +30,11 @@ def list_models(as_json: bool) -> None:
     if not found:
         click.echo("No models but the one that ships with akunu; akunu models pull fetches some.")
         return
-    rows = [_row(model) for model in found]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for name, size, quantization, note in rows:
-        line = f"{name:{widths[0]}}  {size:>{widths[1]}}  {quantization:{widths[2]}}  {note}"
-        click.echo(printable(line.rstrip()))
+    # Names come last: they may be longer than a line, or wider than they have characters.
+    rows = [("size", "weights", "name"), *map(_row, found)]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    for size, weights, name in rows:
+        click.echo(printable(f"{size:>{widths[0]}}  {weights:{widths[1]}}  {name}"))
 
 
 def _record(model: ListedModel) -> dict[str, object]:
@@ -42,11 +42,14 @@ def _record(model: ListedModel) -> dict[str, object]:
     return {**record, "path": None if model.path is None else str(model.path)}
 
 
-def _row(model: ListedModel) -> tuple[str, str, str, str]:
+def _row(model: ListedModel) -> tuple[str, str, str]:
     # A line a model, whatever a file is called.
     name = model.name if model.name.isprintable() else repr(model.name)
     if model.place == "alias":
-        note = f"-> {model.target}" + ("" if model.path else "  (not on this machine)")
-        return name, "", "", note
+        return "", "alias", f"{name} -> {model.target}" + _note("not on this machine", model)
     size = "" if model.num_bytes is None else size_text(model.num_bytes)
-    return name, size, model.quantization, "" if model.path else "incomplete"
+    return size, model.quantization, name + _note("incomplete", model)
+
+
+def _note(text: str, model: ListedModel) -> str:
+    return "" if model.path else f"  ({text})"
