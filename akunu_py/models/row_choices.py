@@ -7,25 +7,28 @@ import mlx.core as mx
 
 from akunu_py.sampling.candidates import top_candidates
 from akunu_py.sampling.probabilities import no_choice
-from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.sampler import Choice, Sampler, is_choice
 
 
 class PendingChoice(NamedTuple):
     """The choice after a row, not read yet.
 
     Attributes:
-        token: the chosen id, to be fed to the next pass; int [1]. Where none can be chosen, which
-            `RowChoices.read` will find, some id of the vocabulary.
-        told: what is read: the choice and behind it the row's candidates, if they are tracked.
+        choice: by the sampler; its token may be fed to the next pass.
+        told: what is read: the token and behind it the row's candidates, if they are tracked.
 
     """
 
-    token: mx.array
+    choice: Choice
     told: mx.array
+
+    def queue(self) -> None:
+        """Have the device compute it, without waiting."""
+        mx.async_eval(self.told, self.choice.total)  # type: ignore[no-untyped-call]
 
 
 class RowChoices:
-    """The choices of one reply, by its sampler; what comes to the host comes in one transfer.
+    """The choices of one reply, by its sampler; what comes to the host is waited for once.
 
     `fed` are the tokens of the caches' rows before a pass, and a row's path the tokens of the pass
     up to it: together the text that the row's choice follows.
@@ -57,21 +60,24 @@ class RowChoices:
 
     def pending(self, logits: mx.array, fed: Sequence[int], path: Sequence[int]) -> PendingChoice:
         """Choose after a row; `logits` are [1, vocab]."""
-        position = len(fed) + len(path)
-        token, told = self.sampler.choice(logits, position, self.recent(fed, path))
+        choice = self.sampler.choice(logits, len(fed) + len(path), self.recent(fed, path))
+        told = choice.token
         if self._width:
             told = mx.concatenate([told, top_candidates(logits, self._width)[0]])
-        return PendingChoice(token, told)
+        return PendingChoice(choice, told)
 
-    def read(self, choice: PendingChoice, last: int) -> int:
+    def read(self, pending: PendingChoice, last: int) -> int:
         """Bring a choice to the host; `last` is the token of its row.
 
         Raises ModelFormatError for a row of which no token can be chosen.
         """
-        ids: list[int] = choice.told.tolist()  # type: ignore[assignment]
+        ids: list[int] = pending.told.tolist()  # type: ignore[assignment]
+        total: float = pending.choice.total.item()  # type: ignore[assignment]
+        if not is_choice(total):
+            raise no_choice()
         if self._width:
             self.found = [(last, ids[1:])]
-        return self._checked(ids[:1])[0]
+        return ids[0]
 
     def read_rows(
         self,
@@ -83,25 +89,28 @@ class RowChoices:
 
         Raises ModelFormatError for a row of which no token can be chosen.
         """
-        results = [
-            self.sampler.choose(logits[:, index], len(fed) + len(path), self.recent(fed, path))
-            for index, path in enumerate(paths)
+        rows = logits.squeeze(0)
+        choices = [
+            self.sampler.choice(row, len(fed) + len(path), self.recent(fed, path))
+            for row, path in zip(mx.split(rows, len(paths)), paths, strict=True)
         ]
+        results = [choice.token for choice in choices]
         width, count = self._width, len(paths)
         if width:
-            results.append(top_candidates(logits[0], width).flatten())
-        ids: list[int] = mx.concatenate(results).tolist()  # type: ignore[assignment]
+            results.append(top_candidates(rows, width).flatten())
+        told = mx.concatenate(results)
+        totals = mx.concatenate([choice.total for choice in choices])
+        mx.eval(told, totals)
+        ids: list[int] = told.tolist()  # type: ignore[assignment]
+        found: list[list[float]] = totals.tolist()  # type: ignore[assignment]
+        if not all(is_choice(total) for (total,) in found):
+            raise no_choice()
         if width:
             self.found += [
                 (path[-1], ids[first : first + width])
                 for path, first in zip(paths, range(count, len(ids), width), strict=True)
             ]
-        return self._checked(ids[:count])
-
-    def _checked(self, choices: list[int]) -> list[int]:
-        if max(choices, default=0) >= self.sampler.no_choice:
-            raise no_choice()
-        return choices
+        return ids[:count]
 
     def find_candidates(self, logits: mx.array, paths: Sequence[tuple[int, ...]]) -> None:
         """Find the candidates of rows [1, rows, vocab] that nothing is chosen of, if tracked."""

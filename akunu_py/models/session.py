@@ -175,7 +175,7 @@ class Session:
     def track_candidates(self, count: int) -> None:
         """Look for the `count` likeliest ids after every row, until the next `begin`.
 
-        They come to the host with the choices, in the same transfer.
+        They come to the host with the choices, which are waited for once.
         """
         self._choosing.track(count)
 
@@ -203,12 +203,12 @@ class Session:
             else:
                 rows = (*self._carried, last)
                 logits = self._rows.feed(mx.array(rows))[:, -1]
-                choice = self._choosing.pending(logits, self._rows.tokens, rows)
-                # Queued before the next pass is put together, so that the device has work by then.
-                mx.async_eval(choice.told)  # type: ignore[no-untyped-call]
+                pending = self._choosing.pending(logits, self._rows.tokens, rows)
+                # Before the next pass is put together, so that the device has work by then.
+                pending.queue()
                 self._rows.tokens += rows
                 self._carried = ()
-                choices = [self._read_and_look_ahead(choice, last)]
+                choices = [self._read_and_look_ahead(pending, last)]
         return choices
 
     def distributions(self, last: int, draft: Draft) -> NDArray[np.float64]:
@@ -280,15 +280,15 @@ class Session:
         if self._steps % _CLEAR_EVERY == 0:
             mx.clear_cache()
 
-    def _choose_in_flight(self, choice: PendingChoice, last: int, draft: Draft) -> list[int]:
+    def _choose_in_flight(self, pending: PendingChoice, last: int, draft: Draft) -> list[int]:
         """Choose when the last token's row is fed and its choice is under way."""
         if not draft.tokens:
-            return [self._read_and_look_ahead(choice, last)]
-        first = self._choosing.read(choice, last)
+            return [self._read_and_look_ahead(pending, last)]
+        first = self._choosing.read(pending, last)
         tree = ArrangedTree.below(draft, first)
         if tree is None:
             # Nothing of the draft can be accepted: the plain pipeline goes on.
-            return [self._read_and_look_ahead(choice, last), *[-1] * len(draft)]
+            return [self._read_and_look_ahead(pending, last), *[-1] * len(draft)]
         self._in_flight = None
         found = self._verify(tree.tokens, 0, None if tree.rows.is_chain else tree)
         return [first, *tree.choices(found)]
@@ -328,7 +328,7 @@ class Session:
         logits, paths = self._feed(rows, start)
         return self._choosing.read_rows(logits[:, start:], self._rows.tokens, paths)
 
-    def _read_and_look_ahead(self, choice: PendingChoice, last: int) -> int:
+    def _read_and_look_ahead(self, pending: PendingChoice, last: int) -> int:
         """Read a choice that is queued; before it, queue its pass if a successor will be asked for.
 
         `last` is the token of the choice's row.
@@ -337,12 +337,12 @@ class Session:
         position = len(self._rows.tokens)
         choosing = self._choosing
         if position + 1 >= self._end or choosing.needs_history:
-            return choosing.read(choice, last)
+            return choosing.read(pending, last)
         # The token is not known on the host yet, and without penalties need not be.
-        logits = self._rows.feed(choice.token)[:, 0]
+        logits = self._rows.feed(pending.choice.token)[:, 0]
         self._in_flight = choosing.pending(logits, self._rows.tokens, (-1,))
-        mx.async_eval(self._in_flight.told)  # type: ignore[no-untyped-call]
-        token = choosing.read(choice, last)
+        self._in_flight.queue()
+        token = choosing.read(pending, last)
         self._rows.tokens.append(token)
         return token
 

@@ -33,5 +33,4 @@ class ForcedSampler(Sampler):
         index = position - self._start
         if not 0 <= index < len(self._tokens):
             return own
-        token = forced(own.checked, self._tokens[index])
-        return Choice(token, token)
+        return Choice(forced(own.token, self._tokens[index]), own.total)

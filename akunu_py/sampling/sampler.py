@@ -1,5 +1,6 @@
 """The sampler: logits [n, vocab] of consecutive rows to n token ids, each row on its own."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,17 +11,22 @@ from akunu_py.sampling.transforms import TransformChain
 
 
 class Choice(NamedTuple):
-    """What was chosen at a position, uint32 [1], not yet evaluated.
+    """What was chosen at a position, not yet evaluated.
 
     Attributes:
-        token: an id of the vocabulary, whatever the logits were: embeddings would read beyond their
-            memory. It can be fed before anybody knows whether it is a choice.
-        checked: the same id, or the sampler's `no_choice`.
+        token: an id of the vocabulary, whatever the logits were, uint32 [1]. It can be fed before
+            anybody knows whether it is a choice.
+        total: of the row's logits, [1, 1]; see `is_choice`.
 
     """
 
     token: mx.array
-    checked: mx.array
+    total: mx.array
+
+
+def is_choice(total: float) -> bool:
+    """Return whether a token can be chosen of a row with this total: not of NaN, nor all -inf."""
+    return total > -math.inf
 
 
 class Sampler:
@@ -28,33 +34,27 @@ class Sampler:
 
     Every row is computed as [1, vocab], whatever the number of rows in the pass: the kernels, and
     so the last bits, are the same in a plain step and in a verifying pass.
-
-    Attributes:
-        no_choice: what is chosen where no token can be, as of a row of NaN: the id behind the last.
-
     """
 
     def __init__(self, chain: TransformChain, seed: int, vocabulary_size: int) -> None:
         self.chain = chain
         self.seed = seed
-        self.no_choice = vocabulary_size
-        self._none = mx.array([[vocabulary_size]], dtype=mx.uint32)
         self._strides = token_strides(0 if chain.greedy else vocabulary_size)
         # A lazy array belongs to the stream of this thread; the reply may be read in another.
-        mx.eval(self._strides, self._none)
+        mx.eval(self._strides)
         # One fused kernel instead of some twenty; shapes are the same in every call.
         self._draw = mx.compile(self._draw_row)
 
     def choose(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> mx.array:
-        """Return the id chosen for a row, or `no_choice`, uint32 [1], not yet evaluated.
+        """Return the id chosen for a row, uint32 [1], not yet evaluated.
 
         `logits` is [1, vocab]; `position` is that of the token chosen, counted from the beginning
         of the prompt; `recent` are the tokens before it, of which the chain's window is used.
         """
-        return self.choice(logits, position, recent).checked
+        return self.choice(logits, position, recent).token
 
     def choice(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> Choice:
-        """Choose as `choose` does; the result can be fed as well."""
+        """Choose as `choose` does, and tell whether there was anything to choose."""
         chain = self.chain
         if not chain.greedy and not chain.needs_history:
             return Choice(*self._draw(logits, self._key(position)))
@@ -71,10 +71,9 @@ class Sampler:
     def _chosen(
         self, logits: mx.array, recent: Sequence[int], key: mx.array | None
     ) -> tuple[mx.array, mx.array]:
-        row, possible = self.chain.normalised(logits, recent)
+        row, total = self.chain.normalised(logits, recent)
         row = self.chain.filtered(row)
         if key is not None:
             row = row + gumbel_row(key, self._strides)[None]
         # argmax takes the lowest id among equals.
-        token = row.argmax(axis=-1, keepdims=True)
-        return token.squeeze(0), mx.where(possible, token, self._none).squeeze(0)
+        return row.argmax(axis=-1), total

@@ -209,9 +209,9 @@ class TransformChain:
     def normalised(self, row: mx.array, recent: Sequence[int] = ()) -> tuple[mx.array, mx.array]:
         """Return log-probabilities [1, vocab] of a row of logits, after penalties.
 
-        With them comes whether any token is possible, bool [1, 1]: none is where a logit is NaN, or
-        all are -inf. A logit of -inf is probability 0; those of +inf, where a 16-bit type
-        overflowed, share all of it, and then log-probabilities are so up to a constant.
+        With them comes what was subtracted, [1, 1]: NaN where a logit is, and -inf where all are,
+        so that no token is possible. A logit of -inf is probability 0; those of +inf, where a
+        16-bit type overflowed, share all of it, and then log-probabilities are so up to a constant.
 
         Unless greedy the work is done in float32, whatever the model computes in: the grid of
         bfloat16 would merge neighbouring probabilities. Greedy keeps the model's type, whose
@@ -225,4 +225,4 @@ class TransformChain:
         # vocabulary's size at most, and float16 rounds 16 above its largest number down to that.
         row = mx.minimum(row, mx.finfo(row.dtype).max)
         total = mx.logsumexp(row, axis=-1, keepdims=True)
-        return row - total, total > -math.inf
+        return row - total, total

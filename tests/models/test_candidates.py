@@ -112,8 +112,8 @@ def test_rows_whose_distributions_are_asked_for_are_told_too(session):
     assert session.candidates() == true_rows(session, [*prompt, 4], [8])
 
 
-def test_it_is_one_transfer_and_the_next_step_is_under_way(session, monkeypatch):
-    """Candidates come with the choice: what is queued before that is read needs no second wait."""
+def test_they_are_waited_for_with_the_choice_and_the_next_step_is_under_way(session, monkeypatch):
+    """What is queued before the choice is read, token and candidates and total, needs no second wait."""
     prompt = prompt_of(9)
     begin(session, prompt)
     session.track_candidates(NUM_CANDIDATES)
@@ -122,11 +122,12 @@ def test_it_is_one_transfer_and_the_next_step_is_under_way(session, monkeypatch)
     assert session._in_flight.told.shape == (1 + NUM_CANDIDATES,)
     queued = []
     monkeypatch.setattr(mx, "async_eval", lambda *arrays: queued.append(arrays))
-    first = int(session._in_flight.token.item())
+    first = int(session._in_flight.told[0].item())
     session.choose(first, Draft.empty())
     session.commit(())
-    ((told,),) = queued
+    ((told, total),) = queued
     assert told is session._in_flight.told
+    assert total is session._in_flight.choice.total
 
 
 def test_nothing_is_looked_for_where_nobody_asks(session, monkeypatch):

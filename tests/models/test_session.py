@@ -157,7 +157,7 @@ def test_a_step_is_kept_in_flight_only_without_drafts_or_penalties(session):
 
 
 def test_the_device_has_work_before_the_next_pass_is_put_together(session, monkeypatch):
-    """A cold step queues its own pass at once; each step queues one array, whose pass is next."""
+    """A cold step queues its own pass at once, and every step one choice: its token and total."""
     events = []
     feed, queue = session._rows.feed, mx.async_eval
 
@@ -179,7 +179,7 @@ def test_the_device_has_work_before_the_next_pass_is_put_together(session, monke
     for _ in range(3):
         (last,) = session.choose(last, Draft.empty())
         session.commit(())
-    assert events == ["feed", "queue 1", *["feed", "queue 1"] * 3]
+    assert events == ["feed", "queue 2"] * 4
 
 
 def test_drafts_are_bounded_by_the_context_and_the_reply(model):

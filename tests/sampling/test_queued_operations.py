@@ -1,7 +1,7 @@
 """What a choice queues on the device, operation by operation: each one is time of every step.
 
-Mutants, made by hand, that these tests kill: the check computed before the token that is fed; `isfinite`
-for the check; the total cut apart from the row; a draw that is not compiled.
+Mutants, made by hand, that these tests kill: a check on the device, in front of the token or behind it;
+the total cut apart from the row; a draw that is not compiled.
 """
 
 import io
@@ -40,18 +40,17 @@ def chosen(sampler):
     return sampler.choice(row, 20)
 
 
-def test_a_greedy_choice_is_the_argmax_of_log_probabilities_and_a_check():
+def test_a_greedy_choice_is_the_argmax_of_log_probabilities():
+    """One operation more than mlx-lm's loop has, for logits of +inf; the host does the check."""
     choice = chosen(Sampler(chain(), 7, SIZE))
-    log_probabilities = ["ArgReduce", "LogSumExp", "Minimum", "Subtract"]
-    assert operations(choice.token) == log_probabilities
-    assert operations(*choice) == sorted([*log_probabilities, "Greater", "Select"])
+    assert operations(*choice) == ["ArgReduce", "LogSumExp", "Minimum", "Subtract"]
 
 
-def test_a_token_is_fed_before_it_is_checked():
-    """Of what is drawn, too; the next pass must not wait for what the host reads."""
+def test_the_check_costs_no_operation():
+    """The total is computed anyway, and is what the host looks at; with penalties, too."""
     choice = chosen(Sampler(chain(temperature=0.8, repetition_penalty=1.2), 7, SIZE))
-    assert "Select" not in operations(choice.token)
-    assert "Select" in operations(choice.checked)
+    assert operations(*choice) == operations(choice.token)
+    assert set(operations(choice.total)) < set(operations(choice.token))
 
 
 @pytest.mark.parametrize("options", [{}, {"top_k": 20, "top_p": 0.9}])
@@ -66,4 +65,4 @@ def test_a_draw_is_fused(options):
 def test_a_recorded_token_is_fed_after_the_work_of_choosing_one():
     choice = chosen(ForcedSampler(chain(), 20, (5,), SIZE))
     assert {"LogSumExp", "ArgReduce"} <= set(operations(choice.token))
-    assert choice.token.item() == choice.checked.item() == 5
+    assert choice.token.item() == 5
