@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from akunu_py.bench.workloads import CATEGORIES, first_of_each, load_prompts
+from akunu_py.bench.workloads import first_of_each, load_prompts
 from akunu_py.cli import completing
+from akunu_py.cli.bench_options import category_option, limit_option, seed_option
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import load_engine, model_options
@@ -62,17 +63,9 @@ _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
     help="Fit unigrams and bigrams on this text (UTF-8); without it on the replies to the other "
     "half of the prompts.",
 )
-@click.option(
-    "--category",
-    "categories",
-    multiple=True,
-    type=click.Choice(CATEGORIES),
-    help="Use the prompts of this category; repeatable. All, when left out.",
-)
-@click.option(
-    "--limit", type=click.IntRange(min=1), metavar="N", help="Use N prompts of each category."
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the noise.")
+@category_option
+@limit_option
+@seed_option
 @click.option(
     "--speed",
     is_flag=True,

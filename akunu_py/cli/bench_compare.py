@@ -9,6 +9,7 @@ import click
 
 from akunu_py.bench.workloads import CATEGORIES
 from akunu_py.cli import completing
+from akunu_py.cli.bench_options import category_option, limit_option, limited
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import check_memory, draft_model_option, model_options, model_path
@@ -43,16 +44,8 @@ _MODULES = {"llama.cpp": "llama_cpp", "transformers": "torch"}
     type=click.Choice(_PROGRAMS),
     help="Compare with this program; repeatable. All, when left out.",
 )
-@click.option(
-    "--category",
-    "categories",
-    multiple=True,
-    type=click.Choice(CATEGORIES),
-    help="Use the prompts of this category; repeatable. All, when left out.",
-)
-@click.option(
-    "--limit", type=click.IntRange(min=1), metavar="N", help="Use N prompts of each category."
-)
+@category_option
+@limit_option
 @quick_option
 @click.option(
     "--max-tokens",
@@ -101,14 +94,12 @@ def compare(  # noqa: PLR0917 - click passes by name
       akunu bench compare --quick
       akunu bench compare model.gguf --draft-model small.gguf --output compared
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    if quick and limit is not None:
-        raise click.UsageError("give either --quick or --limit")
+    limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
     for name in ("kv_bits", "reproducible"):
         if loading[name]:
             raise click.UsageError(f"--{name.replace('_', '-')} has no counterpart elsewhere")
     if not drafters:
         drafters = ("auto", "ngram", *(["draft-model"] if loading["draft_model"] else []))
-    limit = _QUICK_LIMIT if quick else limit
     if max_tokens is None:
         max_tokens = _QUICK_TOKENS if quick else _TOKENS
     arguments = {

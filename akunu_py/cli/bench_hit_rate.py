@@ -8,6 +8,7 @@ import click
 
 from akunu_py.bench.workloads import CATEGORIES
 from akunu_py.cli import completing
+from akunu_py.cli.bench_options import limit_option, limited, seed_option, temperature_option
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import (
@@ -68,15 +69,8 @@ _EXACTNESS = {
     metavar="N",
     help="Generate at most N tokens a reply.",
 )
-@click.option(
-    "--temperature",
-    "--temp",
-    type=float,
-    default=0.0,
-    show_default=True,
-    help="0 takes the likeliest token; above 0 tokens are drawn.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the noise.")
+@temperature_option
+@seed_option
 @click.option(
     "--category",
     "categories",
@@ -94,9 +88,7 @@ _EXACTNESS = {
     help="Use the prompts of this file instead of the shipped ones; repeatable. It holds prompts, "
     "a trace, HumanEval's problems or Spec-Bench's questions, a line each.",
 )
-@click.option(
-    "--limit", type=click.IntRange(min=1), metavar="N", help="Use N prompts of each category."
-)
+@limit_option
 @quick_option
 @drafting_options
 @model_options
@@ -126,9 +118,7 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
       akunu bench hit-rate
       akunu bench hit-rate model.gguf --quick --category edit
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    if quick and limit is not None:
-        raise click.UsageError("give either --quick or --limit")
-    limit = _QUICK_LIMIT if quick else limit
+    limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
     from akunu_py.bench.environment import Environment  # noqa: PLC0415 - MLX
     from akunu_py.bench.hit_rate import model_of, run_hit_rate, settled_config  # noqa: PLC0415
     from akunu_py.bench.hit_rate_result import hit_rate_result  # noqa: PLC0415

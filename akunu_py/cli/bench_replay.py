@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from akunu_py.cli.bench_options import limited, processes_option
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import model_path
@@ -72,12 +73,7 @@ _CONVERTED = "metadata.gguf"
     show_default=True,
     help="What the table is divided by.",
 )
-@click.option(
-    "--processes",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Replay in N processes.  [default: one a core]",
-)
+@processes_option
 @click.option(
     "--limit", type=click.IntRange(min=1), metavar="N", help="Use the first N items of each trace."
 )
@@ -108,8 +104,7 @@ def replay(  # noqa: PLR0917 - click passes by name
       akunu bench replay mine.jsonl --drafter ngram --drafter suffix-64
       akunu bench replay traces/*.jsonl --curve gentle-slope --tune --by trace
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    if quick and limit is not None:
-        raise click.UsageError("give either --quick or --limit")
+    limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
     from akunu_py.bench.environment import Environment  # noqa: PLC0415 - MLX
     from akunu_py.bench.replay.arms import NOT_REPLAYABLE, check_names, known_names  # noqa: PLC0415
     from akunu_py.bench.replay.curves import load_curves  # noqa: PLC0415
@@ -128,7 +123,6 @@ def replay(  # noqa: PLR0917 - click passes by name
     started, clock = utc_now(), time.perf_counter()
     arms = tuple(dict.fromkeys(drafters)) or known_names()
     check_names(arms)
-    limit = _QUICK_LIMIT if quick else limit
     chosen_curves = load_curves(curves or (_DEFAULT_CURVE,))
     failures: list[Failure] = []
     items = _read(traces, tokenizer_path, limit, failures)

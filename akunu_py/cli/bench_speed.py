@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from akunu_py.cli import completing
+from akunu_py.cli.bench_options import limited
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import check_memory, draft_model_option, model_options, model_path
@@ -126,9 +127,7 @@ def speed(  # noqa: PLR0917 - click passes by name
         raise click.UsageError("give either a MODEL or --random-model")
     if tokenizer_path is not None and random_model is None:
         raise click.UsageError("--tokenizer goes with --random-model; a MODEL has its own")
-    if quick and limit is not None:
-        raise click.UsageError("give either --quick or --limit")
-    limit = _QUICK_LIMIT if quick else limit or _LIMIT
+    limit = limited(limit, _QUICK_LIMIT, is_quick=quick) or _LIMIT
     from akunu_py.bench.environment import Environment  # noqa: PLC0415 - MLX
     from akunu_py.bench.measured_model import model_from  # noqa: PLC0415
     from akunu_py.bench.result_file import utc_now  # noqa: PLC0415

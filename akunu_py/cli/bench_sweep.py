@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from akunu_py.bench.workloads import CATEGORIES
 from akunu_py.cli import completing
+from akunu_py.cli.bench_options import (
+    category_option,
+    processes_option,
+    seed_option,
+    temperature_option,
+)
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.options import (
@@ -123,13 +128,7 @@ _TOKENS = 128
     show_default=True,
     help="How long drafters remember earlier replies of a replay.",
 )
-@click.option(
-    "--category",
-    "categories",
-    multiple=True,
-    type=click.Choice(CATEGORIES),
-    help="Use the prompts of this category; repeatable. All, when left out.",
-)
+@category_option
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -142,21 +141,9 @@ _TOKENS = 128
     metavar="N",
     help=f"Generate at most N tokens a reply.  [default: {_TOKENS}]",
 )
-@click.option(
-    "--temperature",
-    "--temp",
-    type=float,
-    default=0.0,
-    show_default=True,
-    help="0 takes the likeliest token; above 0 tokens are drawn.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the noise.")
-@click.option(
-    "--processes",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Replay in N processes.  [default: one a core]",
-)
+@temperature_option
+@seed_option
+@processes_option
 @quick_option
 @output_options
 @model_options

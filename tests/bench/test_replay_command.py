@@ -172,6 +172,7 @@ def test_an_interrupt_before_anything_is_done(trace, tiny_gguf, monkeypatch):
         (["--curve", "m9"], "no curve and no file 'm9'"),
         (["--tokenizer", "none.gguf"], "there is no model none.gguf"),
         (["--memory", "ever"], "'ever' is not one of"),
+        (["--quick", "--limit", "2"], "either --quick or --limit"),
     ],
 )
 def test_wrong_options_are_explained(trace, arguments, words):
