@@ -113,7 +113,16 @@ def _files(meant: HubName, repository: CachedRepository) -> set[str]:
 def _delete(meant: HubName, repository: CachedRepository, *, yes: bool) -> None:
     files = _files(meant, repository)
     whole = all(files >= set(snapshot.files) for snapshot in repository.snapshots)
-    size = size_text(freed_bytes(repository, files) + whole * repository.unfinished_bytes)
+    freed = freed_bytes(repository, files)
+    size = size_text(freed + whole * repository.unfinished_bytes)
+    contents = {
+        file.content: file.num_bytes
+        for snapshot in repository.snapshots
+        for name, file in snapshot.files.items()
+        if name in files
+    }
+    if (shared := sum(contents.values()) - freed) > 0:
+        size += f" ({size_text(shared)} more stay, which other files share)"
     shown = ", ".join(sorted(files)[:6]) + (", ..." if len(files) > 6 else "")
     if whole and repository.unfinished_bytes:
         shown = f"{shown}{shown and ' and '}what was fetched in part"

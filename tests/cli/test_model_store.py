@@ -128,7 +128,8 @@ def test_rm_asks(hub_cache):
 def test_rm_of_a_quantization_leaves_the_others(hub_cache):
     # Equal files are one blob, which stays as long as one of them does.
     add_to_cache(hub_cache, "o/r", GGUF | {"copy-Q2_K.gguf": b"more"})
-    run("rm", "-y", "hf:o/r:q8_0")
+    output = run("rm", "-y", "hf:o/r:q8_0").output
+    assert "deleted hf:o/r:q8_0, 5 B (4 B more stay, which other files share)" in output
     names = [model["name"] for model in json.loads(run("list", "--json").output)]
     assert names == ["hf:o/r:Q2_K", "hf:o/r:Q4_0"]
     blobs = {path.read_bytes() for path in (hub_cache / "models--o--r" / "blobs").iterdir()}
@@ -161,6 +162,11 @@ def test_rm_of_a_users_own_files(hub_cache, tmp_path):
     run("rm", "--yes", "hf:o/r", "hf:o/absent", code=2)
     assert (snapshot.parent / "blobs").exists()
     assert "o/r has no Q2_K in the hub's cache" in run("rm", "-y", "hf:o/r:Q2_K", code=2).output
+    run("rm", "--yes", "hf:o/r:Q4_0", "hf:o/r:Q2_K", code=2)
+    assert (snapshot.parent / "blobs").exists()
+    assert len(json.loads(run("list", "--json").output)) == 3
+    run("rm", "--yes", "hf:o/r:Q4_0", "hf:o/r:Q4_0")
+    assert len(json.loads(run("list", "--json").output)) == 2
 
 
 def test_rm_tells_of_aliases_that_dangle(hub_cache):
