@@ -10,7 +10,7 @@ from pathlib import Path
 from akunu_py.errors import AkunuError
 from akunu_py.model_store.aliases import load_aliases
 from akunu_py.model_store.hub_cache import cached_repositories
-from akunu_py.model_store.names import HubName, resolve_model
+from akunu_py.model_store.names import HubName, own_names, resolve_model
 from akunu_py.model_store.repository_files import ModelFiles, models_of, quantization_of
 from akunu_py.settings import Settings
 
@@ -58,11 +58,7 @@ def _of_cache() -> Iterator[ListedModel]:
         if snapshot is None:
             continue
         models = models_of(snapshot.sizes)
-        labels = [model.quantization.casefold() for model in models]
-        for model in models:
-            name = HubName(repository.name, model.quantization if model.main else "")
-            if labels.count(model.quantization.casefold()) > 1:
-                name = HubName(repository.name, file=model.main or "")
+        for name, model in zip(own_names(repository.name, models), models, strict=True):
             yield _listed(str(name), "hub", snapshot.folder, model)
 
 

@@ -29,21 +29,27 @@ def show(name: str | None, context: int | None, as_json: bool) -> None:
 
     Weights are not read. Memory is that of weights, caches, the largest pass and the program, by
     the shapes of the model's own layers. Without a NAME, the model commands take by default.
-    `akunu info FILE` has a GGUF file's metadata and tensors.
+    `akunu info FILE` has a GGUF file's metadata and tensors. Of a model that is not on this machine
+    the hub is asked, and nothing is fetched: names and sizes are known then.
 
     \b
     Examples:
       akunu models show
       akunu models show hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M --context 32768
     """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_py.cli.remote_model import remote_lines, remote_model  # noqa: PLC0415
     from akunu_py.model_store.names import resolve_model  # noqa: PLC0415 - what --help does not need
 
-    path = resolve_model(name, load_settings(), download=False)
-    record = describe_model(path, context)
+    settings = load_settings()
+    record = None if name is None else remote_model(name, settings)
+    lines = remote_lines
+    if record is None:
+        record = describe_model(resolve_model(name, settings, download=False), context)
+        lines = _lines
     if as_json:
         click.echo(json.dumps(record, allow_nan=False))
     else:
-        click.echo(printable("\n".join(_lines(record))))
+        click.echo(printable("\n".join(lines(record))))
 
 
 def describe_model(path: Path, context: int | None) -> dict[str, Any]:

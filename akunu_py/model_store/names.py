@@ -12,7 +12,7 @@ Of a split model any part is the model. A repository is looked for in the hub's 
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -175,6 +175,17 @@ def choose(name: HubName, models: list[ModelFiles], place: str) -> ModelFiles:
     return found[0]
 
 
+def own_names(repository: str, models: Sequence[ModelFiles]) -> list[HubName]:
+    """Return a name for each of a repository's models that means no other of them."""
+    labels = [model.quantization.casefold() for model in models]
+    return [
+        HubName(repository, file=model.main or "")
+        if labels.count(label) > 1
+        else HubName(repository, model.quantization)
+        for model, label in zip(models, labels, strict=True)
+    ]
+
+
 class _UnknownNameError(ConfigError):
     """Nothing has such a name."""
 
@@ -236,15 +247,10 @@ def _candidates(name: HubName, models: Iterable[ModelFiles]) -> list[ModelFiles]
 
 def _listing(name: HubName, models: list[ModelFiles]) -> str:
     """Return the models of a repository, one a line, by names that mean one each."""
-    labels = [model.quantization.casefold() for model in models]
-    lines = []
-    for model, label in zip(models[:_LISTED], labels, strict=False):
-        shown = HubName(name.repository, model.quantization)
-        if labels.count(label) > 1:
-            shown = HubName(name.repository, file=model.main or "")
-        lines.append(f"  {shown}  ({_size_text(model.num_bytes)})")
+    named = zip(own_names(name.repository, models), models, strict=True)
+    lines = [f"  {own}  ({_size_text(model.num_bytes)})" for own, model in named]
     more = len(models) - _LISTED
-    return "\n".join(lines + ([f"  and {more} more"] if more > 0 else []))
+    return "\n".join(lines[:_LISTED] + ([f"  and {more} more"] if more > 0 else []))
 
 
 def _size_text(size: int) -> str:

@@ -104,6 +104,28 @@ def test_pull(hub, tmp_path):
     assert "hf:o/r" in run("pull", "o/r", code=2).output
 
 
+def test_show_of_what_is_not_here(hub, hub_cache, monkeypatch):
+    """The hub is asked, and nothing is fetched."""
+    hub.add("o/r", GGUF)
+    monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: 8)
+    output = run("show", "hf:o/r").output
+    assert output.startswith("o/r is on the hub, not on this machine\n")
+    assert "      4 B  hf:o/r:Q4_0\n" in output
+    assert "      9 B  hf:o/r:Q8_0 in 2 files  (larger than this machine's memory)\n" in output
+    (model,) = json.loads(run("show", "hf:o/r:q4_0", "--json").output)["models"]
+    assert model == {"name": "hf:o/r:Q4_0", "file_bytes": 4, "files": 1, "fits": True}
+    hub.add("o/two", {"a-Q4_0.gguf": b"1", "b-Q4_0.gguf": b"2"})
+    output = run("show", "o/two/b-Q4_0.gguf").output
+    assert "  hf:o/two/b-Q4_0.gguf\n" in output
+    assert "a-Q4_0" not in output
+    assert "o/r has no Q2_K on the hub" in run("show", "hf:o/r:Q2_K", code=2).output
+    assert "or it is private" in run("show", "hf:o/gone", code=2).output
+    assert hub.fetched == []
+    assert not hub_cache.exists()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert "akunu models pull hf:o/r" in run("show", "hf:o/r", code=2).output
+
+
 def test_pull_offline(hub_cache, monkeypatch):
     """huggingface_hub is the real one here."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
