@@ -93,6 +93,7 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
         "quantization": by_class(described["quantization"]),
         "weights": "dense" if needs.dense else "quantized",
         "weights_bytes": needs.weights_bytes,
+        "program_bytes": PROGRAM_BYTES,
         "memory_limit": limit,
         "memory": memory,
         "rollback": list(needs.rollback),
@@ -168,8 +169,9 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
             f"{size_text(group['bytes']):>9} {group['share']:6.1%}"
         )
     yield (
-        f"\nmemory: {size_text(record['weights_bytes'])} for {record['weights']} weights; this "
-        f"machine has {size_text(record['memory_limit'])}"
+        f"\nmemory: {size_text(record['weights_bytes'])} for {record['weights']} weights, "
+        f"{size_text(record['program_bytes'])} for the program; this machine has "
+        f"{size_text(record['memory_limit'])}"
     )
     for need in record["memory"]:
         caches = f"{need['kv']:>6} caches {size_text(need['kv_bytes']):>8}"
