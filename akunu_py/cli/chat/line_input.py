@@ -119,6 +119,7 @@ class TypedLines:
             input=source,
             output=screen or create_output(self._shown_on),
         )
+        self._session.app.before_render += self._spare_first_row
 
     def read(self) -> Line:
         """Return what was typed up to Enter."""
@@ -190,12 +191,18 @@ class TypedLines:
         text = buffer.text
         buffer.append_to_history()
         buffer.reset()
-        # A screen erased from its top on some terminals counts as scrolled out, in which case it
-        # would be seen twice as well.
-        app.output.cursor_goto(2, 1)
-        app.renderer.reset()
         app.erase_when_done = True
         app.exit(result=text)
+
+    @staticmethod
+    def _spare_first_row(app: "Application[str]") -> None:
+        """Have a screen erased from its second row on.
+
+        Erased from its top it counts as scrolled out on some terminals, and is seen there.
+        """
+        if app.is_done and app.erase_when_done:
+            app.output.cursor_goto(2, 1)
+            app.renderer.reset()
 
     def _shortened(self, text: str) -> str:
         """Return a paste, or for a long one words that stand for it."""

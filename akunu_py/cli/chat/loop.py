@@ -175,7 +175,7 @@ def note(text: str) -> None:
     width = note_width()
     if width is not None:
         text = "\n".join(_wrapped(line, width) for line in text.split("\n"))
-    click.secho(text, dim=True if not is_dumb() else None, err=True)
+    click.echo(text if is_dumb() else click.style(text, dim=True), err=True)
 
 
 def note_width() -> int | None:

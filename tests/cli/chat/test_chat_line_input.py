@@ -96,6 +96,14 @@ def test_a_long_paste_comes_out_whole(typed, text):
     assert typed(words + "\r") == Line(words)
 
 
+def test_what_is_taller_than_the_screen_is_kept_in_the_history(typed, tmp_path):
+    lines = "\n".join(f"line {number}" for number in range(60))
+    assert typed('"""' + lines.replace("\n", "\r") + '"""\r') == Line(lines, quoted=True)
+    assert typed("on\r") == Line("on")
+    kept = (tmp_path / "data" / "history").read_text("utf-8")
+    assert kept.count("\n+line 17\n") == kept.count('\n+line 59"""\n') == kept.count("+on\n") == 1
+
+
 def test_quotes_around_a_paste(typed):
     assert typed('"""' + paste('def f():\n    """doc"""\n' * 50) + '\r"""\r') == Line(
         ('def f():\n    """doc"""\n' * 50).strip("\n"), quoted=True

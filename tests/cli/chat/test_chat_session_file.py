@@ -156,6 +156,82 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path):
         assert session.turns == (Turn(letter * 100_000, letter),) * 200
 
 
+_FORKER = """
+import os, random, signal, sys, time
+from pathlib import Path
+from akunu_py.cli.chat.conversation import Turn
+from akunu_py.cli.chat.session_file import Session, load_session, save_session
+
+path, delays = Path(sys.argv[1]), random.Random(7)
+
+def session(letter):
+    return Session(letter, letter, tuple(Turn(letter * 1_000, letter) for _ in range(300)))
+
+started = time.perf_counter()
+for letter in "abab":
+    save_session(path, session(letter))
+longest = time.perf_counter() - started
+found = []
+for _ in range(150):
+    child = os.fork()
+    if not child:
+        while True:
+            for letter in "ab":
+                save_session(path, session(letter))
+    time.sleep(delays.uniform(0, longest))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    found.append(load_session(path))
+    assert found[-1] == session(found[-1].model)
+    # What was being written is left behind beside it, under a name that is not its own.
+    for entry in path.parent.iterdir():
+        assert entry == path or entry.name.startswith(f".{path.name}.")
+        if entry != path:
+            entry.unlink()
+assert {one.model for one in found} == {"a", "b"}
+print(len(found))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_kills_at_many_moments_of_a_save(tmp_path):
+    """150 in one process without threads, so that a fork is cheap and safe."""
+    result = subprocess.run(
+        [sys.executable, "-c", _FORKER, str(tmp_path / "s.json")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "150\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files")
+def test_a_full_disk_is_an_error_and_the_old_file_stays(tmp_path):
+    import resource
+    import signal
+
+    path = tmp_path / "s.json"
+    save_session(path, SESSION)
+    markdown = tmp_path / "s.md"
+    export_markdown(markdown, SESSION)
+    exported = markdown.read_bytes()
+    large = Session("a", None, (Turn("a" * 100_000, "b"),))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Else the signal ends the process.
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        for write, target in ((save_session, path), (export_markdown, markdown)):
+            with pytest.raises(ConfigError, match="cannot be written: File too large"):
+                write(target, large)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert load_session(path) == SESSION
+    assert markdown.read_bytes() == exported
+    assert {entry.name for entry in tmp_path.iterdir()} == {"s.json", "s.md"}
+
+
 def test_attachments(tmp_path):
     path = tmp_path / "code.py"
     path.write_text("\ufeffprint('```')\n", encoding="utf-8")

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("termios")
 from pty_child import PtyChild
+from terminal_screen import TerminalScreen
 
 # The end-of-generation ids of the tiny vocabulary are never chosen, and nothing is drafted.
 ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6", "--drafter", "none"]
@@ -79,8 +80,9 @@ def test_an_interrupt_ends_the_reply_and_two_the_chat(roomy_gguf, tmp_path):
         child.interrupt()
         child.until("interrupted")
         child.ready()
+        assert "^C" not in child.seen
         child.type("/stats\r")
-        child.until("1 replies")
+        child.until("1 reply")
         child.ready()
         child.type("half a line")
         child.until("half a line")
@@ -143,6 +145,107 @@ def test_a_resize_redraws_what_is_typed(chat):
         child.resize(50, 200)
         # One row holds it all now.
         child.until("x" * 100)
+        child.type("\r")
+        child.until("tokens/s")
+        leave(child)
+
+
+def shown(child, columns=80, rows=24):
+    """What the terminal showed, with all that scrolled out of it."""
+    screen = TerminalScreen(columns, rows)
+    screen.write(child.seen)
+    return screen.rows()
+
+
+@pytest.mark.parametrize("lines", [25, 60])
+def test_a_message_taller_than_the_screen_is_there_once(roomy_gguf, tmp_path, lines):
+    with PtyChild("chat", roomy_gguf, "--max-tokens", 4, home=tmp_path) as child:
+        child.ready()
+        child.type('"""\r' + "".join(f"line {n}\r" for n in range(lines - 2)))
+        child.type('the end"""\r')
+        child.until("tokens/s", 60)
+        child.type("/stats\r")
+        child.until("1 reply")
+        child.type("/exit\r")
+        assert child.wait() == 0
+    rows = shown(child)
+    start = rows.index('> """')
+    wanted = ['> """', *(f"... line {n}" for n in range(lines - 2)), '... the end"""']
+    assert rows[start : start + lines] == wanted
+    # Then the reply and what it came to, and nothing of the message.
+    reply = rows[start + lines : rows.index("> /stats")]
+    assert "tokens/s" in "".join(reply)
+    assert not any("line" in row for row in reply)
+
+
+def test_a_line_taller_than_the_screen_is_there_once(chat):
+    words = " ".join(f"w{number}" for number in range(500))
+    with chat("--max-tokens", 4) as child:
+        child.ready()
+        child.type(words + "\r")
+        child.until("context holds", 60)
+        leave(child)
+    text = "".join(shown(child))
+    assert text.count("w17 ") == text.count("w498 ") == 1
+
+
+def test_what_is_typed_during_a_reply_is_not_shown_in_it(roomy_gguf, tmp_path):
+    endless = ["--logit-bias", "2=-1e6", "--logit-bias", "6=-1e6", "--drafter", "none"]
+    with PtyChild("chat", roomy_gguf, *endless, "--max-tokens", 300, home=tmp_path) as child:
+        child.ready()
+        child.type("hello\r")
+        child.characters(40)
+        child.type("typed ahead")
+        child.until("tokens/s", 60)
+        # The next prompt has it.
+        child.until("typed ahead")
+        child.type("\x15/exit\r")
+        assert child.wait() == 0
+    reply, _, _ = "\n".join(shown(child)).partition("tokens/s")
+    assert "typed ahead" not in reply
+
+
+def test_an_interrupted_prompt_leaves_no_progress_bar(roomy_gguf, tmp_path):
+    text = "hello world the " * 480
+    with PtyChild("chat", roomy_gguf, "--max-tokens", 4, home=tmp_path) as child:
+        child.ready()
+        child.type(f"\x1b[200~{text}\x1b[201~")
+        child.until("[paste 1")
+        child.type("\r")
+        child.until("reading the prompt")
+        child.interrupt()  # within the first chunk, or a later one
+        child.until("interrupted before anything was said; /retry asks again")
+        leave(child)
+    before, _, _ = "\n".join(shown(child)).partition("interrupted before")
+    assert "reading" not in before
+    assert "0 tokens" not in before
+
+
+def test_a_dumb_terminal_gets_no_codes(chat):
+    with chat("--max-tokens", 4, TERM="dumb") as child:
+        child.until("/exit leaves", 30)
+        child.until("> ")
+        child.type("hello\r")
+        child.until("tokens/s")
+        child.until("> ")
+        child.type('"""\r/two\r"""\r')
+        child.until("tokens/s")
+        child.type("\x04")
+        assert child.wait() == 0
+    assert "\x1b" not in child.seen
+
+
+def test_a_line_is_taken_to_the_editor(chat, tmp_path):
+    editor = tmp_path / "editor"
+    editor.write_text(
+        f"#!{sys.executable}\nimport sys\npath = sys.argv[-1]\nold = open(path).read()\n"
+        "open(path, 'w').write(old.replace('half', 'whole'))\n"
+    )
+    editor.chmod(0o700)
+    with chat("--max-tokens", 4, EDITOR=str(editor), VISUAL="") as child:
+        child.ready()
+        child.type("half a line\x18\x05")
+        child.until("whole a line")
         child.type("\r")
         child.until("tokens/s")
         leave(child)
