@@ -149,5 +149,5 @@ class TreeCounts:
             f"{self._verified['nothing']}"
         )
         if self._refused:
-            return f"{words}; {self._refused} times since the model takes chains"
+            return f"{words}; {self._refused} of them since the model takes chains"
         return f"{words}; as much as paid"

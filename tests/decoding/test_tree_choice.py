@@ -3,6 +3,7 @@
 import json
 import logging
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,11 +13,13 @@ from test_tree_budget import BUSHY, Choosy
 
 from akunu_py.decode_stats import TreeCut, TreePart
 from akunu_py.decoding.budget import Budget
+from akunu_py.decoding.chance import KeyedChance
 from akunu_py.decoding.details import step_detail
 from akunu_py.decoding.loop import decode
 from akunu_py.decoding.tree_choice import TreeChoice, TreeCounts
+from akunu_py.decoding.verifiers import RejectionVerifier
 from akunu_py.engine.engine import Engine
-from akunu_py.testing import ScriptedDrafter, ToyTarget
+from akunu_py.testing import ScriptedDrafter, ToyDistributions, ToyTarget
 from akunu_py.types import Draft
 
 
@@ -105,6 +108,10 @@ def test_a_path_that_measures_and_a_target_without_trees_are_told_apart():
     cut = budget.tree.explain()
     assert (cut.verified, cut.reason, cut.kept.nodes) == ("chain", "target", 3)
     assert cut.kept.tokens == pytest.approx(1.626)
+    # A path is weighed by itself: in the tree siblings share what cannot be true of both.
+    budget.trim(Draft((0, 1, 2), (-1, 0, -1), "sure", 0, (1.0, 1.0, 1.0)), None, Chains())
+    cut = budget.tree.explain()
+    assert (cut.kept, cut.whole.tokens) == (TreePart(2, 2.0, pytest.approx(0.04)), 1.5)
 
 
 def test_the_loop_tells_with_a_budget_and_without():
@@ -124,6 +131,27 @@ def test_the_loop_tells_with_a_budget_and_without():
         num_draft_tokens=8, max_tokens=9, budget=budget_of(0.02),
     )  # fmt: skip
     assert (step.tree.reason, step.tree.verified) == ("gain", "tree")
+
+
+def test_a_tree_drawn_for_rejection_is_weighed_by_nobody():
+    """How much is drawn is decided before; what the budget said of another tree is not told."""
+
+    class Certain(ScriptedDrafter):
+        def draft_probabilities(self):
+            return None
+
+    class Trees(ToyDistributions):
+        def takes_tree(self, _draft):
+            return True
+
+    budget = budget_of(0.02)
+    budget.trim(BUSHY)
+    target = Trees([1, 2], lambda _: np.full(8, 1 / 8))
+    (step, *_) = decode(
+        target, Certain([Draft((1, 2), (-1, -1), "x")]), 2, num_draft_tokens=2, max_tokens=4,
+        budget=budget, verifier=RejectionVerifier(KeyedChance(1)), position=2,
+    )  # fmt: skip
+    assert step.tree.explain() == TreeCut(2, "tree", "all", TreePart(2), TreePart(2))
 
 
 def test_a_step_has_it_in_json_without_what_nobody_weighed():
@@ -153,8 +181,8 @@ def test_the_trees_of_a_reply_in_a_sentence():
     counts.add(choices("tree"))
     counts.add(choices("chain", "target"))
     assert str(counts) == (
-        "5 trees drafted: verified as trees 1, as chains 3, not at all 1; 1 times since the model "
-        "takes chains"
+        "5 trees drafted: verified as trees 1, as chains 3, not at all 1; 1 of them since the "
+        "model takes chains"
     )
 
 
