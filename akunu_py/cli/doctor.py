@@ -18,20 +18,25 @@ if TYPE_CHECKING:
     from akunu_py.diagnosis.advice import Finding
     from akunu_py.diagnosis.facts import Facts
     from akunu_py.diagnosis.self_test import SelfTest
+    from akunu_py.settings import Settings
 
 
 @click.command()
 @click.option(
-    "--self-test/--no-self-test", default=True, help="Run the default model for ten seconds."
+    "--self-test/--no-self-test",
+    default=True,
+    help="Run the model that ships with akunu for ten seconds at most.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of text.")
 def doctor(self_test: bool, as_json: bool) -> None:
     """Look at the machine and the installation, and say what could be better.
 
-    The self-test makes replies of the default model with and without drafting, greedy and drawn:
+    The self-test makes replies of the model that ships with akunu, with and without drafting:
     their tokens should be the same. Each finding is an error (something is wrong), a warning (it
-    works, worse than it could) or a note, with what to do. The exit code is 1 where there is an
-    error.
+    works, worse than it could) or a note (worth knowing), with what to do. docs/doctor.md has
+    them all, and the fields of --json.
+
+    The exit code is 0, or 1 where there is an error.
 
     \b
     Examples:
@@ -65,7 +70,7 @@ def _test() -> "SelfTest | str":
     from akunu_py.diagnosis.self_test import run_self_test  # noqa: PLC0415 - MLX
 
     if sys.stderr.isatty() and not is_quiet():
-        click.echo("running the default model for ten seconds", err=True)
+        click.echo("running the model that ships with akunu for ten seconds at most", err=True)
     try:
         return run_self_test()
     except (AkunuError, OSError, RuntimeError, MemoryError) as error:
@@ -74,17 +79,45 @@ def _test() -> "SelfTest | str":
 
 
 def _of_settings() -> Iterator["Finding"]:
-    from akunu_py.cli.option_settings import check_settings  # noqa: PLC0415
+    from akunu_py.cli.option_settings import (  # noqa: PLC0415
+        check_settings,
+        unknown_variables,
+    )
     from akunu_py.diagnosis.advice import Finding  # noqa: PLC0415
     from akunu_py.settings import load_settings  # noqa: PLC0415
 
     context = click.get_current_context().find_root()
+    assert isinstance(context.command, click.Group)  # noqa: S101
     try:
         settings = load_settings()
-        if isinstance(context.command, click.Group):
-            check_settings(settings, context.command, context)
+        check_settings(settings, context.command, context)
     except ConfigError as error:
-        yield Finding("error", str(error), "Mend the file; akunu config path names it.")
+        yield Finding("error", str(error), "Mend the file: akunu config edit")
+    else:
+        yield from _of_models(settings)
+    for warning in unknown_variables(context.command, context):
+        yield Finding("warning", warning, "Unset it, or set the one that was meant.")
+
+
+def _of_models(settings: "Settings") -> Iterator["Finding"]:
+    """Look for the model that commands take by default, and read the aliases."""
+    from akunu_py.diagnosis.advice import Finding  # noqa: PLC0415
+    from akunu_py.model_store.aliases import aliases_path, load_aliases  # noqa: PLC0415
+    from akunu_py.model_store.names import resolve_model  # noqa: PLC0415
+
+    try:
+        load_aliases()
+    except ConfigError as error:
+        yield Finding("error", str(error), f"Mend or delete {aliases_path()}.")
+        return
+    try:
+        resolve_model(None, settings, download=False)
+    except AkunuError as error:
+        yield Finding(
+            "error",
+            f"the model that commands take by default: {error}",
+            "Name another one (AKUNU_MODEL, or model in the settings), or none.",
+        )
 
 
 def _record(

@@ -1,5 +1,6 @@
 """From facts to findings: what is wrong or could be better, and what to do."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -60,6 +61,13 @@ def _installation(facts: Facts) -> Iterator[Finding]:
                 f"the package {name} is not installed",
                 f"Run: pip install {name}",
             )
+        oldest = facts.needed.get(name)
+        if version is not None and oldest is not None and _parts(version) < _parts(oldest):
+            yield Finding(
+                "error",
+                f"{name} is {version}, and akunu needs {oldest} or newer",
+                f"Run: pip install --upgrade '{name}>={oldest}'",
+            )
     if facts.translated:
         yield Finding(
             "error",
@@ -95,12 +103,19 @@ def _installation(facts: Facts) -> Iterator[Finding]:
         yield _blas(facts, facts.blas)
 
 
+def _parts(version: str) -> tuple[int, ...]:
+    """Return the numbers a version begins with, those of its release."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
 def _blas(facts: Facts, blas: str) -> Finding:
     if facts.own_blas:
         return Finding(
             "note",
             "the CPU backend uses the reference BLAS in MLX's wheel: exact, and slow",
-            "For speed preload OpenBLAS as docs/linux.md says.",
+            f"For speed, on Debian and Ubuntu: apt-get install libopenblas0-pthread; export "
+            f"LD_PRELOAD=/usr/lib/{facts.machine}-linux-gnu/openblas-pthread/libopenblas.so.0",
         )
     return Finding(
         "note",

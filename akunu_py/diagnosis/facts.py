@@ -42,6 +42,7 @@ class Facts:
         own_blas: whether that is the one in MLX's wheel.
         preloaded: LD_PRELOAD.
         versions: of Python, akunu and the packages below it; None for a missing one.
+        needed: the oldest versions of packages that akunu takes.
         folders: those akunu writes into.
 
     """
@@ -63,6 +64,7 @@ class Facts:
     own_blas: bool
     preloaded: str | None
     versions: dict[str, str | None]
+    needed: dict[str, str]
     folders: tuple[Folder, ...]
 
     def to_dict(self) -> dict[str, object]:
@@ -81,6 +83,7 @@ def read_facts(system: System, akunu: str, folders: dict[str, Path]) -> Facts:
     nvidia = system.output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
     wired = _number(_sysctl(system, "iogpu.wired_limit_mb")) if mac else None
     known = not isinstance(device, str)
+    needed = system.needed()
     return Facts(
         system=f"{'macOS' if mac else system.name} {system.release}",
         machine=system.machine,
@@ -104,6 +107,11 @@ def read_facts(system: System, akunu: str, folders: dict[str, Path]) -> Facts:
             "akunu": akunu,
             "python": system.python,
             **{name: system.version(name) for name in _PACKAGES},
+        },
+        needed={
+            name: needed[name.replace("_", "-")]
+            for name in _PACKAGES
+            if name.replace("_", "-") in needed
         },
         folders=tuple(
             Folder(purpose, path, system.writable(path), system.free_bytes(path))

@@ -1,18 +1,22 @@
 """What facts are asked of: programs, files, versions and MLX's device. Tests give another one."""
 
+import errno
 import os
 import platform
+import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Literal, Protocol
 
 Backend = Literal["metal", "cuda", "cpu"]
 
 _SECONDS = 10
+_DISTRIBUTION = "akunu-py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,9 @@ class System(Protocol):
 
     def version(self, package: str) -> str | None:
         """Return the version of an installed distribution."""
+
+    def needed(self) -> dict[str, str]:
+        """Return the oldest version akunu takes of distributions, hyphens in their names."""
 
     def memory_bytes(self) -> int | None:
         """Return the memory of the machine."""
@@ -109,6 +116,15 @@ class ThisSystem:
         except PackageNotFoundError:
             return None
 
+    def needed(self) -> dict[str, str]:
+        """Return the oldest version akunu takes of distributions, hyphens in their names."""
+        try:
+            lines = requires(_DISTRIBUTION) or []
+        except PackageNotFoundError:
+            return {}
+        found = (re.match(r"([\w.-]+)(?:\[[^]]*\])?\s*>=\s*([\d.]+)", line) for line in lines)
+        return {re.sub(r"[-_.]+", "-", match[1]): match[2] for match in found if match is not None}
+
     def memory_bytes(self) -> int | None:
         """Return the memory of the machine."""
         try:
@@ -133,7 +149,12 @@ class ThisSystem:
     def writable(self, folder: Path) -> bool:
         """Return whether files can be made in a folder, or the folder where it is missing."""
         place = _existing(folder)
-        return place is not None and place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+        try:
+            # Permissions do not tell: root has all of them, on a read-only disk too.
+            with tempfile.TemporaryFile(dir=place):
+                return place is not None
+        except OSError as error:
+            return error.errno == errno.ENOSPC
 
     def device(self) -> Device | str:
         """Return MLX's default device, or why MLX cannot be imported."""

@@ -1,12 +1,19 @@
 """akunu doctor on this machine: text, JSON, exit codes; the findings themselves are in tests/diagnosis."""
 
+import contextlib
+import dataclasses
 import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from akunu_py.cli.main import cli
+from akunu_py.decode_stats import DecodeStats
 from akunu_py.diagnosis import self_test
+from akunu_py.diagnosis.advice import Finding
 from akunu_py.errors import ModelFormatError
 
 
@@ -29,6 +36,104 @@ def test_json_is_one_line_with_facts_and_findings():
     assert record["self_test"] is None
     assert {"akunu", "mlx", "mlx-lm", "python"} <= set(record["versions"])
     assert all(set(f) == {"severity", "text", "advice"} for f in record["findings"])
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"
+
+
+def test_the_page_has_every_field():
+    """And no other: names in code in the part on --json."""
+    record = json.loads(run("--no-self-test", "--json").output)
+    fields = {
+        *record, *record["folders"][0], *(name.name for name in dataclasses.fields(Finding)), "error",
+        *(name.name for name in dataclasses.fields(self_test.SelfTest)),
+    }  # fmt: skip
+    page = PAGE.read_text(encoding="utf-8").split("## --json")[1]
+    assert set(re.findall(r"`(\w+)`", page)) == fields
+
+
+class SlowEngine:
+    """Takes so many seconds of a clock for each token."""
+
+    def __init__(self, clock, seconds):
+        self._clock, self._seconds = clock, seconds
+
+    def load(self):
+        self._clock.now += 10 * self._seconds
+        return contextlib.nullcontext(self)
+
+    def reset(self):
+        pass
+
+    def generate(self, _prompt, *, max_tokens, drafter, **_):
+        self._clock.now += max_tokens * self._seconds
+        # The draft of a slow machine is wrong on purpose.
+        ids = tuple(range(max_tokens)) if drafter != "ngram" else (7,) * max_tokens
+        return SimpleNamespace(
+            token_ids=ids,
+            decode_s=max_tokens * self._seconds,
+            stats=DecodeStats(drafted=4, accepted=3),
+        )
+
+
+@pytest.mark.parametrize(
+    ("seconds_a_token", "replies", "most"), [(1e-4, 6, 1), (0.01, 6, 10), (0.1, 1, 11), (1, 1, 45)]
+)
+def test_the_self_test_takes_ten_seconds_on_a_slow_machine_too(
+    seconds_a_token, replies, most, monkeypatch
+):
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(self_test, "Engine", SlowEngine(clock, seconds_a_token))
+    result = self_test.run_self_test(clock=lambda: clock.now)
+    assert result.replies >= replies
+    assert result.seconds <= most
+    assert result.different == result.replies
+
+
+def test_drafting_that_changes_a_reply_is_told(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(self_test, "Engine", SlowEngine(clock, 1e-3))
+    result = CliRunner().invoke(cli, ["doctor"])
+    assert "drafting changed 6 of 6 replies of the default model" in result.output
+    # With a preloaded BLAS, or on a GPU, it is a warning.
+    assert (result.exit_code == 1) == ("error: drafting changed" in result.output)
+
+
+def test_an_interrupt_in_the_self_test(monkeypatch):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(self_test, "run_self_test", interrupt)
+    result = CliRunner().invoke(cli, ["doctor"])
+    assert result.exit_code == 130
+    assert result.stderr.endswith("Interrupted.\n")
+    assert result.stdout == ""
+
+
+def test_a_model_that_is_not_there_is_a_finding(monkeypatch, tmp_path):
+    monkeypatch.setenv("AKUNU_MODEL", "/no/such/model")
+    output = run("--no-self-test", code=1).output
+    assert "error: the model that commands take by default: there is no model /no/such" in output
+    (tmp_path / "config.toml").write_text("")
+    (tmp_path / "aliases.toml").write_text("[aliases")
+    monkeypatch.setenv("AKUNU_CONFIG", str(tmp_path / "config.toml"))
+    assert f"Mend or delete {tmp_path / 'aliases.toml'}" in run("--no-self-test", code=1).output
+
+
+def test_a_variable_that_sets_nothing_is_a_finding(monkeypatch):
+    monkeypatch.setenv("AKUNU_TEMPERTURE", "1")
+    output = run("--no-self-test").output
+    assert "warning: AKUNU_TEMPERTURE sets nothing. Did you mean AKUNU_TEMPERATURE?" in output
+
+
+def test_folders_that_cannot_be_written(tmp_path, monkeypatch):
+    """Permissions do not tell root; a file in the place of a folder and /proc do."""
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", Path("/proc/none") if Path("/proc/self").exists() else None):
+        if place is not None:
+            monkeypatch.setenv("AKUNU_CACHE_DIR", str(place))
+            output = run("--no-self-test").output
+            assert f"warning: {place} (measured costs) cannot be written" in output
 
 
 def test_a_model_that_does_not_run_ends_with_1(monkeypatch):

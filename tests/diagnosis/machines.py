@@ -28,6 +28,7 @@ class FakeSystem:
     programs: dict = field(default_factory=dict)
     files: dict = field(default_factory=dict)
     versions: dict = field(default_factory=lambda: dict(VERSIONS))
+    oldest: dict = field(default_factory=dict)
     memory: int | None = 64 * GB
     found: Device | str = field(default_factory=lambda: Device("cpu", "AMD EPYC", None))
     read_only: set = field(default_factory=set)
@@ -41,6 +42,9 @@ class FakeSystem:
 
     def version(self, package):
         return self.versions.get(package)
+
+    def needed(self):
+        return self.oldest
 
     def memory_bytes(self):
         return self.memory

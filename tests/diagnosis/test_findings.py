@@ -51,6 +51,23 @@ def test_a_mac_whose_wired_limit_was_raised():
     assert text.startswith("the GPU may wire 33.6 GB of 34.4 GB")
 
 
+def test_packages_that_are_too_old():
+    system = linux(WHEEL, oldest={"mlx": "0.32.2", "numpy": "0.9", "click": "99"})
+    system.versions["mlx"] = "0.32.1.dev3"
+    assert texts(system)[0] == ("error", "mlx is 0.32.1.dev3, and akunu needs 0.32.2 or newer")
+    assert found(system)[0].advice == "Run: pip install --upgrade 'mlx>=0.32.2'"
+    for version in ("0.32.2", "0.32.10", "0.33", "1.0rc1"):
+        system.versions["mlx"] = version
+        assert all(severity != "error" for severity, _ in texts(system))
+
+
+def test_what_akunu_itself_needs():
+    needed = ThisSystem().needed()
+    assert {"mlx", "mlx-lm", "numpy", "huggingface-hub"} <= needed.keys()
+    facts = read_facts(ThisSystem(), "1", {})
+    assert facts.needed.keys() == VERSIONS.keys()
+
+
 def test_a_mac_in_trouble():
     system = mac(sysctl__proc_translated=1)
     system.found = Device("cpu", "Apple M4", None)
