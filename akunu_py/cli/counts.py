@@ -12,7 +12,14 @@ _KB = 1024
 
 @click.group()
 def counts() -> None:
-    """Work with counts of a corpus, for --drafter corpus."""
+    """Count the tokens of a corpus, to draft from with --drafter corpus.
+
+    \b
+    Examples:
+      akunu counts fit logs.txt --output logs.counts
+      akunu counts show logs.counts
+      akunu generate -p "Go on: ..." --drafter corpus --counts logs.counts
+    """  # noqa: D301 - \b keeps click from wrapping the examples
 
 
 @counts.command()

@@ -36,7 +36,7 @@ _MAX_PROMPT_BYTES = 64 * 2**20
 @click.option("-p", "--prompt", help="The prompt.")
 @click.option(
     "-f", "--file", "path", type=click.Path(path_type=Path, allow_dash=True),
-    help="Read the prompt from a file.",
+    help="Read the prompt from a file; - is standard input.",
 )  # fmt: skip
 @click.option("--system", help="A system message for the chat template.")
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without a chat template.")
@@ -73,14 +73,16 @@ def generate(  # noqa: PLR0917 - click passes by name
 ) -> None:
     """Answer one prompt and print the reply.
 
-    The prompt comes from --prompt, from --file, or from standard input (-); what is piped in is
-    appended to a --prompt.
+    The prompt comes from --prompt, from --file, or from standard input (-). What is piped in comes
+    behind a --prompt or --file, after an empty line: UTF-8, 64 MB at most. The reply goes to
+    standard output, all else to standard error. For a conversation there is akunu chat.
 
     \b
     Examples:
       akunu generate -p "Who are you?"
       akunu generate -p "Who are you?" --trace
       akunu generate model.gguf --raw -p "def fibonacci(n):" --max-tokens 64
+      akunu generate --file question.txt --temperature 0.7 --json
       git diff | akunu generate model.gguf -p "Write a commit message for this:"
     """  # noqa: D301 - \b keeps click from wrapping the examples
     model, from_stdin = _split(sources)

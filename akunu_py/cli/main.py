@@ -29,7 +29,13 @@ _TAB = "_AKUNU_COMPLETE"
 
 
 @click.group(
-    cls=RootGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=RootGroup,
+    lazy=_COMMANDS,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "show_default": True,
+        "max_content_width": 100,
+    },
 )
 @click.version_option(__version__, prog_name="akunu")
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is decided and why.")

@@ -71,8 +71,19 @@ _MODEL_OPTIONS = (
         help="How the tokenizer of a GGUF file splits texts, where the file does not say so "
         "rightly, such as llama-bpe or qwen2.",
     ),
-    click.option("--context", type=int, metavar="N", help="Bound the context to N tokens."),
-    click.option("--kv-bits", type=int, metavar="4|8", help="Quantize the KV cache."),
+    click.option(
+        "--context",
+        type=int,
+        metavar="N",
+        help="Bound the context, prompt and reply, to N tokens; the model's own, when left out.",
+    ),
+    click.option(
+        "--kv-bits",
+        type=int,
+        metavar="4|8",
+        help="Quantize the KV cache to so many bits, for long contexts in less memory; not "
+        "quantized, when left out.",
+    ),
     click.option(
         "--reproducible",
         is_flag=True,
@@ -89,23 +100,47 @@ _MODEL_OPTIONS = (
 )
 
 _GENERATION_OPTIONS = (
-    click.option("--max-tokens", type=int, metavar="N", help="Generate at most N tokens."),
+    click.option(
+        "--max-tokens", type=int, metavar="N",
+        help="Generate at most N tokens; until the context is full, when left out.",
+    ),
     click.option(
         "--temperature", "--temp", type=float, default=0.0, show_default=True,
         help="0 takes the likeliest token; above 0 tokens are drawn.",
     ),
-    click.option("--top-k", type=int, default=0, help="Draw from the K likeliest tokens."),
-    click.option("--top-p", type=float, default=1.0, help="Draw from this share of the mass."),
     click.option(
-        "--min-p", type=float, default=0.0, help="Drop tokens below this share of the top one."
+        "--top-k", type=int, default=0, metavar="K",
+        help="Draw from the K likeliest tokens; 0: from all.",
     ),
-    click.option("--repetition-penalty", type=float, default=1.0, help="1 is none."),
-    click.option("--presence-penalty", type=float, default=0.0, help="0 is none."),
-    click.option("--frequency-penalty", type=float, default=0.0, help="0 is none."),
     click.option(
-        "--logit-bias", multiple=True, metavar="ID=BIAS", help="Add to a token's logit; repeatable."
+        "--top-p", type=float, default=1.0, metavar="P",
+        help="Draw from the likeliest tokens that together have probability P; 1: from all.",
     ),
-    click.option("--seed", type=int, help="Seed of the noise; drawn and reported when left out."),
+    click.option(
+        "--min-p", type=float, default=0.0, metavar="P",
+        help="Draw from tokens at least P times as likely as the likeliest; 0: from all.",
+    ),
+    click.option(
+        "--repetition-penalty", type=float, default=1.0, metavar="X",
+        help="Make tokens of the text so far less likely: logits divided by X, those below 0 "
+        "multiplied. 1 is none.",
+    ),
+    click.option(
+        "--presence-penalty", type=float, default=0.0, metavar="X",
+        help="Subtract X from the logits of tokens in the text so far. 0 is none.",
+    ),
+    click.option(
+        "--frequency-penalty", type=float, default=0.0, metavar="X",
+        help="Subtract X for each time a token is in the text so far. 0 is none.",
+    ),
+    click.option(
+        "--logit-bias", multiple=True, metavar="ID=BIAS",
+        help="Add BIAS to the logit of the token with this id; repeatable.",
+    ),
+    click.option(
+        "--seed", type=int, metavar="N",
+        help="With the same seed the same tokens are drawn; drawn itself, when left out.",
+    ),
     click.option("--stop", multiple=True, metavar="TEXT", help="End before TEXT; repeatable."),
     click.option(
         "--drafter", metavar="NAME", shell_complete=completing.drafters,
@@ -130,7 +165,7 @@ _DRAFTING_OPTIONS = (
     ),
     click.option(
         "--draft-temperature", type=float, metavar="T",
-        help="Of a draft model or counts; that of the reply when left out.",
+        help="Temperature of a draft model or of counts; that of the reply, when left out.",
     ),
     click.option(
         "--draft-length", type=click.Choice(["budget", "fixed", "entropy", "lower-bound"]),
