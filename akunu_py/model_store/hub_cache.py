@@ -174,14 +174,16 @@ def delete_repository(repository: CachedRepository) -> None:
 
     try:
         found = scan_cache_dir(cache_folder())
-        commits = [
-            revision.commit_hash
+        entries = [
+            entry
             for entry in found.repos
             if entry.repo_type == "model" and entry.repo_id == repository.name
-            for revision in entry.revisions
         ]
+        commits = [revision.commit_hash for entry in entries for revision in entry.revisions]
         if commits:
-            found.delete_revisions(*commits).execute()
+            # Of this one alone: a copy of it under another name has the same commits.
+            alone = dataclasses.replace(found, repos=frozenset(entries))
+            alone.delete_revisions(*commits).execute()
         else:
             shutil.rmtree(repository.folder)
     except (OSError, ValueError) as error:

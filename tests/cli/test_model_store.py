@@ -3,6 +3,7 @@
 import json
 import os
 
+import pytest
 from click.testing import CliRunner
 from fake_hub import add_to_cache
 from gguf_files import write_tiny_llama
@@ -162,6 +163,19 @@ def test_rm_of_a_quantization_leaves_the_others(hub_cache):
     # The last one takes along what is left of the repository.
     run("rm", "-y", "o/r/m-Q4_0.gguf")
     assert not (hub_cache / "models--o--r").exists()
+
+
+@pytest.mark.parametrize("name", ["a/r", "b/r", "c/r"])
+def test_rm_of_a_repository_with_the_commits_of_another(hub_cache, name):
+    """As a copy of it that was pushed under another name has."""
+    names = ["a/r", "b/r", "c/r"]
+    for each in names:
+        add_to_cache(hub_cache, each, GGUF)
+    run("rm", "-y", f"hf:{name}")
+    left = [model["name"] for model in json.loads(run("list", "--json").output)]
+    assert left == [
+        f"hf:{each}:{kind}" for each in names if each != name for kind in ("Q4_0", "Q8_0")
+    ]
 
 
 def test_rm_of_what_was_fetched_in_part(hub_cache):
