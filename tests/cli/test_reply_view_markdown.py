@@ -286,6 +286,52 @@ def test_no_text_fails_on_a_screen_however_narrow(text, columns):
         assert sum(screen.text().count(letter) for letter in "a\u4e2d\U0001f600") == 2 * letters
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"\(x_1 * y * z_1\)",
+        r"\[ E = m \, c^2 \]",
+        "$$\n\\int_0^1 x*y*z \\\\\n\\frac{1}{2}\n$$",
+        r"$a*b*c$ and $\{x\}$",
+        "$x$",
+        "\U0001d465 $\\alpha$-stable",
+    ],
+)
+def test_math_is_as_it_was_written(text):
+    assert streamed(list(text)).rows() == text.split("\n")
+    assert streamed([f"- {text}\n\nend"]).text().startswith(f" \u2022 {text.splitlines()[0]}")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("**$5** and **$10**", "$5 and $10"),
+        ("*$HOME* and *$PATH*", "$HOME and $PATH"),
+        (r"\*a\* costs $5 or 6 $ *b*", "*a* costs $5 or 6 $ b"),
+        ("`$a` *b* `$c`", "$a b $c"),
+        (r"*a\(b*", r"a(b"),
+        ("$$ *a*", "$$ a"),
+        ("1 $ *is* 0.9\u20ac$", "1 $ is 0.9\u20ac$"),
+    ],
+)
+def test_prices_and_variables_are_no_math(text, shown):
+    assert streamed([text]).rows() == [shown]
+
+
+def test_an_interrupt_in_mid_table_keeps_what_was_said():
+    screen = TerminalScreen()
+    view = view_on(screen)
+    for piece in ("one\n\n| a | b |\n|---", "|---|\n| 1 | 2 |\n", "| 3 |"):
+        view.feed(StreamEvent(piece, ()))
+    screen.write("^C")
+    view.finish(None, interrupted=True)
+    assert [row.split() for row in screen.rows() if "\u2500" not in row] == [
+        ["one"], [], ["a", "b"], ["1", "2"], ["3"],
+    ]  # fmt: skip
+    assert screen.screen.cursor.x == 0
+    assert screen.screen.mode == screen.modes
+
+
 def test_what_a_fence_says_but_a_language_is_shown():
     screen = streamed(["```python title=x\na = 1\n```\n\n```c++\nint b;\n```"])
     assert screen.rows() == ["python title=x", "  a = 1", "", "  int b;"]

@@ -17,6 +17,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from akunu_py.cli.reply_view.live_lines import Line
+from akunu_py.cli.reply_view.math_text import with_math
 from akunu_py.cli.terminal import harmless
 
 _LEAST_WIDTH = 20
@@ -32,7 +33,8 @@ def _parser() -> MarkdownIt:
     by reference could be resolved before their block is finished or never, so they are text.
     """
     parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-    return parser.disable(["html_block", "html_inline", "reference", "autolink", "image"])
+    parser.disable(["html_block", "html_inline", "reference", "autolink", "image"])
+    return with_math(parser)
 
 
 _PARSER = _parser()
