@@ -51,7 +51,7 @@ def test_no_resize_doubles_a_word_or_loses_one(before, resizes, reflows, frame):
     view = view_on(screen)
     start, end = frame.split("{}")
     view.feed(StreamEvent(start, ()))
-    words = iter([f"w{number}_ w{number + 1}_ " for number in range(0, 120, 2)])
+    words = iter([f"w{n}_{n} w{n + 1}_{n + 1} " for n in range(0, 100, 2)])
     for count, size in resizes:
         for word in itertools.islice(words, count):
             view.feed(StreamEvent(word, ()))
@@ -60,9 +60,11 @@ def test_no_resize_doubles_a_word_or_loses_one(before, resizes, reflows, frame):
         view.feed(StreamEvent(word, ()))
     view.feed(StreamEvent(f"{end}\n\nthe end", ()))
     view.finish()
-    said = re.findall(r"w(\d+)_", "".join(row.replace(" ", "") for row in screen.rows()))
+    # Parts of two words that a cut brings together are no word.
+    rows = "".join(row.replace(" ", "") for row in screen.rows())
+    said = re.findall(r"w(\d+)_\1(?!\d)", rows)
     if reflows:
-        assert said == [str(number) for number in range(120)]
+        assert said == [str(number) for number in range(100)]
     else:
         assert len(said) == len(set(said))
     assert [row for row in screen.rows() if row][-1] == "the end"
