@@ -112,7 +112,8 @@ class Actions:
         turns, forgotten = len(conversation.turns), conversation.forgotten
         lines = [
             f"model    {engine.description.name}",
-            f"context  {conversation.num_tokens()} of {engine.context} tokens",
+            # What a template adds behind a reply that filled the context is no part of it.
+            f"context  {min(conversation.num_tokens(), engine.context)} of {engine.context} tokens",
             f"turns    {turns}{f', the oldest {forgotten} dropped' * bool(forgotten)}",
             f"system   {conversation.system or 'none'}",
         ]

@@ -32,6 +32,8 @@ _KEPT_SHARE = 2
 Dropping moves all that follows, so all of it is prefilled again: once for many turns, that way.
 """
 
+_LONG = 16
+"""Characters a token of the context above which turns are surely too many; 4 is usual."""
 
 _NOTHING_SAID = "nothing has been said yet"
 
@@ -94,7 +96,13 @@ class Conversation:
         return Reply(self, stream, question.text, before, forgotten, dropped)
 
     def undo(self) -> Turn:
-        """Take the last turn back and return it; raises ConfigError where there is none."""
+        """Take the last message and its reply back and return them.
+
+        A message to which nothing was said goes alone. Raises ConfigError where there is none.
+        """
+        if self.unanswered is not None and not self.unanswered.instead:
+            text, self.unanswered = self.unanswered.text, None
+            return Turn(text, "")
         if not self.turns:
             raise ConfigError(_NOTHING_SAID)
         *before, turn = self.turns
@@ -167,6 +175,13 @@ class Conversation:
             return self._count(self._messages(turns[gone:], text))
 
         gone = min(self.forgotten, len(turns))
+        length = sum(len(turn.user) + len(turn.assistant) for turn in turns[gone:])
+        if length > _LONG * context:
+            # All of a long session takes minutes to count; so from its end on, ever more.
+            last = 1
+            while last < len(turns) - gone and size(len(turns) - last) < context:
+                last *= 2
+            gone = max(gone, len(turns) - last)
         if size(gone) + room <= context:
             return gone
         if size(len(turns)) >= context:

@@ -166,6 +166,19 @@ def test_retry_and_undo(conversation, engine):
     assert conversation.turns == (Turn("a", "fine thanks"),)
 
 
+def test_undo_takes_back_a_message_to_which_nothing_was_said(conversation, engine):
+    say(conversation, "a")
+    engine.says = [""]
+    say(conversation, "b")
+    assert conversation.undo() == Turn("b", "")
+    assert conversation.turns == (Turn("a", "fine thanks"),)
+    # A turn whose retry said nothing is still a turn.
+    say(conversation, "a", instead=True)
+    assert conversation.undo() == Turn("a", "fine thanks")
+    with pytest.raises(ConfigError, match="nothing has been said"):
+        conversation.undo()
+
+
 def test_the_oldest_turns_are_dropped_where_the_context_is_full(conversation, engine):
     """A turn has 10 + 1 and 2 + 1 tokens; an eighth of 100 is kept for the reply."""
     conversation.system = "be brief"
@@ -178,6 +191,23 @@ def test_the_oldest_turns_are_dropped_where_the_context_is_full(conversation, en
     assert last[0] == {"role": "system", "content": "be brief"}
     assert [m["content"].split()[0] for m in last if m["role"] == "user"] == ["w4", "w5", "w6"]
     assert max(len(engine.tokenizer.encode_chat(m)) for m in engine.asked) <= 100 - 100 // 8
+
+
+def test_of_a_long_session_only_the_end_is_counted(conversation, engine):
+    counted = []
+    count = engine.tokenizer.encode_chat
+    engine.tokenizer.encode_chat = lambda messages: counted.append(len(messages)) or count(messages)
+    conversation.replace([Turn("word " * 9, "fine " * 4)] * 500, None)
+    reply = say(conversation, "a")
+    # Half of 100 tokens hold three turns of 15.
+    assert (reply.dropped, len(engine.asked[0])) == (497, 7)
+    assert max(counted) < 30
+    # The same as where all is counted.
+    conversation.replace([Turn("word " * 9, "fine " * 4)] * 20, None)
+    assert say(conversation, "a").dropped == 17
+    # Where the last turn is too large itself.
+    conversation.replace([Turn("word " * 500, "fine " * 4)] * 20, None)
+    assert say(conversation, "a").dropped == 20
 
 
 def test_the_last_turn_goes_only_where_the_message_needs_its_room(conversation, engine):
