@@ -9,6 +9,7 @@ import click
 
 from akunu_py.cli import completing
 from akunu_py.cli.terminal import printable, size_text
+from akunu_py.errors import ConfigError
 from akunu_py.settings import load_settings
 
 if TYPE_CHECKING:
@@ -38,7 +39,10 @@ def info(model: str, tensors: bool, as_json: bool) -> None:
     from akunu_py.gguf.reader import GGUFFile  # noqa: PLC0415 - numpy would slow --help down
     from akunu_py.model_store.names import resolve_model  # noqa: PLC0415
 
-    with GGUFFile.open(resolve_model(model, load_settings(), download=False)) as file:
+    path = resolve_model(model, load_settings(), download=False)
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; akunu models show says what is in it")
+    with GGUFFile.open(path) as file:
         record = describe(file, tensors=tensors)
     if as_json:
         click.echo(json.dumps(record, allow_nan=False))

@@ -220,3 +220,9 @@ print(sorted({heavy!r} & set(sys.modules)))
         [sys.executable, "-c", code], capture_output=True, check=True, text=True
     )
     assert output.stdout.endswith("[]\n")
+
+
+def test_a_folder_is_for_show(tmp_path):
+    result = CliRunner().invoke(cli, ["info", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "akunu models show" in result.output
