@@ -28,6 +28,7 @@ class Repository:
         sizes: what is promised of a file instead of its size.
         hashes: what is promised instead of its hash.
         corrupt: files of which the first byte is sent wrongly.
+        xet: files that the hub says to have in Xet.
 
     """
 
@@ -39,6 +40,7 @@ class Repository:
     sizes: dict[str, int] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
     corrupt: set[str] = field(default_factory=set)
+    xet: set[str] = field(default_factory=set)
 
     def is_linked(self, name: str) -> bool:
         return self.linked and not name.endswith(".json")
@@ -251,6 +253,9 @@ def _handler(hub: HubServer) -> type[http.server.BaseHTTPRequestHandler]:
                 if not repository.is_linked(file):
                     self.content(repository, file, headers)
                     return
+                if file in repository.xet:
+                    headers["X-Xet-Hash"] = "e" * 64
+                    headers["X-Xet-Refresh-Route"] = f"/api/models/{name}/xet-read-token/main"
                 # Another host's name, to which no token may go.
                 place = urllib.parse.quote(f"content/{name}/{file}")
                 self.reply(302, b"", {

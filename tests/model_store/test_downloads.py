@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import threading
 
 import pytest
 from fake_hub import COMMIT
@@ -122,6 +123,28 @@ def test_a_size_that_is_not_what_was_promised(hub, hub_cache):
     hub.add("o/r", {"m.gguf": LARGE}, sizes={"m.gguf": MEGABYTE + 5})
     assert "cannot be fetched: Consistency check failed" in refusal("hf:o/r")
     assert not list(hub_cache.rglob("*.gguf"))
+
+
+@pytest.mark.parametrize("disabled", [False, True])
+def test_files_in_xet_are_left_to_the_library(hub, hub_cache, monkeypatch, disabled):
+    """Its own downloader is asked, with a stand-in for the storage; switched off, it is HTTP."""
+    hub.add("o/r", {"m.gguf": LARGE}, xet={"m.gguf"})
+    asked = []
+
+    def xet_get(*, incomplete_path, xet_file_data, expected_size, **_):
+        asked.append((threading.current_thread(), xet_file_data.file_hash, expected_size))
+        incomplete_path.write_bytes(LARGE)
+
+    monkeypatch.setattr("huggingface_hub.file_download.xet_get", xet_get)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", disabled)
+    assert pull("hf:o/r").read_bytes() == LARGE
+    if disabled:
+        assert asked == []
+        assert hub.sent == {"m.gguf": MEGABYTE}
+    else:
+        # Only there does Ctrl-C end it at once.
+        assert asked == [(threading.main_thread(), "e" * 64, MEGABYTE)]
+        assert hub.sent == {}
 
 
 def test_gated(hub, monkeypatch):
