@@ -199,7 +199,6 @@ def _counts(report: Report, cell: Cell) -> dict[str, object]:
         "output_tokens": stats.output_tokens,
         "tokens_per_pass": stats.tokens_per_pass,
         "hit_rate": stats.hit_rate,
-        "exactness": sweep.exactness(cell),
         "identical": report.identical(cell),
         "normalised_speed": None if sweep.curve_measured else report.passes[cell].speed,
     }
