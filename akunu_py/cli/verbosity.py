@@ -28,12 +28,20 @@ def set_up_logging(context: click.Context) -> None:
         context.params.update(verbose=verbose, quiet=quiet)
     import logging  # noqa: PLC0415 - akunu --help does without
 
+    from akunu_py.cli.terminal import printable  # noqa: PLC0415 - it imports this module
+
+    class Harmless(logging.Formatter):
+        """Names of files and texts in them are part of messages."""
+
+        def format(self, record: logging.LogRecord) -> str:
+            return printable(super().format(record), sys.stderr)
+
     logger = logging.getLogger("akunu_py")
     for before in [handler for handler in logger.handlers if handler.name == _HANDLER]:
         logger.removeHandler(before)
     handler = logging.StreamHandler(sys.stderr)
     handler.name = _HANDLER
-    handler.setFormatter(logging.Formatter("akunu: %(message)s"))
+    handler.setFormatter(Harmless("akunu: %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING)
 
