@@ -139,9 +139,11 @@ class Actions:
             self._note("not exact: --lenience or --no-adjust is set")
 
     def _retry(self, _: str) -> Question:
-        question = self._conversation.last_question()
-        config = self._conversation.config
-        if question.instead and (config.temperature == 0 or config.seed is not None):
+        conversation = self._conversation
+        question = conversation.last_question()
+        config = conversation.config
+        same = config.temperature == 0 or config.seed is not None
+        if question.instead and same and not conversation.interrupted:
             why = "temperature 0" if config.temperature == 0 else "a fixed seed"
             self._note(f"at {why} a reply comes out as before; see /set")
         return question

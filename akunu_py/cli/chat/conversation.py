@@ -66,6 +66,7 @@ class Conversation:
         stats: drafting statistics of all replies.
         replies: how many there were.
         unanswered: the last message, where nothing was said to it; None otherwise.
+        interrupted: whether the last reply was.
 
     """
 
@@ -78,6 +79,7 @@ class Conversation:
         self.stats = DecodeStats()
         self.replies = 0
         self.unanswered: Question | None = None
+        self.interrupted = False
         self._id = uuid.uuid4().hex
 
     def ask(self, question: Question, progress: "Progress | None" = None) -> "Reply":
@@ -153,13 +155,15 @@ class Conversation:
 
     def close(self, reply: "Reply") -> None:
         """Take in what a reply said; `Reply` calls it once."""
+        result = reply.result
+        self.interrupted = result is None or result.finish_reason == "cancelled"
         if reply.text:
             opened = opening_text(end_of_prompt(reply.stream, self.engine.tokenizer))
             self.turns = (*reply.before, Turn(reply.question, opened + reply.text))
             self.forgotten = reply.forgotten
             self.unanswered = None
-        if reply.result is not None:
-            self.stats += reply.result.stats
+        if result is not None:
+            self.stats += result.stats
             self.replies += 1
 
     def _first_that_fits(self, turns: Sequence[Turn], text: str) -> int:

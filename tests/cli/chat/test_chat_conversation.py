@@ -484,6 +484,11 @@ def test_retry_says_where_the_reply_will_be_the_same(actions, conversation, note
     assert do(actions, "/retry") == Question("a", instead=True)
     assert "at temperature 0 a reply comes out as before" in notes[-1]
     notes.clear()
+    with conversation.ask(Question("b")) as reply:
+        for _ in reply:
+            reply.cancel()
+    do(actions, "/retry")  # this one had not come to its end
+    assert not notes
     conversation.config = GenerationConfig(temperature=0.5)
     do(actions, "/retry")
     assert not notes
