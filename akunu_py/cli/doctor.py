@@ -1,7 +1,9 @@
 """`akunu doctor`: the machine, a self-test, and what to do."""
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -134,13 +136,27 @@ def _lines(facts: "Facts", test: "SelfTest | str | None", found: list["Finding"]
     rows = [*_machine(facts), *_tested(test)]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
-        yield f"{name:{width}}  {value}"
+        yield from _wrapped(f"{name:{width}}  {value}", width + 2)
     yield ""
     for finding in found:
-        yield f"{finding.severity}: {finding.text}"
-        yield f"  {finding.advice}"
+        yield from _wrapped(f"{finding.severity}: {finding.text}", 0)
+        yield from _wrapped(f"  {finding.advice}", 2)
     if not found:
         yield "Nothing to mend."
+
+
+def _wrapped(line: str, indent: int) -> list[str]:
+    """Return a line as a terminal's width takes it, broken at spaces; for a pipe as it is."""
+    if not sys.stdout.isatty():
+        return [line]
+    return textwrap.wrap(
+        line,
+        shutil.get_terminal_size().columns,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    ) or [line]
 
 
 def _machine(facts: "Facts") -> Iterator[tuple[str, str]]:

@@ -153,6 +153,16 @@ def test_values_out_of_range(options, words, tiny_gguf):
     assert words in refused(["generate", tiny_gguf, "-p", "x", *options])
 
 
+@pytest.mark.parametrize("value", ["nan", "-1", "inf", "1e400", "hot", ""])
+@pytest.mark.parametrize(
+    "command",
+    [["chat"], ["generate", "-p", "x"], ["bench", "hit-rate"], ["bench", "alpha"]],
+    ids=str,
+)
+def test_a_temperature_that_is_none(command, value):
+    assert "temp" in refused([*command, f"--temp={value}"])
+
+
 def test_a_prompt_that_is_no_text(tiny_gguf, tmp_path):
     assert "not UTF-8" in refused(["generate", tiny_gguf], stdin=b"\xff\xfe")
     assert "cannot be read" in refused(["generate", tiny_gguf, "--file", tmp_path])

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from pty_child import PtyChild
 
 from akunu_py.cli.main import cli
 from akunu_py.decode_stats import DecodeStats
@@ -134,6 +135,16 @@ def test_folders_that_cannot_be_written(tmp_path, monkeypatch):
             monkeypatch.setenv("AKUNU_CACHE_DIR", str(place))
             output = run("--no-self-test").output
             assert f"warning: {place} (measured costs) cannot be written" in output
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_lines_fit_the_terminal(columns, tmp_path):
+    with PtyChild("doctor", "--no-self-test", home=tmp_path, columns=columns) as child:
+        assert child.wait(60) == 0
+        lines = child.seen.replace("\r", "").split("\n")
+    # A path has no place to be broken at.
+    assert all(len(line) <= columns for line in lines if "/" not in line)
+    assert any(line.startswith("versions ") for line in lines)
 
 
 def test_a_model_that_does_not_run_ends_with_1(monkeypatch):
