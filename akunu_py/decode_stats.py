@@ -139,7 +139,7 @@ class StepStats:
 
     `propose_s` is the drafter's own time, to propose and to observe, and the budget's to cut. MLX
     is lazy: `target_s` spans the forward pass up to the transfer of the chosen ids. `describe`
-    puts the detail together; the steps of a reply have it.
+    puts the detail together; the steps of the loop have it.
     """
 
     source: str

@@ -65,6 +65,9 @@ class Draft:
     @property
     def is_chain(self) -> bool:
         """Whether every token follows the one before it."""
+        size = len(self.parents)
+        if size < len(_CHAIN_PARENTS):
+            return self.parents == _CHAIN_PARENTS[size]
         return all(parent == node - 1 for node, parent in enumerate(self.parents))
 
     @classmethod
@@ -118,6 +121,8 @@ class Verification:
 
     def output(self, draft: Draft) -> tuple[int, ...]:
         """Return the tokens this step commits, at least one."""
+        if not self.accepted:
+            return (self.next_token,)
         return (*(draft.tokens[node] for node in self.accepted), self.next_token)
 
 

@@ -281,8 +281,7 @@ class Budget:
         hoped, hoped_size, hoped_gain = 0.0, 0, 0.0
         reach, tokens, replayed = 1.0, 0.0, 0.0
         for drafted, probability in enumerate(probabilities[free:], start=1):
-            if carrying is not None:
-                rows = carrying.replay_rows(free + drafted - 1)
+            if carrying is not None and (rows := carrying.replay_rows(free + drafted - 1)):
                 extra = costs.cost(context, 1 + rows) - costs.cost(context, 1)
                 replayed += reach * (1 - probability) * extra
             reach *= probability

@@ -3,7 +3,9 @@
 from typing import Protocol, runtime_checkable
 
 from akunu_py.decode_stats import DraftedToken, StepDetail
-from akunu_py.decoding.loop import Step
+from akunu_py.decoding.tree_choice import TreeChoice
+from akunu_py.decoding.verifiers import Verdict
+from akunu_py.types import Draft, Verification
 
 
 class Length(Protocol):
@@ -27,15 +29,22 @@ class LengthTeller(Protocol):
         """Return it; None where the length has no such reason."""
 
 
-def step_detail(step: Step, position: int, length: Length | None) -> StepDetail:
-    """Return a step's detail.
+def step_detail(
+    draft: Draft,
+    verification: Verification,
+    verdict: Verdict | None,
+    tree: TreeChoice | None,
+    *,
+    position: int,
+    length: Length | None,
+) -> StepDetail:
+    """Return the detail of a step that verified a draft; `Step` says what the values are.
 
     `position` is that of the step's first token, from the beginning of the prompt; `length` what
     the length of its draft came from, where that is known. Of a draft that was compared with the
     target's choices all tokens that follow an accepted one, or none, were tested; of one that a
     verifier decided over those it tried, each as it was tried last.
     """
-    draft, verification, verdict = step.draft, step.verification, step.verdict
     accepted = set(verification.accepted)
     trials = {trial.node: trial for trial in verdict.trials} if verdict else {}
     drafted: list[DraftedToken] = []
@@ -69,5 +78,5 @@ def step_detail(step: Step, position: int, length: Length | None) -> StepDetail:
         origin="target" if verdict is None else verdict.origin,
         entropy=None if length is None else length.entropy,
         gamma=None if length is None else length.num_draft_tokens,
-        tree=None if step.tree is None else step.tree.explain(),
+        tree=None if tree is None else tree.explain(),
     )

@@ -8,8 +8,10 @@ except the last.
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from akunu_py.decoding.budget import Budget, Carrying, TokenByToken
+from akunu_py.decoding.details import LengthTeller, step_detail
 from akunu_py.decoding.draft_law import BranchingDrafter, SampledDrafter, certain, draft_law
 from akunu_py.decoding.stopping import cut_at_end
 from akunu_py.decoding.tree_choice import TreeChoice
@@ -77,8 +79,9 @@ def decode(
     `clock` gives seconds. Closing the iterator between steps cancels: what was yielded is what is
     committed.
 
-    With a verifier the target's distributions decide instead of its choices; `position` is then
-    that of the first token to come, counted from the beginning of the prompt. Drafts of a
+    `position` is that of the first token to come, counted from the beginning of the prompt.
+
+    With a verifier the target's distributions decide instead of its choices. Drafts of a
     `SampledDrafter` are not cut where the verifier goes by q: how many tokens may be drawn is
     decided before they are.
 
@@ -95,6 +98,7 @@ def decode(
         drafter.add_rule(lambda drawn: budget.pays(drawn, carrying))
     trees = target if isinstance(target, TreeTarget) else None
     branching = drafter if sampled and isinstance(drafter, BranchingDrafter) else None
+    length_teller = drafter if isinstance(drafter, LengthTeller) else None
     learner = drafter if isinstance(drafter, CandidateObserver) else None
     teller = target if isinstance(target, CandidateTarget) else None
     if learner is not None and teller is not None:
@@ -135,7 +139,7 @@ def decode(
         else:
             law = draft_law(drafter, draft) if verifier.uses_q else certain(draft)
             rows = judged.distributions(last, draft)
-            verdict = verifier.verify(draft, law, rows, position + max_tokens - remaining)
+            verdict = verifier.verify(draft, law, rows, position)
             verification = verdict.verification
         chosen = clock()
         target.commit(verification.accepted)
@@ -145,6 +149,14 @@ def decode(
             learner.observe_candidates(teller.candidates())
         drafter.observe(output)
         observed = clock()
+        # Asked now, while the draft is the drafter's latest; the rest is put together if need be.
+        length = None
+        if length_teller is not None and draft.tokens:
+            length = length_teller.length_trace
+        describe = partial(
+            step_detail, draft, verification, verdict, choice, position=position, length=length
+        )
+        position += len(output)
         remaining -= len(output)
         last = output[-1]
         # Tokens accepted beyond an end-of-generation id are not part of the reply: there the
@@ -161,6 +173,7 @@ def decode(
             propose_s=proposed - started + observed - committed,
             target_s=chosen - proposed,
             commit_s=committed - chosen,
+            describe=describe,
         )
         if budget is not None:
             budget.observe(stats, output, carried_rows)

@@ -18,7 +18,7 @@ def verify_match(draft: Draft, choices: Sequence[int]) -> Verification:
     """
     if len(choices) != len(draft) + 1:
         raise ContractError(f"{len(choices)} choices for a draft of {len(draft)} tokens")
-    if not draft.tokens:
+    if len(choices) == 1:
         return Verification((), choices[0], "bonus")
     nodes = dict(zip(zip(draft.parents, draft.tokens, strict=True), range(len(draft)), strict=True))
     inner = set(draft.parents)

@@ -5,14 +5,12 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from akunu_py.decode_stats import StepDetail, StepStats
 from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
-from akunu_py.decoding.details import LengthTeller, step_detail
 from akunu_py.decoding.loop import decode
 from akunu_py.decoding.pass_costs import PassCosts
 from akunu_py.decoding.stats import StatsRecorder
@@ -288,29 +286,25 @@ def _events(
             verifier=verifier,
             position=len(prompt),
         )
-        teller = drafter if isinstance(drafter, LengthTeller) else None
         trees = TreeCounts()
         for raw in steps:
             first_s = first_s or time.perf_counter() - started
-            length = teller.length_trace if teller is not None and raw.draft.tokens else None
-            describe = partial(step_detail, raw, len(prompt) + len(token_ids), length)
             step, pieces = text.take(raw)
-            stats = replace(step.stats, describe=describe)
             if raw.tree is not None:
                 trees.add(raw.tree)
-            recorder.add(stats)
+            recorder.add(step.stats)
             token_ids += step.token_ids
             finish_reason = step.finish_reason
             if finish_reason is None and cancelled.is_set():
                 finish_reason = "cancelled"
             if finish_reason is None:
-                yield StreamEvent(_joined(pieces), step.token_ids, stats, pieces=pieces)
+                yield StreamEvent(_joined(pieces), step.token_ids, step.stats, pieces=pieces)
                 continue
             pieces = (*pieces, *text.finish())
             if str(trees):
                 _log.info("%s", trees)
             ended = result(finish_reason)
-            yield StreamEvent(_joined(pieces), step.token_ids, stats, ended, pieces)
+            yield StreamEvent(_joined(pieces), step.token_ids, step.stats, ended, pieces)
             return
 
 
@@ -321,7 +315,7 @@ def _details(steps: Iterable[StepStats]) -> Iterator[StepDetail]:
 
 
 def _joined(pieces: Iterable[TextPiece]) -> str:
-    return "".join(piece.text for piece in pieces)
+    return "".join([piece.text for piece in pieces])
 
 
 def _estimated_plain_s(costs: PassCosts | None, stats: DecodeStats) -> float | None:

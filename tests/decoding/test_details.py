@@ -14,6 +14,12 @@ from akunu_py.types import Draft, Verification
 STATS = StepStats("x", 0, 0, 0, 0, "bonus", 0.0, 0.0, 0.0)
 
 
+def detail_of(step, position, length):
+    return step_detail(
+        step.draft, step.verification, step.verdict, step.tree, position=position, length=length
+    )
+
+
 def made(draft, accepted, token, kind="recovered", trials=None, origin="residual"):
     verification = Verification(accepted, token, kind)
     verdict = None if trials is None else Verdict(verification, trials, origin)
@@ -22,7 +28,7 @@ def made(draft, accepted, token, kind="recovered", trials=None, origin="residual
 
 def test_a_chain_compared_with_choices():
     draft = Draft.chain((5, 6, 7), "lookup", 2, (0.9, 0.5, 0.1))
-    detail = step_detail(made(draft, (0,), 9), 40, None)
+    detail = detail_of(made(draft, (0,), 9), 40, None)
     assert detail.drafted == (
         DraftedToken(5, -1, True, 0.9),
         DraftedToken(6, 0, False, 0.5),
@@ -46,14 +52,14 @@ def test_a_chain_compared_with_choices():
 def test_who_drafted_each_token_is_told_where_several_did():
     draft = Draft.chain((5, 6, 7), "copy+model", origins=("copy", "copy", "model"))
     for kept in (draft, draft.first(2)):
-        detail = step_detail(made(kept, (0,), 9), 40, None)
+        detail = detail_of(made(kept, (0,), 9), 40, None)
         assert [drafted.source for drafted in detail.drafted] == ["copy", "copy", "model"][
             : len(kept)
         ]
     trials = (Trial(0, 5, 40, 0.5, 1.0, 0.25, True),)
-    assert step_detail(made(draft, (0,), 9, trials=trials), 40, None).drafted[2].source == "model"
+    assert detail_of(made(draft, (0,), 9, trials=trials), 40, None).drafted[2].source == "model"
     alone = Draft.chain((5,), "copy", origins=("copy",))
-    assert step_detail(made(alone, (0,), 9), 40, None).drafted[0].source is None
+    assert detail_of(made(alone, (0,), 9), 40, None).drafted[0].source is None
     with pytest.raises(ContractError, match="a draft of 2 tokens has 1 origins"):
         Draft.chain((5, 6), "copy", origins=("copy",))
 
@@ -61,7 +67,7 @@ def test_who_drafted_each_token_is_told_where_several_did():
 def test_a_tree_compared_with_choices():
     """Siblings of an accepted token were tested: the target chose another one."""
     draft = Draft((1, 2, 3, 4, 5), (-1, -1, 1, 1, 0), "tree")
-    detail = step_detail(made(draft, (1, 3), 8, "bonus"), 0, None)
+    detail = detail_of(made(draft, (1, 3), 8, "bonus"), 0, None)
     assert [drafted.accepted for drafted in detail.drafted] == [False, True, False, True, None]
     assert detail.accepted == (2, 4)
 
@@ -69,7 +75,7 @@ def test_a_tree_compared_with_choices():
 def test_what_a_verifier_tried():
     draft = Draft((1, 2, 3), (-1, -1, 0))
     trials = (Trial(1, 2, 7, 0.0, 0.5, 0.25, False), Trial(0, 1, 7, 0.25, 0.5, 0.125, True))
-    detail = step_detail(made(draft, (0,), 6, trials=trials), 7, None)
+    detail = detail_of(made(draft, (0,), 6, trials=trials), 7, None)
     assert detail.drafted == (
         DraftedToken(1, -1, True, None, 0.25, 0.5, 0.125),
         DraftedToken(2, -1, False, None, 0.0, 0.5, 0.25),
@@ -78,26 +84,22 @@ def test_what_a_verifier_tried():
     assert detail.origin == "residual"
     assert [drafted.ratio for drafted in detail.drafted] == [0.5, 0, None]
     assert detail.to_dict()["drafted"][1]["p"] == 0.0
-    assert step_detail(made(draft, (0,), 6, trials=trials, origin="target"), 7, None).origin == "target"  # fmt: skip
+    assert detail_of(made(draft, (0,), 6, trials=trials, origin="target"), 7, None).origin == "target"  # fmt: skip
 
 
 def test_what_an_adaptive_length_came_from():
-    detail = step_detail(made(Draft.chain((1,)), (), 2), 0, LengthTrace(0.25, 0.5, 6))
+    detail = detail_of(made(Draft.chain((1,)), (), 2), 0, LengthTrace(0.25, 0.5, 6))
     assert (detail.entropy, detail.gamma) == (0.25, 6)
     assert detail.to_dict()["gamma"] == 6
-    alone = step_detail(made(Draft.chain((1,)), (), 2), 0, None)
+    alone = detail_of(made(Draft.chain((1,)), (), 2), 0, None)
     assert (alone.entropy, alone.gamma) == (None, None)
 
 
 def test_the_loop_hands_over_what_was_verified():
     target = ToyTarget([1], rule=lambda context: context[-1] + 1)
     drafter = ScriptedDrafter([(2, 3, 9), (), (6, 7)])
-    steps = list(decode(target, drafter, 1, num_draft_tokens=4, max_tokens=7))
-    details = []
-    position = 1
-    for step in steps:
-        details.append(step_detail(step, position, None))
-        position += len(step.token_ids)
+    steps = list(decode(target, drafter, 1, num_draft_tokens=4, max_tokens=7, position=1))
+    details = [step.stats.detail for step in steps]
     # 2 3 and 4 instead of 9; 5; then 6 and 7 and 8.
     assert [detail.position for detail in details] == [1, 4, 5]
     assert [detail.accepted for detail in details] == [(2, 3), (), (6, 7)]

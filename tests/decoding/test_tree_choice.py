@@ -14,7 +14,6 @@ from test_tree_budget import BUSHY, Choosy
 from akunu_py.decode_stats import TreeCut, TreePart
 from akunu_py.decoding.budget import Budget
 from akunu_py.decoding.chance import KeyedChance
-from akunu_py.decoding.details import step_detail
 from akunu_py.decoding.loop import decode
 from akunu_py.decoding.tree_choice import TreeChoice, TreeCounts
 from akunu_py.decoding.verifiers import RejectionVerifier
@@ -158,7 +157,7 @@ def test_a_step_has_it_in_json_without_what_nobody_weighed():
     target = Choosy([1, 2], rule=lambda context: 1)
     odd = Draft((0, 1, 2), (-1, -1, 1), "odd")
     (step, *_) = decode(target, ScriptedDrafter([odd]), 2, num_draft_tokens=4, max_tokens=7)
-    record = step_detail(step, 2, None).to_dict()
+    record = step.stats.detail.to_dict()
     assert json.loads(json.dumps(record["tree"])) == {
         "nodes": 3, "verified": "chain", "reason": "target",
         "kept": {"nodes": 2}, "whole": {"nodes": 3},

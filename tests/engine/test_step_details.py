@@ -2,8 +2,8 @@
 
 import pytest
 
+from akunu_py.decoding import loop
 from akunu_py.drafting.adaptive_length import LengthTrace
-from akunu_py.engine import reply as reply_module
 from akunu_py.types import Draft
 
 PROMPT = "def hello(world):\n    return world"
@@ -14,13 +14,13 @@ OPTIONS = {"max_tokens": 40, "temperature": 1.2, "seed": 4, "drafter": "ngram"}
 def made(monkeypatch):
     """The positions of the steps whose details were put together, in order."""
     positions = []
-    put_together = reply_module.step_detail
+    put_together = loop.step_detail
 
-    def counted(step, position, length):
+    def counted(*step, position, length):
         positions.append(position)
-        return put_together(step, position, length)
+        return put_together(*step, position=position, length=length)
 
-    monkeypatch.setattr(reply_module, "step_detail", counted)
+    monkeypatch.setattr(loop, "step_detail", counted)
     return positions
 
 
