@@ -60,13 +60,7 @@ def write_random(folder: Path) -> list[Path]:
 
     shapes = {
         "llama-45m": {"width": 576, "layers": 10, "heads": 9, "kv_heads": 3, "feed_forward": 1536},
-        "llama-100m": {
-            "width": 1024,
-            "layers": 8,
-            "heads": 16,
-            "kv_heads": 8,
-            "feed_forward": 2816,
-        },
+        "llama-20m": {"width": 512, "layers": 6, "heads": 8, "kv_heads": 8, "feed_forward": 1408},
     }
     return [
         write_tiny_llama(
@@ -85,7 +79,7 @@ def main() -> None:
     parser.add_argument("--random", action="store_true")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    contexts = arguments.context or [1024, 4096]
+    contexts = arguments.context or [1024, 2048]
     if arguments.one:
         (path,), (context,) = arguments.models, contexts
         print(measure(path, context, arguments.kv_bits, arguments.weights), flush=True)
