@@ -351,6 +351,13 @@ def _config(chosen: dict[str, Any]) -> "GenerationConfig":
     from akunu_py.drafting.registry import check_drafter  # noqa: PLC0415
     from akunu_py.types import GenerationConfig  # noqa: PLC0415
 
+    if "" in chosen["stop"]:
+        raise click.UsageError("--stop is empty; give the text that ends a reply")
+    if chosen["max_tokens"] is not None and chosen["max_tokens"] < 1:
+        raise click.UsageError(
+            f"--max-tokens is {chosen['max_tokens']}; give 1 or more, or leave it out: until the "
+            "context is full"
+        )
     chosen["logit_bias"] = dict(_parse_bias(entry) for entry in chosen["logit_bias"])
     config = GenerationConfig(**chosen)
     if config.drafter is not None:
