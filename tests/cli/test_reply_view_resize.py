@@ -25,8 +25,8 @@ def colors(monkeypatch):
 
 
 def view_on(screen, **options):
-    options = {"plain": False, "show_drafts": False, "clock": lambda: 0.0, **options}
-    return make_view(stream=screen, size=screen.size, **options)
+    defaults = {"plain": False, "show_drafts": False, "clock": lambda: 0.0, "size": screen.size}
+    return make_view(stream=screen, **defaults | options)
 
 
 SIZES = st.tuples(st.integers(20, 200), st.integers(3, 50))
@@ -82,3 +82,31 @@ def test_the_last_line_goes_on_in_its_style_on_a_narrower_screen():
     assert written == ["\x1b[1m go\x1b[0m \x1b[3mon\x1b[0m"]
     live.draw([Line("above", 5), Line("other", 5)])
     assert written[1:] == ["\nother"]
+
+
+def test_a_size_that_is_known_late_loses_nothing():
+    """tmux resizes its screen at once and says so up to a quarter of a second later."""
+    screen = ResizingScreen()
+    known = screen.size()
+    view = view_on(screen, size=lambda: known)
+    words = [f"w{n}_{n}" for n in range(80)]
+    for number, word in enumerate(words):
+        if number == 20:
+            screen.resize(47, 24)
+        if number == 36:
+            known = screen.size()
+        view.feed(StreamEvent(f"{word} ", ()))
+    view.finish()
+    rows = "".join(row.replace(" ", "") for row in screen.rows())
+    assert set(words) <= {f"w{n}_{n}" for n in re.findall(r"w(\d+)_\1(?!\d)", rows)}
+
+
+def test_a_line_that_goes_on_is_not_written_anew():
+    screen = ResizingScreen()
+    written = []
+    screen.write = written.append
+    live = LiveLines(screen, screen.size)
+    live.draw([Line("one \x1b[1mtwo\x1b[0m", 7)])
+    live.draw([Line("one \x1b[1mtwo three\x1b[0m", 13), Line("four", 4)])
+    live.draw([Line("one \x1b[1mtwo three\x1b[0m", 13), Line("\x1b[1mfour\x1b[0m", 4)])
+    assert written[1:] == ["\x1b[1m three\x1b[0m\nfour", "\r\x1b[2K\x1b[1mfour\x1b[0m"]

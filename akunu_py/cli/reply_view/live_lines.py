@@ -11,6 +11,7 @@ Size = Callable[[], os.terminal_size]
 # Row by row: erasing all below the screen's first row would leave a copy in tmux's history.
 _ERASE, _UP_AND_ERASE = "\x1b[2K", "\x1b[A\x1b[2K"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
+_RESET = "\x1b[0m"
 _CODE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -112,18 +113,32 @@ class LiveLines:
             same += 1
         if same == len(drawn) == len(new) and not again:
             return ""
+        texts = [line.text for line in new]
         if same == len(drawn) and same < len(new) and not again:
             start = "\n" if drawn else ""
+        elif (
+            same == len(drawn) - 1
+            and same < len(new)
+            and not again
+            and _goes_on(drawn[-1], new[same])
+        ):
+            # Nothing is erased, so this holds on a screen that has been resized just now, too.
+            texts[same] = _rest(drawn[-1], new[same])
+            start = ""
         else:
             same = max(0, min(same, len(new) - 1, len(drawn) - 1))
             up = sum(map(self._rows, drawn[same:])) - 1
             start = f"\r{_ERASE}{_UP_AND_ERASE * up}" if drawn else ""
-        text = "\n".join(line.text for line in new[same:])
-        # What takes more cells than this library thinks must not take another row. Lines made for
-        # a wider screen are to wrap.
-        if text and not again and all(self._rows(line) == 1 for line in new[same:]):
+        text = "\n".join(texts[same:])
+        # What takes more cells than this library thinks must not take another row; letters of one
+        # cell each do not. Lines made for a wider screen are to wrap.
+        if text and not again and self._may_surprise(new[same:]):
             text = f"{_NO_WRAP}{text}{_WRAP}"
         return rest + start + text
+
+    def _may_surprise(self, lines: Sequence[Line]) -> bool:
+        odd = any(line.cells != len(_plain(line)) for line in lines)
+        return odd and all(self._rows(line) == 1 for line in lines)
 
     def _rows(self, line: Line) -> int:
         """Return the rows of a line on the screen of now; terminals wrap anew when resized."""
@@ -135,10 +150,19 @@ class LiveLines:
             self._stream.flush()
 
 
+def _plain(line: Line) -> str:
+    return _CODE.sub("", line.text)
+
+
+def _goes_on(drawn: Line, line: Line) -> bool:
+    """Return whether a line begins with one drawn, in the same styles."""
+    return line.text.startswith(drawn.text.removesuffix(_RESET))
+
+
 def _rest(drawn: Line, line: Line) -> str:
     """Return what makes a line of one drawn: its further text, or all of it on a new line."""
-    shown = len(_CODE.sub("", drawn.text))
-    if not _CODE.sub("", line.text).startswith(_CODE.sub("", drawn.text)):
+    shown = len(_plain(drawn))
+    if not _plain(line).startswith(_plain(drawn)):
         return f"\n{line.text}"
     parts = []
     place = 0
