@@ -155,8 +155,12 @@ def _plain(line: Line) -> str:
 
 
 def _goes_on(drawn: Line, line: Line) -> bool:
-    """Return whether a line begins with one drawn, in the same styles."""
-    return line.text.startswith(drawn.text.removesuffix(_RESET))
+    """Return whether a line begins with one drawn, in the same styles.
+
+    Not where letters take other than one cell: terminals may join what is added to what is there.
+    """
+    simple = line.cells == len(_plain(line))
+    return simple and line.text.startswith(drawn.text.removesuffix(_RESET))
 
 
 def _rest(drawn: Line, line: Line) -> str:
