@@ -155,12 +155,14 @@ def _plain(line: Line) -> str:
 
 
 def _goes_on(drawn: Line, line: Line) -> bool:
-    """Return whether a line begins with one drawn, in the same styles.
+    """Return whether a line begins with one drawn, in the same styles, and goes on in Latin.
 
-    Not where letters take other than one cell: terminals may join what is added to what is there.
+    In other scripts, and with emoji, what is added may join what is there into one letter.
     """
-    simple = line.cells == len(_plain(line))
-    return simple and line.text.startswith(drawn.text.removesuffix(_RESET))
+    joint = _plain(line)[max(0, len(_plain(drawn)) - 1) :]
+    return (
+        line.text.startswith(drawn.text.removesuffix(_RESET)) and max(joint, default="") < "\u0300"
+    )
 
 
 def _rest(drawn: Line, line: Line) -> str:
