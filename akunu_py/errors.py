@@ -5,6 +5,7 @@
         UnsupportedQuantizationError  a tensor type akunu cannot keep or expand
         UnsupportedArchitectureError  a model family akunu has no class for
       ConfigError                     an option or argument out of its range
+        MemoryLimitError              a model that does not fit into this machine's memory
       ContextOverflowError            the prompt leaves no room in the context
       EngineStateError                the engine is closed, busy or forked
       RollbackError                   a cache cannot drop what it should
@@ -32,6 +33,19 @@ class UnsupportedArchitectureError(ModelFormatError):
 
 class ConfigError(AkunuError, ValueError):
     """An option or an argument is out of its range."""
+
+
+class MemoryLimitError(ConfigError):
+    """What is to be loaded does not fit into this machine's memory.
+
+    Attributes:
+        fits_alone: whether it would, were nothing else loaded.
+
+    """
+
+    def __init__(self, message: str, *, fits_alone: bool) -> None:
+        super().__init__(message)
+        self.fits_alone = fits_alone
 
 
 class ContextOverflowError(AkunuError):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from akunu_py.errors import ConfigError
+from akunu_py.errors import ConfigError, MemoryLimitError
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models import requirements as needs
 from akunu_py.models.load import LoadOptions
@@ -76,14 +76,15 @@ def check_memory(
     context: int | None = None,
     others: Sequence[MemoryPart] = (),
 ) -> None:
-    """Raise ConfigError with figures where what is to be loaded cannot fit into memory.
+    """Raise MemoryLimitError with figures where what is to be loaded cannot fit into memory.
 
     Takes and raises what `memory_parts` does.
     """
     limit = needs.memory_limit()
     # Weights in a file take at least a bit: 32 times that is more than any form of them.
     on_disk = sum(_size_on_disk(model.path) for model in models)
-    known = sum(other.num_bytes for other in others) + mx.get_active_memory() + PROGRAM_BYTES
+    held = mx.get_active_memory()
+    known = sum(other.num_bytes for other in others) + held + PROGRAM_BYTES
     if context is None and 32 * on_disk + known < limit // 2:
         return
     parts = memory_parts(models, context=context, others=others)
@@ -92,10 +93,11 @@ def check_memory(
         return
     names = " and ".join(model.path.name for model in models)
     listed = ", ".join(f"{_size_text(part.num_bytes)} for {part.what}" for part in parts)
-    raise ConfigError(
+    raise MemoryLimitError(
         f"{names} {'need' if len(models) > 1 else 'needs'} about {_size_text(needed)} ({listed}) "
         f"and this machine has {_size_text(limit)} for it. Take a smaller model or quantization, "
-        "--weights quantized, a shorter --context or --kv-bits 8; --force loads it all the same"
+        "--weights quantized, a shorter --context or --kv-bits 8; --force loads it all the same",
+        fits_alone=needed - held <= limit,
     )
 
 

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,12 +11,10 @@ from akunu_py.cli.chat.attachments import Attachment, read_attachment, with_atta
 from akunu_py.cli.chat.commands import Command, help_text, unquoted
 from akunu_py.cli.chat.config_values import changed_fields, listing, shown, with_field
 from akunu_py.cli.chat.conversation import Conversation, Question
+from akunu_py.cli.chat.model_change import Load, change_model
 from akunu_py.cli.chat.session_file import Session, export_markdown, load_session, save_session
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import GenerationConfig
-
-if TYPE_CHECKING:
-    from akunu_py.engine.engine import Engine
 
 _SHOWN_TURN = 60
 """Characters of a message that a note quotes."""
@@ -36,7 +33,7 @@ class Tools:
     """
 
     note: Callable[[str], None]
-    load: Callable[[str | None], "Engine"]
+    load: Load
     edit: Callable[[str], str | None] | None
     width: Callable[[], int | None] = lambda: None
 
@@ -201,11 +198,9 @@ class Actions:
         conversation = self._conversation
         if name:
             name = name if os.path.lexists(name) else unquoted(name)
-            engine = self._tools.load(None if name == "default" else name)
-            if not engine.tokenizer.has_chat_template:
-                engine.close()
-                raise ConfigError(f"{name} has no chat template; the model stays as it is")
-            conversation.exchange(engine)
+            change_model(
+                conversation, self._tools.load, None if name == "default" else name, self._note
+            )
         description = conversation.engine.description
         self._note(f"{description.name}, context {conversation.engine.context}")
 
