@@ -70,7 +70,7 @@ def test_scoring_in_another_thread_is_an_error_not_a_queue(engine, monkeypatch):
     monkeypatch.setattr("akunu_py.engine.admission._LOCK_TIMEOUT_S", 0.05)
     inside, leave = threading.Event(), threading.Event()
 
-    def slow(ids):
+    def slow(ids, _start):
         inside.set()
         leave.wait(30)
 
