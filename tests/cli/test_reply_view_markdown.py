@@ -276,7 +276,8 @@ def test_what_rich_cannot_lay_out_is_as_it_was_written(monkeypatch):
 
 
 @given(
-    st.text("\u200d\U0001f600\u4e2d a&\n#[]()`|-$\\", max_size=30), st.sampled_from([1, 2, 7, 20, 80])
+    st.text("\u200d\U0001f600\u4e2d a&\n#[]()`|-$\\", max_size=30),
+    st.sampled_from([1, 2, 7, 20, 80]),
 )
 @example("\u200d\u200d\U0001f600#](\n|a|\n|-|", 2)
 def test_no_text_fails_on_a_screen_however_narrow(text, columns):

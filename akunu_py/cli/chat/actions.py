@@ -74,6 +74,16 @@ class Actions:
         self.attachments.clear()
         return question
 
+    def go_on(self, session: Session, path: Path) -> None:
+        """Take up a conversation that was saved in `path`."""
+        conversation = self._conversation
+        conversation.replace(session.turns, session.system)
+        self._path = path
+        own = conversation.engine.description.name
+        other = f"; {session.model} answered then, {own} does now" * (session.model != own)
+        last = f", the last: {_short(session.turns[-1].user)}" if session.turns else ""
+        self._note(f"turns: {len(session.turns)}{last}{other}")
+
     def _help(self, _: str) -> None:
         click.echo(help_text())
 
@@ -180,14 +190,7 @@ class Actions:
 
     def _load(self, name: str) -> None:
         path = _path(name)
-        session = load_session(path)
-        conversation = self._conversation
-        conversation.replace(session.turns, session.system)
-        self._path = path
-        own = conversation.engine.description.name
-        other = f"; {session.model} answered then, {own} does now" * (session.model != own)
-        last = f", the last: {_short(session.turns[-1].user)}" if session.turns else ""
-        self._note(f"turns: {len(session.turns)}{last}{other}")
+        self.go_on(load_session(path), path)
 
     def _export(self, name: str) -> None:
         path = _path(name)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from akunu_py.cli import completing
 from akunu_py.cli.options import (
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model", required=False, shell_complete=completing.models)
 @click.option("--system", help="A system message.")
+@click.option(
+    "--load",
+    "session_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Go on with a conversation that /save wrote; --system takes its system message's place.",
+)
 @keeping_options
 @generation_options
 @model_options
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
 def chat(  # noqa: PLR0917 - click passes by name
     model: str | None,
     system: str | None,
+    session_file: Path | None,
     memory: Path | None,
     trace_file: Path | None,
     config: "GenerationConfig",
@@ -54,13 +62,18 @@ def chat(  # noqa: PLR0917 - click passes by name
     Examples:
       akunu chat
       akunu chat model.gguf --temperature 0.7 --system "Answer briefly."
+      akunu chat model.gguf --load conversation.json
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from akunu_py.cli.chat.actions import Tools  # noqa: PLC0415 - --help does without
     from akunu_py.cli.chat.commands import completions  # noqa: PLC0415
     from akunu_py.cli.chat.conversation import Conversation  # noqa: PLC0415
     from akunu_py.cli.chat.line_input import open_lines  # noqa: PLC0415
     from akunu_py.cli.chat.loop import Chat, note, note_width  # noqa: PLC0415
+    from akunu_py.cli.chat.session_file import load_session  # noqa: PLC0415
 
+    context = click.get_current_context()
+    # Before the model, which takes time to load.
+    session = None if session_file is None else load_session(session_file)
     conversation = Conversation(load_engine(model, loading, memory=memory), config, system)
     try:
         engine = conversation.engine
@@ -84,9 +97,13 @@ def chat(  # noqa: PLR0917 - click passes by name
         talk = Chat(
             conversation, lines, tools, trace_file, typed=typed, plain=plain, reasoning=reasoning
         )
+        if session_file is not None and session is not None:
+            talk.go_on(session, session_file)
+            if context.get_parameter_source("system") is ParameterSource.COMMANDLINE:
+                conversation.system = system
         talk.run()
         # Somebody at a terminal has seen it.
         if talk.failed and not typed:
-            click.get_current_context().exit(1)
+            context.exit(1)
     finally:
         conversation.engine.close()

@@ -28,6 +28,7 @@ from akunu_py.cli.view_options import view_of
 from akunu_py.errors import AkunuError
 
 if TYPE_CHECKING:
+    from akunu_py.cli.chat.session_file import Session
     from akunu_py.cli.reply_view import Reasoning, ReplyView
     from akunu_py.types import GenerationResult
 
@@ -64,6 +65,10 @@ class Chat:
         self._plain = plain
         self._reasoning = reasoning
         self.failed = False
+
+    def go_on(self, session: "Session", path: Path) -> None:
+        """Take up a conversation that was saved in `path`."""
+        self._actions.go_on(session, path)
 
     def run(self) -> None:
         """Read and answer; two interrupts in a row at an empty line leave."""

@@ -50,6 +50,21 @@ def test_a_context_that_fills_up_in_a_reply_and_then_drops_turns(tiny_gguf, tmp_
     assert len(json.loads(path.read_text("utf-8"))["turns"]) == 2
 
 
+def test_a_saved_conversation_is_taken_up(tiny_gguf, tmp_path, monkeypatch):
+    path = tmp_path / "s.json"
+    monkeypatch.setenv("AKUNU_CHAT_SYSTEM", "be nice")
+    chat(tiny_gguf, "--system", "be brief", lines=f"hello\n/save {path}\n")
+    replies, notes = chat(tiny_gguf, "--load", path, lines="/show\n/retry\n/save\n")
+    assert "turns: 1, the last: hello" in notes
+    assert "system   be brief" in notes
+    assert len(json.loads(path.read_text("utf-8"))["turns"]) == 1
+    _, notes = chat(tiny_gguf, "--load", path, "--system", "be long", lines="/show\n")
+    assert "system   be long" in notes
+    path.write_text("{}")
+    _, notes = chat(tmp_path / "no-model", "--load", path, lines="", code=2)
+    assert "is no session" in notes
+
+
 def test_what_fails_is_a_note_and_the_chat_goes_on(tiny_gguf, tmp_path):
     (tmp_path / "bin").write_bytes(b"\0\xff")
     lines = (
