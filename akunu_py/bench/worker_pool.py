@@ -2,7 +2,9 @@
 
 import gc
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any, TypeVar
@@ -24,7 +26,8 @@ def run_tasks(
     """Yield each task with what `work(task, data)` gave, as they are done.
 
     With one process they are done here, in order. `work` is a function of a module. When the
-    iterator is closed, as by an interrupt, tasks that were not begun are dropped.
+    iterator is closed, as by an interrupt, tasks that were not begun are dropped. The processes end
+    with this one, even where it is killed.
     """
     if processes == 1:
         for task in tasks:
@@ -48,6 +51,15 @@ def _set_up(data: object) -> None:
     # time, and there is none.
     gc.disable()
     _data.append(data)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End when the first process has gone: one that is killed takes nobody with it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _run(work: Callable[[Task, Any], Result], task: Task) -> Result:
