@@ -7,7 +7,6 @@ print(engine.chat([{"role": "user", "content": "Hello"}]).text)
 """
 
 import importlib
-from typing import TYPE_CHECKING
 
 from akunu_py.errors import (
     AkunuError,
@@ -22,6 +21,8 @@ from akunu_py.errors import (
     UnsupportedQuantizationError,
 )
 
+# The import of typing takes as long as all else here, and a Ctrl-C before `main` is a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
     from akunu_py.engine.reply import ReplyStream

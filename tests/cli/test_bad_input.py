@@ -382,6 +382,22 @@ def test_an_interrupt_while_the_program_is_imported():
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
+def test_little_is_imported_before_an_interrupt_becomes_an_exit_code():
+    code = (
+        "import sys\n"
+        "before = set(sys.modules)\n"
+        "import akunu_py.__main__\n"
+        "print(*(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    names = set(done.stdout.split())
+    assert "akunu_py.__main__" in names
+    assert not names & {"typing", "re", "click"}
+
+
 def test_as_a_module():
     done = subprocess.run(
         [sys.executable, "-m", "akunu_py", "--version"], capture_output=True, check=True
