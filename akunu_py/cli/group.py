@@ -145,6 +145,8 @@ class RootGroup(CommandGroup):
             raise _ClosedPipeError from None
         except click.BadParameter as error:
             raise _with_variable(error) from error
+        except click.NoSuchOption as error:
+            raise _with_its_place(error) from error
         except ConfigError as error:
             raise click.UsageError(printable(str(error), sys.stderr)) from error
         except AkunuError as error:
@@ -233,6 +235,19 @@ def _with_variable(error: click.BadParameter) -> click.BadParameter:
     name = next((name for name in variables if os.environ.get(name)), "the environment")
     message = f"{error.message.rstrip('.')} ({name} says so)."
     return click.BadParameter(message, context, parameter)
+
+
+def _with_its_place(error: click.NoSuchOption) -> click.UsageError:
+    """Say where an option of `akunu` itself goes, where a command was given one."""
+    context, option = error.ctx, error.option_name
+    if context is None:
+        return error
+    root = context.find_root()
+    if not any(option in parameter.opts for parameter in root.command.params):
+        return error
+    rest = context.command_path.removeprefix(f"{root.command_path} ")
+    example = f"{root.command_path} {option} {rest}"
+    return click.UsageError(f"{option} goes before the command, as in: {example}", context)
 
 
 def _show(error: click.ClickException) -> None:

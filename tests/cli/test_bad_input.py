@@ -398,6 +398,21 @@ def test_little_is_imported_before_an_interrupt_becomes_an_exit_code():
     assert not names & {"typing", "re", "click"}
 
 
+@pytest.mark.parametrize(
+    ("words", "example"),
+    [
+        (["chat", "-v"], "akunu -v chat"),
+        (["models", "list", "--quiet"], "akunu --quiet models list"),
+        (["generate", "-q", "-p", "hi"], "akunu -q generate"),
+        (["doctor", "--version"], "akunu --version doctor"),
+    ],
+)
+def test_flags_of_akunu_behind_a_command(words, example):
+    done = CliRunner().invoke(cli, words, prog_name="akunu")
+    assert done.exit_code == 2
+    assert f"goes before the command, as in: {example}\n" in done.stderr
+
+
 def test_as_a_module():
     done = subprocess.run(
         [sys.executable, "-m", "akunu_py", "--version"], capture_output=True, check=True
