@@ -66,8 +66,8 @@ class Draft:
     def is_chain(self) -> bool:
         """Whether every token follows the one before it."""
         size = len(self.parents)
-        if size < len(_CHAIN_PARENTS):
-            return self.parents == _CHAIN_PARENTS[size]
+        if size < len(_CHAIN_PARENTS) and self.parents == _CHAIN_PARENTS[size]:
+            return True
         return all(parent == node - 1 for node, parent in enumerate(self.parents))
 
     @classmethod

@@ -89,5 +89,12 @@ def test_long_chains_and_confidences():
     assert draft.is_chain
     assert len(draft) == 200
     assert not Draft((1, 2), (-1, -1)).is_chain
+
+
+def test_a_chain_is_one_whatever_holds_its_parents():
+    """As a plug-in may give them; taken for a tree it would be cut, and told of, as one."""
+    assert Draft([1, 2], [-1, 0]).is_chain
+    assert Draft([1] * 70, list(range(-1, 69))).is_chain
+    assert not Draft([1, 2], [-1, -1]).is_chain
     with pytest.raises(ContractError, match="confidences"):
         Draft.chain([1, 2], confidence=(0.5,))
