@@ -4,15 +4,23 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from akunu_py.cli.chat.attachments import Attachment, read_attachment, with_attachments
 from akunu_py.cli.chat.commands import Command, help_text, unquoted
-from akunu_py.cli.chat.config_values import changed_fields, listing, shown, with_field
+from akunu_py.cli.chat.config_values import (
+    all_fields,
+    changed_fields,
+    listing,
+    shown,
+    with_field,
+)
 from akunu_py.cli.chat.conversation import Conversation, Question
 from akunu_py.cli.chat.model_change import Load, change_model
 from akunu_py.cli.chat.session_file import Session, export_markdown, load_session, save_session
+from akunu_py.cli.reply_view import Reasoning
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import GenerationConfig
 
@@ -45,6 +53,7 @@ class Actions:
         leaving: whether /exit was given.
         show_steps: whether replies are shown step by step.
         show_drafts: whether accepted drafts are tinted.
+        reasoning: how thoughts before an answer are shown.
         attachments: files for the next message.
 
     """
@@ -56,6 +65,7 @@ class Actions:
         self.leaving = False
         self.show_steps = False
         self.show_drafts = False
+        self.reasoning: Reasoning = "show"
         self.attachments: list[Attachment] = []
         self._drafter = conversation.config.drafter
         self._path: Path | None = None
@@ -103,15 +113,27 @@ class Actions:
         # Ollama's `/set parameter NAME VALUE` is meant as well.
         name, _, value = argument.removeprefix("parameter ").strip().partition(" ")
         if not name:
-            self._note(listing(config, self._tools.width()))
+            values = all_fields(config) | {"reasoning": self.reasoning}
+            self._note(listing(values, self._tools.width()))
             return
         if not value.strip():
             raise ConfigError(f"give /set {name} VALUE; default is one")
+        if name == "reasoning":
+            self._set_reasoning(value.strip())
+            return
         changed = with_field(config, name, value.strip())
         self._check_sources(changed)
         self._conversation.config = changed
         field = name.replace("-", "_")
         self._note(f"{field} {shown(changed, field)}")
+
+    def _set_reasoning(self, word: str) -> None:
+        ways: tuple[Reasoning, ...] = get_args(Reasoning)
+        found = next((way for way in ways if word in (way, "default")), None)
+        if found is None:
+            raise ConfigError(f"reasoning is {word!r}; give one of {', '.join(ways)}")
+        self.reasoning = found
+        self._note(f"reasoning {found}")
 
     def _show(self, _: str) -> None:
         conversation = self._conversation
@@ -126,6 +148,8 @@ class Actions:
         ]
         lines += [f"file     {attachment.name}" for attachment in self.attachments]
         changed = changed_fields(conversation.config)
+        if self.reasoning != "show":
+            changed["reasoning"] = self.reasoning
         lines += [f"{name} {value}" for name, value in changed.items()]
         self._note("\n".join(lines))
 

@@ -127,7 +127,7 @@ def completions(before: str) -> Iterator[Completion]:
     if command.completes == "file":
         yield from _paths(argument)
     elif " " not in argument:
-        words = FIELDS if command.completes == "setting" else ()
+        words = (*FIELDS, "reasoning") if command.completes == "setting" else ()
         if command.completes == "switch":
             words = tuple(w for w in re.split(r"\W+", command.argument) if w.islower())
             words += _drafters() if command.name == "draft" else ()

@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import re
 import typing
+from collections.abc import Mapping
 from types import NoneType
 from typing import Any
 
@@ -40,14 +41,19 @@ def with_field(config: GenerationConfig, name: str, text: str) -> GenerationConf
     return changed
 
 
-def listing(config: GenerationConfig, width: int | None) -> str:
-    """Return all fields with their values, in as many columns as a width holds; None holds one."""
-    entries = [f"{name} {shown(config, name)}" for name in FIELDS]
+def listing(values: Mapping[str, str], width: int | None) -> str:
+    """Return names with their values, in as many columns as a width holds; None holds one."""
+    entries = [f"{name} {value}" for name, value in values.items()]
     column = max(map(len, entries)) + 2
     columns = 1 if width is None else max(1, (width + 2) // column)
     rows = -(-len(entries) // columns)
     lines = ("".join(entry.ljust(column) for entry in entries[row::rows]) for row in range(rows))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def all_fields(config: GenerationConfig) -> dict[str, str]:
+    """Return every field with its value as text."""
+    return {name: shown(config, name) for name in FIELDS}
 
 
 def changed_fields(config: GenerationConfig) -> dict[str, str]:

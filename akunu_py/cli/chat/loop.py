@@ -63,7 +63,7 @@ class Chat:
         self._trace_file = trace_file
         self._typed = typed
         self._plain = plain
-        self._reasoning = reasoning
+        self._actions.reasoning = reasoning
         self.failed = False
 
     def go_on(self, session: "Session", path: Path) -> None:
@@ -169,7 +169,7 @@ class Chat:
             reply.stream,
             tokenizer,
             plain=self._plain,
-            reasoning=self._reasoning,
+            reasoning=self._actions.reasoning,
             show_drafts=self._actions.show_drafts,
         )
 

@@ -12,7 +12,14 @@ from akunu_py.cli.chat.commands import (
     parse,
     unquoted,
 )
-from akunu_py.cli.chat.config_values import FIELDS, changed_fields, listing, shown, with_field
+from akunu_py.cli.chat.config_values import (
+    FIELDS,
+    all_fields,
+    changed_fields,
+    listing,
+    shown,
+    with_field,
+)
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import GenerationConfig
 
@@ -72,6 +79,7 @@ def test_help_has_every_command_on_one_line_of_80():
 def test_completion_of_names_settings_and_switches():
     assert completed("/s") == ["/system ", "/set ", "/show", "/stats", "/save "]
     assert completed("/set top_") == ["/set top_k", "/set top_p"]
+    assert completed("/set rea") == ["/set reasoning"]
     assert completed("/trace o") == ["/trace on", "/trace off"]
     assert completed("/draft lo") == ["/draft lookup"]
     assert completed("/draft of") == ["/draft off"]
@@ -162,13 +170,14 @@ def test_what_is_shown_of_a_field_sets_it_again():
 
 def test_the_list_of_settings_takes_the_columns_there_are():
     config = GenerationConfig(stop=("the end",))
-    one = listing(config, None).splitlines()
+    values = all_fields(config)
+    one = listing(values, None).splitlines()
     assert [line.split()[0] for line in one] == list(FIELDS)
     assert "stop 'the end'" in one
-    two = listing(config, 80).splitlines()
+    two = listing(values, 80).splitlines()
     # It fits into 24 lines, a prompt above and below, read down each column.
     assert len(two) == (len(FIELDS) + 1) // 2 < 22
     assert [line.split()[0] for line in two] == list(FIELDS[: len(two)])
     assert max(map(len, two)) <= 80
     assert sorted(" ".join(two).split()) == sorted(" ".join(one).split())
-    assert listing(config, 20).splitlines() == one
+    assert listing(values, 20).splitlines() == one

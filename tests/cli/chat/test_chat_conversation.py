@@ -436,6 +436,15 @@ def test_system_set_draft_trace_and_show(actions, conversation, notes):
     assert notes[-1] == "top_k 7"
     with pytest.raises(ConfigError, match=r"there is no setting context.*akunu chat --help"):
         do(actions, "/set context 100")
+    do(actions, "/set reasoning fold")
+    assert (actions.reasoning, notes[-1]) == ("fold", "reasoning fold")
+    with pytest.raises(ConfigError, match="give one of show, fold, hide"):
+        do(actions, "/set reasoning perhaps")
+    for line in ("/set", "/show"):
+        do(actions, line)
+        assert "reasoning fold" in notes[-1]
+    do(actions, "/set reasoning default")
+    assert actions.reasoning == "show"
     do(actions, "/set drafter lookup")
     do(actions, "/draft off")
     assert conversation.config.drafter == "none"

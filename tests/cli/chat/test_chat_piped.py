@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
+from gguf_files import CHAT_TEMPLATE, write_tiny_llama
 
 from akunu_py.cli.main import cli
 
@@ -48,6 +49,20 @@ def test_a_context_that_fills_up_in_a_reply_and_then_drops_turns(tiny_gguf, tmp_
     assert "the oldest turn is dropped" in notes
     assert "turns    2, the oldest 1 dropped" in notes
     assert len(json.loads(path.read_text("utf-8"))["turns"]) == 2
+
+
+def test_thoughts_can_be_hidden_and_shown_again(tmp_path):
+    template = CHAT_TEMPLATE + "{% if add_generation_prompt %}<think>{% endif %}"
+    path = write_tiny_llama(tmp_path / "m.gguf", chat_template=template)
+    # The token 298 has letters, and the thoughts do not end.
+    options = (path, *ENDLESS, "--logit-bias", "298=1e6", "--max-tokens", 3)
+    lines = "hello\n/set reasoning hide\n/retry\n/set reasoning show\n/retry\n"
+    replies, _ = chat(*options, lines=lines)
+    first, *others = replies.splitlines()
+    assert first
+    assert [line for line in others if line] == [first]
+    replies, _ = chat(*options, "--reasoning", "hide", lines="hello\n")
+    assert not replies.strip()
 
 
 def test_a_saved_conversation_is_taken_up(tiny_gguf, tmp_path, monkeypatch):
