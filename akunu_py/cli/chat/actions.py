@@ -141,6 +141,7 @@ class Actions:
         turns, forgotten = len(conversation.turns), conversation.forgotten
         lines = [
             f"model    {engine.description.name}",
+            f"path     {engine.description.path}",
             # What a template adds behind a reply that filled the context is no part of it.
             f"context  {min(conversation.num_tokens(), engine.context)} of {engine.context} tokens",
             f"turns    {turns}{f', the oldest {forgotten} dropped' * bool(forgotten)}",

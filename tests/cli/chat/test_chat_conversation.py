@@ -51,7 +51,7 @@ class FakeEngine:
 
     def __init__(self, name="fake", context=100, template=True):
         self.context = context
-        self.description = SimpleNamespace(name=name)
+        self.description = SimpleNamespace(name=name, path=f"models/{name}")
         self.draft_model, self.has_counts = None, False
         self.tokenizer = SimpleNamespace(
             encode_chat=lambda messages: (
@@ -463,7 +463,8 @@ def test_system_set_draft_trace_and_show(actions, conversation, notes):
     with pytest.raises(ConfigError, match="/trace on or off"):
         do(actions, "/trace perhaps")
     do(actions, "/show")
-    assert "context  4 of 100 tokens" in str(notes)
+    # Two quantizations of a model have one name.
+    assert "model    fake\npath     models/fake\ncontext  4 of 100 tokens" in notes[-1]
     assert "temperature 0.5" in str(notes)
     do(actions, '/system ""')
     assert conversation.system is None
