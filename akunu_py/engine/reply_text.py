@@ -45,11 +45,11 @@ class ReplyText:
 
     def take(self, step: Step) -> tuple[Step, tuple[TextPiece, ...]]:
         """Add a step's tokens; return the step, cut where a stop text ended it, and its text."""
-        shown: list[str] = []
-        for count, token in enumerate(step.token_ids, start=1):
+        shown = ""
+        for place, token in enumerate(step.token_ids):
             if token in self._end_ids:
                 break
-            self._source = _source(step, count - 1)
+            self._source = _source(step, place)
             mark = self._marks.get(token)
             if mark is None:
                 text = self._detokenizer.feed((token,))
@@ -58,8 +58,9 @@ class ReplyText:
                 text = self._detokenizer.finish() + mark
             self._waiting.append((self._source, len(text)))
             piece, self._stopped = self._stops.feed(text)
-            shown.append(piece)
+            shown += piece
             if self._stopped:
+                count = place + 1
                 step = replace(
                     step,
                     token_ids=step.token_ids[:count],
@@ -67,7 +68,7 @@ class ReplyText:
                     finish_reason="stop",
                 )
                 break
-        return step, self._with_sources("".join(shown))
+        return step, self._with_sources(shown)
 
     def finish(self) -> tuple[TextPiece, ...]:
         """Return the text that was held back when the reply ended."""
@@ -83,6 +84,10 @@ class ReplyText:
     def _with_sources(self, text: str) -> tuple[TextPiece, ...]:
         """Return text that is shown now, cut where its source changes."""
         self._pieces.append(text)
+        if text and len(self._waiting) == 1 and self._waiting[0][1] == len(text):
+            # A plain step's, with nothing held back: most are.
+            source, _ = self._waiting.popleft()
+            return (TextPiece(text, source),)
         pieces: list[TextPiece] = []
         begin = 0
         while begin < len(text):

@@ -121,6 +121,14 @@ def test_text_held_back_stays_with_its_tokens():
     assert events == [(TextPiece("x", "ngram"),), (TextPiece("S", "ngram"), TextPiece("T!")), ()]
 
 
+def test_half_a_plain_steps_text_held_back_stays_with_its_token():
+    steps = [drafted_step([0], []), drafted_step([1, 2], ["ngram"])]
+    _, events = taken(steps, [b"xS", b"T", b"!"], stops=("STOP",))
+    assert events == [
+        (TextPiece("x"),), (TextPiece("S"), TextPiece("T", "ngram"), TextPiece("!")), (),
+    ]  # fmt: skip
+
+
 def test_a_character_cut_at_the_end_belongs_to_the_last_token():
     _, events = taken([drafted_step([1, 0], ["ngram"])], ["\u20ac".encode()[:2], b"a"])
     assert events == [(TextPiece("a", "ngram"),), (TextPiece("\N{REPLACEMENT CHARACTER}"),)]
