@@ -28,7 +28,7 @@ COMMANDS = (
     Command("help", "", "this list"),
     Command("system", "[TEXT]", 'show the system message, or set it; "" removes it'),
     Command("set", "[NAME VALUE]", "list settings, or set one; default is a VALUE", "setting"),
-    Command("show", "", "model, its path, context, system message, changed settings"),
+    Command("show", "", "model, path, context, system message and settings"),
     Command("stats", "", "drafting statistics of this run"),
     Command("retry", "", "answer the last message anew"),
     Command("undo", "", "take the last message and its reply back"),
