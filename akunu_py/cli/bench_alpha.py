@@ -12,7 +12,7 @@ from akunu_py.cli import completing
 from akunu_py.cli.bench_options import category_option, limit_option, seed_option
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.options import load_engine, model_options
+from akunu_py.cli.loading_options import load_engine, model_options
 from akunu_py.model_store.default_model import default_model_path
 
 if TYPE_CHECKING:

@@ -11,15 +11,13 @@ from akunu_py.cli import completing
 from akunu_py.cli.bench_options import limit_option, limited, seed_option, temperature_option
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.options import (
-    DRAFTER_NAMES,
+from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
-    drafting_options,
     load_engine,
     model_options,
-    warn_if_not_exact,
 )
+from akunu_py.cli.reply_options import DRAFTER_NAMES, drafting_options, warn_if_not_exact
 from akunu_py.generation_config import DRAFTING_FIELDS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import click
 from akunu_py.cli.bench_options import limited, processes_option
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.options import model_path
+from akunu_py.cli.loading_options import model_path
 from akunu_py.model_store.default_model import default_model_path
 
 if TYPE_CHECKING:

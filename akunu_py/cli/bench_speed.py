@@ -11,7 +11,7 @@ from akunu_py.cli import completing
 from akunu_py.cli.bench_options import limited
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.options import check_memory, draft_model_option, model_options, model_path
+from akunu_py.cli.loading_options import check_memory, draft_model_option, model_options, model_path
 
 if TYPE_CHECKING:
     from akunu_py.bench.result_file import Failure

@@ -17,13 +17,13 @@ from akunu_py.cli.bench_options import (
 )
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.options import (
+from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
     load_engine,
     model_options,
-    warn_if_not_exact,
 )
+from akunu_py.cli.reply_options import warn_if_not_exact
 
 if TYPE_CHECKING:
     from akunu_py.bench.result_file import BenchResult

@@ -39,7 +39,7 @@ def drafters(_context: click.Context, _parameter: click.Parameter, incomplete: s
     """Offer drafters, those of plug-ins too."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - --help does without
 
-    from akunu_py.cli.options import DRAFTERS  # noqa: PLC0415 - it imports this module
+    from akunu_py.cli.reply_options import DRAFTERS  # noqa: PLC0415 - it imports this module
 
     offered = sorted({point.name for point in entry_points(group=ENTRY_POINTS)} - {*DRAFTERS})
     return _beginning(incomplete, (*DRAFTERS, *offered))

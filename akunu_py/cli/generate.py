@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.cli import completing
-from akunu_py.cli.options import (
+from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
-    generation_options,
-    keeping_options,
     load_engine,
     model_options,
 )
+from akunu_py.cli.reply_options import generation_options, keeping_options
 from akunu_py.cli.terminal import prompt_progress, show, statistics_line
 from akunu_py.cli.view_options import view_of, view_options
 

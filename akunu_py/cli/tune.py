@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.cli import completing
-from akunu_py.cli.options import load_engine, model_options
+from akunu_py.cli.loading_options import load_engine, model_options
 from akunu_py.cli.terminal import printable, prompt_progress
 
 if TYPE_CHECKING:

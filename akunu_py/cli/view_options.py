@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
+from akunu_py.cli.option_stack import stack
+
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view import Reasoning, ReplyView
     from akunu_py.engine.reply import ReplyStream
@@ -32,9 +34,7 @@ def view_options(function: Callable[_P, _R]) -> Callable[..., _R]:
             "gets them with show alone.",
         ),
     )  # fmt: skip
-    for option in reversed(options):
-        function = option(function)
-    return function
+    return stack(options, function)
 
 
 def end_of_prompt(stream: "ReplyStream", tokenizer: "Tokenizer") -> str:

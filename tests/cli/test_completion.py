@@ -15,7 +15,7 @@ from pty_child import PtyChild
 
 from akunu_py.cli import completing, shell_scripts
 from akunu_py.cli.main import cli
-from akunu_py.cli.options import DRAFTERS
+from akunu_py.cli.reply_options import DRAFTERS
 from akunu_py.drafting.registry import ENTRY_POINT_GROUP, all_drafter_names
 
 MAIN = "from akunu_py.cli.main import main; main()"

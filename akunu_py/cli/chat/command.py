@@ -7,14 +7,13 @@ import click
 from click.core import ParameterSource
 
 from akunu_py.cli import completing
-from akunu_py.cli.options import (
+from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
-    generation_options,
-    keeping_options,
     load_engine,
     model_options,
 )
+from akunu_py.cli.reply_options import generation_options, keeping_options
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.cli.view_options import view_options
 

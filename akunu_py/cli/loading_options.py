@@ -1,0 +1,182 @@
+"""Options of how a model is loaded, and the engine they come to."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import click
+
+from akunu_py.cli import completing
+from akunu_py.cli.option_stack import stack
+from akunu_py.settings import load_settings
+
+if TYPE_CHECKING:
+    from akunu_py.engine.engine import Engine
+    from akunu_py.models.memory_check import MemoryPart
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_FORCE = "akunu_py.force"
+
+_MODEL_OPTIONS = (
+    click.option(
+        "--weights",
+        type=click.Choice(["auto", "quantized", "dense"]),
+        default="auto",
+        show_default=True,
+        help="Keep quantized weights, expand them, or choose: float32 on the CPU backend when "
+        "they fit, quantized elsewhere.",
+    ),
+    click.option(
+        "--compute-type",
+        type=click.Choice(["auto", "float16", "bfloat16", "float32"]),
+        default="auto",
+        show_default=True,
+        help="What a GGUF model computes in: float32 on the CPU backend, elsewhere float16 where "
+        "it holds the model's numbers.",
+    ),
+    click.option(
+        "--exact-weights",
+        is_flag=True,
+        help="Take no smaller fitted forms: with float32 scales the weights are the file's.",
+    ),
+    click.option(
+        "--q6k",
+        type=click.Choice(["planes", "8bit"]),
+        default="planes",
+        show_default=True,
+        help="Q6_K tensors as exact bit planes, or quantized anew to 8 bits.",
+    ),
+    click.option(
+        "--pre-tokenizer",
+        metavar="NAME",
+        help="How the tokenizer of a GGUF file splits texts, where the file does not say so "
+        "rightly, such as llama-bpe or qwen2.",
+    ),
+    click.option(
+        "--context",
+        type=int,
+        metavar="N",
+        help="Bound the context, prompt and reply, to N tokens; the model's own, when left out.",
+    ),
+    click.option(
+        "--kv-bits",
+        type=int,
+        metavar="4|8",
+        help="Quantize the KV cache to so many bits, for long contexts in less memory; not "
+        "quantized, when left out.",
+    ),
+    click.option(
+        "--reproducible",
+        is_flag=True,
+        help="Pad every pass to one number of rows, so that drafting cannot change a token on any "
+        "device; `akunu tune` says what it costs.",
+    ),
+    click.option(
+        "--force",
+        is_flag=True,
+        expose_value=False,
+        callback=lambda context, _option, force: context.meta.update({_FORCE: force}),
+        help="Load a model that is too large for this machine's memory all the same.",
+    ),
+)
+
+
+def model_options(function: Callable[_P, _R]) -> Callable[..., _R]:
+    """Add the options of loading; the command gets one `loading` in their place."""
+    names = (
+        "weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer", "context", "kv_bits",
+        "reproducible",
+    )  # fmt: skip
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **options: Any) -> _R:
+        options["loading"] = {name: options.pop(name) for name in names}
+        return function(*args, **options)
+
+    return stack(_MODEL_OPTIONS, wrapped)
+
+
+def draft_model_option(function: Callable[_P, _R]) -> Callable[..., _R]:
+    """Add `--draft-model` to what `model_options` collects; to be put below it."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **options: Any) -> _R:
+        options["loading"]["draft_model"] = options.pop("draft_model")
+        return function(*args, **options)
+
+    return click.option(
+        "--draft-model", type=click.Path(path_type=Path), metavar="MODEL",
+        shell_complete=completing.models,
+        help="A smaller model with the same vocabulary, which drafts.",
+    )(wrapped)  # fmt: skip
+
+
+def counts_option(function: Callable[_P, _R]) -> Callable[..., _R]:
+    """Add `--counts` to what `model_options` collects; to be put below it."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **options: Any) -> _R:
+        options["loading"]["counts"] = options.pop("counts")
+        return function(*args, **options)
+
+    return click.option(
+        "--counts", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+        help="Counts of a corpus that `akunu counts fit` wrote, for --drafter corpus.",
+    )(wrapped)  # fmt: skip
+
+
+def model_path(name: str | None) -> Path:
+    """Return where a model lies that a command was given by name, fetched if it must be."""
+    from akunu_py.model_store.names import resolve_model  # noqa: PLC0415 - what --help does not need
+
+    return resolve_model(name, load_settings())
+
+
+def load_engine(
+    model: str | None, loading: dict[str, Any], *, memory: Path | None = None
+) -> "Engine":
+    """Load the model a command was given, with what `model_options` collected.
+
+    Raises ConfigError where it, with the draft model, would not fit into this machine's memory,
+    unless `--force` was given.
+    """
+    path = model_path(model)
+    draft = loading.get("draft_model")
+    if draft is not None:
+        draft = model_path(str(draft))
+        loading = {**loading, "draft_model": draft}
+    from akunu_py.engine.engine import Engine  # noqa: PLC0415 - mlx-lm takes over a second
+
+    check_memory(path, draft, loading)
+    return Engine.load(path, memory=memory, **loading)
+
+
+def check_memory(
+    path: Path,
+    draft: Path | None,
+    loading: Mapping[str, Any],
+    others: "Sequence[MemoryPart]" = (),
+) -> None:
+    """Refuse models that do not fit into this machine's memory together, unless `--force` says so.
+
+    `loading` is what `model_options` collected, `others` what the command holds besides. Raises
+    ConfigError.
+    """
+    context = click.get_current_context(silent=True)
+    if context is not None and context.meta.get(_FORCE):
+        return
+    from akunu_py.models import memory_check  # noqa: PLC0415 - MLX
+    from akunu_py.models.load import LoadOptions  # noqa: PLC0415
+
+    names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
+    options = LoadOptions(**{name: loading[name] for name in names if name in loading})
+    models = [memory_check.PlannedModel(path, options, loading.get("kv_bits"))]
+    if draft is not None:
+        # A draft model is loaded with no other option, and its cache is never quantized.
+        models.append(memory_check.PlannedModel(draft, LoadOptions(weights=options.weights)))
+    # What is neither a file nor a folder is refused when it is loaded.
+    if all(model.path.is_file() or model.path.is_dir() for model in models):
+        memory_check.check_memory(models, context=loading.get("context"), others=others)
