@@ -76,7 +76,7 @@ def streamed(pieces, columns=80, lines=24, **options):
     view = view_on(screen, **options)
     for piece in pieces:
         view.feed(StreamEvent(piece, (), None, None, (TextPiece(piece),) if piece else ()))
-    view.finish(None, interrupted=False)
+    view.finish()
     assert screen.screen.mode == screen.modes, "a mode was left changed"
     return screen
 
@@ -243,7 +243,7 @@ def test_drawing_takes_a_share_of_the_time():
     for _ in range(100):
         view.feed(StreamEvent("word ", ()))
     assert 3 <= len(screen.written) <= 8
-    view.finish(None, interrupted=False)
+    view.finish()
     assert screen.text().count("word") == 100
 
 
@@ -255,7 +255,7 @@ def test_a_resize_loses_nothing(columns):
     view.feed(StreamEvent(f"start\n\n{first}", ()))
     screen.screen.resize(24, columns)
     view.feed(StreamEvent(second, ()))
-    view.finish(None, interrupted=False)
+    view.finish()
     said = "".join(screen.rows()).replace(" ", "")
     assert said.count("omega") == 40
     # This screen cuts off what a narrower one has no room for.
@@ -325,7 +325,7 @@ def test_an_interrupt_in_mid_table_keeps_what_was_said():
     for piece in ("one\n\n| a | b |\n|---", "|---|\n| 1 | 2 |\n", "| 3 |"):
         view.feed(StreamEvent(piece, ()))
     screen.write("^C")
-    view.finish(None, interrupted=True)
+    view.finish()
     assert [row.split() for row in screen.rows() if "\u2500" not in row] == [
         ["one"], [], ["a", "b"], ["1", "2"], ["3"],
     ]  # fmt: skip
@@ -350,7 +350,7 @@ def test_an_interrupt_in_mid_block_keeps_what_was_said():
     view = view_on(screen)
     view.feed(StreamEvent("one\n\n```py\nx = ", ()))
     screen.write("^C")
-    view.finish(None, interrupted=True)
+    view.finish()
     assert screen.rows() == ["one", "", "  x ="]
     assert screen.screen.cursor.x == 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, TextIO
 
 from akunu_py.cli.reply_view.reasoning import ReasoningSplitter
 from akunu_py.cli.terminal import printable
-from akunu_py.types import GenerationResult, StepStats, StreamEvent, TextPiece
+from akunu_py.types import StepStats, StreamEvent, TextPiece
 
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view.blocks import BlockRenderer
@@ -77,7 +77,7 @@ class ReplyView:
         if event.step is not None:
             self._answer.count(event.step)
 
-    def finish(self, result: GenerationResult | None = None, *, interrupted: bool = False) -> None:  # noqa: ARG002 - of the contract; what ended a reply does not change how it is drawn
+    def finish(self) -> None:
         """End the reply; a second call does nothing."""
         if self._finished:
             return
