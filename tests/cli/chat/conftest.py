@@ -1,7 +1,11 @@
 """Models for conversations."""
 
 import pytest
+from fake_chat import FakeEngine
 from gguf_files import write_tiny_llama
+
+from akunu_py.cli.chat.conversation import Conversation
+from akunu_py.types import GenerationConfig
 
 
 @pytest.fixture(scope="session")
@@ -11,3 +15,13 @@ def roomy_gguf(tmp_path_factory):
         tmp_path_factory.mktemp("roomy") / "roomy.gguf", vocabulary="spm", tied=False,
         context=2048,
     )  # fmt: skip
+
+
+@pytest.fixture
+def engine():
+    return FakeEngine()
+
+
+@pytest.fixture
+def conversation(engine):
+    return Conversation(engine, GenerationConfig(), None)

@@ -1,0 +1,214 @@
+"""What the commands of a chat do, with an engine that counts words."""
+
+import pytest
+from fake_chat import FakeEngine, do, say
+
+from akunu_py.cli.chat.actions import Actions, Tools
+from akunu_py.cli.chat.conversation import Question
+from akunu_py.cli.chat.session_file import Session, save_session
+from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.types import GenerationConfig
+
+
+class Notes(list):
+    def __str__(self):
+        return "\n".join(self)
+
+
+@pytest.fixture
+def notes():
+    return Notes()
+
+
+@pytest.fixture
+def loaded():
+    return []
+
+
+@pytest.fixture
+def actions(conversation, notes, loaded):
+    def load(name):
+        if name == "interrupted":
+            raise KeyboardInterrupt
+        if name == "missing":
+            raise ModelFormatError("there is no missing")
+        loaded.append(FakeEngine(name, context=50, template=name != "bare"))
+        return loaded[-1]
+
+    return Actions(conversation, Tools(notes.append, load, lambda text: text + " edited\n"))
+
+
+def test_a_model_is_loaded_before_the_old_one_is_closed(
+    actions, conversation, engine, notes, loaded
+):
+    say(conversation, "a")
+    for name, words in (
+        ("missing", "there is no missing"), ("bare", "no chat template"), ("interrupted", "^$"),
+    ):  # fmt: skip
+        with pytest.raises((ModelFormatError, ConfigError, KeyboardInterrupt), match=words):
+            do(actions, f"/model {name}")
+        assert conversation.engine is engine
+        assert not engine.closed
+    assert loaded[0].closed
+    do(actions, "/model other")
+    assert engine.closed
+    assert conversation.engine.description.name == "other"
+    assert str(notes) == "other, context 50"
+    do(actions, "/model 'the other'")
+    do(actions, "/model default")
+    assert [found.description.name for found in loaded[1:]] == ["other", "the other", None]
+    say(conversation, "b")
+    assert [turn.user for turn in conversation.turns] == ["a", "b"]
+    assert len(conversation.engine.asked[0]) == 3
+
+
+def test_save_load_and_export(actions, conversation, notes, tmp_path):
+    conversation.system = "be brief"
+    say(conversation, "a")
+    with pytest.raises(ConfigError, match="give /save FILE"):
+        do(actions, "/save")
+    do(actions, f"/save {tmp_path}/s.json")
+    say(conversation, "b")
+    do(actions, "/save")
+    do(actions, f"/export '{tmp_path}/s s.md'")
+    assert "## User\n\nb" in (tmp_path / "s s.md").read_text()
+    do(actions, "/reset")
+    conversation.system = None
+    do(actions, f"/load {tmp_path}/s.json")
+    assert [turn.user for turn in conversation.turns] == ["a", "b"]
+    assert conversation.system == "be brief"
+    save_session(tmp_path / "t.json", Session("x", None, ()))
+    do(actions, f"/load {tmp_path}/t.json")
+    assert notes[-2] == "turns: 2, the last: b"
+    assert notes[-1] == "turns: 0; x answered then, fake does now"
+    (tmp_path / "bad").write_text("{}")
+    say(conversation, "c")
+    with pytest.raises(ConfigError):
+        do(actions, f"/load {tmp_path}/bad")
+    assert [turn.user for turn in conversation.turns] == ["c"]
+
+
+def test_edit_sends_in_the_last_turns_place(actions, conversation):
+    say(conversation, "a")
+    assert do(actions, "/edit") == Question("a edited", instead=True)
+    assert do(actions, "/undo") is None
+    # Nothing said so far is a message to write.
+    assert do(actions, "/edit") == Question(" edited")
+    none = Actions(conversation, Tools(print, lambda _: None, None))
+    with pytest.raises(ConfigError, match="needs a terminal"):
+        do(none, "/edit")
+
+
+def test_files_go_with_the_next_message(actions, notes, tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    do(actions, f"/file {tmp_path}/a.txt")
+    do(actions, "/file")
+    assert notes[-1] == "a.txt"
+    (tmp_path / "a.txt").write_text("new text")
+    do(actions, f'/file "{tmp_path}/a.txt"')  # the same file once more is read anew
+    assert actions.compose("hi").text == "a.txt:\n```\nnew text\n```\n\nhi"
+    assert actions.compose("hi").text == "hi"
+    with pytest.raises(ConfigError, match="is a folder"):
+        do(actions, f"/file {tmp_path}")
+    do(actions, f"/file {tmp_path}/a.txt")
+    do(actions, "/reset")
+    assert actions.compose("hi").text == "hi"
+
+
+def test_system_set_draft_trace_and_show(actions, conversation, notes):
+    do(actions, "/system be brief")
+    do(actions, "/set temperature 0.5")
+    assert (conversation.system, conversation.config.temperature) == ("be brief", 0.5)
+    assert notes[-1] == "temperature 0.5"
+    do(actions, "/set parameter top-k 7")
+    assert notes[-1] == "top_k 7"
+    with pytest.raises(ConfigError, match=r"there is no setting context.*akunu chat --help"):
+        do(actions, "/set context 100")
+    do(actions, "/set reasoning fold")
+    assert (actions.reasoning, notes[-1]) == ("fold", "reasoning fold")
+    with pytest.raises(ConfigError, match="give one of show, fold, hide"):
+        do(actions, "/set reasoning perhaps")
+    for line in ("/set", "/show"):
+        do(actions, line)
+        assert "reasoning fold" in notes[-1]
+    do(actions, "/set reasoning default")
+    assert actions.reasoning == "show"
+    do(actions, "/set drafter lookup")
+    do(actions, "/draft off")
+    assert conversation.config.drafter == "none"
+    do(actions, "/draft on")
+    assert conversation.config.drafter == "lookup"
+    with pytest.raises(ConfigError, match="needs a draft model"):
+        do(actions, "/draft draft-model")
+    for line in ("/draft corpus", "/set drafter corpus"):
+        with pytest.raises(ConfigError, match=r"corpus needs counts .* begin with --counts FILE"):
+            do(actions, line)
+    with pytest.raises(ConfigError, match="there is no drafter 'nonsense'"):
+        do(actions, "/draft nonsense")
+    assert conversation.config.drafter == "lookup"
+    do(actions, "/trace on")
+    assert actions.show_steps
+    with pytest.raises(ConfigError, match="/trace on or off"):
+        do(actions, "/trace perhaps")
+    do(actions, "/show")
+    # Two quantizations of a model have one name.
+    assert "model    fake\npath     models/fake\ncontext  4 of 100 tokens" in notes[-1]
+    assert "temperature 0.5" in str(notes)
+    do(actions, '/system ""')
+    assert conversation.system is None
+    do(actions, "/exit")
+    assert actions.leaving
+
+
+def test_draft_show_leaves_the_drafter_and_can_be_ended(actions, conversation, notes):
+    do(actions, "/draft show")
+    assert actions.show_drafts
+    assert "tinted" in notes[-1]
+    do(actions, "/draft show")
+    assert not actions.show_drafts
+    assert conversation.config.drafter is None
+
+
+def test_draft_on_means_the_default_where_none_was_chosen(actions, conversation, notes):
+    do(actions, "/draft off")
+    do(actions, "/draft off")
+    do(actions, "/draft on")
+    assert conversation.config.drafter is None
+    assert notes == ["nothing is drafted"] * 2 + ["drafter auto, the default"]
+
+
+def test_retry_says_where_the_reply_will_be_the_same(actions, conversation, notes):
+    say(conversation, "a")
+    assert do(actions, "/retry") == Question("a", instead=True)
+    assert "at temperature 0 a reply comes out as before" in notes[-1]
+    notes.clear()
+    with conversation.ask(Question("b")) as reply:
+        for _ in reply:
+            reply.cancel()
+    do(actions, "/retry")  # this one had not come to its end
+    assert not notes
+    conversation.config = GenerationConfig(temperature=0.5)
+    do(actions, "/retry")
+    assert not notes
+
+
+def test_names_of_files_as_a_shell_and_a_terminal_write_them(actions, notes, tmp_path, monkeypatch):
+    (tmp_path / "a b.txt").write_text("one")
+    (tmp_path / "'a b.txt'").write_text("quotes are part of the name")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name in ('"a b.txt"', r"a\ b.txt", "~/a b.txt", r"~/a\ b.txt", "'a b.txt'"):
+        do(actions, f"/file {name}")
+    assert [notes[0]] * 4 == notes[:4] == ["a b.txt, 3 characters, goes with the next message"] * 4
+    assert notes[4].startswith("'a b.txt', 27 characters")
+    do(actions, r"/save s\ t.json")
+    assert (tmp_path / "s t.json").is_file()
+
+
+def test_clear_says_that_the_conversation_goes_on(actions, conversation, notes):
+    do(actions, "/clear")
+    assert notes == []
+    say(conversation, "a")
+    do(actions, "/clear")
+    assert notes == ["the conversation goes on; /reset forgets it"]
+    assert len(conversation.turns) == 1
