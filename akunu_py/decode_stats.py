@@ -28,7 +28,8 @@ class DraftedToken:
         q: the probability it was drawn with.
         uniform: the number that decided. These three are None where drafts are compared with the
             target's choices.
-        source: who drafted it, where that is more than the step's source says.
+        source: who drafted it, or what text it is copied from, where that is more than the step's
+            source says.
 
     """
 

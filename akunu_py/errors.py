@@ -43,7 +43,7 @@ class MemoryLimitError(ConfigError):
 
     """
 
-    def __init__(self, message: str, *, fits_alone: bool) -> None:
+    def __init__(self, message: str, *, fits_alone: bool = False) -> None:
         super().__init__(message)
         self.fits_alone = fits_alone
 

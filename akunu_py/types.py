@@ -28,7 +28,7 @@ class Draft:
     `parents[i]` is the index of the node that token i follows, -1 for the last committed token;
     parents come before their children. `confidence`, where a drafter has one, is its estimate per
     token that the target agrees, given that it agreed with the parent. `origins` names who drafted
-    each token, where that is more than `source` says.
+    each token, or what text it is copied from, where that is more than `source` says.
 
     Raises ContractError for parents out of order, siblings with equal tokens, or lengths that
     differ.
@@ -131,13 +131,15 @@ class GenerationResult:
     """A finished reply.
 
     `token_ids` are the generated ids, an end-of-generation id included where one was generated;
-    `text` holds neither it nor a stop text. `decode_s` and `prefill_s` are seconds; `seed` is the
-    one used, so that the reply can be made again. `exactness` says what drafting left alone:
-    "stream", the tokens themselves; "distribution", the law they are drawn by; "none", neither.
-    `time_to_first_token_s` is counted from before the prefill to the end of the first step; None
-    where there was none. `estimated_plain_s` is what `decode_s` might have been without drafts: the
-    tokens times a measured plain step; None where nothing was drafted, no step was measured, or the
-    reply is too short to say.
+    `text` holds neither it nor a stop text. Of control tokens it holds those around reasoning
+    (`akunu_py.engine.reasoning_marks`), as the model wrote them; `Tokenizer.decode` of the ids
+    leaves those out, too. `decode_s` and `prefill_s` are seconds; `seed` is the one used, so that
+    the reply can be made again. `exactness` says what drafting left alone: "stream", the tokens
+    themselves; "distribution", the law they are drawn by; "none", neither. `time_to_first_token_s`
+    is counted from before the prefill to the end of the first step; None where there was none.
+    `estimated_plain_s` is what `decode_s` might have been without drafts: the tokens times a
+    measured plain step; None where nothing was drafted, no step was measured, or the reply is too
+    short to say.
     """
 
     text: str
@@ -162,8 +164,9 @@ class GenerationResult:
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """Text of tokens of one origin: `source` is whose accepted drafts they were, "" the target's.
+    """Text of tokens of one origin: `source` is what their drafts named, "" the target's own.
 
+    A draft names each token's origin (`Draft.origins`) or one source for all of them.
     A character whose bytes come from several tokens belongs to the one that completes it.
     """
 

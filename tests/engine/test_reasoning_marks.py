@@ -1,7 +1,9 @@
 """Which control tokens are part of a reply's text."""
 
+import gguf_files
 import pytest
 
+from akunu_py import Engine
 from akunu_py.engine.reasoning_marks import reasoning_marks
 
 
@@ -54,3 +56,19 @@ def test_a_tokenizer_is_asked_once():
 
 def test_the_shipped_models_vocabulary_has_none(engine):
     assert not reasoning_marks(engine.tokenizer)
+
+
+@pytest.mark.parametrize("vocabulary", ["bpe", "spm"])
+def test_replies_have_the_marks_and_no_other_control_token(tmp_path, monkeypatch, vocabulary):
+    controls = ("<s>", "</s>", "[THINK]", "[/THINK]", "<|assistant|>", "<|end|>")
+    monkeypatch.setattr(gguf_files, "CONTROL_TOKENS", controls)
+    path = gguf_files.write_tiny_llama(
+        tmp_path / "model.gguf", vocabulary=vocabulary, chat_template=None
+    )
+    with Engine.load(path) as engine:
+        for text, shown in (("[THINK]", "[THINK]"), ("<|assistant|>", "")):
+            *_, token = engine.tokenizer.encode(text, parse_special=True)
+            reply = engine.generate("a", max_tokens=3, logit_bias={token: 1e6})
+            assert reply.token_ids == (token,) * 3
+            assert reply.text == 3 * shown
+            assert engine.tokenizer.decode(reply.token_ids) == ""

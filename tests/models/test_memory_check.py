@@ -1,5 +1,6 @@
 """The check before loading: what it counts, and how near it comes to what is used."""
 
+import pickle
 import re
 
 import mlx.core as mx
@@ -7,7 +8,7 @@ import pytest
 from gguf_files import write_tiny_llama
 from tiny_architectures.builder import BUILDERS, build
 
-from akunu_py import ConfigError, Engine
+from akunu_py import ConfigError, Engine, MemoryLimitError
 from akunu_py.models import memory_check as module
 from akunu_py.models import requirements as requirements_module
 from akunu_py.models.load import LoadOptions
@@ -62,6 +63,18 @@ def test_every_part_is_stated_and_they_are_the_sum(tiny_gguf, tmp_path, monkeypa
     assert [part.what for part in parts] == [text.split(" for ")[1] for text in listed]
     assert parts[0].num_bytes == requirements(tiny_gguf).weights_bytes
     assert parts[3].num_bytes == requirements(draft).cache_bytes(64)
+
+
+@pytest.mark.parametrize("held", [0, 50_000_000])
+def test_the_error_says_whether_it_is_for_what_is_loaded_also_in_another_process(
+    tiny_gguf, monkeypatch, held
+):
+    limit(monkeypatch, requirements(tiny_gguf).total_bytes(256) + PROGRAM_BYTES - (not held), held)
+    with pytest.raises(MemoryLimitError) as caught:
+        check_memory([PlannedModel(tiny_gguf, OPTIONS)])
+    assert caught.value.fits_alone == bool(held)
+    sent = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own
+    assert (str(sent), sent.fits_alone) == (str(caught.value), bool(held))
 
 
 def test_small_models_are_not_looked_into(tiny_gguf, monkeypatch):
