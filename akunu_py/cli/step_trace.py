@@ -30,10 +30,11 @@ class StepTrace:
     def feed(self, event: StreamEvent) -> None:
         """Print the step of an event; nothing for an event without one."""
         self._text += event.text
-        if event.step is None or event.step.detail is None:
+        # A detail is made each time it is asked for.
+        detail = None if event.step is None else event.step.detail
+        if detail is None:
             return
         self._number += 1
-        detail = event.step.detail
         cut = () if detail.tree is None else (_tree(detail.tree),)
         lines = (self._head(detail), *cut, *self._tokens(detail))
         # The text is quoted already; a source is a plug-in's own word.

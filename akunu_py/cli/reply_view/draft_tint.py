@@ -54,10 +54,12 @@ class DraftTint:
         """Add a step's tokens."""
         accepted = step.num_accepted_tokens
         self._own += step.num_output_tokens - accepted
-        if step.detail is None or not accepted:
+        # A detail is made each time it is asked for.
+        detail = step.detail if accepted else None
+        if detail is None:
             return
-        taken = [drafted for drafted in step.detail.drafted if drafted.accepted][:accepted]
-        self._tokens.update(drafted.source or step.detail.source or "drafter" for drafted in taken)
+        taken = [drafted for drafted in detail.drafted if drafted.accepted][:accepted]
+        self._tokens.update(drafted.source or detail.source or "drafter" for drafted in taken)
 
     def paint(self, text: str, source: str) -> str:
         """Return harmless text in a source's tint; it may have line ends."""
