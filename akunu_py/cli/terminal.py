@@ -80,13 +80,13 @@ def prompt_progress() -> Iterator[Callable[[int, int], None]]:
 
     def progress(done: int, total: int) -> None:
         nonlocal started
+        bar.update(task, completed=done, total=total)
         if not started and total - done >= _BAR_FROM_TOKENS:
+            # It is drawn at once.
             bar.start()
             started = True
-        if started:
-            bar.update(task, completed=done, total=total)
-            if done >= total:
-                bar.stop()
+        if started and done >= total:
+            bar.stop()
 
     try:
         yield progress
