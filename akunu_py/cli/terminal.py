@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # Also what makes terminals show text in another order than it has (UAX #9, 2.1 to 2.3).
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _BAR_FROM_TOKENS = 1024
+_EVEN = 0.005
+"""A share of the time that rounds to 0 %."""
 
 
 def harmless(text: str) -> str:
@@ -132,9 +134,12 @@ def statistics_line(result: "GenerationResult") -> str:
     parts.append("nothing drafted" if hit_rate is None else f"hit rate {hit_rate:.0%}")
     if result.estimated_plain_s is not None:
         saved = result.estimated_plain_s - result.decode_s
-        verb = "saved" if saved >= 0 else "cost"
         share = abs(saved) / result.estimated_plain_s
-        parts.append(f"drafting {verb} about {abs(saved):.2f} s ({share:.0%}, estimated)")
+        if share < _EVEN:
+            parts.append("drafting broke even (estimated)")
+        else:
+            verb = "saved" if saved > 0 else "cost"
+            parts.append(f"drafting {verb} about {abs(saved):.2f} s ({share:.0%}, estimated)")
     if result.exactness == "none":
         parts.append("not exact")
     if result.finish_reason != "stop":

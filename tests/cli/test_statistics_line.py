@@ -32,6 +32,13 @@ RESULT = GenerationResult(
             ),
         ),
         (
+            {"estimated_plain_s": 1.995},
+            (
+                "10 tokens \u00b7 5.0 tokens/s \u00b7 first after 0.62 s \u00b7 2.00 tokens a pass \u00b7 hit rate 62% \u00b7 "
+                "drafting broke even (estimated)"
+            ),
+        ),
+        (
             {
                 "estimated_plain_s": None,
                 "time_to_first_token_s": None,

@@ -237,7 +237,7 @@ class Actions:
         config = conversation.config
         if word == "show":
             self.show_drafts = not self.show_drafts
-            tints = "accepted drafts are tinted by who drafted them; /draft show again ends it"
+            tints = "accepted drafts are tinted by where they came from; /draft show again ends it"
             self._note(tints if self.show_drafts else "accepted drafts look like other text")
             return
         if word == "off":
