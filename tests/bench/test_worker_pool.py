@@ -1,7 +1,7 @@
 """Work in processes of its own."""
 
+import fcntl
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -16,8 +16,10 @@ def add(task, data):
     return task + data
 
 
-def report_and_wait(task, folder):
-    (Path(folder) / f"{task}-{os.getpid()}").touch()
+def lock_and_wait(task, folder):
+    held = (Path(folder) / f"{task}.lock").open("w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    (Path(folder) / f"{task}.mark").touch()
     time.sleep(600)
 
 
@@ -29,9 +31,9 @@ def test_each_task_gets_the_data(processes):
 
 def test_processes_end_with_the_first_one_that_is_killed(tmp_path):
     script = (
-        "import sys; from test_worker_pool import report_and_wait, run_tasks\n"
+        "import sys; from test_worker_pool import lock_and_wait, run_tasks\n"
         "if __name__ == '__main__':\n"
-        "    list(run_tasks(report_and_wait, [1, 2], sys.argv[1], processes=2))\n"
+        "    list(run_tasks(lock_and_wait, [1, 2], sys.argv[1], processes=2))\n"
     )
     (tmp_path / "first.py").write_text(script)
     (tmp_path / "marks").mkdir()
@@ -40,24 +42,23 @@ def test_processes_end_with_the_first_one_that_is_killed(tmp_path):
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
     )
     try:
-        _wait_for(lambda: len(list((tmp_path / "marks").iterdir())) == 2)
+        _wait_for(lambda: len(list((tmp_path / "marks").glob("*.mark"))) == 2)
     finally:
-        first.send_signal(signal.SIGKILL)
+        first.kill()
         first.wait()
-    pids = [int(mark.name.split("-")[1]) for mark in (tmp_path / "marks").iterdir()]
-    _wait_for(lambda: not any(_is_running(pid) for pid in pids))
+    locks = list((tmp_path / "marks").glob("*.lock"))
+    assert len(locks) == 2
+    _wait_for(lambda: all(_is_free(lock) for lock in locks))
 
 
-def _is_running(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # What nobody waits for stays behind as a zombie where the first process does not.
-    state = subprocess.run(
-        ["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
-    return state.stdout.strip() not in {"", "Z"}
+def _is_free(lock):
+    """Whether the process that locked a file has ended."""
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def _wait_for(what, seconds=60):
