@@ -201,15 +201,15 @@ class _Run:
 
     def answer(self, items: Sequence[_Item]) -> None:
         """Answer all prompts that the store has not, both ways."""
-        todo = self._without_finished(items)
+        unfinished = self._without_finished(items)
         total = 2 * len(items)
-        done = total - 2 * sum(map(len, todo))
-        if todo:
+        done = total - 2 * sum(map(len, unfinished))
+        if unfinished:
             for config in (self._on, self._off):
                 self._engine.forget()
-                self._reply(todo[0][0].ids, config)
+                self._reply(unfinished[0][0].ids, config)
         self._progress(done, total)
-        for number, session in enumerate(todo):
+        for number, session in enumerate(unfinished):
             # Otherwise what a drafter remembers would hold the reply that the warm-up made.
             self._engine.forget()
             for turn, item in enumerate(session):
@@ -280,19 +280,19 @@ class _Run:
 
     def _without_finished(self, items: Sequence[_Item]) -> list[list[_Item]]:
         """Take over the sessions the store has whole; return the others."""
-        todo: list[list[_Item]] = []
+        unfinished: list[list[_Item]] = []
         for _, group in groupby(items, key=lambda item: item.prompt.session or item.prompt.id):
             session = list(group)
             found = [self._store.get(item.prompt.id) for item in session]
             # Turns are answered with what the drafter remembers of those before them.
             if None in found:
-                todo.append(session)
+                unfinished.append(session)
                 continue
             for item, entry in zip(session, found, strict=True):
                 record = Record(entry, f"the finished item {item.prompt.id}")
                 self.outcomes[item.prompt.id] = Outcome.from_dict(record.record("outcome"))
                 self.earlier_s += record.number("seconds")
-        return todo
+        return unfinished
 
     def find_margins(self, items: Sequence[_Item]) -> None:
         """Look how close the two likeliest tokens are where replies differ."""

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-_PROMPT_END = 16
-"""Tokens of a prompt that are looked at for a marker that opens the reasoning."""
-
 
 def view_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     """Add `--plain` and `--reasoning`, passed as `plain` and `reasoning`."""
@@ -37,11 +34,6 @@ def view_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     return stack(options, function)
 
 
-def end_of_prompt(stream: "ReplyStream", tokenizer: "Tokenizer") -> str:
-    """Return the end of a reply's prompt, control tokens written out."""
-    return tokenizer.decode(stream.prompt[-_PROMPT_END:], with_control=True)
-
-
 def view_of(
     stream: "ReplyStream",
     tokenizer: "Tokenizer",
@@ -52,11 +44,12 @@ def view_of(
 ) -> "ReplyView":
     """Return what shows a reply on standard output."""
     from akunu_py.cli.reply_view import make_view  # noqa: PLC0415 - --help does without
+    from akunu_py.engine.reasoning import end_of_prompt  # noqa: PLC0415
 
     return make_view(
         plain=plain,
         show_drafts=show_drafts,
         reasoning=reasoning,
         stream=sys.stdout,
-        prompt_end=end_of_prompt(stream, tokenizer),
+        prompt_end=end_of_prompt(stream.prompt, tokenizer),
     )

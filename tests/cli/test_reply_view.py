@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from terminal_screen import TerminalScreen
 
 from akunu_py.cli.reply_view import make_view
-from akunu_py.cli.reply_view.reasoning import THOUGHTS as MARKERS
-from akunu_py.cli.reply_view.reasoning import ReasoningSplitter, for_history
 from akunu_py.decode_stats import DraftedToken, StepDetail
+from akunu_py.engine.reasoning import THOUGHTS as MARKERS
+from akunu_py.engine.reasoning import ReasoningSplitter, for_history
 from akunu_py.types import StepStats, StreamEvent, TextPiece
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from akunu_py.cli.reply_view.reasoning import for_history, opening_text
-from akunu_py.cli.view_options import end_of_prompt
+from akunu_py.engine.reasoning import end_of_prompt, for_history, opening_text
 from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.types import DecodeStats, GenerationConfig, Message
 
@@ -158,7 +157,7 @@ class Conversation:
         result = reply.result
         self.interrupted = result is None or result.finish_reason == "cancelled"
         if reply.text:
-            opened = opening_text(end_of_prompt(reply.stream, self.engine.tokenizer))
+            opened = opening_text(end_of_prompt(reply.stream.prompt, self.engine.tokenizer))
             self.turns = (*reply.before, Turn(reply.question, opened + reply.text))
             self.forgotten = reply.forgotten
             self.unanswered = None

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TextIO
 
-from akunu_py.cli.reply_view.reasoning import ReasoningSplitter
 from akunu_py.cli.terminal import printable
+from akunu_py.engine.reasoning import ReasoningSplitter
 from akunu_py.types import StepStats, StreamEvent, TextPiece
 
 if TYPE_CHECKING:

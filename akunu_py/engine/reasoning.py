@@ -1,8 +1,11 @@
-"""What a model thinks before it answers: told from the answer, and shown in its own way."""
+"""What a model thinks before it answers, told from the answer."""
 
 from collections.abc import Sequence
 
-from akunu_py.types import TextPiece
+from akunu_py.types import TextPiece, Tokenizer
+
+_PROMPT_END = 16
+"""Tokens of a prompt that are looked at for a marker that opens the reasoning."""
 
 THOUGHTS = {
     "<think>": "</think>",
@@ -33,6 +36,11 @@ _MESSAGE_END = "<|end|>"
 _BLOCKS = THOUGHTS | _ANSWERS
 _MARKERS = (*_BLOCKS, *_SPEAKERS)
 _LEFT_TO_TEMPLATES = "<think>"
+
+
+def end_of_prompt(prompt: Sequence[int], tokenizer: Tokenizer) -> str:
+    """Return the end of a reply's prompt, control tokens written out."""
+    return tokenizer.decode(prompt[-_PROMPT_END:], with_control=True)
 
 
 def opening_marker(prompt_end: str) -> str | None:
