@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from akunu_py import __version__
-from akunu_py.cli.terminal import printable
+from akunu_py.cli.terminal import printable, wrapped
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.settings import config_path
@@ -136,27 +135,20 @@ def _lines(facts: "Facts", test: "SelfTest | str | None", found: list["Finding"]
     rows = [*_machine(facts), *_tested(test)]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
-        yield from _wrapped(f"{name:{width}}  {value}", width + 2)
+        yield _fitted(f"{name:{width}}  {value}", width + 2)
     yield ""
     for finding in found:
-        yield from _wrapped(f"{finding.severity}: {finding.text}", 0)
-        yield from _wrapped(f"  {finding.advice}", 2)
+        yield _fitted(f"{finding.severity}: {finding.text}")
+        yield _fitted(f"  {finding.advice}", 2)
     if not found:
         yield "Nothing to mend."
 
 
-def _wrapped(line: str, indent: int) -> list[str]:
-    """Return a line as a terminal's width takes it, broken at spaces; for a pipe as it is."""
+def _fitted(line: str, indent: int = 0) -> str:
+    """Return a line as a terminal's width takes it; for a pipe as it is."""
     if not sys.stdout.isatty():
-        return [line]
-    return textwrap.wrap(
-        line,
-        shutil.get_terminal_size().columns,
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-        drop_whitespace=True,
-    ) or [line]
+        return line
+    return wrapped(line, shutil.get_terminal_size().columns, indent)
 
 
 def _machine(facts: "Facts") -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -52,6 +53,19 @@ def size_text(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def wrapped(line: str, width: int, indent: int = 0) -> str:
+    """Break a line between words where it is wider than a terminal; `indent` what goes on."""
+    if len(line) <= width:
+        return line
+    return textwrap.fill(
+        line,
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def show(text: str) -> None:

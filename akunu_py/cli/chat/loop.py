@@ -3,7 +3,6 @@
 import logging
 import shutil
 import sys
-import textwrap
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from akunu_py.cli.terminal import (
     printable,
     prompt_progress,
     statistics_line,
+    wrapped,
 )
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.cli.view_options import view_of
@@ -179,17 +179,10 @@ def note(text: str) -> None:
     text = printable(text, sys.stderr)
     width = note_width()
     if width is not None:
-        text = "\n".join(_wrapped(line, width) for line in text.split("\n"))
+        text = "\n".join(wrapped(line, width) for line in text.split("\n"))
     click.echo(text if is_dumb() else click.style(text, dim=True), err=True)
 
 
 def note_width() -> int | None:
     """Return the columns of the terminal that notes go to, or None for a file or a pipe."""
     return shutil.get_terminal_size().columns if sys.stderr.isatty() else None
-
-
-def _wrapped(line: str, width: int) -> str:
-    """Break a line between words where it is wider than a terminal."""
-    if len(line) <= width:
-        return line
-    return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
