@@ -38,6 +38,8 @@ def cache_folder(tmp_path_factory):
             if name != "AKUNU_CACHE_DIR":
                 patch.delenv(name)
         patch.setenv("AKUNU_CONFIG", os.devnull)
+        # pytest-xdist sets it in its workers; without a terminal commands choose their own width.
+        patch.delenv("COLUMNS", raising=False)
         yield
 
 
