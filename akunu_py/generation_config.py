@@ -11,6 +11,7 @@ DraftBudget = Literal["auto", "always"]
 DraftSampling = Literal["coupled", "rejection"]
 DraftLength = Literal["budget", "fixed", "entropy", "lower-bound"]
 Exactness = Literal["stream", "distribution", "none"]
+RowBits = Literal["equal", "different", "unknown"]
 
 DRAFTING_FIELDS = (
     "draft_sampling", "draft_temperature", "draft_length", "min_draft_tokens", "draft_length_beta",

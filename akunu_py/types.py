@@ -13,6 +13,7 @@ from akunu_py.generation_config import DraftLength as DraftLength  # noqa: PLC04
 from akunu_py.generation_config import DraftSampling as DraftSampling  # noqa: PLC0414
 from akunu_py.generation_config import Exactness as Exactness  # noqa: PLC0414
 from akunu_py.generation_config import GenerationConfig as GenerationConfig  # noqa: PLC0414
+from akunu_py.generation_config import RowBits as RowBits  # noqa: PLC0414
 
 FinishReason = Literal["stop", "length", "cancelled"]
 Message = Mapping[str, str]
@@ -134,9 +135,16 @@ class GenerationResult:
     `text` holds neither it nor a stop text. Of control tokens it holds those around reasoning
     (`akunu_py.engine.reasoning_marks`), as the model wrote them; `Tokenizer.decode` of the ids
     leaves those out, too. `decode_s` and `prefill_s` are seconds; `seed` is the one used, so that
-    the reply can be made again. `exactness` says what drafting left alone: "stream", the tokens
-    themselves; "distribution", the law they are drawn by; "none", neither. `time_to_first_token_s`
-    is counted from before the prefill to the end of the first step; None where there was none.
+    the reply can be made again. `time_to_first_token_s` is counted from before the prefill to the
+    end of the first step; None where there was none.
+
+    Two things decide whether drafting changed the reply. `exactness` is the rule drafts were
+    accepted by, which leaves alone: "stream", the tokens themselves; "distribution", the law they
+    are drawn by; "none", neither. `row_bits` says whether the rule met equal numbers, that is
+    whether a pass over several rows gives each row the bits of a pass over one with this model on
+    this machine: "equal", or nothing was drafted; "different": between two tokens that are almost
+    equally likely the other one may have been chosen; "unknown": not measured.
+
     `estimated_plain_s` is what `decode_s` might have been without drafts: the tokens times a
     measured plain step; None where nothing was drafted, no step was measured, or the reply is too
     short to say.
@@ -153,6 +161,7 @@ class GenerationResult:
     peak_memory_bytes: int
     stats: DecodeStats
     exactness: Exactness = "stream"
+    row_bits: RowBits = "unknown"
     time_to_first_token_s: float | None = None
     estimated_plain_s: float | None = None
 

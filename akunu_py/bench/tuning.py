@@ -8,7 +8,7 @@ from akunu_py.bench.hit_rate import model_of
 from akunu_py.bench.report import Model
 from akunu_py.decoding.acceptance import match_for
 from akunu_py.engine.engine import Engine
-from akunu_py.models.padded import PADDED_ROWS
+from akunu_py.models.aligned_rows import BLOCK_ROWS
 from akunu_py.models.pass_times import PassTimes
 
 _STRIDE = 7919
@@ -57,9 +57,9 @@ class Tuning:
         return match_for(confidence)
 
     @property
-    def padded_cost(self) -> float | None:
-        """What a plain step costs where all passes are padded to one number of rows."""
-        return self.times.costs.get(PADDED_ROWS)
+    def reproducible_cost(self) -> float | None:
+        """Cost of a plain step of a reproducible engine, in plain steps of this one."""
+        return self.times.costs.get(BLOCK_ROWS)
 
     def to_dict(self) -> dict[str, object]:
         """Return everything as JSON-ready values; seconds are in fields that end in `_s`."""

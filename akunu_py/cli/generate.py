@@ -206,6 +206,7 @@ def _record(result: "GenerationResult") -> dict[str, object]:
         "stats": {
             **result.stats.to_dict(),
             "exactness": result.exactness,
+            "row_bits": result.row_bits,
             "cached_tokens": result.num_cached_tokens,
             "prefill_s": result.prefill_s,
             "decode_s": result.decode_s,

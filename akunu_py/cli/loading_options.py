@@ -71,8 +71,8 @@ _MODEL_OPTIONS = (
     click.option(
         "--reproducible",
         is_flag=True,
-        help="Pad every pass to one number of rows, so that drafting cannot change a token on any "
-        "device; `akunu tune` says what it costs.",
+        help="Give every token one place in passes of one size, so that drafting cannot change the "
+        "rounding of a sum, and with it a token; `akunu tune` says what it costs.",
     ),
     click.option(
         "--force",

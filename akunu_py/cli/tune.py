@@ -85,7 +85,7 @@ def _meaning(tuning: "Tuning") -> list[str]:
         match = tuning.match_for(longer)
         known = "" if match is None else f", which a match of {match} tokens or more mostly has"
         lines.append(f"Longer ones pay from {longer:.0%} a token{known}.")
-    padded = tuning.padded_cost
-    if padded is not None and not tuning.reproducible:
-        lines.append(f"With --reproducible a plain step would cost {padded:.2f} times as much.")
+    cost = tuning.reproducible_cost
+    if cost is not None and not tuning.reproducible:
+        lines.append(f"With --reproducible a plain step would cost {cost:.2f} times as much.")
     return lines

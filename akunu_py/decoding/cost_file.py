@@ -1,7 +1,7 @@
-"""What passes cost, remembered on disk: a small file a model, device and version of MLX.
+"""What was measured of passes, remembered on disk: a file per model, device and version of MLX.
 
-A file that is absent, corrupt, or another's counts for nothing, and one that cannot be written is
-not: costs are learned anew in a few steps.
+Missing, corrupt and foreign files are ignored. A file that cannot be written is left out: costs are
+learned anew in a few steps.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from akunu_py.atomic_file import replace_file
@@ -44,8 +45,19 @@ def cache_folder() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "akunu"
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a file holds: costs of passes, and whether their rows are bit-equal, None for unknown.
+
+    Bit-equal rows: `akunu_py.models.row_bits`.
+    """
+
+    costs: Costs = field(default_factory=dict)
+    rows_bit_equal: bool | None = None
+
+
 class CostFile:
-    """The remembered costs of one key: what tells apart models, devices and versions."""
+    """The file of one key, which tells apart models, devices and versions."""
 
     def __init__(self, key: Mapping[str, str], folder: Path | None = None) -> None:
         self.key = dict(key)
@@ -57,22 +69,26 @@ class CostFile:
         digest = hashlib.sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()[:16]
         return (self._folder or cache_folder()) / "costs" / f"{digest}.json"
 
-    def load(self) -> Costs:
-        """Return the costs; empty where there are none that can be used."""
+    def load(self) -> Remembered:
+        """Return what is remembered; nothing where there is no file that can be used."""
         try:
             with self.path.open("rb") as stream:
                 data = stream.read(_MOST_BYTES + 1)
             return self._parsed(data)
         except FileNotFoundError:
-            return {}
+            return Remembered()
         except (OSError, RuntimeError, ValueError, ArithmeticError) as error:
             # RuntimeError: no home folder can be found, or JSON nested too deeply.
             _log.info("the costs of passes are measured anew: %s", error)
-            return {}
+            return Remembered()
 
-    def save(self, costs: Mapping[str, Mapping[str, float]]) -> None:
+    def save(
+        self, costs: Mapping[str, Mapping[str, float]], *, rows_bit_equal: bool | None = None
+    ) -> None:
         """Write costs, in the form of `PassCosts.to_dict`, in one step or not at all."""
-        record = {"format": _FORMAT, "key": self.key, "costs": costs}
+        record: dict[str, object] = {"format": _FORMAT, "key": self.key, "costs": costs}
+        if rows_bit_equal is not None:
+            record["rows_bit_equal"] = rows_bit_equal
         try:
             path = self.path
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,8 +96,8 @@ class CostFile:
         except (OSError, RuntimeError) as error:
             _log.info("the costs of passes are not remembered: %s", error)
 
-    def _parsed(self, data: bytes) -> Costs:
-        """Return the costs of a file's bytes; raises ValueError for anything unexpected."""
+    def _parsed(self, data: bytes) -> Remembered:
+        """Return what a file's bytes say; raises ValueError for anything unexpected."""
         if len(data) > _MOST_BYTES:
             raise ValueError(f"{self.path} is larger than {_MOST_BYTES} bytes")
         record = json.loads(data)
@@ -98,7 +114,10 @@ class CostFile:
                 raise ValueError(f"{self.path} holds no costs by rows")  # noqa: TRY004
             number = _number(bucket, _MOST_BUCKETS)
             found[number] = {_number(rows, _MOST_ROWS): _cost(c) for rows, c in by_rows.items()}
-        return found
+        equal = record.get("rows_bit_equal")
+        if equal is not None and not isinstance(equal, bool):
+            raise ValueError(f"{self.path} does not say whether rows are bit-equal")
+        return Remembered(found, equal)
 
 
 def _number(text: str, most: int) -> int:

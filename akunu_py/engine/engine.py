@@ -1,6 +1,7 @@
 """The engine: text in, text out, over one loaded model."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, Unpack
@@ -24,6 +25,7 @@ from akunu_py.engine.prompt_ids import Prompt, check_reply, checked_ids, ids_of
 from akunu_py.engine.reply import ReplyStream, Request
 from akunu_py.engine.trace_file import append_line
 from akunu_py.errors import ConfigError, ContextOverflowError
+from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.load import (
     ComputeType,
@@ -33,7 +35,6 @@ from akunu_py.models.load import (
     Weights,
     load_model,
 )
-from akunu_py.models.padded import PADDED_ROWS, PaddedModel, usable_context
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.session import Session
 from akunu_py.types import GenerationConfig, GenerationResult, Message, Tokenizer
@@ -58,18 +59,20 @@ class Engine:
         draft_model: LoadedModel | None = None,
         counts: str | Path | None = None,
     ) -> None:
-        self._padded_rows = PADDED_ROWS if reproducible else None
-        context = usable_context(context, loaded.description.context, self._padded_rows)
+        self.reproducible = reproducible
+        block_rows = BLOCK_ROWS if reproducible else None
+        context = usable_context(context, loaded.description.context, block_rows)
         self._admission = Admission()
         self._loaded: LoadedModel | None = loaded
-        model = PaddedModel(loaded.model) if reproducible else loaded.model
-        self._session: Session | None = Session(model, context=context, kv_bits=kv_bits)
+        self._session: Session | None = Session(
+            loaded.model, context=context, kv_bits=kv_bits, reproducible=reproducible
+        )
         self._kv_bits = kv_bits
         self._vocabulary = ""  # its fingerprint, once it is asked for
         self._sources = DraftSources(
             loaded,
             self._session.vocabulary_size,
-            most=PADDED_ROWS - 1 if reproducible else None,
+            most=BLOCK_ROWS - 1 if reproducible else None,
             draft_model=draft_model,
             counts=counts,
         )
@@ -77,7 +80,7 @@ class Engine:
             loaded,
             open_memory(memory, self.tokenizer.token_texts, self._session.vocabulary_size),
             kv_bits=kv_bits,
-            padded_rows=self._padded_rows,
+            block_rows=block_rows,
         )
         self.description: ModelDescription = loaded.description
         self.draft_model = None if draft_model is None else draft_model.description
@@ -104,11 +107,12 @@ class Engine:
         """Load a GGUF file or an MLX model folder; without a path, the default model.
 
         `context` bounds the context, in tokens; `kv_bits`, 4 or 8, quantizes the KV cache;
-        `reproducible` gives every pass one number of rows, so that drafting cannot change a token
-        on any device, at a price that `akunu tune` measures; `memory` is a folder in which what
-        `auto` drafts from is kept (docs/drafting.md); `draft_model` is a smaller model with the
-        same vocabulary to draft with (docs/methods.md); `counts` is a file of `akunu counts fit`,
-        for the drafter `corpus`. The others are those of `LoadOptions`.
+        `reproducible` gives every position one place in passes of one size, so that drafting
+        cannot change a token where a kernel's result for a row follows from shapes and from what
+        the row sees (docs/architecture.md), at a price that `akunu tune` measures; `memory` is a
+        folder in which what `auto` drafts from is kept (docs/drafting.md); `draft_model` is a
+        smaller model with the same vocabulary to draft with (docs/methods.md); `counts` is a file
+        of `akunu counts fit`, for the drafter `corpus`. The others are those of `LoadOptions`.
 
         Raises ConfigError for a path that is no model or an option out of range, ModelFormatError
         for a file that is not what it claims to be.
@@ -198,9 +202,14 @@ class Engine:
 
         Options are the fields of `akunu_py.engine.beam_reply.BeamOptions`. With a drafter that
         searches ahead the same is found in fewer passes (docs/methods.md). The conversation's
-        caches are left alone. Raises as `generate` does, and what `check` raises.
+        caches are left alone. Raises as `generate` does, ConfigError for a reproducible engine, and
+        what `check` raises.
         """
         self._admission.check()
+        if self.reproducible:
+            raise ConfigError(
+                "beam search has no reproducible passes; load the engine without reproducible"
+            )
         ids = self._ids_of(prompt, parse_special=True)
         if not ids or (isinstance(prompt, str) and not prompt):
             raise ConfigError("the prompt is empty; give some text")
@@ -209,10 +218,9 @@ class Engine:
             self._admission.end_reply("this reply was ended by a beam search on the same engine")
             session = self._open_session
             assert self._loaded is not None  # noqa: S101 - the admission looked
-            model = PaddedModel(self._loaded.model) if self.reproducible else self._loaded.model
             source = BeamSource(
-                model, self.tokenizer, session.vocabulary_size, self.context, self._kv_bits,
-                self._sources.token_model,
+                self._loaded.model, self.tokenizer, session.vocabulary_size, self.context,
+                self._kv_bits, self._sources.token_model,
             )  # fmt: skip
             with session.measured():
                 return search_beams(source, ids, settled)
@@ -263,11 +271,6 @@ class Engine:
         self._admission.check()
         assert self._loaded is not None  # noqa: S101 - the admission looked
         return self._loaded.tokenizer
-
-    @property
-    def reproducible(self) -> bool:
-        """Return whether every pass has one number of rows."""
-        return self._padded_rows is not None
 
     @property
     def vocabulary_size(self) -> int:
@@ -380,6 +383,7 @@ class Engine:
                     continues=continues,
                     budgets=self._learning.budgets(settled),
                     ended=ended,
+                    row_bits=partial(self._learning.row_bits, self._open_session),
                 ),
                 self._admission.check,
             )

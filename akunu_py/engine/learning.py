@@ -1,5 +1,6 @@
-"""What one engine learns over its replies: earlier texts, and what passes cost."""
+"""What one engine learns over its replies: earlier texts, and what passes cost and are."""
 
+import logging
 from collections.abc import Callable, Sequence
 
 from akunu_py.decoding.budget import BudgetState
@@ -7,7 +8,10 @@ from akunu_py.drafting import AutoDrafter, AutoState, Memory, ReplyMemory
 from akunu_py.models.budget_memory import BudgetMemory
 from akunu_py.models.load import LoadedModel
 from akunu_py.models.pass_times import PassTimes
-from akunu_py.types import GenerationConfig
+from akunu_py.models.session import Session
+from akunu_py.types import GenerationConfig, RowBits
+
+_log = logging.getLogger(__name__)
 
 
 class Learning:
@@ -23,12 +27,12 @@ class Learning:
         memory: Memory,
         *,
         kv_bits: int | None = None,
-        padded_rows: int | None = None,
+        block_rows: int | None = None,
     ) -> None:
         self.replies = ReplyMemory(memory)
         self._loaded: LoadedModel | None = loaded
         self._kv_bits = kv_bits
-        self._padded_rows = padded_rows
+        self._block_rows = block_rows
         self._costs: BudgetMemory | None = None
 
     @property
@@ -45,7 +49,7 @@ class Learning:
                 self._loaded.description,
                 self._loaded.model,
                 kv_bits=self._kv_bits,
-                padded_rows=self._padded_rows,
+                block_rows=self._block_rows,
             )
         return self._costs
 
@@ -59,6 +63,16 @@ class Learning:
             return None
         self.costs.save()
         return self.costs.state
+
+    def row_bits(self, session: Session) -> RowBits:
+        """Return whether rows have the bits of passes over one; measured once a machine."""
+        try:
+            equal = self.costs.rows_bit_equal(session.rows_bit_equal)
+        except RuntimeError as error:
+            # MLX ran out of memory; the reply is there all the same.
+            _log.info("whether rows are bit-equal could not be measured: %s", error)
+            return "unknown"
+        return "equal" if equal else "different"
 
     def learn(self, times: PassTimes) -> None:
         """Take over what passes were measured to cost."""

@@ -31,6 +31,7 @@ from akunu_py.types import (
     GenerationConfig,
     GenerationResult,
     ReplyDrafter,
+    RowBits,
     StreamEvent,
     TextPiece,
     Tokenizer,
@@ -62,6 +63,7 @@ class Request:
     continues: bool = False  # whether the text goes on from the prompt's, a space included
     budgets: BudgetState | None = None  # what decides how much is drafted; None: nothing does
     ended: Callable[[], None] | None = None
+    row_bits: Callable[[], RowBits] = lambda: "unknown"  # asked where something was drafted
 
 
 class ReplyStream(Iterator[StreamEvent]):
@@ -244,6 +246,8 @@ def _events(
         prefilled = time.perf_counter()
 
         def result(reason: FinishReason) -> GenerationResult:
+            decode_s = time.perf_counter() - prefilled
+            peak = session.peak_memory_bytes()
             return GenerationResult(
                 text=text.shown,
                 token_ids=tuple(token_ids),
@@ -252,10 +256,11 @@ def _events(
                 num_prompt_tokens=len(prompt),
                 num_cached_tokens=num_cached,
                 prefill_s=prefilled - started,
-                decode_s=time.perf_counter() - prefilled,
-                peak_memory_bytes=session.peak_memory_bytes(),
+                decode_s=decode_s,
+                peak_memory_bytes=peak,
                 stats=recorder.stats,
                 exactness=config.exactness,
+                row_bits=request.row_bits() if recorder.stats.drafted else "equal",
                 time_to_first_token_s=first_s,
                 estimated_plain_s=_estimated_plain_s(costs, recorder.stats),
             )

@@ -1,7 +1,8 @@
-"""What budgets learned of one model on this machine, over replies and over runs."""
+"""What was learned of one model's passes on this machine, over replies and over runs."""
 
 import os
 import platform
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePath
 
@@ -25,7 +26,13 @@ _SAVE_AFTER = 32
 
 
 class BudgetMemory:
-    """A `BudgetState` whose costs begin where the last run's ended."""
+    """A `BudgetState` whose costs begin where the last run's ended, and whether rows are bit-equal.
+
+    Attributes:
+        file: where both are remembered.
+        state: what budgets learn.
+
+    """
 
     def __init__(
         self,
@@ -33,14 +40,22 @@ class BudgetMemory:
         model: nn.Module,
         *,
         kv_bits: int | None = None,
-        padded_rows: int | None = None,
+        block_rows: int | None = None,
     ) -> None:
-        self.file = CostFile(cost_key(description, model, kv_bits=kv_bits, padded_rows=padded_rows))
+        self.file = CostFile(cost_key(description, model, kv_bits=kv_bits, block_rows=block_rows))
         self.state = BudgetState(device_prior())
         remembered = self.file.load()
-        self.state.costs.remember(remembered)
-        self.state.costs_alone.remember(remembered)
+        self.state.costs.remember(remembered.costs)
+        self.state.costs_alone.remember(remembered.costs)
+        self._rows_bit_equal = remembered.rows_bit_equal
         self._saved = 0
+
+    def rows_bit_equal(self, measure: Callable[[], bool]) -> bool:
+        """Return what is remembered, or measured now and remembered from then on."""
+        if self._rows_bit_equal is None:
+            self._rows_bit_equal = measure()
+            self.save(new_samples=0)
+        return self._rows_bit_equal
 
     def learn(self, times: PassTimes) -> None:
         """Take over what was measured at once, and write it down."""
@@ -53,7 +68,7 @@ class BudgetMemory:
         found = self.state.costs.num_samples
         if found - self._saved >= new_samples:
             self._saved = found
-            self.file.save(self.state.costs.to_dict())
+            self.file.save(self.state.costs.to_dict(), rows_bit_equal=self._rows_bit_equal)
 
 
 def device_prior() -> CostCurve:
@@ -62,7 +77,7 @@ def device_prior() -> CostCurve:
 
 
 def cost_key(
-    description: ModelDescription, model: nn.Module, *, kv_bits: int | None, padded_rows: int | None
+    description: ModelDescription, model: nn.Module, *, kv_bits: int | None, block_rows: int | None
 ) -> dict[str, str]:
     """Return what tells one curve of costs from another.
 
@@ -81,7 +96,7 @@ def cost_key(
         "parameters": str(description.parameters),
         "weights": ", ".join(f"{kind} {nbytes}" for kind, nbytes in sorted(sizes.items())),
         "kv_bits": str(kv_bits),
-        "padded_rows": str(padded_rows),
+        "block_rows": str(block_rows),
         "mlx": _version("mlx"),
         "mlx_lm": _version("mlx-lm"),
         "device": f"{mx.default_device()} {name}",

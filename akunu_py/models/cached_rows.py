@@ -1,6 +1,7 @@
 """A model's caches together with the tokens whose rows they hold."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import mlx.core as mx
@@ -56,14 +57,34 @@ class CachedRows:
         yield
         self.settled = True
 
+    @property
+    def replays(self) -> bool:
+        """Whether rows cannot be dropped: the caches are restored, the rows to keep fed again."""
+        return self.rollback.replays
+
+    @property
+    def room(self) -> int:
+        """How many rows the next pass can take."""
+        return sys.maxsize
+
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over rows [n]; return their logits [1, n, vocab], not yet evaluated."""
+        return self._pass(rows)
+
+    def undo(self, count: int) -> None:
+        """Drop the last `count` rows fed, which are not in `tokens` yet.
+
+        Raises RollbackError where the caches cannot.
+        """
+        self.rollback.drop(count)
+
+    def _pass(self, rows: mx.array) -> mx.array:
         logits: mx.array = self.model(rows[None], cache=self.caches)
         return logits
 
     def feed_apart(self, tokens: Sequence[int]) -> None:
         """Run a pass whose logits nobody needs, and wait for it."""
-        self.feed(mx.array(list(tokens)))
+        self._pass(mx.array(list(tokens)))
         # The logits are not asked for, and so never computed.
         mx.eval([cache.state for cache in self.caches])
         self.tokens += tokens

@@ -2,7 +2,7 @@
 
 import contextlib
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import mlx.core as mx
 import numpy as np
@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from akunu_py.draft_trees import depths
 from akunu_py.errors import ContractError
+from akunu_py.models.aligned_rows import AlignedRows
 from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows, Progress
 from akunu_py.models.reply_frame import ReplyFrame
 from akunu_py.models.rollback import Saved
+from akunu_py.models.row_bits import rows_bit_equal
 from akunu_py.models.row_choices import PendingChoice, RowChoices
 from akunu_py.models.traffic import MemoryTraffic, memory_traffic
 from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
@@ -45,11 +47,19 @@ class Session:
     own would, and brings a token.
     """
 
-    def __init__(self, model: nn.Module, *, context: int, kv_bits: int | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        context: int,
+        kv_bits: int | None = None,
+        reproducible: bool = False,
+    ) -> None:
         self._kv_bits = kv_bits
         self.context = context
         self._stream = mx.new_thread_local_stream(mx.default_device())
-        self._rows = CachedRows(model, kv_bits)
+        self._reproducible = reproducible
+        self._rows = self._new_rows(model)
         probe = model(mx.zeros((1, 1), dtype=mx.int32), cache=make_caches(model, kv_bits))
         # Evaluated here, so that nothing of the model stays lazy on the loading thread's stream: a
         # later call may come from another thread.
@@ -133,10 +143,9 @@ class Session:
         if not self._rows.rollback.supported or len(self._carried) >= _MAX_CARRIED:
             return 0
         # Without a step in flight the last token's row is fed in the same pass.
-        committed = (
-            len(self._rows.tokens) + len(self._carried) + (0 if self._in_flight is not None else 1)
-        )
-        return max(0, self._end - committed - 1)
+        last = 1 if self._in_flight is None else 0
+        committed = len(self._rows.tokens) + len(self._carried) + last
+        return max(0, min(self._end - committed - 1, self._rows.room - last))
 
     @property
     def carried_rows(self) -> int:
@@ -149,7 +158,7 @@ class Session:
         That is after `num_accepted` of its tokens; 0 for caches that drop rows. A budget for drafts
         adds them to the cost of a rejection; the pass that feeds them again is needed anyway.
         """
-        if not self._rows.rollback.replays:
+        if not self._rows.replays:
             return 0
         # The row of the last token is in the pass of the draft, unless it was in flight. Then the
         # pass is run for drafts whose first token is right.
@@ -158,7 +167,8 @@ class Session:
 
     def takes_tree(self, draft: Draft) -> bool:
         """Return whether a tree can be verified now; `akunu_py.models.tree.trees` says how."""
-        if self._carried:
+        # Kernels for trees are other ones, even at the same number of rows.
+        if self._carried or self._reproducible:
             return False
         if self._trees is None:
             self._trees = Trees(self._rows.model)
@@ -271,7 +281,7 @@ class Session:
             self._rows.rollback.restore(self._before_pass)
             self._carried = kept
         else:
-            self._rows.rollback.drop(rejected)
+            self._rows.undo(rejected)
             self._rows.tokens += kept
         self._pass = ()
         self._before_pass = None
@@ -311,7 +321,7 @@ class Session:
         self._draft_start = draft_start
         self._carried = ()
         self._tree = tree
-        if self._rows.rollback.replays:
+        if self._rows.replays:
             self._before_pass = self._rows.rollback.save()
 
     def _feed(self, rows: tuple[int, ...], start: int) -> tuple[mx.array, list[tuple[int, ...]]]:
@@ -360,6 +370,13 @@ class Session:
         """Return the most memory MLX held since `measured` was entered."""
         return int(mx.get_peak_memory())
 
+    def rows_bit_equal(self) -> bool:
+        """Return whether a row's logits have the same bits in passes of any size; five passes."""
+        with mx.stream(self._stream):
+            return rows_bit_equal(
+                lambda: self._new_rows(self._rows.model), self.vocabulary_size, self.context
+            )
+
     def memory_traffic(self) -> MemoryTraffic:
         """Return what a plain step reads, and the measured speed of memory; a second at most."""
         with mx.stream(self._stream):
@@ -373,20 +390,21 @@ class Session:
         """
         with mx.stream(self._stream):
             if start == 0:
-                caches = make_caches(self._rows.model, self._kv_bits)
-                return _logits(lambda rows: self._rows.model(rows[None], cache=caches), token_ids)
-            self._forget_pass()
-            self._rows.prefill(token_ids[:start])
-            with self._rows.passes():
-                found = _logits(self._rows.feed, token_ids[start:])
-                self._rows.tokens += token_ids[start:]
-        return found
+                rows = self._new_rows(self._rows.model)
+            else:
+                rows = self._rows
+                self._forget_pass()
+                rows.prefill(token_ids[:start])
+            pieces: list[NDArray[np.float32]] = []
+            while start < len(token_ids):
+                chunk = token_ids[start : start + min(PREFILL_CHUNK, rows.room)]
+                with rows.passes():
+                    logits = rows.feed(mx.array(list(chunk)))
+                    pieces.append(np.array(logits[0].astype(mx.float32)))
+                    rows.tokens += chunk
+                start += len(chunk)
+        return np.concatenate(pieces)
 
-
-def _logits(feed: Callable[[mx.array], mx.array], token_ids: Sequence[int]) -> NDArray[np.float32]:
-    """Feed tokens in chunks; return all of their logits, [n, vocab]."""
-    pieces: list[NDArray[np.float32]] = []
-    for start in range(0, len(token_ids), PREFILL_CHUNK):
-        chunk = mx.array(list(token_ids[start : start + PREFILL_CHUNK]))
-        pieces.append(np.array(feed(chunk)[0].astype(mx.float32)))
-    return np.concatenate(pieces)
+    def _new_rows(self, model: nn.Module) -> CachedRows:
+        """Return rows of no text."""
+        return (AlignedRows if self._reproducible else CachedRows)(model, self._kv_bits)

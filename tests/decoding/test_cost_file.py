@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from akunu_py.decoding.cost_file import CostFile, cache_folder
+from akunu_py.decoding.cost_file import CostFile, Remembered, cache_folder
 
 KEY = {"model": "m", "device": "d", "mlx": "1"}
 COSTS = {"0": {"3": 1.2, "5": 2.0}, "2": {"5": 4.5}}
@@ -14,13 +14,13 @@ COSTS = {"0": {"3": 1.2, "5": 2.0}, "2": {"5": 4.5}}
 
 def test_what_is_saved_comes_back(tmp_path):
     file = CostFile(KEY, tmp_path)
-    assert file.load() == {}
+    assert file.load() == Remembered()
     file.save(COSTS)
-    assert CostFile(dict(reversed(KEY.items())), tmp_path).load() == {
-        0: {3: 1.2, 5: 2.0}, 2: {5: 4.5},
-    }  # fmt: skip
-    file.save({"0": {"4": 1.5}})
-    assert file.load() == {0: {4: 1.5}}
+    assert CostFile(dict(reversed(KEY.items())), tmp_path).load() == Remembered(
+        {0: {3: 1.2, 5: 2.0}, 2: {5: 4.5}}
+    )
+    file.save({"0": {"4": 1.5}}, rows_bit_equal=False)
+    assert file.load() == Remembered({0: {4: 1.5}}, rows_bit_equal=False)
     assert [path.name for path in file.path.parent.iterdir()] == [file.path.name]
 
 
@@ -29,10 +29,10 @@ def test_others_have_files_of_their_own(tmp_path, change):
     file = CostFile(KEY, tmp_path)
     file.save(COSTS)
     other = CostFile(KEY | {change: "other"}, tmp_path)
-    assert other.load() == {}
+    assert other.load() == Remembered()
     # Even under the same name: two keys may share a digest, and people copy files.
     file.path.rename(other.path)
-    assert other.load() == {}
+    assert other.load() == Remembered()
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_files_that_are_none(tmp_path, content):
     file = CostFile(KEY, tmp_path)
     file.path.parent.mkdir(parents=True)
     file.path.write_bytes(content)
-    assert file.load() == {}
+    assert file.load() == Remembered()
     file.save(COSTS)
-    assert file.load() != {}
+    assert file.load().costs
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,16 @@ def test_costs_that_are_none(tmp_path, costs):
     file = CostFile(KEY, tmp_path)
     file.path.parent.mkdir(parents=True)
     file.path.write_text(json.dumps({"format": 1, "key": KEY, "costs": costs}))
-    assert file.load() == {}
+    assert file.load() == Remembered()
+
+
+@pytest.mark.parametrize("equal", [0, 1, "yes", [], {}])
+def test_rows_are_bit_equal_or_not(tmp_path, equal):
+    file = CostFile(KEY, tmp_path)
+    file.path.parent.mkdir(parents=True)
+    record = {"format": 1, "key": KEY, "costs": COSTS, "rows_bit_equal": equal}
+    file.path.write_text(json.dumps(record))
+    assert file.load() == Remembered()
 
 
 def test_a_place_that_cannot_be_written_or_read(tmp_path):
@@ -72,11 +81,11 @@ def test_a_place_that_cannot_be_written_or_read(tmp_path):
     blocked.write_text("in the way")
     file = CostFile(KEY, blocked)
     file.save(COSTS)
-    assert file.load() == {}
+    assert file.load() == Remembered()
     file = CostFile(KEY, tmp_path)
     file.path.mkdir(parents=True)
     file.save(COSTS)
-    assert file.load() == {}
+    assert file.load() == Remembered()
     assert list(file.path.parent.iterdir()) == [file.path]
 
 

@@ -104,16 +104,6 @@ def test_an_end_token_with_a_text_is_left_out():
     assert _text(Spelling(), (1, 2, 0)) == "yz."
 
 
-def test_passes_of_one_size_find_the_same(tiny_gguf, engine):
-    plain = engine.beam_search("Hello", width=3, max_tokens=6)
-    with Engine.load(tiny_gguf, reproducible=True) as padded:
-        found = padded.beam_search("Hello", width=3, max_tokens=6)
-    assert [one.token_ids for one in found.hypotheses] == [
-        one.token_ids for one in plain.hypotheses
-    ]
-    assert found.stats.passes > found.stats.steps == plain.stats.passes == 6
-
-
 def test_the_conversation_stays(engine):
     engine.generate("Hello there", max_tokens=3)
     engine.beam_search("Something else", width=2, max_tokens=3)

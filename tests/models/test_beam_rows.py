@@ -17,7 +17,6 @@ from akunu_py.errors import ConfigError, ContractError
 from akunu_py.models import beam_rows
 from akunu_py.models.beam_rows import BeamRows
 from akunu_py.models.cache import make_caches
-from akunu_py.models.padded import PaddedModel
 
 SIZE = 97
 PROMPT = [5, 17, 3, 80, 41]
@@ -97,10 +96,6 @@ def test_models_without_trees_are_fed_chains(name):
     assert [(call.continuations, call.rows, call.passes) for call in rows.calls] == [
         (1, 1, 1), (3, 3, 2),
     ]  # fmt: skip
-
-
-def test_passes_of_one_size_are_chains():
-    assert check_rows(PaddedModel(tiny()), PROMPT) == {False}
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "mamba2"])

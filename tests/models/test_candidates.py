@@ -14,7 +14,6 @@ from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
 
 from akunu_py.decoding.loop import NUM_CANDIDATES, decode
 from akunu_py.drafting import NgramDrafter, PlainDrafter, RecyclingDrafter
-from akunu_py.models.padded import PaddedModel
 from akunu_py.models.session import Session
 from akunu_py.sampling.candidates import top_candidates
 from akunu_py.sampling.sampler import Sampler
@@ -169,10 +168,10 @@ class Recorder:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("padded", [False, True])
-def test_recycling_changes_no_token_and_is_told_of_raw_logits(name, padded):
+@pytest.mark.parametrize("reproducible", [False, True])
+def test_recycling_changes_no_token_and_is_told_of_raw_logits(name, reproducible):
     model = tiny()
-    session = Session(PaddedModel(model) if padded else model, context=600)
+    session = Session(model, context=600, reproducible=reproducible)
     for size in (1, 20):
         prompt = prompt_of(size)
         plain = generate(session, prompt, CONFIGS[name], PlainDrafter(), max_tokens=60)

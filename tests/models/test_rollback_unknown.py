@@ -73,8 +73,8 @@ def test_every_drafter_leaves_the_text_alone(known_replies, path, drafter):
                 assert found.stats.drafted == 0
 
 
-def test_a_padding_is_refused(path):
-    with pytest.raises(ConfigError, match="cannot drop the rows of a padding"):
+def test_reproducible_passes_are_refused(path):
+    with pytest.raises(ConfigError, match="which reproducible passes need"):
         Engine.load(path, reproducible=True)
 
 

@@ -14,7 +14,6 @@ from akunu_py.drafting import NgramDrafter, PlainDrafter
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import PREFILL_CHUNK
-from akunu_py.models.padded import PaddedModel
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
@@ -126,7 +125,7 @@ def test_calls_out_of_order_are_named(model):
 
 
 def test_a_tree_that_is_not_taken_is_named(model):
-    session = Session(PaddedModel(model), context=100)
+    session = Session(model, context=100, reproducible=True)
     chain = TransformChain.from_config(GenerationConfig(), VOCABULARY)
     session.begin([1, 2], Sampler(chain, 1, VOCABULARY), 10)
     with pytest.raises(ContractError, match="'plug-in' drafted a tree"):

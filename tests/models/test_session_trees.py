@@ -24,7 +24,6 @@ from akunu_py.decoding.verify import verify_match
 from akunu_py.drafting import PlainDrafter
 from akunu_py.errors import ContractError
 from akunu_py.models import session as session_module
-from akunu_py.models.padded import PaddedModel
 from akunu_py.models.session import Session
 from akunu_py.models.tree import Trees
 from akunu_py.models.tree.trees import TOLERANCE
@@ -92,7 +91,7 @@ def test_without_compaction_the_text_changes(name, monkeypatch):
 
 
 def test_passes_of_one_size_take_chains():
-    session = Session(PaddedModel(tiny()), context=200)
+    session = Session(tiny(), context=200, reproducible=True)
     prompt, config = prompt_of(20), GenerationConfig(temperature=0.8)
     plain = generate(session, prompt, config, PlainDrafter())
     watched = Watched(session)
@@ -275,7 +274,7 @@ def test_distributions_after_the_nodes_of_a_tree(session):
 
 
 def test_distributions_of_a_tree_that_is_not_taken():
-    session = started(Session(PaddedModel(tiny()), context=100), prompt_of(12))
+    session = started(Session(tiny(), context=100, reproducible=True), prompt_of(12))
     with pytest.raises(ContractError, match="drafted a tree"):
         session.distributions(prompt_of(12)[-1], Draft((1, 2), (-1, -1)))
 

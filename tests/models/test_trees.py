@@ -15,7 +15,6 @@ from mlx_lm.models.cache import ChunkedKVCache
 from tiny_models import tiny
 
 from akunu_py.models.cache import make_caches
-from akunu_py.models.padded import PaddedModel
 from akunu_py.models.rollback import RollbackCaches
 from akunu_py.models.tree import Trees, compaction, masks, positions, trees
 from akunu_py.models.tree.forward import TreeForward
@@ -132,12 +131,6 @@ class _Rows(positions.nn.RoPE):
         if isinstance(offset, mx.array) and offset.ndim:
             raise ValueError("rows in order alone")
         return super().__call__(x, offset)
-
-
-def test_reproducible_passes_take_chains():
-    tried = Tried(PaddedModel(tiny()), 5)
-    assert not tried.usable()
-    assert "reproducible" in tried.trees.refusal
 
 
 class Counted:

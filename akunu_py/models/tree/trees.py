@@ -8,7 +8,6 @@ import mlx.core as mx
 from mlx import nn
 
 from akunu_py.errors import AkunuError
-from akunu_py.models.padded import PaddedModel
 from akunu_py.models.rollback import RollbackCaches, leaves
 from akunu_py.models.tree.compaction import keep_rows
 from akunu_py.models.tree.forward import TreeForward
@@ -80,9 +79,6 @@ class Trees:
         if not rollback.supported or rollback.replays or not kinds.issubset(MASKED):
             names = ", ".join(sorted(kind.__name__ for kind in kinds.difference(MASKED)))
             return f"the model keeps its context in {names or 'nothing'}"
-        if isinstance(self._model, PaddedModel):
-            # One number of rows is not enough: kernels differ by the kind of mask, too.
-            return "passes are reproducible, and those over trees go through other kernels"
         if self._forward.positions.by_slot:
             return "the model's attention goes by the places of rows in the cache"
         return ""
