@@ -1,10 +1,11 @@
-"""The user's settings file: where it lies, what it holds, and which known name a wrong one is near.
+"""The user's settings file and cache folder: where they lie, and what the file holds.
 
 What the options of commands take from it is the command line's (`akunu_py.cli.option_settings`).
 """
 
 import os
 import stat
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,7 @@ CONFIG_VARIABLE = "AKUNU_CONFIG"
 MODEL_KEY, MODEL_VARIABLE = "model", "AKUNU_MODEL"
 FOLDERS_KEY, FOLDERS_VARIABLE = "model-folders", "AKUNU_MODEL_FOLDERS"
 
-OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, "AKUNU_CACHE_DIR", FOLDERS_VARIABLE})
+OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, "AKUNU_BLAS", "AKUNU_CACHE_DIR", FOLDERS_VARIABLE})
 """Variables that are no option of any command."""
 
 _MOST_BYTES = 2**20
@@ -52,6 +53,23 @@ def config_path() -> Path:
     from platformdirs import user_config_path  # noqa: PLC0415 - most runs of --help need none
 
     return user_config_path("akunu", appauthor=False) / "config.toml"
+
+
+def cache_folder() -> Path:
+    """Return where akunu keeps what it can make again.
+
+    AKUNU_CACHE_DIR names it; otherwise it is the platform's own place.
+    """
+    chosen = os.environ.get("AKUNU_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "akunu"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "akunu"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # A relative path there is to be ignored (XDG base directory specification).
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "akunu"
 
 
 def load_settings(path: Path | None = None) -> Settings:

@@ -12,6 +12,13 @@ from hub_server import hub_server
 from hypothesis import settings
 from shared_files import ROOT, SHARED
 
+from akunu_py.blas import load_blas
+
+# Identity is asserted to the bit, which MLX's own BLAS gives; tests/fast_blas asks for another.
+# Loaded here, since test modules import MLX before akunu.
+os.environ.setdefault("AKUNU_BLAS", "mlx")
+load_blas()
+
 # Failing examples must not depend on the day; and model passes take what they take.
 settings.register_profile("akunu", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("akunu")
@@ -19,7 +26,7 @@ settings.load_profile("akunu")
 
 def pytest_configure(config):
     if os.environ.get("LD_PRELOAD"):
-        pytest.exit("unset LD_PRELOAD: identity holds with the BLAS of MLX's own wheel", 2)
+        pytest.exit("unset LD_PRELOAD: a preloaded library may change what is tested", 2)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's background job: the programs that tests interrupt would ignore it as well.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -35,7 +42,7 @@ def cache_folder(tmp_path_factory):
         patch.setenv("AKUNU_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         # Nor do the settings of whoever runs the tests count.
         for name in [name for name in os.environ if name.startswith("AKUNU_")]:
-            if name != "AKUNU_CACHE_DIR":
+            if name not in ("AKUNU_BLAS", "AKUNU_CACHE_DIR"):
                 patch.delenv(name)
         patch.setenv("AKUNU_CONFIG", os.devnull)
         # pytest-xdist sets it in its workers; without a terminal commands choose their own width.

@@ -4,7 +4,6 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -45,11 +44,11 @@ def doctor(self_test: bool, as_json: bool) -> None:
       akunu doctor --no-self-test
       akunu doctor --json > doctor.json
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.decoding.cost_file import cache_folder  # noqa: PLC0415 - numpy
     from akunu_py.diagnosis.advice import findings  # noqa: PLC0415 - MLX
     from akunu_py.diagnosis.facts import read_facts  # noqa: PLC0415
     from akunu_py.diagnosis.system import ThisSystem  # noqa: PLC0415
     from akunu_py.model_store.hub_cache import cache_folder as hub_folder  # noqa: PLC0415
+    from akunu_py.settings import cache_folder  # noqa: PLC0415
 
     folders = {
         "measured costs": cache_folder(),
@@ -166,9 +165,7 @@ def _machine(facts: "Facts") -> Iterator[tuple[str, str]]:
     if facts.nvidia:
         yield "GPUs", ", ".join(facts.nvidia)
     if facts.blas is not None:
-        yield "BLAS", f"{Path(facts.blas).name}{' (of the MLX wheel)' if facts.own_blas else ''}"
-    if facts.preloaded is not None:
-        yield "LD_PRELOAD", facts.preloaded
+        yield "BLAS", facts.blas.name
     versions = (f"{name} {version or 'missing'}" for name, version in facts.versions.items())
     yield "versions", ", ".join(versions)
     for folder in facts.folders:

@@ -8,13 +8,12 @@ import hashlib
 import json
 import logging
 import math
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from akunu_py.atomic_file import replace_file
+from akunu_py.settings import cache_folder
 
 _log = logging.getLogger(__name__)
 
@@ -26,23 +25,6 @@ _MOST_COST = 1e4
 
 Costs = dict[int, dict[int, float]]
 """Context bucket -> rows of a pass -> cost in plain steps; see `akunu_py.decoding.pass_costs`."""
-
-
-def cache_folder() -> Path:
-    """Return where akunu keeps what it can make again.
-
-    AKUNU_CACHE_DIR names it; otherwise it is the platform's own place.
-    """
-    chosen = os.environ.get("AKUNU_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "akunu"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "akunu"
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # A relative path there is to be ignored (XDG base directory specification).
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "akunu"
 
 
 @dataclass(frozen=True, slots=True)

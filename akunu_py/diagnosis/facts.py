@@ -4,6 +4,7 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from akunu_py.blas import Blas
 from akunu_py.diagnosis.system import Backend, System
 
 _PACKAGES = ("mlx", "mlx-lm", "numpy", "tokenizers", "huggingface_hub")
@@ -38,9 +39,7 @@ class Facts:
         device: MLX's name of it, or why MLX cannot be imported.
         nvidia: names of NVIDIA GPUs the driver knows.
         both_wheels: whether MLX's wheels for CPU and CUDA are both installed.
-        blas: file of the BLAS the CPU backend loaded, on Linux.
-        own_blas: whether that is the one in MLX's wheel.
-        preloaded: LD_PRELOAD.
+        blas: what the CPU backend multiplies with; None on a GPU.
         versions: of Python, akunu and the packages below it; None for a missing one.
         needed: the oldest versions of packages that akunu takes.
         folders: those akunu writes into.
@@ -60,9 +59,7 @@ class Facts:
     device: str
     nvidia: tuple[str, ...]
     both_wheels: bool
-    blas: str | None
-    own_blas: bool
-    preloaded: str | None
+    blas: Blas | None
     versions: dict[str, str | None]
     needed: dict[str, str]
     folders: tuple[Folder, ...]
@@ -75,14 +72,10 @@ class Facts:
 
 def read_facts(system: System, akunu: str, folders: dict[str, Path]) -> Facts:
     """Ask a machine; `akunu` is the version of this package, `folders` what folders are for."""
-    mac, linux = system.name == "Darwin", system.name == "Linux"
-    # The BLAS is loaded with MLX, so the device comes before the maps.
+    mac = system.name == "Darwin"
     device = system.device()
-    maps = system.text("/proc/self/maps") if linux else None
-    blas = None if maps is None else find_blas(maps)
     nvidia = system.output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
     wired = _number(_sysctl(system, "iogpu.wired_limit_mb")) if mac else None
-    known = not isinstance(device, str)
     needed = system.needed()
     return Facts(
         system=f"{'macOS' if mac else system.name} {system.release}",
@@ -100,9 +93,7 @@ def read_facts(system: System, akunu: str, folders: dict[str, Path]) -> Facts:
         nvidia=tuple(line.strip() for line in (nvidia or "").splitlines() if line.strip()),
         both_wheels=system.version("mlx-cpu") is not None
         and any(system.version(name) for name in ("mlx-cuda", "mlx-cuda-12", "mlx-cuda-13")),
-        blas=blas if known else None,
-        own_blas=blas is not None and "/mlx_cpu.libs/" in blas,
-        preloaded=system.environment.get("LD_PRELOAD") or None,
+        blas=None if isinstance(device, str) else device.blas,
         versions={
             "akunu": akunu,
             "python": system.python,
@@ -118,25 +109,6 @@ def read_facts(system: System, akunu: str, folders: dict[str, Path]) -> Facts:
             for purpose, path in folders.items()
         ),
     )
-
-
-def find_blas(maps: str) -> str | None:
-    """Return the file of the BLAS among the mapped files of a process on Linux.
-
-    A preloaded one stands before the one in MLX's wheel: the dynamic linker takes its symbols. An
-    OpenBLAS in numpy's wheel has symbols of its own and is none of MLX's.
-    """
-    files = dict.fromkeys(
-        found[1] for line in maps.splitlines() if (found := re.search(r"\s(/\S.*)$", line))
-    )
-    found_files = [
-        path
-        for path in files
-        if re.search(r"/lib(openblas|flexiblas|mkl_rt|blis|c?blas)[^/]*\.so", path)
-        and not re.search(r"/(numpy|scipy)\.libs/", path)
-    ]
-    other = [path for path in found_files if "/mlx_cpu.libs/" not in path]
-    return next(iter(other or found_files), None)
 
 
 def _sysctl(system: System, name: str) -> str | None:

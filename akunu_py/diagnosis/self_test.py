@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from akunu_py.engine.engine import Engine
-from akunu_py.types import GenerationResult
+from akunu_py.types import GenerationResult, RowBits
 
 SECONDS = 10.0
 _TOKENS = 48
@@ -20,6 +20,8 @@ _PROMPTS = (
     '{"name": "one", "size": 1}\n{"name": "two", "size": 2}\n{"name": "three", ',
 )
 _TEMPERATURES = (0.0, 1.0)
+_ROW_BITS: tuple[RowBits, ...] = ("equal", "unknown", "different")
+"""Replies that nothing was drafted for are "equal" everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class SelfTest:
     Attributes:
         replies: made in each of three ways: plain, drafted as it pays, and always drafted.
         different: replies whose drafted tokens were not those of plain decoding.
+        row_bits: whether rows of a pass are bit-equal here, as `GenerationResult` has it.
         drafted: tokens that were drafted and verified.
         accepted: of these.
         plain_tokens_per_s: of plain decoding; None where no reply took any time.
@@ -39,6 +42,7 @@ class SelfTest:
 
     replies: int
     different: int
+    row_bits: RowBits
     drafted: int
     accepted: int
     plain_tokens_per_s: float | None
@@ -100,6 +104,7 @@ def run_self_test(
     return SelfTest(
         replies=len(same),
         different=same.count(False),
+        row_bits=max((result.row_bits for result in always), key=_ROW_BITS.index),
         drafted=sum(one.drafted for one in stats),
         accepted=sum(one.accepted for one in stats),
         plain_tokens_per_s=_speed(plain),

@@ -13,6 +13,9 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Literal, Protocol
 
+from akunu_py.blas import Blas, load_blas
+from akunu_py.errors import ConfigError
+
 Backend = Literal["metal", "cuda", "cpu"]
 
 _SECONDS = 10
@@ -27,12 +30,14 @@ class Device:
         backend: "metal", "cuda" or "cpu".
         name: the device as MLX calls it.
         working_set_bytes: what Metal recommends to use at most; None elsewhere.
+        blas: what the CPU backend multiplies with; None on a GPU.
 
     """
 
     backend: Backend
     name: str
     working_set_bytes: int | None
+    blas: Blas | None = None
 
 
 class System(Protocol):
@@ -159,17 +164,21 @@ class ThisSystem:
     def device(self) -> Device | str:
         """Return MLX's default device, or why MLX cannot be imported."""
         try:
+            blas = load_blas()
             import mlx.core as mx  # noqa: PLC0415 - a broken installation is a finding
 
             info = mx.device_info()
             backend: Backend = "cpu"
             if mx.default_device() != mx.Device(mx.cpu):
                 backend = "metal" if mx.metal.is_available() else "cuda"
-        except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        except (ConfigError, ImportError, OSError, RuntimeError, AttributeError) as error:
             return str(error)
         limit = info.get("max_recommended_working_set_size")
         return Device(
-            backend, str(info.get("device_name", "unknown")), None if limit is None else int(limit)
+            backend,
+            str(info.get("device_name", "unknown")),
+            None if limit is None else int(limit),
+            blas if backend == "cpu" else None,
         )
 
 

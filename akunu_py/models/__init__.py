@@ -6,10 +6,15 @@ import os
 import resource
 from collections.abc import Iterator
 
+from akunu_py.blas import load_blas
+
 # transformers, which mlx-lm imports, advises on stderr to install PyTorch; akunu's users never need
 # it. A user who set these variables keeps what was set.
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+
+
+load_blas()
 
 
 @contextlib.contextmanager

@@ -4,12 +4,12 @@ import os
 import platform
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import PurePath
 
 import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
+from akunu_py.blas import load_blas
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import BudgetState
 from akunu_py.decoding.cost_file import CostFile
@@ -82,13 +82,12 @@ def cost_key(
     """Return what tells one curve of costs from another.
 
     The model by its name, its size and the types of its arrays, not by its path: a file that was
-    moved costs the same. On the CPU a preloaded BLAS and the number of cores change everything.
+    moved costs the same. On the CPU the BLAS and the number of cores change everything.
     """
     sizes: dict[str, int] = {}
     for _, array in tree_flatten(model.parameters()):
         kind = str(array.dtype)
         sizes[kind] = sizes.get(kind, 0) + array.nbytes
-    libraries = os.environ.get("LD_PRELOAD", "") if _on_cpu() else ""
     name = mx.device_info().get("device_name", platform.machine())
     return {
         "model": description.name,
@@ -101,7 +100,7 @@ def cost_key(
         "mlx_lm": _version("mlx-lm"),
         "device": f"{mx.default_device()} {name}",
         "cores": str(os.cpu_count()) if _on_cpu() else "",
-        "preloaded": ", ".join(PurePath(path).name for path in libraries.split()),
+        "blas": load_blas().name if _on_cpu() else "",
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import mlx.core as mx
 from mlx import nn
 
+from akunu_py.blas import fit_threads
 from akunu_py.models.cache import make_caches
 from akunu_py.models.rollback import RollbackCaches, Saved
 
@@ -79,6 +80,7 @@ class CachedRows:
         self.rollback.drop(count)
 
     def _pass(self, rows: mx.array) -> mx.array:
+        fit_threads()
         logits: mx.array = self.model(rows[None], cache=self.caches)
         return logits
 

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from pty_child import PtyChild
 
+from akunu_py.blas import Blas
 from akunu_py.cli.main import cli
 from akunu_py.decode_stats import DecodeStats
 from akunu_py.diagnosis import self_test
@@ -46,7 +47,7 @@ def test_the_page_has_every_field():
     """And no other: names in code in the part on --json."""
     record = json.loads(run("--no-self-test", "--json").output)
     fields = {
-        *record, *record["folders"][0], *(name.name for name in dataclasses.fields(Finding)), "error",
+        *record, *record["folders"][0], *(name.name for name in dataclasses.fields(Blas)), *(name.name for name in dataclasses.fields(Finding)), "error",
         *(name.name for name in dataclasses.fields(self_test.SelfTest)),
     }  # fmt: skip
     page = PAGE.read_text(encoding="utf-8").split("## --json")[1]
@@ -56,8 +57,9 @@ def test_the_page_has_every_field():
 class SlowEngine:
     """Takes so many seconds of a clock for each token."""
 
-    def __init__(self, clock, seconds):
+    def __init__(self, clock, seconds, row_bits="equal"):
         self._clock, self._seconds = clock, seconds
+        self.row_bits = row_bits
 
     def load(self):
         self._clock.now += 10 * self._seconds
@@ -74,6 +76,7 @@ class SlowEngine:
             token_ids=ids,
             decode_s=max_tokens * self._seconds,
             stats=DecodeStats(drafted=4, accepted=3),
+            row_bits=self.row_bits if drafter == "ngram" else "equal",
         )
 
 
@@ -91,13 +94,17 @@ def test_the_self_test_takes_ten_seconds_on_a_slow_machine_too(
     assert result.different == result.replies
 
 
-def test_drafting_that_changes_a_reply_is_told(monkeypatch):
+@pytest.mark.parametrize(
+    ("row_bits", "severity", "code"), [("equal", "error", 1), ("different", "warning", 0)]
+)
+def test_drafting_that_changes_a_reply_is_told(monkeypatch, row_bits, severity, code):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(self_test, "Engine", SlowEngine(clock, 1e-3))
+    monkeypatch.setattr(self_test, "Engine", SlowEngine(clock, 1e-3, row_bits))
+    monkeypatch.setattr("akunu_py.diagnosis.self_test.SECONDS", 1)
     result = CliRunner().invoke(cli, ["doctor"])
-    assert "drafting changed 6 of 6 replies of the default model" in result.output
-    # With a preloaded BLAS, or on a GPU, it is a warning.
-    assert (result.exit_code == 1) == ("error: drafting changed" in result.output)
+    text = f"{severity}: drafting changed 6 of 6 replies of the default model"
+    assert text in result.output
+    assert result.exit_code == code
 
 
 def test_an_interrupt_in_the_self_test(monkeypatch):

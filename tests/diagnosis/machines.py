@@ -3,19 +3,13 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from akunu_py.blas import Blas
 from akunu_py.diagnosis.system import Device
 
 GB = 10**9
 VERSIONS = dict.fromkeys(("mlx", "mlx-lm", "numpy", "tokenizers", "huggingface_hub"), "1.0")
-WHEEL = "/venv/lib/python3.11/site-packages/mlx_cpu.libs/libblas-bd8a282c.so.3.10.0"
-NUMPY = "/venv/lib/python3.11/site-packages/numpy.libs/libscipy_openblas64_-ff651d7f.so"
-OPENBLAS = "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblasp-r0.3.26.so"
-
-
-def maps(*files):
-    """Text of /proc/self/maps: each file is mapped twice, and there is memory without a file."""
-    lines = [f"7f00-7f10 r-xp 00000000 08:01 42   {file}" for file in files for _ in range(2)]
-    return "\n".join(["7ffd-7ffe rw-p 00000000 00:00 0   [stack]", *lines, "7f20-7f30 rw-p 0 0 0"])
+OWN = Device("cpu", "AMD EPYC", None, Blas("MLX's own", own=True, reason="AKUNU_BLAS is mlx"))
+FAST = Device("cpu", "AMD EPYC", None, Blas("OpenBLAS 0.3.34", own=False))
 
 
 @dataclass
@@ -84,10 +78,9 @@ def mac(**values):
     )
 
 
-def linux(*files, **changes):
-    """A Linux machine whose process maps these files."""
+def linux(**changes):
+    """A Linux machine."""
     texts = {
-        "/proc/self/maps": maps(*files),
         "/proc/cpuinfo": "processor : 0\nmodel name\t: AMD EPYC 9\ncache : 1\nmodel name\t: other",
     }
     return FakeSystem(files=texts, **changes)

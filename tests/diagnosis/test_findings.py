@@ -2,16 +2,15 @@
 
 import json
 
-import pytest
-from machines import FOLDERS, GB, NUMPY, OPENBLAS, VERSIONS, WHEEL, linux, mac
+from machines import FAST, FOLDERS, GB, OWN, VERSIONS, linux, mac
 
 from akunu_py.diagnosis.advice import findings
-from akunu_py.diagnosis.facts import find_blas, read_facts
+from akunu_py.diagnosis.facts import read_facts
 from akunu_py.diagnosis.self_test import SelfTest
 from akunu_py.diagnosis.system import Device, ThisSystem
 
 GOOD = SelfTest(
-    replies=6, different=0, drafted=100, accepted=60, plain_tokens_per_s=50.0, tokens_per_s=70.0,
+    replies=6, different=0, row_bits="equal", drafted=100, accepted=60, plain_tokens_per_s=50.0, tokens_per_s=70.0,
     seconds=10.0,
 )  # fmt: skip
 
@@ -52,7 +51,7 @@ def test_a_mac_whose_wired_limit_was_raised():
 
 
 def test_packages_that_are_too_old():
-    system = linux(WHEEL, oldest={"mlx": "0.32.2", "numpy": "0.9", "click": "99"})
+    system = linux(found=OWN, oldest={"mlx": "0.32.2", "numpy": "0.9", "click": "99"})
     system.versions["mlx"] = "0.32.1.dev3"
     assert texts(system)[0] == ("error", "mlx is 0.32.1.dev3, and akunu needs 0.32.2 or newer")
     assert found(system)[0].advice == "Run: pip install --upgrade 'mlx>=0.32.2'"
@@ -81,34 +80,18 @@ def test_a_mac_in_trouble():
 
 
 def test_linux_with_the_blas_of_the_wheel():
-    facts = read_facts(linux(NUMPY, WHEEL), "1", {})
-    assert (facts.chip, facts.blas, facts.own_blas) == ("AMD EPYC 9", WHEEL, True)
-    ((severity, text),) = texts(linux(NUMPY, WHEEL), GOOD)
+    facts = read_facts(linux(found=OWN), "1", {})
+    assert (facts.chip, facts.blas) == ("AMD EPYC 9", OWN.blas)
+    ((severity, text),) = texts(linux(found=OWN), GOOD)
     assert severity == "note"
-    assert "reference BLAS" in text
+    assert text.endswith("exact and slow: AKUNU_BLAS is mlx")
 
 
-def test_linux_with_another_blas_preloaded():
-    system = linux(WHEEL, OPENBLAS, environment={"LD_PRELOAD": OPENBLAS})
-    facts = read_facts(system, "1", {})
-    assert (facts.blas, facts.own_blas, facts.preloaded) == (OPENBLAS, False, OPENBLAS)
-    assert OPENBLAS in texts(system)[0][1]
-
-
-@pytest.mark.parametrize(
-    ("files", "blas"),
-    [
-        ((), None),
-        ((NUMPY,), None),
-        (("/usr/lib/libc.so.6", "/x/liblapack-86b2c207.so.3", "/x/libgfortran.so.5"), None),
-        (("/usr/lib/libblas.so.3",), "/usr/lib/libblas.so.3"),
-        ((WHEEL, "/opt/intel/libmkl_rt.so.2"), "/opt/intel/libmkl_rt.so.2"),
-        (("/a folder/libblis.so.4",), "/a folder/libblis.so.4"),
-    ],
-)
-def test_the_blas_among_mapped_files(files, blas):
-    system = linux(*files)
-    assert find_blas(system.files["/proc/self/maps"]) == blas
+def test_linux_with_openblas():
+    ((finding),) = found(linux(found=FAST), GOOD)
+    assert finding.severity == "note"
+    assert "OpenBLAS 0.3.34" in finding.text
+    assert "--reproducible or set AKUNU_BLAS=mlx" in finding.advice
 
 
 def test_cuda():
@@ -154,15 +137,15 @@ def test_the_self_test():
     assert severity == "error"
     assert "no model" in text
     different = changed(different=2)
-    exact = found(linux(WHEEL), different)[0]
+    exact = found(linux(), different)[0]
     assert (exact.severity, exact.text) == (
         "error", "drafting changed 2 of 6 replies of the default model"
     )  # fmt: skip
     assert "report" in exact.advice
-    on_gpu = found(linux(found=Device("cuda", "H200", None)), different)[0]
-    assert on_gpu.severity == "warning"
-    assert "--reproducible" in on_gpu.advice
-    assert found(linux(OPENBLAS), different)[0].severity == "warning"
+    for row_bits in ("different", "unknown"):
+        rounding = found(linux(), changed(different=2, row_bits=row_bits))[0]
+        assert rounding.severity == "warning"
+        assert "--reproducible" in rounding.advice
     ((severity, text),) = texts(linux(), changed(tokens_per_s=40.0))
     assert severity == "warning"
     assert "40 tokens/s, without 50" in text
@@ -171,7 +154,7 @@ def test_the_self_test():
 
 
 def test_the_worst_comes_first():
-    system = linux(WHEEL, free=1)
+    system = linux(found=OWN, free=1)
     assert [f.severity for f in found(system, "it broke")] == ["error", *["warning"] * 2, "note"]
 
 
