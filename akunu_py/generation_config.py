@@ -56,6 +56,8 @@ class GenerationConfig:
         logit_bias: token id -> added to its logit.
         seed: of the noise, 0 to 2**64 - 1; None draws one, reported in the result.
         stop: texts that end the reply; they are not part of it.
+        stop_loops: end the reply, with the finish reason "loop", where it repeats one cycle of
+            tokens over and over (`akunu_py.decoding.stopping`).
         drafter: a drafter's name (see `akunu_py.drafting`), or "none"; None: "draft-model" where
             the engine has a draft model, else "auto".
         num_draft_tokens: most tokens drafted for one pass; None: as many as the drafter's own
@@ -100,6 +102,7 @@ class GenerationConfig:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    stop_loops: bool = False
     drafter: str | None = None
     num_draft_tokens: int | None = None
     draft_budget: DraftBudget = "auto"
@@ -147,6 +150,8 @@ class GenerationConfig:
             isinstance(s, str) and s for s in self.stop
         ):
             raise ConfigError(f"stop is {self.stop!r}; give a tuple of texts, none of them empty")
+        if not isinstance(self.stop_loops, bool):
+            raise ConfigError(f"stop_loops is {self.stop_loops!r}; give True or False")
         if self.drafter is not None and not isinstance(self.drafter, str):
             raise ConfigError(f"drafter is {self.drafter!r}; give a drafter's name, or 'none'")
         if self.num_draft_tokens is not None:

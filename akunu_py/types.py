@@ -15,7 +15,7 @@ from akunu_py.generation_config import Exactness as Exactness  # noqa: PLC0414
 from akunu_py.generation_config import GenerationConfig as GenerationConfig  # noqa: PLC0414
 from akunu_py.generation_config import RowBits as RowBits  # noqa: PLC0414
 
-FinishReason = Literal["stop", "length", "cancelled"]
+FinishReason = Literal["stop", "length", "loop", "cancelled"]
 Message = Mapping[str, str]
 """One chat message: {"role": "system" | "user" | "assistant", "content": text}."""
 

@@ -76,6 +76,11 @@ _GENERATION_OPTIONS = (
     ),
     click.option("--stop", multiple=True, metavar="TEXT", help="End before TEXT; repeatable."),
     click.option(
+        "--stop-loops/--no-stop-loops",
+        default=lambda: click.get_current_context().command.name == "chat",
+        help="End a reply that repeats the same tokens over and over. On in the chat, else off.",
+    ),
+    click.option(
         "--drafter", metavar="NAME", shell_complete=completing.drafters,
         help=f"{DRAFTER_NAMES}. When left out: draft-model with --draft-model, else auto.",
     ),
@@ -167,8 +172,8 @@ def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     """Add the sampling and drafting options; the command gets one `config` in their place."""
     names = (
         "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
-        "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop", "drafter",
-        "num_draft_tokens", "draft_budget",
+        "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop", "stop_loops",
+        "drafter", "num_draft_tokens", "draft_budget",
     )  # fmt: skip
 
     @functools.wraps(function)

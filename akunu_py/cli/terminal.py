@@ -157,6 +157,10 @@ def statistics_line(result: "GenerationResult") -> str:
     if result.exactness == "none":
         parts.append("not exact")
     if result.finish_reason != "stop":
-        ends = {"length": "ended by the token limit", "cancelled": "interrupted"}
+        ends = {
+            "length": "ended by the token limit",
+            "loop": "ended: it repeated itself",
+            "cancelled": "interrupted",
+        }
         parts.append(ends[result.finish_reason])
     return " · ".join(parts)

@@ -13,7 +13,7 @@ from functools import partial
 from akunu_py.decoding.budget import Budget, Carrying, TokenByToken
 from akunu_py.decoding.details import LengthTeller, step_detail
 from akunu_py.decoding.draft_law import BranchingDrafter, SampledDrafter, certain, draft_law
-from akunu_py.decoding.stopping import cut_at_end
+from akunu_py.decoding.stopping import LoopDetector, cut_at_end
 from akunu_py.decoding.tree_choice import TreeChoice
 from akunu_py.decoding.verifiers import DistributionTarget, Verdict, Verifier
 from akunu_py.decoding.verify import verify_match
@@ -64,12 +64,13 @@ def decode(
     num_draft_tokens: int,
     max_tokens: int,
     end_ids: Collection[int] = (),
+    loops: LoopDetector | None = None,
     budget: Budget | None = None,
     verifier: Verifier | None = None,
     position: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Step]:
-    """Yield steps until an end-of-generation id or `max_tokens`.
+    """Yield steps until an end-of-generation id, a loop that `loops` finds, or `max_tokens`.
 
     The target holds the prompt without its last token, `last`; the drafter has observed the whole
     prompt. With a budget a draft is cut to the length that pays; without, all of it is verified. A
@@ -144,7 +145,7 @@ def decode(
         chosen = clock()
         target.commit(verification.accepted)
         committed = clock()
-        output, ended = cut_at_end(verification.output(draft), end_ids)
+        output, reason = cut_at_end(verification.output(draft), end_ids, loops)
         if learner is not None and teller is not None:
             learner.observe_candidates(teller.candidates())
         drafter.observe(output)
@@ -159,8 +160,8 @@ def decode(
         position += len(output)
         remaining -= len(output)
         last = output[-1]
-        # Tokens accepted beyond an end-of-generation id are not part of the reply: there the
-        # target's own choices stop being tests of the draft.
+        # Tokens accepted beyond the end are not part of the reply: there the target's own choices
+        # stop being tests of the draft.
         accepted = min(len(verification.accepted), len(output))
         rejected = verification.kind == "recovered" and len(output) > accepted
         stats = StepStats(
@@ -177,11 +178,11 @@ def decode(
         )
         if budget is not None:
             budget.observe(stats, output, carried_rows)
-        if ended:
-            yield Step(output, stats, "stop", draft, verification, verdict, choice)
-            return
-        reason: FinishReason | None = None if remaining else "length"
+        if reason is None and not remaining:
+            reason = "length"
         yield Step(output, stats, reason, draft, verification, verdict, choice)
+        if reason is not None:
+            return
 
 
 def _choice(proposed: Draft, kept: Draft, budget: Budget | None) -> TreeChoice | None:

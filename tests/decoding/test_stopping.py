@@ -1,11 +1,20 @@
 """Stop texts across pieces, and end ids inside a step."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.decoding.stats import cut_step
-from akunu_py.decoding.stopping import StopTexts, cut_at_end
+from akunu_py.decoding.stopping import (
+    LONGEST_CYCLE,
+    REPEATED_CYCLES,
+    REPEATED_TOKENS,
+    LoopDetector,
+    StopTexts,
+    cut_at_end,
+)
 from akunu_py.errors import ConfigError
 from akunu_py.types import StepStats
 
@@ -55,8 +64,55 @@ def test_malformed_stop_texts(stops):
 
 
 def test_cut_at_end():
-    assert cut_at_end((1, 2, 3), {2, 3}) == ((1, 2), True)
-    assert cut_at_end((1, 2, 3), ()) == ((1, 2, 3), False)
+    assert cut_at_end((1, 2, 3), {2, 3}) == ((1, 2), "stop")
+    assert cut_at_end((1, 2, 3), ()) == ((1, 2, 3), None)
+
+
+def loop_end(tokens):
+    """Where a loop is complete, from its definition; None where there is none."""
+    for end in range(1, len(tokens) + 1):
+        for period in range(1, min(LONGEST_CYCLE, end) + 1):
+            repeated = max(REPEATED_TOKENS, REPEATED_CYCLES * period)
+            first = end - repeated - period
+            if first >= 0 and tokens[first : end - period] == tokens[first + period : end]:
+                return end
+    return None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_loop_ends_where_its_definition_says(seed):
+    rng = random.Random(seed)
+    cycle = [rng.randrange(9) for _ in range(rng.choice([1, 2, 7, 31, 32, 33, 60]))]
+    tokens = [rng.randrange(9) for _ in range(40)] + cycle * 150
+    loops = LoopDetector()
+    found = next(end for end, token in enumerate(tokens, 1) if loops.feed(token))
+    assert found == loop_end(tokens[:found])
+    assert found > 40 + REPEATED_TOKENS - 8
+
+
+def test_the_longest_cycle():
+    for period in (LONGEST_CYCLE, LONGEST_CYCLE + 1):
+        loops = LoopDetector()
+        tokens = list(range(period)) * (REPEATED_CYCLES + 1)
+        found = [loops.feed(token) for token in tokens]
+        assert found[-1] == (period == LONGEST_CYCLE)
+        assert not any(found[:-1])
+
+
+def test_lists_and_tables_are_no_loops():
+    numbered = [token for row in range(100) for token in (7, row, 8, 9, 10)]
+    ruled = ([5] * 60 + [6]) * 3
+    blank = [11] * REPEATED_TOKENS
+    for tokens in (numbered, ruled, blank):
+        loops = LoopDetector()
+        assert True not in [loops.feed(token) for token in tokens]
+
+
+def test_a_loop_is_cut_in_the_midst_of_a_step():
+    loops = LoopDetector()
+    assert cut_at_end([3] * REPEATED_TOKENS, (), loops) == ((3,) * REPEATED_TOKENS, None)
+    assert cut_at_end((3, 3, 3), (), loops) == ((3,), "loop")
+    assert cut_at_end([3] * 500, {3}, LoopDetector()) == ((3,), "stop")
 
 
 def test_a_cut_step_counts_what_the_reply_kept():

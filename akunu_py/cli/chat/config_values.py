@@ -12,7 +12,8 @@ from akunu_py.errors import ConfigError
 from akunu_py.generation_config import GenerationConfig
 from akunu_py.settings import nearest
 
-_DEFAULT = GenerationConfig()
+CHAT_DEFAULT = GenerationConfig(stop_loops=True)
+"""What `akunu chat` begins with."""
 _TYPES = typing.get_type_hints(GenerationConfig)
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 _QUOTED = r"""(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
@@ -34,7 +35,7 @@ def with_field(config: GenerationConfig, name: str, text: str) -> GenerationConf
             f"there is no setting {name}.{nearest(field, FIELDS)} /set lists them; `akunu chat "
             "--help` has what is set at the start"
         )
-    value: Any = getattr(_DEFAULT, field) if text == "default" else _value(field, text)
+    value: Any = getattr(CHAT_DEFAULT, field) if text == "default" else _value(field, text)
     changed = dataclasses.replace(config, **{field: value})
     if changed.drafter is not None:
         check_drafter(changed.drafter, num_draft_tokens=changed.num_draft_tokens, config=changed)
@@ -61,7 +62,7 @@ def changed_fields(config: GenerationConfig) -> dict[str, str]:
     return {
         name: shown(config, name)
         for name in FIELDS
-        if getattr(config, name) != getattr(_DEFAULT, name)
+        if getattr(config, name) != getattr(CHAT_DEFAULT, name)
     }
 
 

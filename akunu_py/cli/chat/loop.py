@@ -147,6 +147,8 @@ class Chat:
                 f"the context of {self._conversation.engine.context} tokens is full: the reply "
                 "ends here, and the next message drops the oldest turns"
             )
+        if result.finish_reason == "loop":
+            note("the reply repeated itself and was ended; /set stop-loops off lets replies go on")
         if not reply.text and result.finish_reason == "cancelled":
             note("interrupted before anything was said; /retry asks again")
         if self._trace_file is not None:

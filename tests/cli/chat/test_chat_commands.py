@@ -13,6 +13,7 @@ from akunu_py.cli.chat.commands import (
     unquoted,
 )
 from akunu_py.cli.chat.config_values import (
+    CHAT_DEFAULT,
     FIELDS,
     all_fields,
     changed_fields,
@@ -129,11 +130,11 @@ def test_completion_of_files_written_as_a_shell_wants_them(tmp_path, monkeypatch
     ],
 )
 def test_settings(name, text, value):
-    config = with_field(GenerationConfig(), name, text)
+    config = with_field(CHAT_DEFAULT, name, text)
     field = name.replace("-", "_")
     assert getattr(config, field) == value
     assert list(changed_fields(config)) == [field]
-    assert with_field(config, name, "default") == GenerationConfig()
+    assert with_field(config, name, "default") == CHAT_DEFAULT
 
 
 @pytest.mark.parametrize(

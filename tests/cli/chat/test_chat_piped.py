@@ -51,6 +51,22 @@ def test_a_context_that_fills_up_in_a_reply_and_then_drops_turns(tiny_gguf, tmp_
     assert len(json.loads(path.read_text("utf-8"))["turns"]) == 2
 
 
+def test_a_reply_that_repeats_itself_is_ended(roomy_gguf):
+    options = (roomy_gguf, "--logit-bias", "298=1e6", "--max-tokens", 200)
+    lines = "hello\n/show\n/set stop-loops off\n/retry\n/show\n"
+    _, notes = chat(*options, lines=lines)
+    assert notes.count("the reply repeated itself and was ended; /set stop-loops off lets") == 1
+    assert notes.count("ended: it repeated itself") == 1
+    assert notes.count("200 tokens") == 1
+    before, after = notes.split("/retry" if "/retry" in notes else "stop_loops off", 1)
+    assert "stop_loops" not in before
+    result = CliRunner().invoke(
+        cli,
+        ["generate", *map(str, options), "-p", "hello", "--json", "--stop-loops"],
+    )
+    assert json.loads(result.stdout)["finish_reason"] == "loop"
+
+
 def test_thoughts_can_be_hidden_and_shown_again(tmp_path):
     template = CHAT_TEMPLATE + "{% if add_generation_prompt %}<think>{% endif %}"
     path = write_tiny_llama(tmp_path / "m.gguf", chat_template=template)
