@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 
 import click
@@ -32,6 +31,7 @@ from akunu_py.settings import (
     load_settings,
     nearest,
 )
+from akunu_py.shown_text import one_line
 
 _TEMPLATE = """\
 # Settings of akunu. `akunu config --help` says what may stand here, `akunu config show --all`
@@ -142,7 +142,7 @@ def show(command: tuple[str, ...], everything: bool, as_json: bool) -> None:
     check_settings(settings, root, context)
     known = list(_settings(root, context))
     for warning in unknown_variables(root, context):
-        click.echo(printable(f"Warning: {warning}", sys.stderr), err=True)
+        click.echo(one_line(f"Warning: {warning}"), err=True)
     if command and not any(setting.command[: len(command)] == command for setting in known):
         names = {" ".join(setting.command) for setting in known}
         name = printable(" ".join(command))

@@ -18,6 +18,7 @@ from akunu_py.cli.loading_options import (
 )
 from akunu_py.cli.reply_options import generation_options, keeping_options
 from akunu_py.cli.terminal import prompt_progress, show, statistics_line
+from akunu_py.cli.verbosity import held_log
 from akunu_py.cli.view_options import view_of, view_options
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def _reply(
             messages = [] if system is None else [{"role": "system", "content": system}]
             messages.append({"role": "user", "content": text})
             stream = engine.stream_chat(messages, config, progress=progress)
-        with view(stream) as shown:
+        with held_log(), view(stream) as shown:
             for event in stream:
                 if shown is not None:
                     shown.feed(event)

@@ -94,7 +94,10 @@ def resolve_model(name: str | None, settings: Settings, *, download: bool = True
         try:
             return _located(aliases[name], settings, download=download)
         except ConfigError as error:
-            raise ConfigError(f"the alias {name} stands for {aliases[name]}: {error}") from None
+            raise ConfigError(
+                f"the alias {name} stands for {aliases[name]}: {error.message}",
+                choices=error.choices,
+            ) from None
     try:
         return _located(name, settings, download=download)
     except _UnknownNameError as error:
@@ -168,7 +171,7 @@ def choose(name: HubName, models: list[ModelFiles], place: str) -> ModelFiles:
             if wanted
             else f"{name.repository} has {len(models)} models {place}"
         )
-        raise ConfigError(f"{problem}; choose one of\n{_listing(name, found or models)}")
+        raise ConfigError(f"{problem}; choose one of", choices=_listing(name, found or models))
     if missing := found[0].missing:
         shown = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
         raise ConfigError(f"{name} lacks {len(missing)} of its parts {place}: {shown}")
@@ -245,12 +248,12 @@ def _candidates(name: HubName, models: Iterable[ModelFiles]) -> list[ModelFiles]
     return matching(models, name.quantization) if name.quantization else list(models)
 
 
-def _listing(name: HubName, models: list[ModelFiles]) -> str:
-    """Return the models of a repository, one a line, by names that mean one each."""
+def _listing(name: HubName, models: list[ModelFiles]) -> list[str]:
+    """Return the models of a repository by names that mean one each."""
     named = zip(own_names(name.repository, models), models, strict=True)
-    lines = [f"  {own}  ({_size_text(model.num_bytes)})" for own, model in named]
+    lines = [f"{own}  ({_size_text(model.num_bytes)})" for own, model in named]
     more = len(models) - _LISTED
-    return "\n".join(lines[:_LISTED] + ([f"  and {more} more"] if more > 0 else []))
+    return lines[:_LISTED] + ([f"and {more} more"] if more > 0 else [])
 
 
 def _size_text(size: int) -> str:

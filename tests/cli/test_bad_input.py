@@ -12,8 +12,10 @@ import time
 
 import pytest
 from click.testing import CliRunner
+from gguf_files import write_tiny_llama
 
 from akunu_py.cli.main import cli
+from akunu_py.gguf.metadata_file import write_metadata
 
 AKUNU = [sys.executable, "-c", "from akunu_py.cli.main import main; main()"]
 
@@ -305,3 +307,32 @@ def test_a_mark_of_byte_order_is_no_part_of_a_prompt(tiny_gguf):
         for text in (b"hello", b"\xef\xbb\xbfhello")
     ]
     assert counts[0] == counts[1]
+
+
+HOSTILE = "boom\r\n\x1b[2JError: all is well\u2028\u202eA warning"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"chat_template": "{{ raise_exception(" + json.dumps(HOSTILE) + ") }}"},
+        {"architecture": HOSTILE},
+    ],
+    ids=["a template that raises", "an architecture"],
+)
+@pytest.mark.parametrize("command", ["generate", "chat"])
+def test_a_model_s_text_is_one_harmless_line_of_an_error(tmp_path, changes, command):
+    """No terminal: what is written into a log is shown on one later."""
+    path = tmp_path / "tiny.gguf"
+    if "architecture" in changes:
+        write_metadata(path, {"general.architecture": changes["architecture"]})
+    else:
+        write_tiny_llama(path, **changes)
+    arguments = ["-p", "hi"] if command == "generate" else []
+    result = CliRunner().invoke(cli, [command, str(path), *arguments], input="hi\n")
+    assert result.exit_code != 0
+    lines = [line for line in result.stderr.splitlines() if "all is well" in line]
+    assert len(lines) == 1
+    assert "boom" in lines[0]
+    assert not lines[0].startswith("Error: all")
+    assert not {"\x1b", "\r", "\u2028", "\u202e"} & set(result.stderr)
