@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from akunu_py.atomic_file import replace_file
+from akunu_py.regular_file import open_to_read
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class CostFile:
     def load(self) -> Costs:
         """Return the costs; empty where there are none that can be used."""
         try:
-            with self.path.open("rb") as stream:
+            with open_to_read(self.path) as stream:
                 data = stream.read(_MOST_BYTES + 1)
             return self._parsed(data)
         except FileNotFoundError:

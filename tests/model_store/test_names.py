@@ -310,7 +310,7 @@ def test_a_malformed_alias_file_is_told_and_kept(hub_cache, content):
 
 def test_alias_files_that_are_no_files(hub_cache):
     os.mkfifo(aliases_path())
-    with pytest.raises(ConfigError, match="not a file"):
+    with pytest.raises(ConfigError, match="not a regular file"):
         load_aliases()
 
 
