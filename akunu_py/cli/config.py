@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import click
 
 from akunu_py.cli import completing
+from akunu_py.cli.editor import edit_file
 from akunu_py.cli.group import CommandGroup
 from akunu_py.cli.option_settings import (
     Origin,
@@ -113,7 +114,7 @@ def edit() -> None:
             replace_file(place, _TEMPLATE.encode())
         except OSError as error:
             raise ConfigError(f"{place} cannot be written: {error.strerror or error}") from None
-    click.edit(filename=str(place))
+    edit_file(place)
     root = click.get_current_context().find_root()
     assert isinstance(root.command, click.Group)  # noqa: S101
     check_settings(load_settings(), root.command, root)

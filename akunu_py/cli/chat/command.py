@@ -7,6 +7,7 @@ import click
 from click.core import ParameterSource
 
 from akunu_py.cli import completing
+from akunu_py.cli.editor import edit_text
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
@@ -90,7 +91,7 @@ def chat(  # noqa: PLR0917 - click passes by name
         tools = Tools(
             note,
             lambda name: load_engine(name, loading, memory=memory),
-            (lambda text: click.edit(text, extension=".md")) if typed else None,
+            edit_text if typed else None,
             note_width,
         )
         talk = Chat(
