@@ -81,7 +81,8 @@ def resolve_model(name: str | None, settings: Settings, *, download: bool = True
     None is the settings' model, or else the one that ships with akunu. The path of a user need not
     be a model. With `download` False nothing is fetched.
 
-    Raises ConfigError for a name that means nothing, means several models, or cannot be fetched.
+    Raises ConfigError for a name that means nothing or several models, HubError for one that
+    cannot be fetched.
     """
     if name is None:
         if settings.model is None:
@@ -120,8 +121,8 @@ def locate(name: str, settings: Settings) -> HubName | Path:
 def fetch(name: HubName) -> Path:
     """Bring a model on the hub to this machine as it is there now; return where it lies.
 
-    Only what is not in the cache is fetched. Raises ConfigError where the hub cannot be asked, or
-    has no such model, or several.
+    Only what is not in the cache is fetched. Raises HubError where the hub cannot be asked,
+    ConfigError where it has no such model, or several.
     """
     if hub.is_offline():
         found = find_cached(name)
