@@ -283,6 +283,8 @@ def test_texts_in_another_encoding(tiny_gguf):
     for option in ("--prompt", "--system"):
         words = ["generate", tiny_gguf, "--prompt", "x", option, os.fsdecode(b"caf\xe9")]
         assert f"{option} is not UTF-8 text (character 3)" in refused(words)
+    words = ["chat", tiny_gguf, "--system", os.fsdecode(b"caf\xe9")]
+    assert "--system is not UTF-8 text (character 3)" in refused(words, stdin="")
 
 
 def test_no_terminal_and_no_input():

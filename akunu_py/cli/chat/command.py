@@ -8,6 +8,7 @@ from click.core import ParameterSource
 
 from akunu_py.cli import completing
 from akunu_py.cli.editor import edit_text
+from akunu_py.cli.input_text import check_text
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
@@ -55,8 +56,8 @@ def chat(  # noqa: PLR0917 - click passes by name
     context is full the oldest turns are dropped, with a notice.
 
     Without a terminal each line of standard input is a message or a command, and three quotes hold
-    several lines together. Replies go to standard output, all else to standard error; the exit code
-    is 1 where a line could not be answered or carried out.
+    several lines together: UTF-8, else the chat ends there. Replies go to standard output, all else
+    to standard error; the exit code is 1 where a line could not be answered or carried out.
 
     \b
     Examples:
@@ -71,6 +72,8 @@ def chat(  # noqa: PLR0917 - click passes by name
     from akunu_py.cli.chat.loop import Chat, note, note_width  # noqa: PLC0415
     from akunu_py.cli.chat.session_file import load_session  # noqa: PLC0415
 
+    if system is not None:
+        check_text("--system", system)
     context = click.get_current_context()
     # Before the model, which takes time to load.
     session = None if session_file is None else load_session(session_file)

@@ -86,6 +86,12 @@ class Chat:
                 interrupted = True
                 note("Ctrl-C again or /exit leaves")
                 continue
+            except click.ClickException as error:
+                # What is piped in is no text of lines; somebody who types may go on.
+                if not self._typed:
+                    raise
+                self._fail(error.format_message())
+                continue
             interrupted = False
             if line.text.strip():
                 self._take(line.text, quoted=line.quoted)
