@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.cli import completing
-from akunu_py.cli.input_text import MOST_BYTES, check_text, decoded
+from akunu_py.cli.input_text import MOST_BYTES, GivenPath, check_text, decoded
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.argument("sources", nargs=-1, metavar="[MODEL] [-]", shell_complete=completing.models)
 @click.option("-p", "--prompt", help="The prompt.")
 @click.option(
-    "-f", "--file", "path", type=click.Path(path_type=Path, allow_dash=True),
+    "-f", "--file", "path", type=GivenPath(path_type=Path, allow_dash=True),
     help="Read the prompt from a file; - is standard input.",
 )  # fmt: skip
 @click.option("--system", help="A system message for the chat template.")

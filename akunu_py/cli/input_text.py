@@ -1,5 +1,7 @@
 """Text that users give, checked: bytes of files and pipes, and words of a command line."""
 
+import os
+
 import click
 
 MOST_BYTES = 64 * 2**20
@@ -27,3 +29,18 @@ def check_text(option: str, text: str) -> str:
     except UnicodeEncodeError as error:
         raise click.UsageError(f"{option} is not UTF-8 text (character {error.start})") from None
     return text
+
+
+class GivenPath(click.Path):
+    """A path that is not empty: that would be the current folder, which nobody meant."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """Return the path; fails for an empty one and as click.Path does."""
+        if value == "":
+            self.fail("the path is empty; give one, or leave it out", param, ctx)
+        return super().convert(value, param, ctx)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from akunu_py.cli import completing
+from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.option_stack import stack
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.regular_file import open_to_append
@@ -154,11 +155,11 @@ _DRAFTING_OPTIONS = (
 
 _KEEPING_OPTIONS = (
     click.option(
-        "--memory", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
+        "--memory", type=GivenPath(path_type=Path, file_okay=False), metavar="FOLDER",
         help="Keep what replies said in this folder, and draft from it in later runs.",
     ),
     click.option(
-        "--trace-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+        "--trace-file", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
         callback=lambda _context, _option, path: _in_a_folder(path),
         help="Append prompt and reply to this file, a line of JSON that akunu bench replay reads.",
     ),

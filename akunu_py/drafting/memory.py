@@ -187,10 +187,13 @@ def open_memory(
 ) -> Memory:
     """Return the memory kept in a folder for a vocabulary, or one that is not kept.
 
-    Raises ConfigError for a path that is a file, or that no folder can have.
+    Raises ConfigError for a path that is empty or a file, or that no folder can have.
     """
     if folder is None:
         return Memory()
+    if not str(folder):
+        # As a path it would be the current folder.
+        raise ConfigError("the path of the memory is empty; name a folder, or give None for none")
     try:
         is_folder = stat.S_ISDIR(Path(folder).stat().st_mode)
     except FileNotFoundError:

@@ -279,6 +279,31 @@ def test_a_full_disk_says_what_to_do(tmp_path):
     assert not (tmp_path / "counts").exists()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["generate", "-p", "x", "--memory", ""],
+        ["chat", "--memory", ""],
+        ["generate", "-p", "x", "--trace-file", ""],
+        ["generate", "-p", "x", "--draft-model", ""],
+        ["generate", "-p", "x", "--drafter", "corpus", "--counts", ""],
+        ["generate", "--file", ""],
+        ["chat", "--load", ""],
+        ["models", "convert", "m.gguf", ""],
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "the path is empty" in refused(words, stdin="")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_path_in_the_settings(tmp_path, monkeypatch):
+    (tmp_path / "config.toml").write_text('[generate]\nmemory = ""\n')
+    monkeypatch.setenv("AKUNU_CONFIG", str(tmp_path / "config.toml"))
+    assert "the path is empty" in refused(["generate", "-p", "x"])
+
+
 def test_texts_in_another_encoding(tiny_gguf):
     for option in ("--prompt", "--system"):
         words = ["generate", tiny_gguf, "--prompt", "x", option, os.fsdecode(b"caf\xe9")]

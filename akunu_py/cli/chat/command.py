@@ -8,7 +8,7 @@ from click.core import ParameterSource
 
 from akunu_py.cli import completing
 from akunu_py.cli.editor import edit_text
-from akunu_py.cli.input_text import check_text
+from akunu_py.cli.input_text import GivenPath, check_text
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option(
     "--load",
     "session_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=GivenPath(dir_okay=False, path_type=Path),
     help="Go on with a conversation that /save wrote; --system takes its system message's place.",
 )
 @keeping_options
