@@ -155,6 +155,13 @@ def test_nothing_merges_across_a_byte_without_a_token():
         assert tokenizer.encode(text) == ids, text
 
 
+def test_nothing_merges_across_a_gap_of_a_real_vocabulary():
+    """StarCoder has no token for the first byte of most of these characters."""
+    text = "\U000e03da\U0004ca96\U0005dbd6\U0005eddd\U000d3ef7"
+    ids = [210, 278, 261, 272, 258, 141, 268, 275, 145, 268, 276, 153, 275, 210, 265, 157, 153]
+    assert real("starcoder")[0].encode(text) == ids
+
+
 @pytest.mark.parametrize("name", ["deepseek-llm", "deepseek-coder"])
 def test_ranges_of_characters_do_not_hold_white_space(name):
     golden = recorded("spaces")
