@@ -26,7 +26,7 @@ def _map(path: Path) -> mmap.mmap:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        advice = "give the path of a .gguf file"
+        advice = "check the path, a .gguf file is wanted"
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             advice = "raise the limit of open files, as with `ulimit -n 4096`"
         raise ConfigError(f"cannot read {path}: {reason}; {advice}") from error
