@@ -6,6 +6,7 @@
         UnsupportedArchitectureError  a model family akunu has no class for
       ConfigError                     an option or argument out of its range
         MemoryLimitError              a model that does not fit into this machine's memory
+      HubError                        the hub does not answer, or what it has cannot be kept
       ContextOverflowError            the prompt leaves no room in the context
       EngineStateError                the engine is closed, busy or forked
       RollbackError                   a cache cannot drop what it should
@@ -14,9 +15,30 @@
 Messages say what to do. Errors of libraries below are turned into these at a room's edge.
 """
 
+from collections.abc import Sequence
+
+from akunu_py.shown_text import one_line
+
 
 class AkunuError(Exception):
-    """Base of all errors a user of akunu may want to catch."""
+    """Base of all errors a user of akunu may want to catch.
+
+    A message may hold text of a model file, such as what its chat template raises. So it is made
+    one harmless line here: nothing in it can look like a line of akunu's own, or act on a terminal.
+
+    Attributes:
+        message: what is wrong and what to do.
+        choices: what can be chosen instead, shown below the message, each on a line.
+
+    """
+
+    def __init__(self, message: str, *, choices: Sequence[str] = ()) -> None:
+        self.message = one_line(message)
+        self.choices = tuple(map(one_line, choices))
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return "\n  ".join((self.message, *self.choices))
 
 
 class ModelFormatError(AkunuError):
@@ -46,6 +68,10 @@ class MemoryLimitError(ConfigError):
     def __init__(self, message: str, *, fits_alone: bool = False) -> None:
         super().__init__(message)
         self.fits_alone = fits_alone
+
+
+class HubError(AkunuError):
+    """The hub does not answer, or what it has cannot be kept here."""
 
 
 class ContextOverflowError(AkunuError):

@@ -4,13 +4,13 @@ What the options of commands take from it is the command line's (`akunu_py.cli.o
 """
 
 import os
-import stat
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from akunu_py.errors import ConfigError
+from akunu_py.regular_file import open_to_read
 
 CONFIG_VARIABLE = "AKUNU_CONFIG"
 """Names another file than the platform's own; the null device is no file at all."""
@@ -102,12 +102,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _content(path: Path) -> bytes | None:
+    if str(path) == os.devnull:
+        return b""
     try:
-        mode = path.stat().st_mode
-        # Opening a pipe would wait for somebody to write into it.
-        if not stat.S_ISREG(mode) and str(path) != os.devnull:
-            raise ConfigError(f"the settings file {path} is not a file")
-        with path.open("rb") as stream:
+        with open_to_read(path) as stream:
             content = stream.read(_MOST_BYTES + 1)
     except FileNotFoundError:
         return None

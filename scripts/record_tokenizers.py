@@ -9,6 +9,8 @@ gguf in the environment it runs in; akunu itself is not imported. Written to tes
     NAME.npz      ids of the texts of `fuzz_texts.vocabulary_texts` without control tokens ("plain")
                   and, for the first of them, with ("special"); what ends a reply, FIM tokens
     splits.npz    ids of a made-up vocabulary under every `tokenizer.ggml.pre`, which show the cuts
+    gaps.npz      ids of that vocabulary without tokens for some bytes
+    spaces.npz    ids of it for white space beyond ASCII, under the names of SPACED
     unigram.npz   a small unigram vocabulary with its charsmap, learnt from this repository's pages by
                   the sentencepiece package, which this one needs too, and ids
 """
@@ -34,13 +36,22 @@ except ImportError as error:
         f"{error.name} is missing: run this in an environment with llama-cpp-python, gguf and numpy"
     )
 
-from fuzz_texts import digest, make_texts, pair_vocabulary, raw_vocabulary, vocabulary_texts
+from fuzz_texts import (
+    digest,
+    gapped_vocabulary,
+    make_texts,
+    pair_vocabulary,
+    raw_vocabulary,
+    vocabulary_texts,
+    white_space_texts,
+)
 
-PLAIN, SPECIAL, SPLITS, UNIGRAM = 1200, 400, 150, 1000
+PLAIN, SPECIAL, SPLITS, GAPS, UNIGRAM = 1200, 400, 150, 400, 1000
 NAMES = (
     "llama-spm", "phi-3", "llama-bpe", "qwen2", "deepseek-coder", "gpt-2", "starcoder", "gemma-4",
 )  # fmt: skip
 RAW_PRE = ("gemma4", "granite-embed-multi-311m", "sarvam-moe")
+SPACED = ("deepseek-llm", "deepseek-coder")  # whose ranges of characters hold white space
 WITHOUT = ("whitespace",)  # llama.cpp aborts on it in a vocabulary of the kind "gpt2"
 FIM = ("pre", "suf", "mid", "pad", "rep", "sep")
 
@@ -112,12 +123,23 @@ def record_vocabulary(path: Path, out: Path) -> None:
     reference.close()
 
 
-def write_vocabulary(path: Path, pre: str) -> None:
+def made_up_ids(pre: str, texts: list[str], *, gapped: bool = False) -> list[list[int]]:
+    """Ids of a made-up vocabulary that is split by `pre`."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "vocabulary.gguf"
+        write_vocabulary(path, pre, gapped=gapped)
+        reference = Reference(path)
+        rows = [reference.encode(text, special=False) for text in texts]
+        reference.close()
+    return rows
+
+
+def write_vocabulary(path: Path, pre: str, *, gapped: bool) -> None:
     writer = gguf.GGUFWriter(str(path), "llama")
     if pre in RAW_PRE:
         tokens, types, merges = raw_vocabulary()
     else:
-        tokens, merges = pair_vocabulary()
+        tokens, merges = gapped_vocabulary() if gapped else pair_vocabulary()
         types = [1] * len(tokens)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre)
@@ -136,12 +158,7 @@ def record_splits(names: list[str], out: Path) -> None:
     distinct: list[tuple[np.ndarray, np.ndarray]] = []
     index = []
     for name in names:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "vocabulary.gguf"
-            write_vocabulary(path, name)
-            reference = Reference(path)
-            rows = packed([reference.encode(text, special=False) for text in texts])
-            reference.close()
+        rows = packed(made_up_ids(name, texts))
         same = (
             position
             for position, known in enumerate(distinct)
@@ -161,6 +178,20 @@ def record_splits(names: list[str], out: Path) -> None:
         index=np.array(index, np.uint8),
         **arrays,
     )
+
+
+def record_gaps(out: Path) -> None:
+    texts = make_texts(13, GAPS)
+    ids, sizes = packed(made_up_ids("gpt-2", texts, gapped=True))
+    np.savez_compressed(out, texts=np.array(digest(texts)), ids=ids, sizes=sizes)
+
+
+def record_spaces(out: Path) -> None:
+    texts = white_space_texts()
+    arrays = {}
+    for name in SPACED:
+        arrays[name], arrays[f"{name}_sizes"] = packed(made_up_ids(name, texts))
+    np.savez_compressed(out, texts=np.array(digest(texts)), **arrays)
 
 
 def train_unigram() -> tuple[list[str], list[int], list[float], np.ndarray]:
@@ -259,7 +290,7 @@ def main() -> None:
     arguments = parser.parse_args()
     out = ROOT / "tests" / "golden" / "tokenizers"
     out.mkdir(parents=True, exist_ok=True)
-    wanted = arguments.only or [*NAMES, "splits", "unigram"]
+    wanted = arguments.only or [*NAMES, "splits", "gaps", "spaces", "unigram"]
     with silent():
         for name in (name for name in NAMES if name in wanted):
             print(name, flush=True)
@@ -268,6 +299,10 @@ def main() -> None:
         if "splits" in wanted:
             names = json.loads((arguments.vocabs / "pre_tokenizers.json").read_text())
             record_splits([name for name in names if name not in WITHOUT], out / "splits.npz")
+        if "gaps" in wanted:
+            record_gaps(out / "gaps.npz")
+        if "spaces" in wanted:
+            record_spaces(out / "spaces.npz")
         if "unigram" in wanted:
             record_unigram(out / "unigram.npz")
 

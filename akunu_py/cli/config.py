@@ -2,12 +2,12 @@
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 
 import click
 
 from akunu_py.cli import completing
+from akunu_py.cli.editor import edit_file
 from akunu_py.cli.group import CommandGroup
 from akunu_py.cli.option_settings import (
     Origin,
@@ -32,6 +32,7 @@ from akunu_py.settings import (
     load_settings,
     nearest,
 )
+from akunu_py.shown_text import one_line
 
 _TEMPLATE = """\
 # Settings of akunu. `akunu config --help` says what may stand here, `akunu config show --all`
@@ -113,7 +114,7 @@ def edit() -> None:
             replace_file(place, _TEMPLATE.encode())
         except OSError as error:
             raise ConfigError(f"{place} cannot be written: {error.strerror or error}") from None
-    click.edit(filename=str(place))
+    edit_file(place)
     root = click.get_current_context().find_root()
     assert isinstance(root.command, click.Group)  # noqa: S101
     check_settings(load_settings(), root.command, root)
@@ -142,7 +143,7 @@ def show(command: tuple[str, ...], everything: bool, as_json: bool) -> None:
     check_settings(settings, root, context)
     known = list(_settings(root, context))
     for warning in unknown_variables(root, context):
-        click.echo(printable(f"Warning: {warning}", sys.stderr), err=True)
+        click.echo(one_line(f"Warning: {warning}"), err=True)
     if command and not any(setting.command[: len(command)] == command for setting in known):
         names = {" ".join(setting.command) for setting in known}
         name = printable(" ".join(command))

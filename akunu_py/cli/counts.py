@@ -6,6 +6,7 @@ import click
 
 from akunu_py.cli import completing
 from akunu_py.cli.count_progress import count_progress
+from akunu_py.cli.input_text import GivenPath
 
 _KB = 1024
 
@@ -23,10 +24,10 @@ def counts() -> None:
 
 
 @counts.command()
-@click.argument("corpus", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("corpus", type=GivenPath(path_type=Path, dir_okay=False))
 @click.option(
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=GivenPath(path_type=Path, dir_okay=False),
     required=True,
     metavar="FILE",
     help="Where the counts go.",
@@ -41,7 +42,7 @@ def counts() -> None:
 @click.option(
     "--tokenizer",
     "tokenizer_path",
-    type=click.Path(path_type=Path),
+    type=GivenPath(path_type=Path),
     metavar="MODEL",
     shell_complete=completing.models,
     help="The model to draft for; its tokenizer is enough. The model that ships, when left out.",
@@ -91,7 +92,7 @@ def fit(  # noqa: PLR0917 - click passes by name
 
 
 @counts.command()
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=GivenPath(path_type=Path, dir_okay=False))
 def show(file: Path) -> None:
     """Say what is in FILE, which `akunu counts fit` wrote.
 

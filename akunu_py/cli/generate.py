@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.cli import completing
+from akunu_py.cli.input_text import MOST_BYTES, GivenPath, check_text, decoded
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
@@ -18,6 +19,7 @@ from akunu_py.cli.loading_options import (
 )
 from akunu_py.cli.reply_options import generation_options, keeping_options
 from akunu_py.cli.terminal import prompt_progress, show, statistics_line
+from akunu_py.cli.verbosity import held_log
 from akunu_py.cli.view_options import view_of, view_options
 
 if TYPE_CHECKING:
@@ -27,14 +29,12 @@ if TYPE_CHECKING:
     from akunu_py.engine.reply import ReplyStream
     from akunu_py.types import GenerationConfig, GenerationResult
 
-_MAX_PROMPT_BYTES = 64 * 2**20
-
 
 @click.command()
 @click.argument("sources", nargs=-1, metavar="[MODEL] [-]", shell_complete=completing.models)
 @click.option("-p", "--prompt", help="The prompt.")
 @click.option(
-    "-f", "--file", "path", type=click.Path(path_type=Path, allow_dash=True),
+    "-f", "--file", "path", type=GivenPath(path_type=Path, allow_dash=True),
     help="Read the prompt from a file; - is standard input.",
 )  # fmt: skip
 @click.option("--system", help="A system message for the chat template.")
@@ -86,7 +86,7 @@ def generate(  # noqa: PLR0917 - click passes by name
     """  # noqa: D301 - \b keeps click from wrapping the examples
     model, from_stdin = _split(sources)
     if system is not None:
-        _check_text("--system", system)
+        check_text("--system", system)
     if raw and system is not None:
         raise click.UsageError("--system needs the chat template; leave out --raw or --system")
     if trace and as_json:
@@ -130,46 +130,27 @@ def _prompt_text(prompt: str | None, path: Path | None, *, from_stdin: bool) -> 
     """Put the prompt together from its sources."""
     if prompt is not None and path is not None:
         raise click.UsageError("give either --prompt or --file")
-    parts = [] if prompt is None else [_check_text("--prompt", prompt)]
+    parts = [] if prompt is None else [check_text("--prompt", prompt)]
     if path is not None and str(path) == "-":
         from_stdin = True
     elif path is not None:
         parts.append(_read_file(path))
     # A terminal is read only when it is asked for, what is piped in always.
     if from_stdin or not sys.stdin.isatty():
-        piped = sys.stdin.buffer.read(_MAX_PROMPT_BYTES + 1)
-        parts.append(_decoded(piped, "standard input"))
+        piped = sys.stdin.buffer.read(MOST_BYTES + 1)
+        parts.append(decoded(piped, "standard input"))
     text = "\n\n".join(part for part in parts if part)
     if not text.strip():
         raise click.UsageError("there is no prompt; give --prompt, --file or pipe one in")
     return text
 
 
-def _check_text(option: str, text: str) -> str:
-    """Return the text of an option; raise UsageError where the shell gave bytes that are none."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise click.UsageError(f"{option} is not UTF-8 text (character {error.start})") from None
-    return text
-
-
 def _read_file(path: Path) -> str:
     try:
         with path.open("rb") as stream:
-            return _decoded(stream.read(_MAX_PROMPT_BYTES + 1), str(path))
+            return decoded(stream.read(MOST_BYTES + 1), str(path))
     except OSError as error:
         raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
-
-
-def _decoded(data: bytes, name: str) -> str:
-    if len(data) > _MAX_PROMPT_BYTES:
-        raise click.UsageError(f"{name} is larger than {_MAX_PROMPT_BYTES // 2**20} MB")
-    try:
-        # Some editors begin a file with a mark of its byte order.
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"{name} is not UTF-8 text (byte {error.start})") from None
 
 
 def _reply(
@@ -189,7 +170,7 @@ def _reply(
             messages = [] if system is None else [{"role": "system", "content": system}]
             messages.append({"role": "user", "content": text})
             stream = engine.stream_chat(messages, config, progress=progress)
-        with view(stream) as shown:
+        with held_log(), view(stream) as shown:
             for event in stream:
                 if shown is not None:
                     shown.feed(event)

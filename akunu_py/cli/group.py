@@ -22,10 +22,10 @@ from akunu_py.cli.option_settings import (
     leaves,
     unknown_variables,
 )
-from akunu_py.cli.terminal import printable
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.settings import Settings, config_path, load_settings, nearest
+from akunu_py.shown_text import harmless, one_line
 
 OK, ERROR, USAGE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 """Exit codes; the last two are what shells say of a process that SIGINT or SIGPIPE ended."""
@@ -66,9 +66,7 @@ class CommandGroup(click.Group):
         if not ctx.resilient_parsing and not name.startswith("-"):
             known = self.list_commands(ctx)
             if name not in known:
-                raise click.UsageError(
-                    f"No such command {printable(name, sys.stderr)!r}.{nearest(name, known)}", ctx
-                )
+                raise click.UsageError(f"No such command {name!r}.{nearest(name, known)}", ctx)
         found, command, rest = super().resolve_command(ctx, args)
         if command is not None and found is not None and not ctx.resilient_parsing:
             self._apply_settings(ctx, found, command, rest)
@@ -85,7 +83,7 @@ class CommandGroup(click.Group):
                 check_settings(settings, self, context)
             if not is_quiet():
                 for warning in unknown_variables(self, context, name):
-                    click.echo(printable(f"Warning: {warning}", sys.stderr), err=True)
+                    click.echo(one_line(f"Warning: {warning}"), err=True)
         below: dict[str, Any] = {}
         if isinstance(command, CommandGroup) and command.is_lazy:
             return
@@ -148,9 +146,9 @@ class RootGroup(CommandGroup):
         except click.NoSuchOption as error:
             raise _with_its_place(error) from error
         except ConfigError as error:
-            raise click.UsageError(printable(str(error), sys.stderr)) from error
+            raise click.UsageError(str(error)) from error
         except AkunuError as error:
-            raise click.ClickException(printable(str(error), sys.stderr)) from error
+            raise click.ClickException(str(error)) from error
 
     def main(
         self,
@@ -176,7 +174,7 @@ class RootGroup(CommandGroup):
             _leave_closed_pipe()
         except OSError as error:
             # A full disk, a folder without permission: not a defect of the program.
-            click.echo(f"Error: {printable(_of_system(error), sys.stderr)}", err=True)
+            click.echo(f"Error: {one_line(_of_system(error))}", err=True)
             sys.exit(ERROR)
         sys.exit(code if isinstance(code, int) else OK)
 
@@ -254,7 +252,7 @@ def _show(error: click.ClickException) -> None:
     """Print an error as click does; what was typed, or expanded from *, may hold escape codes."""
     text = io.StringIO()
     error.show(text)
-    click.echo(printable(text.getvalue(), sys.stderr), err=True, nl=False)
+    click.echo(harmless(text.getvalue()), err=True, nl=False)
 
 
 def _abort(error: click.Abort) -> NoReturn:

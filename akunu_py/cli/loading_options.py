@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from akunu_py.cli import completing
+from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.option_stack import stack
 from akunu_py.settings import load_settings
 
@@ -108,7 +109,7 @@ def draft_model_option(function: Callable[_P, _R]) -> Callable[..., _R]:
         return function(*args, **options)
 
     return click.option(
-        "--draft-model", type=click.Path(path_type=Path), metavar="MODEL",
+        "--draft-model", type=GivenPath(path_type=Path), metavar="MODEL",
         shell_complete=completing.models,
         help="A smaller model with the same vocabulary, which drafts.",
     )(wrapped)  # fmt: skip
@@ -123,7 +124,7 @@ def counts_option(function: Callable[_P, _R]) -> Callable[..., _R]:
         return function(*args, **options)
 
     return click.option(
-        "--counts", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+        "--counts", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
         help="Counts of a corpus that `akunu counts fit` wrote, for --drafter corpus.",
     )(wrapped)  # fmt: skip
 

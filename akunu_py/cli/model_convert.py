@@ -6,13 +6,14 @@ from typing import Literal
 import click
 
 from akunu_py.cli import completing
+from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.terminal import printable
 from akunu_py.settings import load_settings
 
 
 @click.command()
 @click.argument("model", metavar="FILE", shell_complete=completing.models)
-@click.argument("out_dir", type=click.Path(path_type=Path))
+@click.argument("out_dir", type=GivenPath(path_type=Path))
 @click.option(
     "--compute-type",
     type=click.Choice(["auto", "float16", "bfloat16", "float32"]),

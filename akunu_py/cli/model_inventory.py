@@ -12,6 +12,7 @@ from akunu_py.model_store.aliases import load_aliases
 from akunu_py.model_store.hub_cache import cached_repositories
 from akunu_py.model_store.names import HubName, own_names, resolve_model
 from akunu_py.model_store.repository_files import ModelFiles, models_of, quantization_of
+from akunu_py.regular_file import open_to_read
 from akunu_py.settings import Settings
 
 _DEEPEST = 3
@@ -97,9 +98,8 @@ def _folder_quantization(folder: Path) -> str:
     """Return the bits of an MLX model's weights as its config says, or ""."""
     path = folder / "config.json"
     try:
-        if path.stat().st_size > _MOST_CONFIG_BYTES:
-            return ""
-        config = json.loads(path.read_text(encoding="utf-8"))
+        with open_to_read(path) as stream:
+            config = json.loads(stream.read(_MOST_CONFIG_BYTES))
         found = config.get("quantization") or config.get("quantization_config") or {}
         bits = found.get("bits")
         return f"{bits} bit" if isinstance(bits, int) else str(config.get("torch_dtype") or "")

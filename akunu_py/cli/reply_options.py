@@ -1,6 +1,7 @@
 """Options of how replies are made, and the configuration they come to."""
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -8,8 +9,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from akunu_py.cli import completing
+from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.option_stack import stack
 from akunu_py.cli.verbosity import is_quiet
+from akunu_py.regular_file import open_to_append
 
 if TYPE_CHECKING:
     from akunu_py.types import GenerationConfig
@@ -157,11 +160,11 @@ _DRAFTING_OPTIONS = (
 
 _KEEPING_OPTIONS = (
     click.option(
-        "--memory", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
+        "--memory", type=GivenPath(path_type=Path, file_okay=False), metavar="FOLDER",
         help="Keep what replies said in this folder, and draft from it in later runs.",
     ),
     click.option(
-        "--trace-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+        "--trace-file", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
         callback=lambda _context, _option, path: _in_a_folder(path),
         help="Append prompt and reply to this file, a line of JSON that akunu bench replay reads.",
     ),
@@ -225,12 +228,12 @@ def _in_a_folder(path: Path | None) -> Path | None:
     if not path.parent.is_dir():
         raise click.UsageError(f"there is no folder {path.parent} for the trace file")
     try:
-        with path.open("ab"):
-            return path
+        os.close(open_to_append(path))
     except OSError as error:
         raise click.UsageError(
             f"the trace file {path} cannot be written: {error.strerror}"
         ) from None
+    return path
 
 
 def _config(chosen: dict[str, Any]) -> "GenerationConfig":

@@ -1,8 +1,7 @@
-"""What goes to a terminal: harmless text, progress of a prompt, the statistics line."""
+"""What goes to a terminal: text, progress of a prompt, the statistics line."""
 
 import contextlib
 import os
-import re
 import signal
 import sys
 import textwrap
@@ -12,23 +11,14 @@ from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
 from akunu_py.cli.verbosity import is_quiet
+from akunu_py.shown_text import harmless
 
 if TYPE_CHECKING:
     from akunu_py.types import GenerationResult
 
-# Also what makes terminals show text in another order than it has (UAX #9, 2.1 to 2.3).
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _BAR_FROM_TOKENS = 1024
 _EVEN = 0.005
 """A share of the time that rounds to 0 %."""
-
-
-def harmless(text: str) -> str:
-    """Replace control characters, escape codes and overrides of direction among them.
-
-    Newlines and tabs stay.
-    """
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def printable(text: str, stream: TextIO | None = None) -> str:

@@ -1,9 +1,13 @@
 """How much is said on stderr: `akunu --quiet`, `akunu --verbose`, and the log between them."""
 
+import contextlib
 import sys
+from collections.abc import Iterator
 
 import click
 from click.core import ParameterSource
+
+from akunu_py.shown_text import one_line
 
 _HANDLER = "akunu_py.cli"
 """The name of our handler: a second run in one process replaces the first one's."""
@@ -28,13 +32,11 @@ def set_up_logging(context: click.Context) -> None:
         context.params.update(verbose=verbose, quiet=quiet)
     import logging  # noqa: PLC0415 - akunu --help does without
 
-    from akunu_py.cli.terminal import printable  # noqa: PLC0415 - it imports this module
-
     class Harmless(logging.Formatter):
         """Names of files and texts in them are part of messages."""
 
         def format(self, record: logging.LogRecord) -> str:
-            return printable(super().format(record), sys.stderr)
+            return one_line(super().format(record))
 
     logger = logging.getLogger("akunu_py")
     for before in [handler for handler in logger.handlers if handler.name == _HANDLER]:
@@ -44,6 +46,27 @@ def set_up_logging(context: click.Context) -> None:
     handler.setFormatter(Harmless("akunu: %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING)
+
+
+@contextlib.contextmanager
+def held_log() -> Iterator[None]:
+    """Keep the log back while a reply is shown: until its end it has a line without one."""
+    import logging.handlers  # noqa: PLC0415 - akunu --help does without
+
+    logger = logging.getLogger("akunu_py")
+    handler = next((one for one in logger.handlers if one.name == _HANDLER), None)
+    if handler is None:
+        yield
+        return
+    held = logging.handlers.MemoryHandler(sys.maxsize, flushLevel=sys.maxsize, target=handler)
+    logger.removeHandler(handler)
+    logger.addHandler(held)
+    try:
+        yield
+    finally:
+        logger.removeHandler(held)
+        logger.addHandler(handler)
+        held.close()
 
 
 def is_quiet() -> bool:

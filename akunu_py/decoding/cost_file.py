@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from akunu_py.atomic_file import replace_file
+from akunu_py.regular_file import open_to_read
 from akunu_py.settings import cache_folder
 
 _log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class CostFile:
     def load(self) -> Remembered:
         """Return what is remembered; nothing where there is no file that can be used."""
         try:
-            with self.path.open("rb") as stream:
+            with open_to_read(self.path) as stream:
                 data = stream.read(_MOST_BYTES + 1)
             return self._parsed(data)
         except FileNotFoundError:

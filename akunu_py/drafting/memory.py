@@ -17,6 +17,7 @@ import numpy as np
 from akunu_py.atomic_file import replace_file
 from akunu_py.drafting.occurrences import OccurrenceIndex
 from akunu_py.errors import ConfigError
+from akunu_py.regular_file import open_to_read
 
 logger = logging.getLogger(__name__)
 
@@ -143,13 +144,14 @@ class Memory:
 
     def _load(self, path: Path) -> None:
         try:
-            with path.open("rb") as stream:
+            with open_to_read(path) as stream:
                 content = stream.read(_MAX_HEADER_BYTES + _ID_TYPE.itemsize * self.max_tokens + 1)
             texts = list(self._parsed(content))
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            logger.warning("the memory %s is passed over: %s", path, error)
+            reason = error.strerror if isinstance(error, OSError) else None
+            logger.warning("the memory %s is passed over: %s", path, reason or error)
             return
         self._refill(texts)
 
@@ -185,10 +187,13 @@ def open_memory(
 ) -> Memory:
     """Return the memory kept in a folder for a vocabulary, or one that is not kept.
 
-    Raises ConfigError for a path that is a file, or that no folder can have.
+    Raises ConfigError for a path that is empty or a file, or that no folder can have.
     """
     if folder is None:
         return Memory()
+    if not str(folder):
+        # As a path it would be the current folder.
+        raise ConfigError("the path of the memory is empty; name a folder, or give None for none")
     try:
         is_folder = stat.S_ISDIR(Path(folder).stat().st_mode)
     except FileNotFoundError:

@@ -21,7 +21,14 @@ from akunu_py.engine.beam_reply import (
 from akunu_py.engine.draft_sources import DraftSources
 from akunu_py.engine.generation_options import GenerationOptions, with_options
 from akunu_py.engine.learning import Learning
-from akunu_py.engine.prompt_ids import Prompt, check_reply, checked_ids, ids_of
+from akunu_py.engine.prompt_ids import (
+    Prompt,
+    check_chat_length,
+    check_length,
+    check_reply,
+    checked_ids,
+    ids_of,
+)
 from akunu_py.engine.reply import ReplyStream, Request
 from akunu_py.engine.trace_file import append_line
 from akunu_py.errors import ConfigError, ContextOverflowError
@@ -166,7 +173,7 @@ class Engine:
         self._admission.check()
         if isinstance(prompt, str) and not prompt:
             raise ConfigError("the prompt is empty; give some text")
-        ids = self._ids_of(prompt, parse_special=True)
+        ids = self._prompt_ids(prompt)
         return self._start(ids, config, progress, options, continues=True)
 
     def chat(
@@ -194,6 +201,7 @@ class Engine:
     ) -> ReplyStream:
         """Answer a conversation as `chat` does, event by event."""
         self._admission.check()
+        check_chat_length(messages, self.tokenizer, self.context)
         ids = self.tokenizer.encode_chat(messages)
         return self._start(ids, config, progress, options, continues=False)
 
@@ -210,7 +218,7 @@ class Engine:
             raise ConfigError(
                 "beam search has no reproducible passes; load the engine without reproducible"
             )
-        ids = self._ids_of(prompt, parse_special=True)
+        ids = self._prompt_ids(prompt)
         if not ids or (isinstance(prompt, str) and not prompt):
             raise ConfigError("the prompt is empty; give some text")
         settled = BeamOptions(**options)
@@ -398,3 +406,9 @@ class Engine:
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
         return ids_of(prompt, self.tokenizer, self.vocabulary_size, parse_special=parse_special)
+
+    def _prompt_ids(self, prompt: Prompt) -> list[int]:
+        """Return the ids of a prompt that is continued; refuse one that is far too long soon."""
+        if isinstance(prompt, str):
+            check_length([prompt], self.tokenizer, self.context, parse_special=True)
+        return self._ids_of(prompt, parse_special=True)

@@ -5,10 +5,20 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from akunu_py.errors import ConfigError, ContextOverflowError
-from akunu_py.types import Tokenizer
+from akunu_py.tokenizers.chat_template import check_messages
+from akunu_py.types import Message, Tokenizer
 
 Prompt = str | Sequence[int]
 """Text, or token ids that are used as they are."""
+
+
+_SHORTEN = "shorten the prompt or load the model with a larger context"
+
+_PART = 65_536
+"""Characters that are tokenized to see that a text is too long, in about a tenth of a second."""
+
+_USUAL = 4
+"""Characters a token: a text without more for each token of the context may well fit."""
 
 
 def ids_of(
@@ -18,6 +28,43 @@ def ids_of(
     if isinstance(prompt, str):
         return tokenizer.encode(prompt, parse_special=parse_special)
     return checked_ids(prompt, vocabulary_size)
+
+
+def check_length(
+    texts: Sequence[str], tokenizer: Tokenizer, context: int, *, parse_special: bool = False
+) -> None:
+    """Refuse texts whose beginning overfills the context twice; the rest is not tokenized.
+
+    A megabyte takes seconds to tokenize. Texts that pass may still be too long. A part of a text
+    has a few tokens more than it has within the text, since words are cut at its ends; of parts
+    this long they never double the number.
+
+    Raises ContextOverflowError.
+    """
+    if sum(map(len, texts)) <= max(_USUAL * context, _PART):
+        return
+    begin = len(tokenizer.encode(""))
+    characters = tokens = 0
+    for text in texts:
+        for start in range(0, len(text), _PART):
+            part = text[start : start + _PART]
+            characters += len(part)
+            tokens += len(tokenizer.encode(part, parse_special=parse_special)) - begin
+            if tokens > 2 * context:
+                raise ContextOverflowError(
+                    f"the first {characters:,} characters of the prompt have {tokens:,} tokens "
+                    f"and the context holds {context}, the reply included; {_SHORTEN}"
+                )
+
+
+def check_chat_length(messages: Sequence[Message], tokenizer: Tokenizer, context: int) -> None:
+    """Check a conversation as `check_length` does; raises ConfigError for malformed messages too.
+
+    By what users say: a template may leave out other messages, or thoughts in them.
+    """
+    check_messages(messages)
+    asked = [message["content"] for message in messages if message["role"] == "user"]
+    check_length(asked, tokenizer, context)
 
 
 def check_reply(
@@ -32,8 +79,8 @@ def check_reply(
         raise ConfigError("the prompt has no tokens: its text, or what the chat template makes")
     if len(prompt) >= context:
         raise ContextOverflowError(
-            f"the prompt has {len(prompt)} tokens and the context holds {context}, the "
-            "reply included; shorten the prompt or load the model with a larger context"
+            f"the prompt has {len(prompt)} tokens and the context holds {context}, the reply "
+            f"included; {_SHORTEN}"
         )
     for token in biases:
         check_id(token, "logit_bias", vocabulary_size)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from akunu_py.decode_stats import StepDetail
 from akunu_py.errors import ConfigError
+from akunu_py.regular_file import open_to_append
 from akunu_py.types import GenerationConfig
 
 _SAMPLING = (
@@ -62,12 +63,12 @@ class TraceLine:
 def append_line(path: Path, line: TraceLine) -> None:
     """Append a line to a trace file, in one write.
 
-    Lines of processes that write at the same time do not mix. Raises ConfigError where the file
-    cannot be written.
+    A file that was not there is made for its owner alone. Lines of processes that write at the same
+    time do not mix. Raises ConfigError where the file cannot be written.
     """
     data = line.to_json().encode() + b"\n"
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        handle = open_to_append(path)
         try:
             if os.write(handle, data) != len(data):
                 # The rest would come behind other processes' lines: the next one begins anew.

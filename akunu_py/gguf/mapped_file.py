@@ -4,7 +4,6 @@ import contextlib
 import errno
 import mmap
 import os
-import stat
 from pathlib import Path
 from typing import Self
 
@@ -14,26 +13,20 @@ from numpy.typing import NDArray
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf.cursor import REPAIR, Cursor
 from akunu_py.gguf.header import Header, TensorInfo, read_header
+from akunu_py.regular_file import open_to_read
 
 
 def _map(path: Path) -> mmap.mmap:
     try:
-        # Checked before opening: opening a FIFO would wait for a writer.
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
-            raise ConfigError(f"{path} is {kind}; give the path of a .gguf file")
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             if os.fstat(file.fileno()).st_size == 0:
                 raise ModelFormatError(
                     f"{path}: the magic at byte 0 is missing, the file is empty; {REPAIR}"
                 )
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        advice = "check the path"
+        advice = "check the path, a .gguf file is wanted"
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             advice = "raise the limit of open files, as with `ulimit -n 4096`"
         raise ConfigError(f"cannot read {path}: {reason}; {advice}") from error

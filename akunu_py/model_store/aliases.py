@@ -3,13 +3,13 @@
 import json
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 from akunu_py.atomic_file import replace_file
 from akunu_py.errors import ConfigError
+from akunu_py.regular_file import open_to_read
 from akunu_py.settings import config_path
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
@@ -40,10 +40,7 @@ def load_aliases() -> dict[str, str]:
     """
     path = aliases_path()
     try:
-        # Opening a pipe would wait for somebody to write into it.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ConfigError(f"{path} is not a file; move it away")
-        with path.open("rb") as stream:
+        with open_to_read(path) as stream:
             content = stream.read(_MOST_BYTES + 1)
         found = tomllib.loads(content[:_MOST_BYTES].decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):

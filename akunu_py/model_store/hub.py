@@ -7,11 +7,12 @@ progress bars.
 
 import contextlib
 import errno
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from akunu_py.errors import ConfigError
+from akunu_py.errors import ConfigError, HubError
 from akunu_py.model_store.hub_cache import cache_folder, repository_folder, set_current
 from akunu_py.model_store.transfer import fetch_file, free_bytes
 
@@ -44,7 +45,8 @@ def is_offline() -> bool:
 def ask_hub(repository: str) -> RemoteRepository:
     """Return what a repository holds.
 
-    Raises ConfigError where the hub cannot be asked or does not let one see it.
+    Raises HubError where the hub cannot be asked, ConfigError where it may not be or does not let
+    one see the repository.
     """
     import huggingface_hub  # noqa: PLC0415
     from huggingface_hub import constants  # noqa: PLC0415
@@ -55,9 +57,7 @@ def ask_hub(repository: str) -> RemoteRepository:
         except (KeyError, TypeError, AttributeError):
             found = None
     if found is None or not isinstance(found.sha, str) or not _is_commit(found.sha):
-        raise ConfigError(
-            f"{constants.ENDPOINT} does not answer as the hub does; look at HF_ENDPOINT"
-        )
+        raise HubError(f"{constants.ENDPOINT} does not answer as the hub does; look at HF_ENDPOINT")
     sizes = {file.rfilename: file.size or 0 for file in found.siblings or ()}
     return RemoteRepository(
         repository, found.sha, {name: size for name, size in sizes.items() if _is_below(name)}
@@ -68,8 +68,8 @@ def download(repository: RemoteRepository, files: Collection[str]) -> Path:
     """Fetch these files, but for those in the cache, and return the folder of the snapshot.
 
     The revision becomes the current one when all of them are there, so that a fetch which ends
-    before leaves the earlier one in use. Raises ConfigError as `ask_hub` does, and where the disk
-    is full.
+    before leaves the earlier one in use. Raises as `ask_hub` does, and HubError where the disk is
+    full.
     """
     cache = cache_folder()
     snapshot = repository_folder(repository.name) / "snapshots" / repository.commit
@@ -98,7 +98,7 @@ def _check_disk(cache: Path, needed: int) -> None:
     # What is there of unfinished files is not counted, so this may ask for a little too much.
     free = free_bytes(cache)
     if needed > free:
-        raise ConfigError(
+        raise HubError(
             f"{needed / 1e6:,.0f} MB are to be fetched and the disk of {cache} has "
             f"{free / 1e6:,.0f} MB left: make room, or let HF_HUB_CACHE name another folder"
         )
@@ -106,7 +106,8 @@ def _check_disk(cache: Path, needed: int) -> None:
 
 def _reason(error: Exception) -> str:
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    lines = text.strip().splitlines()
+    # Without the number that a library put in front of the system's own words.
+    lines = re.sub(r"\[Errno -?\d+\] ", "", text).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
@@ -138,11 +139,11 @@ def _explained(repository: str) -> Iterator[None]:
     # ValueError: what is not JSON, and names of files that the library refuses.
     except (errors.HTTPError, OSError, ValueError) as error:  # type: ignore[attr-defined]
         if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise ConfigError(
+            raise HubError(
                 f"the disk of {cache_folder()} is full: make room, or let HF_HUB_CACHE name "
                 "another folder; what was fetched is kept"
             ) from None
-        raise ConfigError(
-            f"{repository} cannot be fetched: {_reason(error)}; check the network and try "
-            "again, what was fetched is kept"
+        raise HubError(
+            f"{repository} cannot be fetched: {_reason(error)}; check the network, and where "
+            "HF_ENDPOINT or a proxy leads if one is set, then try again: what was fetched is kept"
         ) from None

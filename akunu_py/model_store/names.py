@@ -81,7 +81,8 @@ def resolve_model(name: str | None, settings: Settings, *, download: bool = True
     None is the settings' model, or else the one that ships with akunu. The path of a user need not
     be a model. With `download` False nothing is fetched.
 
-    Raises ConfigError for a name that means nothing, means several models, or cannot be fetched.
+    Raises ConfigError for a name that means nothing or several models, HubError for one that
+    cannot be fetched.
     """
     if name is None:
         if settings.model is None:
@@ -94,7 +95,10 @@ def resolve_model(name: str | None, settings: Settings, *, download: bool = True
         try:
             return _located(aliases[name], settings, download=download)
         except ConfigError as error:
-            raise ConfigError(f"the alias {name} stands for {aliases[name]}: {error}") from None
+            raise ConfigError(
+                f"the alias {name} stands for {aliases[name]}: {error.message}",
+                choices=error.choices,
+            ) from None
     try:
         return _located(name, settings, download=download)
     except _UnknownNameError as error:
@@ -117,8 +121,8 @@ def locate(name: str, settings: Settings) -> HubName | Path:
 def fetch(name: HubName) -> Path:
     """Bring a model on the hub to this machine as it is there now; return where it lies.
 
-    Only what is not in the cache is fetched. Raises ConfigError where the hub cannot be asked, or
-    has no such model, or several.
+    Only what is not in the cache is fetched. Raises HubError where the hub cannot be asked,
+    ConfigError where it has no such model, or several.
     """
     if hub.is_offline():
         found = find_cached(name)
@@ -168,7 +172,7 @@ def choose(name: HubName, models: list[ModelFiles], place: str) -> ModelFiles:
             if wanted
             else f"{name.repository} has {len(models)} models {place}"
         )
-        raise ConfigError(f"{problem}; choose one of\n{_listing(name, found or models)}")
+        raise ConfigError(f"{problem}; choose one of", choices=_listing(name, found or models))
     if missing := found[0].missing:
         shown = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
         raise ConfigError(f"{name} lacks {len(missing)} of its parts {place}: {shown}")
@@ -245,12 +249,12 @@ def _candidates(name: HubName, models: Iterable[ModelFiles]) -> list[ModelFiles]
     return matching(models, name.quantization) if name.quantization else list(models)
 
 
-def _listing(name: HubName, models: list[ModelFiles]) -> str:
-    """Return the models of a repository, one a line, by names that mean one each."""
+def _listing(name: HubName, models: list[ModelFiles]) -> list[str]:
+    """Return the models of a repository by names that mean one each."""
     named = zip(own_names(name.repository, models), models, strict=True)
-    lines = [f"  {own}  ({_size_text(model.num_bytes)})" for own, model in named]
+    lines = [f"{own}  ({_size_text(model.num_bytes)})" for own, model in named]
     more = len(models) - _LISTED
-    return "\n".join(lines[:_LISTED] + ([f"  and {more} more"] if more > 0 else []))
+    return lines[:_LISTED] + ([f"and {more} more"] if more > 0 else [])
 
 
 def _size_text(size: int) -> str:

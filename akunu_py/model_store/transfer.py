@@ -14,7 +14,7 @@ import urllib.parse
 from pathlib import Path
 from typing import Any
 
-from akunu_py.errors import ConfigError
+from akunu_py.errors import HubError
 
 _SHA256, _GIT_SHA1 = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{40}")
 _ETAG = re.compile("[0-9A-Za-z_-][0-9A-Za-z._-]{0,127}")
@@ -24,7 +24,7 @@ _OFFICIAL_HOST = "huggingface.co"
 def fetch_file(repository: str, name: str, commit: str, cache: Path) -> Path:
     """Bring a file of a revision into the cache, if it is not there; return its place there.
 
-    Raises the library's errors, and ConfigError for content that is not what the hub promised.
+    Raises the library's errors, and HubError for content that is not what the hub promised.
     """
     import huggingface_hub  # noqa: PLC0415 - 0.1 s that --help must not pay
     from huggingface_hub.utils import (  # type: ignore[attr-defined]  # noqa: PLC0415
@@ -40,7 +40,7 @@ def fetch_file(repository: str, name: str, commit: str, cache: Path) -> Path:
     etag = found.etag or ""
     if not _ETAG.fullmatch(etag):
         # The library would make a file of that name.
-        raise ConfigError(f"{url} does not answer as the hub does; look at HF_ENDPOINT")
+        raise HubError(f"{url} does not answer as the hub does; look at HF_ENDPOINT")
     through_xet = found.xet_file_data is not None and _has_xet()
     if not through_xet and (_SHA256.fullmatch(etag) or _GIT_SHA1.fullmatch(etag)):
         content = folder / "blobs" / etag
@@ -85,7 +85,7 @@ def _fetch_content(name: str, url: str, found: Any, content: Path) -> None:
         )
     if _hash(part, content.name) != content.name:
         part.unlink()
-        raise ConfigError(
+        raise HubError(
             f"{name} did not arrive as the hub promised, by its hash, and was deleted; fetch it "
             "again, and should it happen twice, tell whom the repository belongs to"
         )

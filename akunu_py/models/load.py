@@ -112,6 +112,12 @@ def load_model(
     claims to be.
     """
     options = options or LoadOptions()
+    if path is not None and not str(path):
+        # As a path it would be the current folder.
+        raise ConfigError(
+            "the model's path is empty; give a GGUF file or an MLX model folder, or None for the "
+            "default model"
+        )
     try:
         place = default_model_path() if path is None else Path(path).expanduser()
         if place.is_dir() and (place / DESCRIPTION).is_file():

@@ -16,11 +16,13 @@ class PendingChoice(NamedTuple):
     Attributes:
         choice: by the sampler; its token may be fed to the next pass.
         told: what is read: the token and behind it the row's candidates, if they are tracked.
+        kind: the type of the logits.
 
     """
 
     choice: Choice
     told: mx.array
+    kind: mx.Dtype
 
     def queue(self) -> None:
         """Have the device compute it, without waiting."""
@@ -64,7 +66,7 @@ class RowChoices:
         told = choice.token
         if self._width:
             told = mx.concatenate([told, top_candidates(logits, self._width)[0]])
-        return PendingChoice(choice, told)
+        return PendingChoice(choice, told, logits.dtype)
 
     def read(self, pending: PendingChoice, last: int) -> int:
         """Bring a choice to the host; `last` is the token of its row.
@@ -74,7 +76,7 @@ class RowChoices:
         ids: list[int] = pending.told.tolist()  # type: ignore[assignment]
         total: float = pending.choice.total.item()  # type: ignore[assignment]
         if not is_choice(total):
-            raise no_choice()
+            raise no_choice(pending.kind)
         if self._width:
             self.found = [(last, ids[1:])]
         return ids[0]
@@ -104,7 +106,7 @@ class RowChoices:
         ids: list[int] = told.tolist()  # type: ignore[assignment]
         found: list[list[float]] = totals.tolist()  # type: ignore[assignment]
         if not all(is_choice(total) for (total,) in found):
-            raise no_choice()
+            raise no_choice(logits.dtype)
         if width:
             self.found += [
                 (path[-1], ids[first : first + width])

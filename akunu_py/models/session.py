@@ -244,7 +244,7 @@ class Session:
             for place, path in enumerate(paths):
                 recent = self._choosing.recent(self._rows.tokens, path)
                 row = chain.log_probabilities(logits[:, start + place], recent)[0]
-                found[place] = probabilities(row, greedy=chain.greedy)
+                found[place] = probabilities(row, greedy=chain.greedy, kind=logits.dtype)
         return found
 
     def _begin_pass(self, last: int, draft: Draft) -> None:

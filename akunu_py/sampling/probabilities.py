@@ -7,19 +7,22 @@ from numpy.typing import NDArray
 from akunu_py.errors import ModelFormatError
 
 
-def probabilities(row: mx.array, *, greedy: bool) -> NDArray[np.float64]:
+def probabilities(
+    row: mx.array, *, greedy: bool, kind: mx.Dtype | None = None
+) -> NDArray[np.float64]:
     """Return the distribution [vocab] that choices of an adjusted row [vocab] are drawn from.
 
     The row is log q up to a constant, -inf where q is 0. The sum is taken in float64, so that it is
     1 to the last bits whatever the row was computed in. `greedy` puts all on the likeliest token,
-    the lowest id among equals.
+    the lowest id among equals. `kind` is the type of the model's logits, the row's own by
+    default.
 
     Raises ModelFormatError for a row of NaN, or without an entry above -inf.
     """
     wide = np.array(row.astype(mx.float32), dtype=np.float64)
     top = wide.max()
     if not np.isfinite(top):
-        raise no_choice()
+        raise no_choice(kind or row.dtype)
     if greedy:
         certain = np.zeros_like(wide)
         certain[wide.argmax()] = 1.0
@@ -29,9 +32,15 @@ def probabilities(row: mx.array, *, greedy: bool) -> NDArray[np.float64]:
     return found
 
 
-def no_choice() -> ModelFormatError:
-    """Return the error of a row of logits of which no token can be chosen."""
+def no_choice(kind: mx.Dtype) -> ModelFormatError:
+    """Return the error of a row of logits of type `kind` of which no token can be chosen."""
+    if kind == mx.float32:
+        advice = "the model's file is damaged: download or convert it again"
+    else:
+        advice = (
+            "load it with compute_type 'float32' (--compute-type float32) in case 16 bits "
+            "overflowed, else its file is damaged"
+        )
     return ModelFormatError(
-        "the model's logits are no numbers, so no token can be chosen; load it with compute_type "
-        "'float32' (--compute-type float32) in case 16 bits overflowed, else its file is damaged"
+        f"the model's logits are no numbers, so no token can be chosen; {advice}"
     )

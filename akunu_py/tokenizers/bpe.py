@@ -7,7 +7,7 @@ written as in SentencePiece, and falls back to tokens of one byte.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from itertools import repeat
 from typing import Any
 
@@ -24,6 +24,12 @@ from akunu_py.tokenizers.vocabulary import TokenType, Vocabulary, get_texts
 _ADVICE = "download or convert the model again"
 _SPACE = "\u2581"
 _NEWLINES = re.compile("(\n+)")
+_UNKNOWN = "\0unknown"
+"""Stands for a byte or a character without a token until what lies around it is merged.
+
+Such a byte is left out, as llama.cpp does, but its neighbours are not next to one another. No text
+becomes this token: the byte alphabet has no NUL, and no merge makes it.
+"""
 
 
 def _byte_alphabet() -> dict[int, int]:
@@ -40,9 +46,29 @@ def _byte_alphabet() -> dict[int, int]:
 
 
 _ALPHABET = _byte_alphabet()
+_LETTERS = {byte: chr(code) for code, byte in _ALPHABET.items() if byte < 256}
 
 
-def _decode_alphabet(text: str) -> bytes:
+def write_alphabet(text: str) -> str:
+    """Return a text as the byte alphabet writes its UTF-8."""
+    return "".join(_LETTERS[byte] for byte in text.encode())
+
+
+def missing_letters(tokens: Container[str]) -> str:
+    """Return the letters of the byte alphabet that are not tokens."""
+    return "".join(letter for letter in _LETTERS.values() if letter not in tokens)
+
+
+def split_steps(rule: SplitRule) -> list[PreTokenizer]:
+    """Return what cuts a text into the pieces that are merged, written as the vocabulary is."""
+    steps: list[PreTokenizer] = [Split(Regex(pattern), "isolated") for pattern in rule.patterns]
+    if not rule.raw:
+        steps.append(ByteLevel(add_prefix_space=False, use_regex=False))
+    return steps
+
+
+def decode_alphabet(text: str) -> bytes:
+    """Return the bytes that a text in the byte alphabet stands for; another one's UTF-8."""
     try:
         return text.translate(_ALPHABET).encode("latin-1")
     except UnicodeEncodeError:
@@ -66,7 +92,7 @@ class BPECodec:
         self, metadata: Mapping[str, Any], vocabulary: Vocabulary, rule: SplitRule
     ) -> None:
         byte_ids = read_byte_ids(vocabulary) if rule.raw else {}
-        decode = _decode_spaces if rule.raw else _decode_alphabet
+        decode = _decode_spaces if rule.raw else decode_alphabet
         # User-defined tokens are written as they are, not in the byte alphabet: "ö" there is the
         # letter, not a byte.
         self.token_bytes = TokenBytes(vocabulary, byte_ids, decode, raw=True)
@@ -76,13 +102,11 @@ class BPECodec:
         controls = frozenset(text for text, _ in vocabulary.texts(TokenType.CONTROL))
         for text in (*controls, ""):
             ids.pop(text, None)
+        self._unknown = ids[_UNKNOWN] = len(vocabulary.tokens)
         self._tokenizer = Tokenizer(
             _model(ids, controls, get_texts(metadata, "merges"), rule, bytes_known=bool(byte_ids))
         )
-        steps: list[PreTokenizer] = [Split(Regex(pattern), "isolated") for pattern in rule.patterns]
-        if not rule.raw:
-            steps.append(ByteLevel(add_prefix_space=False, use_regex=False))
-        self._tokenizer.pre_tokenizer = Sequence(steps)
+        self._tokenizer.pre_tokenizer = Sequence(split_steps(rule))
         self._raw = rule.raw
         self._newlines = (
             {text: id_ for text, id_ in ids.items() if text and not text.strip("\n")}
@@ -112,7 +136,7 @@ class BPECodec:
         if not text:
             return []
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+        return [id_ for id_ in ids if id_ != self._unknown] if self._unknown in ids else ids
 
 
 def _decode_spaces(text: str) -> bytes:
@@ -127,7 +151,11 @@ def _model(
     *,
     bytes_known: bool,
 ) -> BPE:
-    options = {"ignore_merges": rule.ignore_merges, "byte_fallback": bytes_known}
+    options = {
+        "ignore_merges": rule.ignore_merges,
+        "byte_fallback": bytes_known,
+        "unk_token": _UNKNOWN,
+    }
     parts = list(map(str.split, lines, repeat(" ")))
     # A result longer than every token makes the package panic, past `Exception`.
     if set(map(len, parts)) == {2} and ids.keys() >= set(map("".join, parts)):

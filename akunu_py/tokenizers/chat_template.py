@@ -133,6 +133,8 @@ class ChatTemplate:
 
 
 def _failure(error: BaseException) -> str:
-    line = f" at line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
-    reason = str(error)[:500] or type(error).__name__
+    line, reason = "", str(error)
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        line, reason = f" at line {error.lineno}", error.message or ""
+    reason = reason[:500] or type(error).__name__
     return f"the model's chat template fails{line}: {reason}; use --raw to give the prompt yourself"

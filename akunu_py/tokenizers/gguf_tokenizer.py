@@ -55,7 +55,7 @@ class GGUFTokenizer:
         self._special = vocabulary.texts(
             TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN
         )
-        self._strips = _ids_that_strip(metadata, self._special)
+        self._strips = ids_that_strip(metadata, self._special)
         self._guard = SpecialTextGuard(
             text for text, _ in vocabulary.texts(TokenType.CONTROL, TokenType.UNKNOWN)
         )
@@ -217,7 +217,7 @@ class GGUFTokenizer:
         return ByteDetokenizer(self._codec.token_bytes, strip_space=strip_space)
 
 
-def _ids_that_strip(
+def ids_that_strip(
     metadata: Mapping[str, Any], special: Sequence[tuple[str, int]]
 ) -> frozenset[int]:
     """Return the tokens that swallow the white space after them.

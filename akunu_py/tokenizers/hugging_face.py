@@ -1,7 +1,7 @@
 """The tokenizer of a GGUF file as Hugging Face's `tokenizer.json`, for mlx-lm.
 
 akunu itself reads the metadata. Two kinds can be written so: byte-level BPE, and SentencePiece's
-BPE as merges with byte fallback.
+BPE as merges with byte fallback. docs/tokenizers.md says what the file cannot express.
 """
 
 import json
@@ -12,7 +12,13 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
-from akunu_py.tokenizers.gguf_tokenizer import from_gguf
+from akunu_py.tokenizers.bpe import (
+    decode_alphabet,
+    missing_letters,
+    split_steps,
+    write_alphabet,
+)
+from akunu_py.tokenizers.gguf_tokenizer import from_gguf, ids_that_strip
 from akunu_py.tokenizers.split_rules import split_rule
 from akunu_py.tokenizers.vocabulary import (
     TokenType,
@@ -25,6 +31,7 @@ from akunu_py.tokenizers.vocabulary import (
 )
 
 _SPACE = "\u2581"
+_ADDED = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
 
 
 def tokenizer_files(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -44,13 +51,13 @@ def tokenizer_files(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
         tokenizer = _byte_level(metadata, vocabulary)
     if tokenizer is None:
         return None
-    special = [text for text, _ in vocabulary.texts(TokenType.CONTROL, TokenType.UNKNOWN)]
-    defined = [text for text, _ in vocabulary.texts(TokenType.USER_DEFINED)]
-    ids = {text: id_ for id_, text in enumerate(vocabulary.tokens)}
+    added = vocabulary.texts(*_ADDED)
+    strips = ids_that_strip(metadata, added)
     # In the order of their ids: tokens the vocabulary has keep theirs.
-    for text in sorted((*special, *defined), key=lambda text: ids[text]):
-        token = AddedToken(text, normalized=False, special=text in special)
-        (tokenizer.add_special_tokens if text in special else tokenizer.add_tokens)([token])
+    for text, id_ in sorted(added, key=lambda pair: pair[1]):
+        special = vocabulary.types[id_] is not TokenType.USER_DEFINED
+        token = AddedToken(text, normalized=False, special=special, rstrip=id_ in strips)
+        (tokenizer.add_special_tokens if special else tokenizer.add_tokens)([token])
     own = from_gguf(metadata)
     begin = own.encode("")
     if begin:
@@ -87,14 +94,26 @@ def _byte_level(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> Tokenize
         if len(parts) == 2 and parts[0] in ids and parts[1] in ids and parts[0] + parts[1] in ids
     ]
     tokenizer = Tokenizer(BPE(vocab=ids, merges=known, ignore_merges=rule.ignore_merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            *(pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in rule.patterns),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
+    steps = split_steps(rule)
+    if missing := missing_letters(ids):
+        # Nothing is merged across a byte that has no token.
+        steps.append(pre_tokenizers.Split(Regex(f"[{_escaped(missing)}]"), "removed"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    # The text of an added token is no byte alphabet, and the decoder would read it as such.
+    added = (text for text, _, kind in vocabulary.uncommon if kind in _ADDED)
+    written = [
+        decoders.Replace(Regex(rf"\A{_escaped(text)}\z"), write_alphabet(text))
+        for text in added
+        if decode_alphabet(text) != text.encode()
+    ]
+    byte_level = decoders.ByteLevel()
+    # mlx-lm has a fast way for this decoder alone.
+    tokenizer.decoder = decoders.Sequence([*written, byte_level]) if written else byte_level
     return tokenizer
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\x{{{ord(character):x}}}" for character in text)
 
 
 def _sentencepiece(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> Tokenizer:

@@ -80,7 +80,8 @@ _DEEPSEEK_V3 = (
     "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
     _DEEPSEEK + "[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
 )
-_CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+# Without white space beyond ASCII (U+2003, U+2028, U+3000), which llama.cpp keeps out of ranges.
+_CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff&&[^\\s]]+"
 # The letters with case of Unicode 9, without a few that later versions added: listed, since an
 # engine's own class follows its Unicode version.
 _CASED_LETTERS = (
@@ -226,7 +227,7 @@ _FAMILIES: tuple[tuple[SplitRule, tuple[str, ...]], ...] = (
             (
                 "[\r\n]",
                 f"\\s?[{_CASED_LETTERS}]+",
-                "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+                "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3001\u3002]+",
                 r"\s+$",
                 _CJK,
                 r"\p{N}+",

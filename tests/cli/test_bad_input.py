@@ -12,8 +12,10 @@ import time
 
 import pytest
 from click.testing import CliRunner
+from gguf_files import write_tiny_llama
 
 from akunu_py.cli.main import cli
+from akunu_py.gguf.metadata_file import write_metadata
 
 AKUNU = [sys.executable, "-c", "from akunu_py.cli.main import main; main()"]
 
@@ -277,10 +279,37 @@ def test_a_full_disk_says_what_to_do(tmp_path):
     assert not (tmp_path / "counts").exists()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["generate", "-p", "x", "--memory", ""],
+        ["chat", "--memory", ""],
+        ["generate", "-p", "x", "--trace-file", ""],
+        ["generate", "-p", "x", "--draft-model", ""],
+        ["generate", "-p", "x", "--drafter", "corpus", "--counts", ""],
+        ["generate", "--file", ""],
+        ["chat", "--load", ""],
+        ["models", "convert", "m.gguf", ""],
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "the path is empty" in refused(words, stdin="")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_path_in_the_settings(tmp_path, monkeypatch):
+    (tmp_path / "config.toml").write_text('[generate]\nmemory = ""\n')
+    monkeypatch.setenv("AKUNU_CONFIG", str(tmp_path / "config.toml"))
+    assert "the path is empty" in refused(["generate", "-p", "x"])
+
+
 def test_texts_in_another_encoding(tiny_gguf):
     for option in ("--prompt", "--system"):
         words = ["generate", tiny_gguf, "--prompt", "x", option, os.fsdecode(b"caf\xe9")]
         assert f"{option} is not UTF-8 text (character 3)" in refused(words)
+    words = ["chat", tiny_gguf, "--system", os.fsdecode(b"caf\xe9")]
+    assert "--system is not UTF-8 text (character 3)" in refused(words, stdin="")
 
 
 def test_no_terminal_and_no_input():
@@ -305,3 +334,32 @@ def test_a_mark_of_byte_order_is_no_part_of_a_prompt(tiny_gguf):
         for text in (b"hello", b"\xef\xbb\xbfhello")
     ]
     assert counts[0] == counts[1]
+
+
+HOSTILE = "boom\r\n\x1b[2JError: all is well\u2028\u202eA warning"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"chat_template": "{{ raise_exception(" + json.dumps(HOSTILE) + ") }}"},
+        {"architecture": HOSTILE},
+    ],
+    ids=["a template that raises", "an architecture"],
+)
+@pytest.mark.parametrize("command", ["generate", "chat"])
+def test_a_model_s_text_is_one_harmless_line_of_an_error(tmp_path, changes, command):
+    """No terminal: what is written into a log is shown on one later."""
+    path = tmp_path / "tiny.gguf"
+    if "architecture" in changes:
+        write_metadata(path, {"general.architecture": changes["architecture"]})
+    else:
+        write_tiny_llama(path, **changes)
+    arguments = ["-p", "hi"] if command == "generate" else []
+    result = CliRunner().invoke(cli, [command, str(path), *arguments], input="hi\n")
+    assert result.exit_code != 0
+    lines = [line for line in result.stderr.splitlines() if "all is well" in line]
+    assert len(lines) == 1
+    assert "boom" in lines[0]
+    assert not lines[0].startswith("Error: all")
+    assert not {"\x1b", "\r", "\u2028", "\u202e"} & set(result.stderr)

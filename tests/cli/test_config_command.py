@@ -99,6 +99,30 @@ def test_config_edit_checks_what_was_written(config, editor):
     assert config.read_text() == "top-q = 0.5\na ="
 
 
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"EDITOR": "/nosuch"}, "the editor '/nosuch' of EDITOR cannot be started: No such file"),
+        ({"VISUAL": "/nosuch -w", "EDITOR": "true"}, "the editor '/nosuch -w' of VISUAL cannot be"),
+        ({"EDITOR": "false"}, "the editor 'false' of EDITOR ended with an error"),
+        ({"EDITOR": "'vi"}, 'the editor "\'vi" of EDITOR is not a command: No closing quotation'),
+        ({}, "the editor cannot be started: No such file"),
+    ],
+)
+def test_an_editor_that_fails_is_named(config, monkeypatch, variables, words):
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if not variables:
+        monkeypatch.setenv("PATH", "")
+    text = run("config", "edit", code=1).stderr
+    assert f"Error: {words}" in text
+    name = next(iter(variables), "EDITOR")
+    assert f"; let {name} name one that is installed, as in {name}=nano" in text
+    assert "Errno" not in text
+
+
 def test_config_edit_where_nothing_can_be_edited(config, tmp_path, monkeypatch):
     monkeypatch.setenv("VISUAL", str(tmp_path / "none"))
     assert "Error: " in run("config", "edit", code=1).output

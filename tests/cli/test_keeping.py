@@ -1,6 +1,9 @@
 """What commands keep beyond a run: `--memory` and `--trace-file`."""
 
+import errno
 import json
+import os
+import stat
 
 import pytest
 from click.testing import CliRunner
@@ -8,8 +11,10 @@ from click.testing import CliRunner
 from akunu_py.bench.replay.tokens import tokenize
 from akunu_py.bench.replay.traces import read_trace
 from akunu_py.cli.main import cli
+from akunu_py.drafting.memory import Memory
 from akunu_py.drafting.registry import BUILT_IN
 from akunu_py.engine.engine import Engine
+from akunu_py.errors import ConfigError
 
 # The end-of-generation ids of the tiny vocabulary are never chosen, so that every reply has text.
 ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6"]
@@ -105,3 +110,69 @@ def test_a_trace_file_that_cannot_be_opened_is_named_before_the_reply(tmp_path):
     result = run("generate", "nowhere.gguf", "-p", "a", "--trace-file", tmp_path / ("n" * 300))
     assert result.exit_code == 2
     assert "cannot be written" in result.output
+
+
+@pytest.mark.parametrize("command", ["chat", "generate"])
+def test_a_trace_file_is_its_owner_s_from_the_beginning(tiny_gguf, tmp_path, command):
+    """Also where nothing is written into it."""
+    arguments = ["-p", "hello"] if command == "generate" else []
+    before = os.umask(0o022)
+    try:
+        run("generate", "nowhere.gguf", "-p", "a", "--trace-file", tmp_path / "empty.jsonl")
+        run(
+            command, tiny_gguf, *arguments, "--max-tokens", 8, *ENDLESS,
+            "--trace-file", tmp_path / "full.jsonl", stdin="hello\n",
+        )  # fmt: skip
+    finally:
+        os.umask(before)
+    assert (tmp_path / "full.jsonl").stat().st_size > 0
+    for name in ("empty", "full"):
+        assert stat.S_IMODE((tmp_path / f"{name}.jsonl").stat().st_mode) == 0o600
+
+
+def test_a_pipe_as_trace_file_is_refused(tiny_gguf, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    result = run("generate", tiny_gguf, "-p", "a", "--trace-file", tmp_path / "pipe")
+    assert result.exit_code == 2
+    assert "it is not a regular file" in result.stderr
+    engine = Engine.load(tiny_gguf)
+    reply = engine.stream("hello", max_tokens=4)
+    list(reply)
+    with pytest.raises(ConfigError, match="it is not a regular file"):
+        engine.append_trace(tmp_path / "pipe", reply)
+    engine.close()
+
+
+def test_a_pipe_as_memory_file_is_passed_over(tiny_gguf, tmp_path):
+    arguments = ["generate", tiny_gguf, "-p", "hello", "--max-tokens", 4, "--memory", tmp_path]
+    run(*arguments)
+    (file,) = tmp_path.iterdir()
+    file.unlink()
+    os.mkfifo(file)
+    result = run(*arguments)
+    assert result.exit_code == 0
+    assert f"the memory {file} is passed over: it is not a regular file" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["chat", "generate", "raw"])
+def test_a_full_disk_is_told_after_the_reply(tiny_gguf, tmp_path, monkeypatch, command):
+    def full(_memory):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Memory, "save", full)
+    arguments = {
+        "chat": ["chat", tiny_gguf],
+        "generate": ["generate", tiny_gguf, "-p", "hello"],
+        "raw": ["generate", tiny_gguf, "-p", "hello", "--raw"],
+    }[command]
+    result = run(
+        *arguments, "--max-tokens", 8, *ENDLESS, "--memory", tmp_path / "m", stdin="hello\n"
+    )
+    assert result.exit_code == 0
+    reply, mark, rest = result.output.partition("akunu: the memory ")
+    assert mark
+    assert len(reply) > 1
+    assert reply.endswith("\n")
+    assert "No space left on device); it is kept in RAM until the end\n" in rest
+    assert result.stdout == reply or command == "chat"
+    assert "akunu:" not in result.stdout

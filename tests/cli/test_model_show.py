@@ -234,15 +234,15 @@ def test_a_missing_part(hub_cache, tmp_path, command):
 def test_an_unreadable_file(hub_cache, tiny_gguf, tmp_path, command, monkeypatch):
     path = tmp_path / "m.gguf"
     shutil.copy(tiny_gguf, path)
-    before = type(path).open
+    before = os.open
 
-    def refuse(self, *arguments, **options):
+    def refuse(opened, *arguments, **options):
         # As root, who runs tests in containers, may read everything.
-        if self == path:
-            raise PermissionError(13, "Permission denied", str(self))
-        return before(self, *arguments, **options)
+        if opened == path:
+            raise PermissionError(13, "Permission denied", str(path))
+        return before(opened, *arguments, **options)
 
-    monkeypatch.setattr(type(path), "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     assert "Permission denied" in run(*command, path, code=2)
 
 

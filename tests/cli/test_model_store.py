@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 from fake_hub import add_to_cache
 from gguf_files import write_tiny_llama
+from huggingface_hub.errors import HTTPError
 
 from akunu_py.cli.main import cli
 from akunu_py.model_store.aliases import load_aliases
@@ -261,3 +262,15 @@ def test_aliases_that_cannot_be_written(hub_cache, monkeypatch):
     monkeypatch.setattr("akunu_py.model_store.aliases.replace_file", replace)
     output = run("alias", "x", "hf:o/r", code=2).output
     assert "aliases.toml cannot be written: Permission denied" in output
+
+
+@pytest.mark.parametrize("command", ["pull", "show"])
+def test_without_a_network_nothing_was_typed_wrong(hub_cache, monkeypatch, command):
+    def unreachable(*_arguments, **_options):
+        raise HTTPError("[Errno -2] Name or service not known")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", unreachable)
+    text = run(command, "hf:o/r", code=1).output
+    assert "o/r cannot be fetched: Name or service not known; check the network" in text
+    assert "Errno" not in text

@@ -242,9 +242,9 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch):
         return run("chat", code=2).output
 
     assert "there is no settings file" in message(tmp_path / "missing.toml")
-    assert "is not a file" in message(tmp_path)
+    assert "it is a folder" in message(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    assert "is not a file" in message(tmp_path / "pipe")
+    assert "it is not a regular file" in message(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     assert "cannot be read" in message(tmp_path / "loop")
     (tmp_path / "latin").write_bytes(b"# caf\xe9")

@@ -216,7 +216,7 @@ def test_many_missing_parts_are_named_in_short(tmp_path):
 def test_parts_that_are_no_files(tmp_path, kind):
     paths = write(tmp_path, part_1=None)
     paths[1].mkdir() if kind == "folder" else os.mkfifo(paths[1])
-    with pytest.raises(ConfigError, match=r"of-00003\.gguf is"):
+    with pytest.raises(ConfigError, match=r"of-00003\.gguf: it is"):
         GGUFFile.open(paths[0])
 
 

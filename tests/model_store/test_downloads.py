@@ -9,7 +9,7 @@ import pytest
 from fake_hub import COMMIT
 from hub_server import TOKEN
 
-from akunu_py.errors import ConfigError
+from akunu_py.errors import ConfigError, HubError
 from akunu_py.model_store.hub_cache import (
     cached_repositories,
     cached_repository,
@@ -34,6 +34,13 @@ def pull(name):
 
 def refusal(name):
     with pytest.raises(ConfigError) as caught:
+        pull(name)
+    return str(caught.value)
+
+
+def failure(name):
+    """Why nothing could be fetched, which is nobody's wrong name."""
+    with pytest.raises(HubError) as caught:
         pull(name)
     return str(caught.value)
 
@@ -67,7 +74,7 @@ def test_a_fetch_is_taken_up_where_it_was_left(hub, hub_cache, small_pieces, lin
     hub.add("o/r", {"m.gguf": LARGE}, linked=linked)
     # As often as the library tries by itself.
     hub.breaks["m.gguf"] = [MEGABYTE // 2, *[0] * 5]
-    text = refusal("hf:o/r")
+    text = failure("hf:o/r")
     assert "o/r cannot be fetched" in text
     assert "what was fetched is kept" in text
     kept = unfinished(hub_cache)
@@ -91,7 +98,7 @@ def test_a_short_break_is_not_noticed(hub, small_pieces):
 def test_a_hub_without_ranges(hub, hub_cache, small_pieces):
     hub.add("o/r", {"m.gguf": LARGE})
     hub.breaks["m.gguf"] = [MEGABYTE // 2, *[0] * 5]
-    refusal("hf:o/r")
+    failure("hf:o/r")
     hub.without_ranges = True
     assert pull("hf:o/r").read_bytes() == LARGE
 
@@ -104,7 +111,7 @@ def test_leftovers_of_another_attempt(hub, hub_cache, left):
     blobs.mkdir(parents=True)
     (blobs / f"{hashlib.sha256(LARGE).hexdigest()}.incomplete").write_bytes(left)
     if left == b"x" * 100:
-        assert "did not arrive as the hub promised" in refusal("hf:o/r")
+        assert "did not arrive as the hub promised" in failure("hf:o/r")
         assert unfinished(hub_cache) == []
     assert pull("hf:o/r").read_bytes() == LARGE
 
@@ -112,7 +119,7 @@ def test_leftovers_of_another_attempt(hub, hub_cache, left):
 @pytest.mark.parametrize("linked", [True, False])
 def test_content_that_is_not_what_was_promised(hub, hub_cache, linked):
     hub.add("o/r", {"m.gguf": LARGE}, linked=linked).corrupt.add("m.gguf")
-    assert "m.gguf did not arrive as the hub promised" in refusal("hf:o/r")
+    assert "m.gguf did not arrive as the hub promised" in failure("hf:o/r")
     assert not list(hub_cache.rglob("*.gguf"))
     assert unfinished(hub_cache) == []
     hub.repositories["o/r"].corrupt.clear()
@@ -121,7 +128,7 @@ def test_content_that_is_not_what_was_promised(hub, hub_cache, linked):
 
 def test_a_size_that_is_not_what_was_promised(hub, hub_cache):
     hub.add("o/r", {"m.gguf": LARGE}, sizes={"m.gguf": MEGABYTE + 5})
-    assert "cannot be fetched: Consistency check failed" in refusal("hf:o/r")
+    assert "cannot be fetched: Consistency check failed" in failure("hf:o/r")
     assert not list(hub_cache.rglob("*.gguf"))
 
 
@@ -176,7 +183,7 @@ def test_private(hub, monkeypatch):
 def test_a_hub_that_is_busy(hub, hub_cache, status, ending):
     hub.add("o/r", {"m.gguf": LARGE})
     hub.statuses[ending] = status
-    text = refusal("hf:o/r")
+    text = failure("hf:o/r")
     assert "o/r cannot be fetched" in text
     assert str(status) in text
     assert "try again" in text
@@ -188,7 +195,7 @@ def test_a_hub_that_is_busy(hub, hub_cache, status, ending):
 def test_a_file_that_is_announced_and_not_there(hub):
     hub.add("o/r", {"m.gguf": LARGE})
     hub.absent.add("m.gguf")
-    assert "o/r cannot be fetched: 404 Client Error" in refusal("hf:o/r")
+    assert "o/r cannot be fetched: 404 Client Error" in failure("hf:o/r")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +204,7 @@ def test_a_file_that_is_announced_and_not_there(hub):
 def test_something_else_than_a_hub(hub, hub_cache, body):
     hub.add("o/r", {"m.gguf": LARGE})
     hub.answers["/api/models/o/r"] = body
-    text = refusal("hf:o/r")
+    text = failure("hf:o/r")
     assert "does not answer as the hub does" in text or "cannot be fetched" in text
     assert not hub_cache.exists()
 
@@ -216,7 +223,7 @@ def test_names_of_files_that_lead_elsewhere(hub, hub_cache, name):
 
 def test_an_etag_that_leads_elsewhere(hub, hub_cache):
     hub.add("o/r", {"m.gguf": LARGE}, hashes={"m.gguf": "../../../../evil"})
-    assert "does not answer as the hub does" in refusal("hf:o/r")
+    assert "does not answer as the hub does" in failure("hf:o/r")
     assert not list(hub_cache.parent.rglob("evil*"))
     assert not list(hub_cache.rglob("*.gguf"))
 
@@ -224,7 +231,7 @@ def test_an_etag_that_leads_elsewhere(hub, hub_cache):
 def test_a_disk_without_room(hub, hub_cache, monkeypatch):
     hub.add("o/r", {"m.gguf": LARGE})
     monkeypatch.setattr("akunu_py.model_store.hub.free_bytes", lambda _cache: MEGABYTE - 1)
-    text = refusal("hf:o/r")
+    text = failure("hf:o/r")
     assert "1 MB are to be fetched" in text
     assert "HF_HUB_CACHE" in text
     assert hub.fetched == []
@@ -244,7 +251,7 @@ def test_a_disk_that_fills_up(hub, hub_cache, monkeypatch, small_pieces):
 
     with monkeypatch.context() as patch:
         patch.setattr("huggingface_hub.file_download.http_get", full)
-        assert f"the disk of {hub_cache} is full" in refusal("hf:o/r")
+        assert f"the disk of {hub_cache} is full" in failure("hf:o/r")
     assert unfinished(hub_cache) == [MEGABYTE // 2]
     hub.forget()
     assert pull("hf:o/r").read_bytes() == LARGE
@@ -255,7 +262,7 @@ def test_a_disk_that_fills_up(hub, hub_cache, monkeypatch, small_pieces):
 def test_a_folder_is_no_model_before_all_of_it_is_there(hub, hub_cache, last):
     hub.add("o/r", FOLDER)
     hub.statuses[f"/{last}"] = 404
-    assert "cannot be fetched" in refusal("hf:o/r")
+    assert "cannot be fetched" in failure("hf:o/r")
     assert find_cached(parse_hub_name("hf:o/r")) is None
     hub.statuses.clear()
     folder = pull("hf:o/r")
@@ -272,7 +279,7 @@ def test_an_update_that_ends_early_leaves_what_was_there(hub, hub_cache):
         commit="d" * 40,
     )
     hub.statuses["/model-00002-of-00002.safetensors"] = 404
-    refusal("hf:o/r")
+    failure("hf:o/r")
     assert resolve_model("hf:o/r", load_settings()) == before
     hub.statuses.clear()
     hub.forget()
@@ -286,7 +293,7 @@ def test_an_update_that_ends_early_leaves_what_was_there(hub, hub_cache):
 def test_what_was_fetched_in_part_can_be_deleted(hub, hub_cache, small_pieces):
     hub.add("o/r", {"m.gguf": LARGE})
     hub.breaks["m.gguf"] = [MEGABYTE // 2, *[0] * 5]
-    refusal("hf:o/r")
+    failure("hf:o/r")
     (found,) = cached_repositories()
     assert found == cached_repository("o/r")
     assert found.name == "o/r"

@@ -275,6 +275,16 @@ def test_the_begin_token_is_left_to_the_tokenizer(tmp_path):
     assert "<s>" in tokenizer.decode([*ids, begin], with_control=True)
 
 
+def test_an_empty_path_is_not_the_current_folder(tiny_gguf, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    for options in ({"path": ""}, {"path": tiny_gguf, "draft_model": ""}):
+        with pytest.raises(ConfigError, match="the model's path is empty"):
+            Engine.load(**options)
+    with pytest.raises(ConfigError, match="the path of the memory is empty"):
+        Engine.load(tiny_gguf, memory="")
+
+
 def test_an_unknown_home_folder_is_explained():
     with pytest.raises(ConfigError, match="~nosuchuser"):
         Engine.load("~nosuchuser/model.gguf")

@@ -152,6 +152,22 @@ def test_logits_that_are_no_numbers_end_the_reply(config, value):
                 assert text(session, config, drafter(), max_tokens=12) == fresh
 
 
+@pytest.mark.parametrize("kind", [mx.float32, mx.float16, mx.bfloat16])
+@pytest.mark.parametrize("config", [CONFIGS["greedy"], CONFIGS["sampled"]])
+def test_float32_is_advised_where_it_is_not_taken_already(config, kind):
+    """A draw is made in float32, whatever the model computes in."""
+    last = len(PROMPT) - 1
+    change = no_numbers(last + 1)
+    model = Odd(lambda logits, start: change(logits, start).astype(kind))
+    session = Session(model, context=300)
+    for drafter in (PlainDrafter(), oracle([*PROMPT, *range(12)])):
+        for verifier in (None, RejectionVerifier(KeyedChance(3))):
+            with pytest.raises(ModelFormatError, match="no token can be chosen") as error:
+                text(session, config, drafter, verifier=verifier, max_tokens=12)
+            assert ("--compute-type float32" in str(error.value)) == (kind != mx.float32)
+            assert "file is damaged" in str(error.value)
+
+
 def test_what_is_fed_behind_no_choice_is_an_id(monkeypatch):
     """The pass over a token that is being chosen is queued before it is known to be none."""
     session = Session(Odd(no_numbers(len(PROMPT) - 1)), context=300)

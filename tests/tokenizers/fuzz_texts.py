@@ -152,6 +152,34 @@ def pair_vocabulary():
 
 
 @functools.cache
+def gapped_vocabulary():
+    """The same without tokens for some bytes, as SmolLM2 and StarCoder have it.
+
+    Those that begin planes 4 and above, and a few that stand within characters.
+    """
+    letters = _byte_alphabet()
+    missing = {letters[byte] for byte in (0x89, 0x9D, 0xAE, 0xF1, 0xF2, 0xF3, 0xF4)}
+    tokens, merges = pair_vocabulary()
+    return (
+        [token for token in tokens if missing.isdisjoint(token)],
+        [merge for merge in merges if missing.isdisjoint(merge)],
+    )
+
+
+def white_space_texts():
+    """All white space of Unicode beyond ASCII next to letters, punctuation, digits and itself."""
+    spaces = [0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000]
+    around = ("a", "\u4f60", "\uff0c", ".", "1", " ", "\n", "\u0416", "")
+    return [
+        before + space * count + after
+        for space in map(chr, spaces)
+        for before in around
+        for after in around
+        for count in (1, 2)
+    ]
+
+
+@functools.cache
 def raw_vocabulary():
     """Tokens, types and merges of a vocabulary of characters, as `pair_vocabulary` shows cuts.
 

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzz_texts import digest, make_texts, pair_vocabulary, raw_vocabulary, vocabulary_texts
+from fuzz_texts import (
+    digest,
+    gapped_vocabulary,
+    make_texts,
+    pair_vocabulary,
+    raw_vocabulary,
+    vocabulary_texts,
+    white_space_texts,
+)
 from test_gguf_tokenizers import VOCABS, real
 
 from akunu_py.tokenizers import from_gguf
@@ -71,19 +79,17 @@ _FOREIGN = r"[^\x00-\x7f]"  # llama.cpp knows cases in ASCII alone, and leaves m
 _LETTERS = r"[^\W\d_]{2}"  # it takes letters of both cases for one another
 _GLUED = r"\d"  # it glues what stands before a run of digits to its first group
 _DIGITS = r"(?![0-9])\d"  # its \d is of ASCII
-_SPACES = r"(?![\t-\r ])\s"  # its ranges of characters do not hold white space
 DIFFERENT = {
     "tekken": (20, _FOREIGN), "gpt-4o": (20, _FOREIGN), "llama4": (20, _FOREIGN),
     "kanana2": (20, _FOREIGN), "talkie": (20, _FOREIGN), "minimax-m2": (20, _FOREIGN),
     "granite-embed-multi-97m": (8, _FOREIGN), "kimi-k2": (26, f"{_LETTERS}|{_FOREIGN}"), "youtu": (12, _LETTERS),
     "tiny_aya": (19, f"{_LETTERS}|{_GLUED}"), "cohere2moe": (19, f"{_LETTERS}|{_GLUED}"),
-    "afmoe": (6, _GLUED), "superbpe": (1, _DIGITS), "deepseek-llm": (6, _SPACES),
-    "deepseek-coder": (6, _SPACES),
+    "afmoe": (6, _GLUED), "superbpe": (1, _DIGITS),
 }  # fmt: skip
 # llama.cpp itself aborts on it in a vocabulary of the kind "gpt2".
 WITHOUT_RULE = {"whitespace"}
-# Written in another way there.
-OTHER_EXPRESSIONS = DIFFERENT.keys() - {"youtu", "tiny_aya", "cohere2moe", "superbpe"} - {
+# Written in another way there; of the last two, as its engine reads it.
+OTHER_EXPRESSIONS = (DIFFERENT.keys() - {"youtu", "tiny_aya", "cohere2moe", "superbpe"}) | {
     "deepseek-llm", "deepseek-coder",
 }  # fmt: skip
 
@@ -98,11 +104,18 @@ def split_texts():
 @functools.cache
 def split_ids(rule, name):
     if rule.raw:
-        tokens, types, merges = raw_vocabulary()
+        tokenizer = made_up(name, *raw_vocabulary())
     else:
-        tokens, merges = pair_vocabulary()
-        types = [1] * len(tokens)
-    tokenizer = from_gguf(
+        tokenizer = made_up_of_normal_tokens(name, *pair_vocabulary())
+    return [tokenizer.encode(text) for text in split_texts()]
+
+
+def made_up_of_normal_tokens(name, tokens, merges):
+    return made_up(name, tokens, [1] * len(tokens), merges)
+
+
+def made_up(name, tokens, types, merges):
+    return from_gguf(
         {
             "tokenizer.ggml.model": "gpt2",
             "tokenizer.ggml.pre": name,
@@ -111,7 +124,6 @@ def split_ids(rule, name):
             "tokenizer.ggml.merges": merges,
         }
     )
-    return [tokenizer.encode(text) for text in split_texts()]
 
 
 def kin(name):
@@ -132,6 +144,32 @@ def test_every_pre_tokenizer_cuts_as_llama_cpp_does(name):
     count, reason = DIFFERENT.get(name, (0, ""))
     assert len(different) == count, different[:3]
     assert all(re.search(reason, text) for text in different)
+
+
+def test_nothing_merges_across_a_byte_without_a_token():
+    golden = recorded("gaps")
+    texts = make_texts(13, len(golden["sizes"]))
+    assert digest(texts) == str(golden["texts"])
+    tokenizer = made_up_of_normal_tokens("gpt-2", *gapped_vocabulary())
+    for text, ids in zip(texts, rows(golden["ids"], golden["sizes"]), strict=True):
+        assert tokenizer.encode(text) == ids, text
+
+
+def test_nothing_merges_across_a_gap_of_a_real_vocabulary():
+    """StarCoder has no token for the first byte of most of these characters."""
+    text = "\U000e03da\U0004ca96\U0005dbd6\U0005eddd\U000d3ef7"
+    ids = [210, 278, 261, 272, 258, 141, 268, 275, 145, 268, 276, 153, 275, 210, 265, 157, 153]
+    assert real("starcoder")[0].encode(text) == ids
+
+
+@pytest.mark.parametrize("name", ["deepseek-llm", "deepseek-coder"])
+def test_ranges_of_characters_do_not_hold_white_space(name):
+    golden = recorded("spaces")
+    texts = white_space_texts()
+    assert digest(texts) == str(golden["texts"])
+    tokenizer = made_up_of_normal_tokens(name, *pair_vocabulary())
+    for text, ids in zip(texts, rows(golden[name], golden[f"{name}_sizes"]), strict=True):
+        assert tokenizer.encode(text) == ids, ascii(text)
 
 
 def test_the_texts_tell_the_rules_apart():

@@ -7,6 +7,8 @@ import click
 from click.core import ParameterSource
 
 from akunu_py.cli import completing
+from akunu_py.cli.editor import edit_text
+from akunu_py.cli.input_text import GivenPath, check_text
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 @click.option(
     "--load",
     "session_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=GivenPath(dir_okay=False, path_type=Path),
     help="Go on with a conversation that /save wrote; --system takes its system message's place.",
 )
 @keeping_options
@@ -54,8 +56,8 @@ def chat(  # noqa: PLR0917 - click passes by name
     context is full the oldest turns are dropped, with a notice.
 
     Without a terminal each line of standard input is a message or a command, and three quotes hold
-    several lines together. Replies go to standard output, all else to standard error; the exit code
-    is 1 where a line could not be answered or carried out.
+    several lines together: UTF-8, else the chat ends there. Replies go to standard output, all else
+    to standard error; the exit code is 1 where a line could not be answered or carried out.
 
     \b
     Examples:
@@ -70,6 +72,8 @@ def chat(  # noqa: PLR0917 - click passes by name
     from akunu_py.cli.chat.loop import Chat, note, note_width  # noqa: PLC0415
     from akunu_py.cli.chat.session_file import load_session  # noqa: PLC0415
 
+    if system is not None:
+        check_text("--system", system)
     context = click.get_current_context()
     # Before the model, which takes time to load.
     session = None if session_file is None else load_session(session_file)
@@ -90,7 +94,7 @@ def chat(  # noqa: PLR0917 - click passes by name
         tools = Tools(
             note,
             lambda name: load_engine(name, loading, memory=memory),
-            (lambda text: click.edit(text, extension=".md")) if typed else None,
+            edit_text if typed else None,
             note_width,
         )
         talk = Chat(

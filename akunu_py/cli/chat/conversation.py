@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from akunu_py.engine.prompt_ids import check_length
 from akunu_py.engine.reasoning import end_of_prompt, for_history, opening_text
 from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.types import DecodeStats, GenerationConfig, Message
@@ -168,6 +169,7 @@ class Conversation:
     def _first_that_fits(self, turns: Sequence[Turn], text: str) -> int:
         """Return how many of the oldest turns must go for a message and its reply to fit."""
         context = self.engine.context
+        check_length([text], self.engine.tokenizer, context)
         room = max(1, context // _REPLY_SHARE)
         if self.config.max_tokens is not None:
             room = min(room, self.config.max_tokens)

@@ -1,17 +1,17 @@
 """Where messages come from: a terminal, by prompt_toolkit, or a pipe, line by line."""
 
-import io
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 import click
 
 from akunu_py.atomic_file import replace_file
 from akunu_py.cli.chat.commands import Completion
+from akunu_py.cli.input_text import MOST_BYTES, decoded
 from akunu_py.cli.terminal import is_dumb, printable
 
 if TYPE_CHECKING:
@@ -60,21 +60,30 @@ class PlainLines:
 
     def __init__(self, first: str = "", next_: str = "") -> None:
         self._first, self._next = first, next_
-        if isinstance(sys.stdin, io.TextIOWrapper):
-            sys.stdin.reconfigure(errors="replace")
+        self._num_bytes = 0
 
     def read(self) -> Line:
         """Return the next line or block, which the end of input ends as well.
 
-        Raises EOFError at that end.
+        Raises EOFError at that end, and click.UsageError for a line that is not UTF-8 or too long.
         """
-        text = input(self._first)
+        text = self._read_line(self._first)
         if not text.lstrip().startswith(BLOCK):
             return Line(text)
         with suppress(EOFError):
             while not _closed(text):
-                text += "\n" + input(self._next)
+                text += "\n" + self._read_line(self._next)
         return _line(text)
+
+    def _read_line(self, prompt: str) -> str:
+        if prompt:
+            click.echo(prompt, nl=False, file=_shown_on())
+        data = sys.stdin.buffer.readline(MOST_BYTES + 1)
+        if not data:
+            raise EOFError
+        text = decoded(data, "standard input", self._num_bytes)
+        self._num_bytes += len(data)
+        return text.removesuffix("\n").removesuffix("\r")
 
 
 class TypedLines:
@@ -102,8 +111,7 @@ class TypedLines:
         from akunu_py.cli.chat.typing_aids import make_completer, make_history  # noqa: PLC0415
 
         self._pastes: dict[str, str] = {}
-        # Standard output may be a file that wants the replies alone.
-        self._shown_on = sys.stdout if sys.stdout.isatty() else sys.stderr
+        self._shown_on = _shown_on()
         self._session: PromptSession[str] = PromptSession(
             _FIRST,
             multiline=True,
@@ -232,6 +240,11 @@ def open_lines(complete: Callable[[str], Iterable[Completion]]) -> tuple[Lines, 
     from platformdirs import user_data_path  # noqa: PLC0415
 
     return TypedLines(user_data_path("akunu", appauthor=False) / "chat-history", complete), True
+
+
+def _shown_on() -> TextIO:
+    """Return where prompts go: standard output may be a file that wants the replies alone."""
+    return sys.stdout if sys.stdout.isatty() else sys.stderr
 
 
 def _closed(text: str) -> bool:

@@ -23,7 +23,7 @@ from akunu_py.cli.terminal import (
     statistics_line,
     wrapped,
 )
-from akunu_py.cli.verbosity import is_quiet
+from akunu_py.cli.verbosity import held_log, is_quiet
 from akunu_py.cli.view_options import view_of
 from akunu_py.errors import AkunuError
 
@@ -86,6 +86,12 @@ class Chat:
                 interrupted = True
                 note("Ctrl-C again or /exit leaves")
                 continue
+            except click.ClickException as error:
+                # What is piped in is no text of lines; somebody who types may go on.
+                if not self._typed:
+                    raise
+                self._fail(error.format_message())
+                continue
             interrupted = False
             if line.text.strip():
                 self._take(line.text, quoted=line.quoted)
@@ -126,7 +132,7 @@ class Chat:
         ):
             self._announce(reply)
             cancelling = cancel_on_interrupt(reply.cancel) if self._typed else nullcontext()
-            with self._view(reply) as view, cancelling:
+            with held_log(), self._view(reply) as view, cancelling:
                 for event in reply:
                     view.feed(event)
         if reply.result is not None:

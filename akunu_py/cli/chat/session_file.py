@@ -6,13 +6,13 @@ TEXT, "assistant": TEXT}, ...]}. Files are replaced whole, and only files of the
 
 import json
 import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from akunu_py.atomic_file import replace_file
 from akunu_py.cli.chat.conversation import Turn
 from akunu_py.errors import ConfigError
+from akunu_py.regular_file import open_to_read
 
 _FORMATS = "akunu-chat-"
 FORMAT = f"{_FORMATS}1"
@@ -94,13 +94,7 @@ def export_markdown(path: Path, session: Session) -> None:
 def read_regular_file(path: Path, most: int) -> bytes:
     """Return a file's content; raises ConfigError for none, or one above `most` bytes."""
     try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise ConfigError(f"{path} is a folder; give a file")
-        # Opening a pipe would wait for somebody to write into it.
-        if not stat.S_ISREG(mode):
-            raise ConfigError(f"{path} is not a regular file")
-        with path.open("rb") as stream:
+        with open_to_read(path) as stream:
             content = stream.read(most + 1)
     except FileNotFoundError:
         raise ConfigError(f"there is no file {path}") from None

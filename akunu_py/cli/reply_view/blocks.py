@@ -18,7 +18,7 @@ from rich.text import Text
 
 from akunu_py.cli.reply_view.live_lines import Line
 from akunu_py.cli.reply_view.math_text import with_math
-from akunu_py.cli.terminal import harmless
+from akunu_py.shown_text import harmless
 
 _LEAST_WIDTH = 20
 _LANGUAGE = re.compile(r"[\w+#.-]{0,24}")

@@ -14,6 +14,7 @@ from akunu_py.atomic_file import replace_file
 from akunu_py.drafting.counts.corpus_model import CorpusCounts
 from akunu_py.drafting.counts.interpolation import MAX_VOCABULARY
 from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.regular_file import open_to_read
 
 MAGIC = b"akunu counts 1\n"
 _MAX_HEADER_BYTES = 4096
@@ -77,11 +78,8 @@ def read_counts(path: str | Path) -> tuple[CorpusCounts, str]:
 
 
 def _read(path: Path, expected: str | None) -> tuple[CorpusCounts, str]:
-    # Opening a pipe would wait for somebody to write into it.
-    if path.is_fifo():
-        raise ConfigError(f"the counts {path} are not a file; akunu counts fit writes one")
     try:
-        with path.open("rb") as stream:
+        with open_to_read(path) as stream:
             size = path.stat().st_size
             header = _header(stream)
             if expected is not None:

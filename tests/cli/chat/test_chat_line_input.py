@@ -4,6 +4,7 @@ import io
 import os
 import threading
 
+import click
 import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
@@ -143,13 +144,31 @@ def test_a_chat_goes_on_without_a_history(keys, tmp_path):
 
 
 def test_piped_lines(monkeypatch):
-    content = b'one\n"""a\n\xff\n"""\n\n  """x"""\n/help\n"""open'
+    content = '\ufeffone\r\n"""a\n\ufeffé\n"""\n\n  """x"""\n/help\n"""open'.encode()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), "utf-8"))
     lines = PlainLines()
     found = [lines.read() for _ in range(6)]
     assert found == [
-        Line("one"), Line("a\n\ufffd", quoted=True), Line(""), Line("x", quoted=True), Line("/help"),
+        Line("one"), Line("a\n\ufeffé", quoted=True), Line(""), Line("x", quoted=True), Line("/help"),
         Line("open", quoted=True),
     ]  # fmt: skip
     with pytest.raises(EOFError):
         lines.read()
+
+
+@pytest.mark.parametrize(
+    ("content", "byte"),
+    [(b"caf\xe9\n", 3), (b'"""a\n\xff\n"""\n', 5), (b"\xc3", 0)],
+)
+def test_piped_bytes_that_are_no_text(monkeypatch, content, byte):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), "utf-8"))
+    with pytest.raises(click.UsageError, match=f"standard input is not UTF-8 text .byte {byte}"):
+        PlainLines().read()
+
+
+def test_a_piped_line_that_is_too_long(monkeypatch):
+    monkeypatch.setattr("akunu_py.cli.input_text.MOST_BYTES", 2**20)
+    monkeypatch.setattr("akunu_py.cli.chat.line_input.MOST_BYTES", 2**20)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a" * 2**21), "utf-8"))
+    with pytest.raises(click.UsageError, match="standard input is larger than 1 MB"):
+        PlainLines().read()

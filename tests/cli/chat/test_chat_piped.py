@@ -103,10 +103,7 @@ def test_what_fails_is_a_note_and_the_chat_goes_on(tiny_gguf, tmp_path):
         "/retry\n/edit\n/draft draft-model\n/set drafter draft-model\nhello\n"
         "/draft corpus\n/set drafter corpus\n"
     )
-    # Bytes that are no UTF-8 become marks, not an error.
-    replies, notes = chat(
-        tiny_gguf, *ENDLESS, "--max-tokens", 3, lines=lines.encode() + b"a\xff\n", code=1
-    )
+    replies, notes = chat(tiny_gguf, *ENDLESS, "--max-tokens", 3, lines=lines + "a\n", code=1)
     for words in (
         "is a folder", "no text in UTF-8", "none.gguf", "top_p is 7", "nothing has been said yet",
         "/edit needs a terminal",
@@ -157,3 +154,19 @@ def test_an_interrupt_ends_a_chat_that_nobody_types(roomy_gguf):
     assert child.returncode == 130
     assert notes.endswith(b"Interrupted.\n")
     assert b"Traceback" not in notes
+
+
+@pytest.mark.parametrize(
+    ("content", "replies", "byte"),
+    [(b"caf\xe9\n", 0, 3), (b"hello\n" + bytes(range(256)), 2, 134)],
+)
+def test_bytes_that_are_no_text_are_refused_as_generate_does(tiny_gguf, content, replies, byte):
+    """Lines before them are answered."""
+    options = ["--max-tokens", 4, *ENDLESS]
+    _, notes = chat(tiny_gguf, *options, lines=content, code=2)
+    refusal = f"Error: standard input is not UTF-8 text (byte {byte})\n"
+    assert notes.endswith(refusal)
+    assert notes.count("tokens/s") == replies
+    whole = CliRunner().invoke(cli, ["generate", str(tiny_gguf)], input=content)
+    assert whole.exit_code == 2
+    assert whole.stderr.endswith(refusal)

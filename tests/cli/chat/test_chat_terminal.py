@@ -133,7 +133,7 @@ def test_an_editor_that_fails_is_a_note(chat):
         child.until("tokens/s")
         child.ready()
         child.type("/edit\r")
-        child.until("Editing failed")
+        child.until("ended with an error")
         leave(child)
 
 

@@ -1,0 +1,46 @@
+"""Text that users give, checked: bytes of files and pipes, and words of a command line."""
+
+import os
+
+import click
+
+MOST_BYTES = 64 * 2**20
+"""Of one text."""
+
+
+def decoded(data: bytes, name: str, start: int = 0) -> str:
+    """Return bytes as text; `start` is where they begin in what they were read from.
+
+    At its beginning a mark of the byte order, which some editors write, is left out. Raises
+    click.UsageError, by `name`, for more than MOST_BYTES and for what is not UTF-8.
+    """
+    if len(data) > MOST_BYTES:
+        raise click.UsageError(f"{name} is larger than {MOST_BYTES // 2**20} MB")
+    try:
+        return data.decode("utf-8" if start else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{name} is not UTF-8 text (byte {start + error.start})") from None
+
+
+def check_text(option: str, text: str) -> str:
+    """Return the text of an option; raise UsageError where the shell gave bytes that are none."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise click.UsageError(f"{option} is not UTF-8 text (character {error.start})") from None
+    return text
+
+
+class GivenPath(click.Path):
+    """A path that is not empty: that would be the current folder, which nobody meant."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """Return the path; fails for an empty one and as click.Path does."""
+        if value == "":
+            self.fail("the path is empty; give one, or leave it out", param, ctx)
+        return super().convert(value, param, ctx)

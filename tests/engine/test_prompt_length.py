@@ -1,0 +1,117 @@
+"""A prompt that is far too long is refused before all of it is tokenized, others as ever."""
+
+import random
+
+import pytest
+
+from akunu_py import ContextOverflowError, Engine
+from akunu_py.engine import prompt_ids
+from akunu_py.engine.prompt_ids import check_chat_length, check_length
+from akunu_py.gguf.reader import GGUFFile
+from akunu_py.tokenizers import from_gguf
+from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
+
+MEGABYTES = {
+    "one letter": "x" * 2**20,
+    "words": "hello world, the function " * 40_000,
+    "digits": "1234567890" * 100_000,
+    "spaces": " " * 2**20,
+    "letters of three bytes": "\u4f60\u597d" * 2**19,
+}
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_gguf):
+    with Engine.load(tiny_gguf) as engine:
+        yield engine
+
+
+@pytest.fixture
+def tokenized(monkeypatch):
+    """Characters that were tokenized, of texts and of conversations."""
+    seen = []
+
+    def watched(name, size):
+        before = getattr(GGUFTokenizer, name)
+
+        def encode(self, text, **options):
+            seen.append(size(text))
+            return before(self, text, **options)
+
+        monkeypatch.setattr(GGUFTokenizer, name, encode)
+
+    watched("encode", len)
+    watched("encode_chat", lambda messages: sum(len(m["content"]) for m in messages))
+    return seen
+
+
+@pytest.mark.parametrize("text", MEGABYTES.values(), ids=MEGABYTES)
+def test_a_megabyte_is_not_tokenized_whole(engine, tokenized, text):
+    calls = (
+        lambda: engine.generate(text),
+        lambda: engine.chat([{"role": "user", "content": text}]),
+        lambda: engine.beam_search(text),
+    )
+    for call in calls:
+        tokenized.clear()
+        with pytest.raises(ContextOverflowError, match="and the context holds 256, the reply inc"):
+            call()
+        assert sum(tokenized) < len(text) / 4
+
+
+def test_the_message_counts_what_was_tokenized(engine):
+    with pytest.raises(ContextOverflowError) as error:
+        engine.generate("1" * 100_000)
+    assert str(error.value).startswith(
+        "the first 65,536 characters of the prompt have 65,536 tokens and the context holds 256"
+    )
+
+
+def test_a_little_too_long_is_counted_whole(engine):
+    for length in (256, 400):
+        with pytest.raises(ContextOverflowError, match=f"the prompt has {length + 1} tokens"):
+            engine.generate("1" * length)
+
+
+def test_what_a_template_may_leave_out_is_not_counted(engine):
+    messages = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "1" * 100_000},
+        {"role": "user", "content": "hello"},
+    ]
+    check_chat_length(messages, engine.tokenizer, engine.context)
+    many = [{"role": "user", "content": "1" * 100}] * 700
+    with pytest.raises(ContextOverflowError):
+        check_chat_length(many, engine.tokenizer, engine.context)
+
+
+def test_nothing_that_fits_is_refused(default_model, monkeypatch):
+    """Nor what overfills the context by less than twice, cut into parts as it may be."""
+    with GGUFFile.open(default_model) as file:
+        tokenizer = from_gguf(file.metadata)
+    monkeypatch.setattr(prompt_ids, "_PART", 500)
+    draw = random.Random(7)
+    words = [
+        "    " * 8,
+        "return self._value",
+        "the ",
+        "\n",
+        "0",
+        "\u4f60",
+        "def read(",
+        "\t",
+        "<s>",
+    ]
+    refused = 0
+    for _ in range(300):
+        text = "".join(draw.choice(words) * draw.randrange(1, 60) for _ in range(20))
+        count = len(tokenizer.encode(text))
+        context = draw.choice([16, 64, 256, 1024])
+        try:
+            check_length([text], tokenizer, context)
+        except ContextOverflowError:
+            refused += 1
+            assert count > 1.9 * context
+        else:
+            assert count <= 2 * context or len(text) <= max(4 * context, 500)
+    assert 50 < refused < 250
