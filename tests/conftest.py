@@ -44,6 +44,8 @@ def cache_folder(tmp_path_factory):
         for name in [name for name in os.environ if name.startswith("AKUNU_")]:
             if name not in ("AKUNU_BLAS", "AKUNU_CACHE_DIR"):
                 patch.delenv(name)
+        # Without a model that was fetched the default one is the toy.
+        patch.setenv("AKUNU_DATA_DIR", str(tmp_path_factory.mktemp("data")))
         patch.setenv("AKUNU_CONFIG", os.devnull)
         # pytest-xdist sets it in its workers; without a terminal commands choose their own width.
         patch.delenv("COLUMNS", raising=False)

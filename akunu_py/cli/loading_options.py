@@ -10,6 +10,8 @@ import click
 from akunu_py.cli import completing
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.option_stack import stack
+from akunu_py.cli.verbosity import is_quiet
+from akunu_py.model_store.default_model import is_toy
 from akunu_py.settings import load_settings
 
 if TYPE_CHECKING:
@@ -20,6 +22,11 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _FORCE = "akunu_py.force"
+
+_TOY_ANSWERS = (
+    "akunu-tiny answers, a toy that edits short Python functions, often wrongly. For a real model: "
+    "akunu models pull smollm2"
+)
 
 _MODEL_OPTIONS = (
     click.option(
@@ -145,6 +152,8 @@ def load_engine(
     unless `--force` was given.
     """
     path = model_path(model)
+    if model is None and is_toy(path) and not is_quiet():
+        click.echo(_TOY_ANSWERS, err=True)
     draft = loading.get("draft_model")
     if draft is not None:
         draft = model_path(str(draft))

@@ -71,9 +71,12 @@ def chat(  # noqa: PLR0917 - click passes by name
     from akunu_py.cli.chat.line_input import open_lines  # noqa: PLC0415
     from akunu_py.cli.chat.loop import Chat, note, note_width  # noqa: PLC0415
     from akunu_py.cli.chat.session_file import load_session  # noqa: PLC0415
+    from akunu_py.cli.default_model_offer import offer_default_model  # noqa: PLC0415
 
     if system is not None:
         check_text("--system", system)
+    if model is None:
+        offer_default_model()
     context = click.get_current_context()
     # Before the model, which takes time to load.
     session = None if session_file is None else load_session(session_file)
