@@ -137,9 +137,10 @@ class GenerationResult:
     the reply can be made again. `exactness` says what drafting left alone: "stream", the tokens
     themselves; "distribution", the law they are drawn by; "none", neither. `time_to_first_token_s`
     is counted from before the prefill to the end of the first step; None where there was none.
-    `estimated_plain_s` is what `decode_s` might have been without drafts: the tokens times a
-    measured plain step; None where nothing was drafted, no step was measured, or the reply is too
-    short to say.
+    `time_saved` is an estimate of what drafting saved of the time that plain decoding would have
+    taken: a range of shares, (low, high), below 0 where drafting cost time; None where nothing was
+    drafted, `draft_budget` is "always", or too few drafts were timed so far
+    (`akunu_py.decoding.time_saved`).
     """
 
     text: str
@@ -154,7 +155,7 @@ class GenerationResult:
     stats: DecodeStats
     exactness: Exactness = "stream"
     time_to_first_token_s: float | None = None
-    estimated_plain_s: float | None = None
+    time_saved: tuple[float, float] | None = None
 
     @property
     def decode_tokens_per_s(self) -> float | None:
