@@ -213,9 +213,9 @@ def _changed(config: "GenerationConfig") -> str:
 
 
 def _tail(report: "HitRateReport") -> str:
-    from akunu_py.bench.hit_rate_result import roofline_line  # noqa: PLC0415
+    from akunu_py.bench.hit_rate_result import roofline_line, speedup_line  # noqa: PLC0415
 
-    lines = [_interval_line(report), roofline_line(report), _EXACTNESS[report.exactness]]
+    lines = [speedup_line(report), roofline_line(report), _EXACTNESS[report.exactness]]
     for outcome in report.differences:
         margin = outcome.top2_margin
         reason = "" if margin is None else f"; the two likeliest lie {margin:.2g} apart there"
@@ -223,12 +223,3 @@ def _tail(report: "HitRateReport") -> str:
             f"{outcome.id}: differs from generated token {outcome.first_difference} on{reason}"
         )
     return "\n".join(line for line in lines if line)
-
-
-def _interval_line(report: "HitRateReport") -> str:
-    found = report.total.decode
-    if found.low is None or found.high is None:
-        return ""
-    return (
-        f"Speedup of all: {found.ratio:.2f}x, 95 % interval {found.low:.2f}x to {found.high:.2f}x."
-    )

@@ -19,6 +19,7 @@ from akunu_py.bench.alpha.speed import predict
 from akunu_py.bench.alpha.texts import Text
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.hit_rate import model_of
+from akunu_py.bench.metrics import Speedup
 from akunu_py.bench.result_file import BenchResult
 from akunu_py.cli import bench_alpha as command
 from akunu_py.cli.main import cli
@@ -150,19 +151,22 @@ def test_predicted_and_measured_side_by_side():
     assert found.predicted_tokens_per_pass == pytest.approx(tokens)
     assert found.theorem == pytest.approx(tokens / (4 * 0.25 + 1))
     assert found.predicted == pytest.approx(tokens / (4 * 0.25 + 2))
-    assert (found.measured, found.tokens_per_pass) == (2, 2.2)
+    assert (found.measured, found.tokens_per_pass) == (Speedup(2, 2, 2, 6), 2.2)
     assert engine.config.draft_budget == "always"
     assert (engine.config.temperature, engine.config.seed) == (0.7, 8)
     made = replace(made, settings=made.settings[:1])
     result = alpha_result(made, {}, started="2026-01-01T00:00:00+00:00", seconds=1.0)
-    assert result.timing["predictions"][0]["measured"] == 2
+    assert result.timing["predictions"][0]["measured"] == {
+        "ratio": 2, "low": 2, "high": 2, "pairs": 6,
+    }  # fmt: skip
     assert "predictions" not in result.deterministic
 
 
 def test_the_table_of_speeds(loaded, monkeypatch):
     prediction = Prediction(
-        "draft-model", 0.7, 4, 0.5, 0.9, 0.01, 1.7, 1.8, 1.1, 1.85, 1.234, 1.876
-    )
+        "draft-model", 0.7, 4, 0.5, 0.9, 0.01, 1.7, 1.8, 1.1, 1.85,
+        Speedup(1.234, 1.1, 1.4, 9), 1.876,
+    )  # fmt: skip
     wanted = []
 
     def predictions(report, engine, prompts, progress):
@@ -174,5 +178,5 @@ def test_the_table_of_speeds(loaded, monkeypatch):
     assert result.exit_code == 0, result.output
     assert "\N{HORIZONTAL ELLIPSIS}" not in result.stdout
     (cells,) = (line.split() for line in result.stdout.splitlines() if line.startswith("draft-m"))
-    assert cells == ["draft-model", "0.7", "4", "90%", "0.500", "0.010", "1.70", "1.80", "1.10", "1.23", "1.85", "1.88"]  # fmt: skip
+    assert cells == ["draft-model", "0.7", "4", "90%", "0.500", "0.010", "1.70", "1.80", "1.10", "1.23", "1.10-1.40", "1.85", "1.88"]  # fmt: skip
     assert wanted == [2]
