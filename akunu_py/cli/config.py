@@ -110,7 +110,7 @@ def edit() -> None:
     if not place.exists():
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(place, _TEMPLATE.encode())
+            replace_file(place, _TEMPLATE.encode(), private=True)
         except OSError as error:
             raise ConfigError(f"{place} cannot be written: {error.strerror or error}") from None
     click.edit(filename=str(place))
