@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bench.bench_fakes import FakeEngine, reply
@@ -72,7 +73,7 @@ def test_the_table(fake):
     assert "tokens/s of plain decoding; it reaches" in result.stdout
     assert "fake [bold] (model.gguf), dense weights" in result.stdout
     assert "…" not in result.stdout
-    assert result.stderr == ""  # no bar where nobody watches
+    assert result.stderr == "akunu: measuring passes\n"  # no bar where nobody watches
 
 
 def test_the_table_fits_a_terminal(fake, monkeypatch):
@@ -106,7 +107,7 @@ def test_json_is_one_line(fake):
     result = run(
         "model.gguf", "--json", "--category", "edit", "--category", "config", "--kv-bits", "8"
     )
-    assert result.stderr == ""
+    assert result.stderr == "akunu: measuring passes\n"
     (line,) = result.stdout.splitlines()
     record = json.loads(line)
     result = BenchResult.from_dict(record)
@@ -165,7 +166,7 @@ def test_options_of_drafting_reach_the_replies_and_the_file(fake):
     assert record["arguments"]["num_proposals"] == 1
     assert {name: getattr(fake.drafting, name) for name in drafting} == drafting
     assert record["deterministic"]["total"]["identical"] is None
-    assert result.stderr.startswith("Warning: replies are not exact")
+    assert "Warning: replies are not exact" in result.stderr
     shown = run(*words)
     assert rows(shown.stdout)["all"][-2:] == ["not", "exact"]
     assert "Replies with drafting are not exact" in shown.stdout
@@ -358,6 +359,46 @@ def test_a_terminal_gets_a_bar_on_stderr(monkeypatch, capsys):
     assert "warming up" in shown.err
     assert "5/6 replies" in shown.err
     assert shown.out == ""
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock for progress that stands still unless `clock.now` is moved on."""
+    found = SimpleNamespace(now=100.0)
+    monkeypatch.setattr("akunu_py.cli.count_progress.monotonic", lambda: found.now)
+    return found
+
+
+def test_a_file_gets_a_line_now_and_then_on_stderr(fake, clock):
+    """As observed: nothing for minutes where output went to a file."""
+    script = fake.script
+
+    def slow(text):
+        clock.now += 4
+        return script(text)
+
+    fake.script = slow
+    words = ("--limit", "3", "--category", "edit")
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    # Two replies of the warm-up, and six: a line every ten seconds at most.
+    assert result.stderr.splitlines() == [
+        "akunu: measuring passes", "akunu: 1/6 replies", "akunu: 4/6 replies",
+    ]  # fmt: skip
+    assert "replies" not in result.stdout.splitlines()[0]
+    quiet = CliRunner().invoke(cli, ["--quiet", "bench", "hit-rate", *words])
+    assert quiet.exit_code == 0
+    assert quiet.stderr == ""
+
+
+def test_lines_of_progress_are_whole_lines_and_few(capsys, clock):
+    with count_progress("tokens") as progress:
+        for done in range(1000):
+            progress(done, 1000)
+            clock.now += 1 / 16
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [f"akunu: {n}/1000 tokens" for n in (160, 320, 480, 640, 800, 960)]
 
 
 def test_help_imports_nothing_heavy():
