@@ -73,6 +73,9 @@ def test_fewer_prompts_and_quick(loaded):
     assert record["deterministic"]["cells"]["temperature 0"]["num_replies"] == 1
     record = json.loads(run("big.gguf", "--quick", "--json").stdout)
     assert (record["arguments"]["limit"], record["arguments"]["num_tokens"]) == (2, 350)
+    words = ("--quick", "--limit", "1", "--tokens", "4")
+    record = json.loads(run("big.gguf", *words, "--json").stdout)
+    assert (record["arguments"]["limit"], record["arguments"]["num_tokens"]) == (1, 4)
 
 
 def test_another_model_has_no_draft_model_by_itself(loaded):
@@ -91,8 +94,6 @@ def test_another_model_has_no_draft_model_by_itself(loaded):
         (["--lenience", "1.5"], "lenience is 1.5"),
         (["--seed", "-1"], "seed is -1"),
         (["--gamma", "3"], "No such option"),
-        (["--quick", "--tokens", "9"], "either --quick, or --tokens"),
-        (["--quick", "--limit", "9"], "either --quick, or --tokens"),
     ],
 )
 def test_wrong_options_are_explained_before_a_model_is_loaded(loaded, arguments, words):

@@ -65,8 +65,8 @@ def test_the_table(fake):
     rates = ["40%", "75%", "2.20", "5.5", "11.0"]
     few = ["-", "not", "enough", "items"]
     for category in CATEGORIES:
-        assert table[category] == [*rates, *few, "0%", "3/3"]
-    total = f"{3 * len(CATEGORIES)}/{3 * len(CATEGORIES)}"
+        assert table[category] == [*rates, *few, "0%", "2/2"]
+    total = f"{2 * len(CATEGORIES)}/{2 * len(CATEGORIES)}"
     assert table["all"] == [*rates, "2.00x", "2.00-2.00", "0%", total]
     shown = " ".join(result.stdout.split())
     assert "Speedup of all: 2.00x, 95 % interval 2.00x to 2.00x; prefill included 1.95x" in shown
@@ -184,10 +184,24 @@ def test_a_result_with_such_options_is_checked_by_the_same_ones(fake, tmp_path):
 
 
 def test_defaults(fake):
-    assert measuring(json.loads(run("--json", "--quick").stdout)) == {
+    assert measuring(json.loads(run("--json", "--limit", "1").stdout)) == {
         "drafter": "ngram", "num_draft_tokens": 4, "draft_budget": "always", "max_tokens": 128,
         "temperature": 0.0, "seed": 0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "limit", "max_tokens"),
+    [
+        ([], None, 128),
+        (["--quick"], 2, 64),
+        (["--quick", "--limit", "1"], 1, 64),
+        (["--quick", "--max-tokens", "9"], 2, 9),
+    ],
+)
+def test_quick_takes_few_unless_told_how_many(fake, words, limit, max_tokens):
+    found = json.loads(run("--json", "--category", "edit", *words).stdout)["arguments"]
+    assert (found["limit"], found["max_tokens"]) == (limit, max_tokens)
 
 
 def test_the_number_of_tokens_is_the_drafters_own_where_nobody_says(fake):
@@ -205,7 +219,6 @@ def test_the_number_of_tokens_is_the_drafters_own_where_nobody_says(fake):
         (["--seed", "-1"], "seed is -1"),
         (["--category", "poems"], "no category 'poems'; choose from completion"),
         (["--limit", "0"], "0 is not in the range"),
-        (["--quick", "--limit", "2"], "either --quick or --limit"),
         (["--num-proposals", "3"], "num_proposals"),
         (["--draft-length", "entropy"], "draft_length"),
         (["--lenience", "0.5", "--temperature", "1"], "set draft_sampling to 'rejection'"),
@@ -243,7 +256,7 @@ def test_where_nothing_can_be_answered_the_command_fails(fake):
     result = run("--quick", "--json")
     assert result.exit_code == 1
     assert "load the model with a larger context" in result.stderr
-    assert len(json.loads(result.stdout)["failures"]) == 3 * len(CATEGORIES)
+    assert len(json.loads(result.stdout)["failures"]) == 2 * len(CATEGORIES)
     assert fake.calls == ["close"]
 
 
@@ -398,7 +411,9 @@ def test_lines_of_progress_are_whole_lines_and_few(capsys, clock):
             clock.now += 1 / 16
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.splitlines() == [f"akunu: {n}/1000 tokens" for n in (160, 320, 480, 640, 800, 960)]
+    assert shown.err.splitlines() == [
+        f"akunu: {n}/1000 tokens" for n in (160, 320, 480, 640, 800, 960)
+    ]
 
 
 def test_help_imports_nothing_heavy():

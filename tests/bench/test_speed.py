@@ -286,7 +286,6 @@ def test_an_interrupt_in_the_first_case_leaves_no_arm(loaded, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--quick", "--limit", "2"], "either --quick or --limit"),
         (["m.gguf", "--random-model", "llama-135m"], "either a MODEL or"),
         (["--tokenizer", "x.gguf"], "goes with --random-model"),
         (["--random-model", "llama-9"], "no random model"),
