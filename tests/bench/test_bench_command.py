@@ -287,7 +287,30 @@ def test_a_folder_gets_the_result_and_the_tables(fake, tmp_path):
     assert [call for call in fake.calls[calls:] if isinstance(call, tuple)] == [("tune", 128)]
     other = run("--limit", "2", "--category", "edit", "--output", str(folder))
     assert other.exit_code == 2
-    assert "arguments.limit was 1 and is 2" in " ".join(other.output.split())
+    assert "another run: limit was 1 and is 2" in " ".join(other.output.split())
+
+
+@pytest.mark.parametrize("kept", ["items.jsonl", "result.json"])
+@pytest.mark.parametrize("command", ["compare", "speed", "alpha", "sweep", "check"])
+def test_a_folder_is_for_one_command(fake, tmp_path, command, kept):
+    """As observed: versions and arguments were listed, and the command among them."""
+    folder = tmp_path / "out"
+    assert run("--limit", "1", "--category", "edit", "--output", str(folder)).exit_code == 0
+    for path in folder.iterdir():
+        if path.name != kept:
+            path.unlink()
+    before = (folder / kept).read_bytes()
+    words = [str(folder)] if command == "check" else []
+    other = CliRunner().invoke(cli, ["bench", command, *words, "--output", str(folder)])
+    assert other.exit_code == 2
+    said = " ".join(other.output.split())
+    assert (
+        f"{folder} holds a run of `akunu bench hit-rate`, and this is `akunu bench {command}`"
+        in said
+    )
+    assert said.endswith("give --output another folder")
+    assert (folder / kept).read_bytes() == before
+    assert len(list(folder.iterdir())) == 1
 
 
 def test_what_cannot_be_written_is_shown_all_the_same(fake, tmp_path):
