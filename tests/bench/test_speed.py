@@ -197,7 +197,7 @@ def test_the_command_with_a_random_model_and_a_trace(trace):
     options = ["--random-model", "llama-tiny", "--trace", trace, "--max-tokens", 16]
     code, output = command(*options, "--json", "--drafter", "ngram")
     assert code == 0
-    record = json.loads(output)
+    record = json.loads(output.splitlines()[-1])
     result = BenchResult.from_dict(record)
     assert result.model.name == "llama-tiny, random weights"
     assert result.model.sha256 == ""
