@@ -114,9 +114,10 @@ def speed(  # noqa: PLR0917 - click passes by name
     """Compare decoding with mlx-lm's own, greedily, ids to ids, in one run.
 
     Every case is decoded by mlx-lm's generate_step and by akunu with each drafter, in turns. Ratios
-    are of tokens a second to mlx-lm's: of all tokens, and the median of the pairs with its 95 %
-    interval. Outside is the share of the time that is not spent in passes. With --trace the choices
-    are forced to recorded replies: passes are real, and how much is accepted is the recording's.
+    are of tokens a second to mlx-lm's: the median of the pairs with its 95 % interval; files have
+    that of all tokens, too. Outside is the share of the time that is not spent in passes. With
+    --trace the choices are forced to recorded replies: passes are real, and how much is accepted is
+    the recording's.
 
     \b
     Examples:

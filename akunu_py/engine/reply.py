@@ -12,7 +12,6 @@ from typing import Self
 from akunu_py.decode_stats import StepDetail, StepStats
 from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
 from akunu_py.decoding.loop import decode
-from akunu_py.decoding.pass_costs import PassCosts
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.stopping import LoopDetector
 from akunu_py.decoding.tree_choice import TreeCounts
@@ -26,7 +25,6 @@ from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import (
-    DecodeStats,
     Drafter,
     FinishReason,
     GenerationConfig,
@@ -39,9 +37,6 @@ from akunu_py.types import (
 )
 
 _log = logging.getLogger(__name__)
-
-_ESTIMATE_FROM = 32
-"""Tokens of a reply from which on plain decoding is estimated: in fewer one stall decides."""
 
 
 class _CancelledDuringPrefillError(Exception):
@@ -234,7 +229,7 @@ def _events(
     finish_reason: FinishReason | None = None
     num_cached = 0
     first_s: float | None = None
-    costs: PassCosts | None = None
+    budget: Budget | None = None
     started = prefilled = time.perf_counter()
     with session.measured():
         try:
@@ -247,6 +242,7 @@ def _events(
         prefilled = time.perf_counter()
 
         def result(reason: FinishReason) -> GenerationResult:
+            stats = recorder.stats
             decode_s = time.perf_counter() - prefilled
             peak = session.peak_memory_bytes()
             return GenerationResult(
@@ -259,21 +255,19 @@ def _events(
                 prefill_s=prefilled - started,
                 decode_s=decode_s,
                 peak_memory_bytes=peak,
-                stats=recorder.stats,
+                stats=stats,
                 exactness=config.exactness,
-                row_bits=request.row_bits() if recorder.stats.drafted else "equal",
+                row_bits=request.row_bits() if stats.drafted else "equal",
                 time_to_first_token_s=first_s,
-                estimated_plain_s=_estimated_plain_s(costs, recorder.stats),
+                time_saved=None if budget is None else budget.saved.share(stats),
             )
 
         if finish_reason is not None:
             yield StreamEvent("", (), None, result(finish_reason))
             return
-        budget = None
         if request.budgets is not None:
             # The session keeps no step in flight where the host needs each token, or its row.
             pipelined = not (chain.needs_history or verifier is not None)
-            costs = request.budgets.costs if pipelined else request.budgets.costs_alone
             budget = Budget(
                 request.budgets,
                 context=len(prompt),
@@ -323,10 +317,3 @@ def _details(steps: Iterable[StepStats]) -> Iterator[StepDetail]:
 
 def _joined(pieces: Iterable[TextPiece]) -> str:
     return "".join([piece.text for piece in pieces])
-
-
-def _estimated_plain_s(costs: PassCosts | None, stats: DecodeStats) -> float | None:
-    """Return seconds that the tokens might have taken in plain steps; None for unknown."""
-    step_s = None if costs is None else costs.unit_s
-    known = stats.drafted and stats.output_tokens >= _ESTIMATE_FROM
-    return stats.output_tokens * step_s if step_s is not None and known else None

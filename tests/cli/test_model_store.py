@@ -264,7 +264,7 @@ def test_alias(hub_cache, tmp_path, monkeypatch):
 
 
 def test_aliases_that_cannot_be_written(hub_cache, monkeypatch):
-    def replace(*_):
+    def replace(*_, **__):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("akunu_py.model_store.aliases.replace_file", replace)
