@@ -76,10 +76,10 @@ class _Trie:
 class BeamRows:
     """A model over one prompt, asked for several continuations at once; caches of its own.
 
-    `prompt` has at least one token. `common` is how many ids a draft model shares with the target
-    (`tokenizers.vocabulary_match`): rows are normalised over these, the others have -inf, up to
-    `vocabulary_size` columns. `check` is called before every pass, and may raise; `progress` is
-    that of the prompt.
+    `prompt` has at least one token, and `context` is the model's. `common` is how many ids a draft
+    model shares with the target (`tokenizers.vocabulary_match`): rows are normalised over these,
+    the others have -inf, up to `vocabulary_size` columns. `check` is called before every pass, and
+    may raise; `progress` is that of the prompt.
 
     Raises ConfigError for a model whose caches cannot go back.
 
@@ -95,6 +95,7 @@ class BeamRows:
         prompt: Sequence[int],
         *,
         vocabulary_size: int,
+        context: int,
         common: int | None = None,
         kv_bits: int | None = None,
         check: Callable[[], None] | None = None,
@@ -111,7 +112,7 @@ class BeamRows:
         self._prompt = [self._known(token) for token in prompt]
         self._check = check or _nothing
         self._progress = progress
-        self._tree_passes = Trees(model)
+        self._tree_passes = Trees(model, context)
         self._stream = mx.new_thread_local_stream(mx.default_device())
         # The last pass, whose rows are in the caches still, and what these were before it.
         self._last: tuple[_Trie, Saved] | None = None

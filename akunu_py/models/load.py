@@ -191,7 +191,9 @@ def _build(
             )
         # On the CPU backend a pass in 16 bits takes minutes: there small models alone are tried.
         tried = on_gpu or get_total_parameters(model) <= _TRIED_ON_CPU
-        if kind is kinds[-1] or not tried or not overflows(model, plan.vocabulary_size):
+        if kind is kinds[-1] or not tried:
+            return model
+        if not overflows(model, plan.vocabulary_size, plan.context_length):
             return model
         _log.info("the model's activations do not fit %s", kind)
         del model

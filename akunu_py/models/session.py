@@ -161,7 +161,7 @@ class Session:
         if self._carried:
             return False
         if self._trees is None:
-            self._trees = Trees(self._rows.model)
+            self._trees = Trees(self._rows.model, self.context)
         # An interrupted try leaves it open what the caches hold.
         settled, self._rows.settled = self._rows.settled, False
         with mx.stream(self._stream):

@@ -154,6 +154,7 @@ class CachedTokenModel:
             self._open_rows.model,
             prompt,
             vocabulary_size=self._target_size,
+            context=self.context,
             common=self.common,
             check=check,
         )

@@ -18,6 +18,7 @@ from akunu_py import ConfigError, Engine, ModelFormatError, UnsupportedArchitect
 from akunu_py.gguf.config import read_plan
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.model_store.default_model import default_model_path
+from akunu_py.models.gguf_model import overflows
 from akunu_py.models.load import LoadOptions, load_model
 
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
@@ -306,3 +307,16 @@ def test_rotary_factors_that_are_none(tmp_path):
         path = model.write(tmp_path / "m.gguf")
         with pytest.raises(ModelFormatError, match="rope_freqs"):
             load_model(path)
+
+
+def test_the_text_that_shows_overflow_fits_into_the_context():
+    """A table of learned positions is read beyond its end otherwise."""
+    seen = []
+
+    def model(ids):
+        seen.append(ids.shape)
+        return mx.zeros((*ids.shape, 97))
+
+    assert not overflows(model, 97, 32)
+    assert not overflows(model, 97, 2048)
+    assert seen == [(1, 32), (1, 64)]
