@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test_gguf_tokenizers import real, tiny, tiny_metadata
 
 from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.tokenizers import ChatTemplate, sandbox
+from akunu_py.tokenizers import ChatTemplate, chat_template, sandbox
 from akunu_py.tokenizers.chat_template import SpecialTextGuard
 
 HI = [{"role": "user", "content": "Hi"}]
@@ -213,10 +213,17 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_templates_fail_soon(name, monkeypatch):
     monkeypatch.setattr(sandbox, "TIME_LIMIT_S", 0.3)
-    start = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(ModelFormatError, match=r"chat template fails.*--raw"):
         render(HOSTILE[name])
-    assert time.perf_counter() - start < 5  # the limit, one operation, and a loaded machine
+    # The limit, and one operation beyond it; measured: 1.5 at most.
+    assert time.thread_time() - started < 5
+
+
+def test_time_in_which_others_have_the_processor_does_not_count(monkeypatch):
+    monkeypatch.setattr(sandbox, "TIME_LIMIT_S", 0.05)
+    monkeypatch.setattr(chat_template, "_strftime_now", lambda _: time.sleep(0.1) or "later")
+    assert render("{{ strftime_now('') }}{% for m in messages %}.{% endfor %}") == "later."
 
 
 def test_deep_lists_are_refused_before_they_are_written():
