@@ -162,15 +162,12 @@ class Session:
             return False
         if self._trees is None:
             self._trees = Trees(self._rows.model, self.context)
+        depth = 1 + max(depths(draft), default=0)
         # An interrupted try leaves it open what the caches hold.
-        settled, self._rows.settled = self._rows.settled, False
-        with mx.stream(self._stream):
-            depth = 1 + max(depths(draft), default=0)
-            usable = self._trees.usable(
+        with mx.stream(self._stream), self._rows.changing():
+            return self._trees.usable(
                 self._rows.caches, self._rows.rollback, self.vocabulary_size, depth
             )
-        self._rows.settled = settled
-        return usable
 
     def track_candidates(self, count: int) -> None:
         """Look for the `count` likeliest ids after every row, until the next `begin`.
@@ -377,7 +374,7 @@ class Session:
                 return _logits(lambda rows: self._rows.model(rows[None], cache=caches), token_ids)
             self._forget_pass()
             self._rows.prefill(token_ids[:start])
-            with self._rows.passes():
+            with self._rows.changing():
                 found = _logits(self._rows.feed, token_ids[start:])
                 self._rows.tokens += token_ids[start:]
         return found

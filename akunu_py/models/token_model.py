@@ -122,7 +122,7 @@ class CachedTokenModel:
         with mx.stream(self._stream):
             try:
                 self._go_back()
-                with rows.passes():
+                with rows.changing():
                     self._active_sampler.begin_draft(len(self._text))
                     if guess is None and not self._active_sampler.chain.needs_history:
                         drawn = self._draw_ahead(limit, goes_on, after)
