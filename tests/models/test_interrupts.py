@@ -16,6 +16,7 @@ from tiny_models import generate, prompt_of
 
 from akunu_py import models
 from akunu_py.drafting import PlainDrafter
+from akunu_py.models.beam_rows import BeamRows
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
@@ -27,6 +28,7 @@ GREEDY = GenerationConfig()
 ROOM = Path(models.__file__).parent
 FILES = {
     str(ROOM / "session.py"),
+    str(ROOM / "beam_rows.py"),
     str(ROOM / "token_model.py"),
     str(ROOM / "cached_rows.py"),
     str(ROOM / "tree" / "compaction.py"),
@@ -150,6 +152,29 @@ class Drafting:
         return lambda: self._drafts.draw(2, None, lambda drawn, limit: (1,)[:limit])
 
 
+class Searching:
+    """Rows for a beam search, and calls that are interrupted."""
+
+    def __init__(self, name):
+        self._model = build_family(name)
+        self._made()
+
+    def _made(self):
+        self._beams = BeamRows(self._model, PROMPT, vocabulary_size=97, context=60)
+        self.rows = self._beams._held
+
+    def found(self, _):
+        return int(self._beams.log_probabilities([(4, 1, 2)])[0].argmax())
+
+    def expected(self, _):
+        return expected(self._model, [*PROMPT, 4, 1, 2], 1, GREEDY)[0]
+
+    def asks(self):
+        self._made()
+        self._beams.log_probabilities([(4,), (5,), (6,)])
+        return lambda: self._beams.log_probabilities([(5, 1), (4, 1)])
+
+
 CASES = [
     ("llama", "chain"), ("llama", "tree"), ("llama", "shorter"), ("llama", "another"),
     ("llama", "reset"), ("llama", "steps"), ("llama, sliding", "chain"),
@@ -172,6 +197,12 @@ def test_an_interrupt_before_any_instruction(name, change):
 @pytest.mark.parametrize("name", ["llama", "mamba2"])
 def test_an_interrupt_of_a_draft_model(name):
     assert interrupted(Drafting(name), "draws", "line") > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "mamba2"])
+def test_an_interrupt_of_a_beam_search(name):
+    assert interrupted(Searching(name), "asks", "line") > 50
 
 
 def interrupted(subject, change, event):
