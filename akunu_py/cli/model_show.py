@@ -123,12 +123,9 @@ def _describe_gguf(path: Path) -> dict[str, Any]:
 def _describe_folder(folder: Path) -> dict[str, Any]:
     from akunu_py.cli.model_weights import folder_tensors  # noqa: PLC0415
     from akunu_py.models.converted_plan import DESCRIPTION  # noqa: PLC0415
-    from akunu_py.models.mlx_folder import (  # noqa: PLC0415 - MLX
-        FolderTokenizer,
-        check_weight_files,
-        folder_name,
-        read_folder_config,
-    )
+    from akunu_py.models.folder_config import folder_name, read_folder_config  # noqa: PLC0415
+    from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
+    from akunu_py.models.weight_files import check_weight_files  # noqa: PLC0415
 
     check_weight_files(folder)
     config = read_folder_config(folder)

@@ -29,6 +29,7 @@ from akunu_py.gguf.plan import ModelPlan, RotaryFactors, RotaryScaling
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.converted_plan import DESCRIPTION, FORMAT, plan_of, read_description
 from akunu_py.models.expansion import STOCK_LAYERS
+from akunu_py.models.folder_tokenizer import FolderTokenizer
 from akunu_py.models.gguf_model import make_model, set_rotary_scaling
 from akunu_py.models.layers import (
     FrequencyRope,
@@ -38,7 +39,7 @@ from akunu_py.models.layers import (
     ScaledSwitchLinear,
     StackedLinear,
 )
-from akunu_py.models.mlx_folder import FolderTokenizer, check_weight_files
+from akunu_py.models.weight_files import check_weight_files
 from akunu_py.models.weights import MATRIX_LAYERS, planes_layer, quantized_layer
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.hugging_face import tokenizer_files

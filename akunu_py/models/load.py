@@ -20,14 +20,10 @@ from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.converted import check_new, load_converted, save_converted
 from akunu_py.models.converted_plan import DESCRIPTION
 from akunu_py.models.expansion import expand
+from akunu_py.models.folder_config import folder_context, folder_name, read_folder_config
+from akunu_py.models.folder_tokenizer import FolderTokenizer
 from akunu_py.models.gguf_model import build_gguf_model, overflows
-from akunu_py.models.mlx_folder import (
-    FolderTokenizer,
-    folder_context,
-    folder_name,
-    load_folder_model,
-    read_folder_config,
-)
+from akunu_py.models.mlx_folder import load_folder_model
 from akunu_py.models.weights import Float16OverflowError, WeightReader
 from akunu_py.tokenizers import from_gguf
 from akunu_py.types import Tokenizer
@@ -197,7 +193,9 @@ def _build(
             )
         # On the CPU backend a pass in 16 bits takes minutes: there small models alone are tried.
         tried = on_gpu or get_total_parameters(model) <= _TRIED_ON_CPU
-        if kind is kinds[-1] or not tried or not overflows(model, plan.vocabulary_size):
+        if kind is kinds[-1] or not tried:
+            return model
+        if not overflows(model, plan.vocabulary_size, plan.context_length):
             return model
         _log.info("the model's activations do not fit %s", kind)
         del model

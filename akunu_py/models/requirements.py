@@ -16,9 +16,8 @@ from mlx import nn
 from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models.cache import ChunkedKVCache, KVCache, RotatingKVCache
 from mlx_lm.utils import get_total_parameters
-from mlx_lm.utils import load_model as mlx_load_model
 
-from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.errors import ConfigError
 from akunu_py.gguf.config import read_plan
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.quants.forms import form_of
@@ -26,9 +25,10 @@ from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.converted_plan import DESCRIPTION, read_converted_plan
+from akunu_py.models.folder_config import folder_context, from_library, read_folder_config
 from akunu_py.models.gguf_model import make_model
 from akunu_py.models.load import LoadOptions, compute_types, wants_dense
-from akunu_py.models.mlx_folder import check_weight_files, folder_context, quiet, read_folder_config
+from akunu_py.models.mlx_folder import open_folder_model
 from akunu_py.models.pass_memory import PassShape, pass_shape
 from akunu_py.models.rollback import RollbackCaches, leaves
 
@@ -205,28 +205,24 @@ def _of_folder(folder: Path, options: LoadOptions) -> Requirements:
         quantized = True
     else:
         config = read_folder_config(folder)
-        check_weight_files(folder)
         architecture, context = config["model_type"], folder_context(config)
         quantized = "quantization" in config or "quantization_config" in config
-        with quiet():
-            try:
-                model, _ = mlx_load_model(folder, lazy=True)
-            except (ValueError, KeyError, TypeError, RuntimeError) as error:
-                raise ModelFormatError(f"the model in {folder} cannot be read: {error}") from None
+        model, _ = open_folder_model(folder, config)
     parameters = get_total_parameters(model)
     on_cpu = mx.default_device() == mx.Device(mx.cpu)
     dense = wants_dense(options.weights, parameters) or not quantized
     number_bytes = 4 if on_cpu and (dense or plan is not None) else 2
-    return _described(
-        model,
-        architecture=architecture,
-        parameters=parameters,
-        dense=dense,
-        context=context,
-        file_bytes=file_bytes,
-        weights_bytes=parameters * number_bytes if dense else file_bytes,
-        number_bytes=number_bytes,
-    )
+    with from_library(folder, "model"):
+        return _described(
+            model,
+            architecture=architecture,
+            parameters=parameters,
+            dense=dense,
+            context=context,
+            file_bytes=file_bytes,
+            weights_bytes=parameters * number_bytes if dense else file_bytes,
+            number_bytes=number_bytes,
+        )
 
 
 def _described(model: nn.Module, **known: Any) -> Requirements:

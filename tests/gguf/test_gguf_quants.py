@@ -244,5 +244,5 @@ if child == 0:
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", script], check=False, env=environment, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], check=False, env=environment, timeout=300)
     assert done.returncode == 7
