@@ -12,7 +12,7 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ _log = logging.getLogger(__name__)
 
 _EXTRA = "akunu.safetensors"
 _METADATA = "metadata.gguf"
+_GROUP_SIZES = (16, 32, 64, 128)
 _TYPES = {"float16": mx.float16, "bfloat16": mx.bfloat16, "float32": mx.float32}
 
 
@@ -64,12 +65,18 @@ def check_new(folder: Path, num_bytes: int = 0) -> None:
 
 
 def save_converted(
-    folder: Path, metadata: Mapping[str, MetadataValue], plan: ModelPlan, model: nn.Module
+    folder: Path,
+    metadata: Mapping[str, MetadataValue],
+    plan: ModelPlan,
+    model: nn.Module,
+    *,
+    fitted_types: Sequence[str] = (),
 ) -> bool:
     """Write a model built from a GGUF file into a new folder; return whether mlx-lm loads it too.
 
-    What is written is complete or not there: it gets its name last. Raises ConfigError for a
-    folder that exists or cannot be written.
+    `fitted_types` are the GGML types whose weights are not exactly the file's. What is written is
+    complete or not there: it gets its name last. Raises ConfigError for a folder that exists or
+    cannot be written.
     """
     check_new(folder)
     part = None
@@ -95,6 +102,7 @@ def save_converted(
                 "context_length": plan.context_length,
                 "vocabulary_size": plan.vocabulary_size,
                 "layers": forms,
+                "fitted_types": list(fitted_types),
                 "compute_type": _compute_type(model),
                 "factors_change_at": (
                     plan.rotary.original_context
@@ -133,8 +141,10 @@ def save_converted(
     return read_by_mlx_lm
 
 
-def load_converted(folder: Path, context: int | None) -> tuple[nn.Module, ModelPlan, GGUFFile]:
-    """Return model, plan (without placements) and the open metadata of a converted model.
+def load_converted(
+    folder: Path, context: int | None
+) -> tuple[nn.Module, ModelPlan, tuple[str, ...], GGUFFile]:
+    """Return model, plan (without placements), fitted types and open metadata of a converted model.
 
     Raises ModelFormatError where the folder does not hold together, ConfigError for a context on
     the other side of where the model's rotary factors change.
@@ -150,6 +160,7 @@ def load_converted(folder: Path, context: int | None) -> tuple[nn.Module, ModelP
         model = make_model(plan)
         if isinstance(plan.rotary, RotaryScaling):
             set_rotary_scaling(model, plan.rotary, plan.context_length)
+        fitted_types = tuple(map(str, description["fitted_types"]))
         change = description["factors_change_at"]
         if change is not None:
             change = int(change)
@@ -177,7 +188,7 @@ def load_converted(folder: Path, context: int | None) -> tuple[nn.Module, ModelP
         raise ModelFormatError(
             f"{folder / _METADATA} belongs to another model; convert it again from its GGUF file"
         )
-    return model, plan, file
+    return model, plan, fitted_types, file
 
 
 def _tokenizer_loads(folder: Path, config: dict[str, Any]) -> bool:
@@ -196,7 +207,12 @@ def _describe(model: nn.Module) -> tuple[dict[str, dict[str, Any]], dict[str, mx
     extra: dict[str, mx.array] = {}
     for path, module in model.named_modules():
         if isinstance(module, Planes):
-            forms[path] = {"form": "planes", "bits": module.bits}
+            forms[path] = {
+                "form": "planes",
+                "bits": module.bits,
+                "group_size": module.group_size,
+                "multipliers": list(module.multipliers),
+            }
         elif isinstance(module, STOCK_LAYERS):
             forms[path] = {
                 "form": "quantized",
@@ -287,9 +303,14 @@ def _matrix_layer(
         raise TypeError(f"{path} is no matrix")
     packed, scales = arrays[f"{path}.weight"], arrays[f"{path}.scales"]
     biases = arrays.get(f"{path}.biases")
+    bits, group = int(form["bits"]), int(form["group_size"])
+    if group not in _GROUP_SIZES:
+        raise ValueError(f"{path} has groups of {group}")
+    multipliers = [float(number) for number in form.get("multipliers", ())]
     planes = form["form"] == "planes"
-    bits, group = int(form["bits"]), 32 if planes else int(form["group_size"])
-    stored = old.weight.shape[-1] * (2 if planes else 1)
+    if planes and (len(multipliers) not in (2, 4) or not all(0 <= m <= 1 for m in multipliers)):
+        raise ValueError(f"{path} has planes with the multipliers {multipliers}")
+    stored = old.weight.shape[-1] * max(1, len(multipliers))
     lead = old.weight.shape[:-1]
     wanted = {(*lead, stored * bits // 32), (*lead, stored // group)}
     if packed.dtype != mx.uint32 or {packed.shape, scales.shape} != wanted:
@@ -299,7 +320,8 @@ def _matrix_layer(
     if planes:
         if biases is None:
             raise ValueError(f"{path} has no biases")
-        return planes_layer(old, packed, scales, biases, bits=bits)
+        form = {"bits": bits, "group_size": group, "multipliers": multipliers}
+        return planes_layer(old, packed, scales, biases, form=form)
     mode = str(form["mode"])
     if (biases is None) != (mode != "affine"):
         raise ValueError(f"{path} has the mode {mode!r} and the biases of another")
