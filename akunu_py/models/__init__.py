@@ -1,12 +1,8 @@
 """The only room that knows mlx_lm and mlx.nn: models, their caches, and the Target over both."""
 
-import contextlib
 import importlib.util
-import io
 import os
-import resource
 import sys
-from collections.abc import Iterator
 from types import ModuleType
 
 from akunu_py.blas import load_blas
@@ -19,39 +15,19 @@ os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 load_blas()
 
 
-@contextlib.contextmanager
-def quiet_import() -> Iterator[None]:
-    """Import parts of mlx-lm that bring transformers: what they print is not for akunu's users.
-
-    They ask for more open files, too, which fails where that is not allowed, and is not needed.
-    """
-    raise_limit = resource.setrlimit
-
-    def ask(kind: int, limits: tuple[int, int]) -> None:
-        with contextlib.suppress(ValueError, OSError):
-            raise_limit(kind, limits)
-
-    resource.setrlimit = ask
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        resource.setrlimit = raise_limit
-
-
 class _DeferredPackage(ModuleType):
     """mlx_lm before its own imports, which are made when one of its names is asked for.
 
-    Its models need MLX alone. The package as a whole imports transformers, for the tokenizers of
-    model folders: longer than a small GGUF model takes to load.
+    Its models need MLX alone; the package as a whole needs what `whole_mlx_lm` brings.
     """
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         self.__class__ = ModuleType  # type: ignore[assignment]
-        with quiet_import():
-            self.__spec__.loader.exec_module(self)
+        from akunu_py.models import whole_mlx_lm  # noqa: F401, PLC0415 - quietly
+
+        self.__spec__.loader.exec_module(self)
         return getattr(self, name)
 
 

@@ -12,18 +12,21 @@ from akunu_py.models.number_limits import check_numbers
 DESCRIPTION = "akunu.json"
 """The file by which a folder is known to be a converted model."""
 
-FORMAT = 1
+FORMAT = 2
 _MAX_DESCRIPTION_BYTES = 64 * 2**20
 _MODULE_NAME = re.compile(r"(variants\.)?[a-z0-9][a-z0-9_-]*")
 
 
-def read_converted_plan(folder: Path) -> ModelPlan:
-    """Return the plan (without placements) of a converted model.
+def read_converted_plan(folder: Path) -> tuple[ModelPlan, int]:
+    """Return the plan (without placements) of a converted model, and the most codes of a weight.
 
     Raises ModelFormatError where the folder does not say it.
     """
     try:
-        return plan_of(read_description(folder / DESCRIPTION))
+        description = read_description(folder / DESCRIPTION)
+        layers = description["layers"].values()
+        codes = max((len(layer.get("multipliers", ())) for layer in layers), default=0)
+        return plan_of(description), max(1, codes)
     except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
         raise ModelFormatError(
             f"the converted model in {folder} does not hold together ({error}); convert it again "

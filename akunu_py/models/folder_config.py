@@ -16,10 +16,10 @@ from typing import Any
 
 import mlx_lm
 from mlx import nn
-from mlx_lm.utils import MODEL_ARCHITECTURE_REMAPPING, MODEL_REMAPPING
 
 from akunu_py.errors import AkunuError, ConfigError, ModelFormatError, UnsupportedArchitectureError
 from akunu_py.models.number_limits import check_numbers
+from akunu_py.models.whole_mlx_lm import MODEL_ARCHITECTURE_REMAPPING, MODEL_REMAPPING
 
 _log = logging.getLogger(__name__)
 
@@ -89,18 +89,6 @@ def folder_context(config: Mapping[str, Any]) -> int:
             if isinstance(value, int) and not isinstance(value, bool) and 2 <= value < 2**40:
                 return value
     return DEFAULT_CONTEXT
-
-
-def folder_name(folder: Path) -> str:
-    """Return what the model of a folder is called: of a snapshot in a hub's cache, its repository.
-
-    There the folder itself is called by a hash: models--OWNER--REPO/snapshots/HASH.
-    """
-    place = folder.resolve()
-    repository = place.parent.parent.name
-    if place.parent.name == "snapshots" and repository.startswith("models--"):
-        return repository.rpartition("--")[2] or place.name
-    return place.name
 
 
 def end_ids(config: Mapping[str, Any]) -> list[int] | None:

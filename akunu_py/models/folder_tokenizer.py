@@ -5,12 +5,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mlx_lm.tokenizer_utils import TokenizerWrapper
-from mlx_lm.utils import load_tokenizer as mlx_load_tokenizer
-
 from akunu_py.errors import ModelFormatError
 from akunu_py.gguf.keys import MAX_SIZE
 from akunu_py.models.folder_config import end_ids, from_library, read_json, submodules
+from akunu_py.models.whole_mlx_lm import TokenizerWrapper
+from akunu_py.models.whole_mlx_lm import load_tokenizer as mlx_load_tokenizer
 from akunu_py.tokenizers.chat_template import check_messages
 from akunu_py.tokenizers.gguf_tokenizer import partition
 from akunu_py.tokenizers.special_text import SpecialTextGuard

@@ -6,11 +6,11 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.cache import make_prompt_cache
-from mlx_lm.utils import dequantize_model
-from mlx_lm.utils import load_model as mlx_load_model
 
 from akunu_py.models.folder_config import check_arguments, from_library, model_classes
 from akunu_py.models.weight_files import check_weight_files
+from akunu_py.models.whole_mlx_lm import dequantize_model
+from akunu_py.models.whole_mlx_lm import load_model as mlx_load_model
 
 
 def open_folder_model(folder: Path, config: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
