@@ -121,16 +121,14 @@ class ReplyStream(Iterator[StreamEvent]):
         return self._cancelled.is_set()
 
     def __next__(self) -> StreamEvent:
-        if self._events is not None:
-            self._admit()
-            with self._held() as events:
-                # In the meantime another call may have ended a cancelled reply.
-                if events is not None:
-                    self.thread = threading.current_thread()
-                    return self._next_of(events)
-        if self._left is not None:
-            event, self._left = self._left, None
-            return event
+        with self._held() as events:
+            if events is not None:
+                self._admit()
+                self.thread = threading.current_thread()
+                return self._next_of(events)
+            if self._left is not None:
+                event, self._left = self._left, None
+                return event
         if self._ended_by:
             raise EngineStateError(self._ended_by)
         raise StopIteration

@@ -174,6 +174,32 @@ def test_a_callback_does_not_wait_for_its_own_step(engine, reply, monkeypatch):
     assert len(refused) == 3
 
 
+def test_a_reader_that_comes_while_the_reply_is_ended_gets_its_end(
+    engine, pool, reply, patient, monkeypatch
+):
+    ending, go_on = threading.Event(), threading.Event()
+
+    def ended():
+        ending.set()
+        go_on.wait(300)
+
+    monkeypatch.setattr(engine._learning, "begin_reply", lambda _: ended)
+    stream = reply()
+    pool(lambda: next(stream))
+    stream.cancel()
+    ender = threading.Thread(target=engine.reset)
+    ender.start()
+    assert ending.wait(300)
+    events = []
+    reader = threading.Thread(target=lambda: events.extend(stream))
+    reader.start()
+    reader.join(0.05)
+    go_on.set()
+    reader.join(300)
+    ender.join(300)
+    assert [event.result.finish_reason for event in events] == ["cancelled"]
+
+
 def test_a_closed_engine_leaves_a_cancelled_reply_its_end(tiny_gguf, pool):
     from akunu_py import Engine
 
