@@ -90,11 +90,9 @@ def doctor(  # noqa: PLR0917 - click passes by name
             raise click.UsageError("--full has no self-test; leave out --self-test")
         full_doctor(model, output, minutes, as_json=as_json)
         return
-    if model is not None:
-        raise click.UsageError("a MODEL goes with --full")
-    for name in ("minutes", "output"):
+    for name, words in (("model", "a MODEL"), ("minutes", "--minutes"), ("output", "--output")):
         if _is_given(name):
-            raise click.UsageError(f"--{name} goes with --full")
+            raise click.UsageError(f"{words} goes with --full")
     from akunu_py.diagnosis.advice import findings  # noqa: PLC0415 - MLX
     from akunu_py.diagnosis.facts import read_facts  # noqa: PLC0415
     from akunu_py.diagnosis.system import ThisSystem  # noqa: PLC0415

@@ -1,6 +1,5 @@
 """`akunu bench speed`: what is timed, what is forced, and what the figures are."""
 
-import contextlib
 import json
 import math
 
@@ -183,22 +182,21 @@ def test_mlx_lm_decodes_with_the_model_wired_as_its_users_have_it(loaded, monkey
     """`stream_generate` wires the model on Metal; without that it would be measured too slow."""
     wired = []
 
-    @contextlib.contextmanager
-    def wired_limit(model, streams):
-        assert model is loaded.model
-        wired.append("wired")
-        yield
-        wired.append("released")
+    def set_limit(limit):
+        wired.append(limit)
+        return 7
+
+    monkeypatch.setattr(mx, "device_info", lambda: {"max_recommended_working_set_size": 10**12})
+    monkeypatch.setattr(mx, "set_wired_limit", set_limit)
 
     def steps(*arguments, **options):
         for number in range(3):
             wired.append(number)
             yield number, None
 
-    monkeypatch.setattr("akunu_py.models.reply_frame.wired_limit", wired_limit)
     monkeypatch.setattr("akunu_py.models.baseline.generate_step", steps)
     Baseline(loaded.model).run(PROMPT, 3)
-    expected = ["wired", 0, 1, 2, "released"]
+    expected = [10**12, 0, 1, 2, 7]
     assert wired == expected
     wired.clear()
     assert len(list(plain_passes(loaded.model, PROMPT, 3))) == 3

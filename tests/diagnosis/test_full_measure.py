@@ -3,11 +3,11 @@
 import itertools
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from family_models import build_family
 
 from akunu_py.bench import speed as speed_module
 from akunu_py.bench.hit_rate import DEFAULT
@@ -23,7 +23,6 @@ from akunu_py.diagnosis.full.measure import (
     interleaved,
 )
 from akunu_py.errors import ConfigError, MemoryLimitError, ModelFormatError
-from akunu_py.models.load import LoadedModel, ModelDescription
 from akunu_py.models.session import Session
 
 SLOW = Pace(step_s=0.3, prefill_s_per_token=0.01, prompt_tokens=100)
@@ -210,10 +209,9 @@ def test_costs_of_a_slow_machine_have_no_ratio(short):
     assert "no time for 5 rounds" in turn.note
 
 
-def test_a_context_that_is_too_short_for_passes():
-    model = build_family("llama")
-    description = ModelDescription(Path("m"), "m", "llama", 1, "dense", 64, 1)
-    bench = Bench(Path("m"), None, None, LoadedModel(model, None, description), FAST)
+def test_a_context_that_is_too_short_for_passes(short):
+    loaded = replace(short.loaded, description=replace(short.loaded.description, context=64))
+    bench = Bench(short.path, short.model, short.needs, loaded, FAST)
     with pytest.raises(CannotBeMeasuredError, match="64 tokens is too short"):
         measure.costs(bench, Turn(1.0))
 
@@ -438,7 +436,7 @@ def test_the_first_token_of_a_process(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     seen = script(monkeypatch, "import time; print('x', flush=True); time.sleep(0.5)")
     taken = first_token_s(Path("m.gguf"), limit_s=60)
-    assert 0 < taken
+    assert taken > 0
     arguments, variables = seen.seen
     assert arguments[0] == "generate"
     assert arguments[-1] == str(tmp_path / "m.gguf")
