@@ -11,10 +11,11 @@ import pytest
 
 from akunu_py.bench import speed as speed_module
 from akunu_py.bench.hit_rate import DEFAULT
-from akunu_py.bench.workloads import CATEGORIES, load_prompts
+from akunu_py.bench.workloads import CATEGORIES, Prompt, load_prompts
 from akunu_py.diagnosis.full import first_token, measure
 from akunu_py.diagnosis.full.first_token import NoFirstTokenError, first_token_s
 from akunu_py.diagnosis.full.measure import (
+    SPEED_CATEGORIES,
     Bench,
     CannotBeMeasuredError,
     Pace,
@@ -23,9 +24,11 @@ from akunu_py.diagnosis.full.measure import (
     interleaved,
 )
 from akunu_py.errors import ConfigError, MemoryLimitError, ModelFormatError
+from akunu_py.models.pass_times import PassTimes
 from akunu_py.models.session import Session
 
 SLOW = Pace(step_s=0.3, prefill_s_per_token=0.01, prompt_tokens=100)
+TIMES = PassTimes(20, (0.1,) * 4, {1: (0.1,), 5: (0.2,)})
 FAST = Pace(step_s=0.01, prefill_s_per_token=0.0005, prompt_tokens=200)
 
 
@@ -46,6 +49,18 @@ def toy(default_model):
 def short(tiny_gguf):
     """A model with a context of 256 tokens."""
     return ready(tiny_gguf)
+
+
+@pytest.fixture
+def brief(short, monkeypatch):
+    """The short model, on a machine that is slow, with prompts that fit into its context."""
+    prompts = [
+        Prompt(f"{category}/{number}", category, "raw", f"{number} def f(x): return x")
+        for number in range(8)
+        for category in SPEED_CATEGORIES
+    ]
+    monkeypatch.setattr(measure, "interleaved", lambda categories: prompts)
+    return Bench(short.path, short.model, short.needs, short.loaded, SLOW, TIMES)
 
 
 def counting(most):
@@ -224,18 +239,17 @@ def test_a_context_that_is_too_short_for_passes(short):
         (measure.reproducible, 0.0, True),
     ],
 )
-def test_replies_with_and_without_drafting(toy, part, temperature, reproducible):
-    bench = Bench(toy.path, toy.model, toy.needs, toy.loaded, SLOW)
+def test_replies_with_and_without_drafting(brief, part, temperature, reproducible):
     turn = counting(1)
-    found = part(bench, turn)
+    found = part(brief, turn)
     assert (found.temperature, found.reproducible) == (temperature, reproducible)
     assert (found.prompts, found.identical, found.differences) == (2, 2, ())
-    assert (found.shipped, found.left_out, found.max_tokens) == (176, 0, 16)
+    assert (found.shipped, found.left_out, found.max_tokens) == (16, 0, 16)
     assert 0 <= found.accepted <= found.drafted
     assert turn.note == "replies of 16 tokens instead of 64"
 
 
-def test_replies_that_differ_are_named(toy, monkeypatch):
+def test_replies_that_differ_are_named(brief, monkeypatch):
     """As on a device where rows of a pass are not bit-equal: there is the place and the margin."""
     outcomes = []
 
@@ -253,17 +267,14 @@ def test_replies_that_differ_are_named(toy, monkeypatch):
 
     measure_run = measure.run_hit_rate
     monkeypatch.setattr(measure, "run_hit_rate", run_hit_rate)
-    bench = Bench(toy.path, toy.model, toy.needs, toy.loaded, SLOW)
-    found = measure.greedy(bench, Turn(0.0))
+    found = measure.greedy(brief, Turn(0.0))
     (difference,) = found.differences
     assert (found.prompts, found.identical) == (1, 0)
     assert difference.prompt == outcomes[0].id
     assert (difference.token, difference.margin) == (15, 0.25)
 
 
-def test_an_interrupt_keeps_finished_replies(toy, monkeypatch):
-    bench = Bench(toy.path, toy.model, toy.needs, toy.loaded, SLOW)
-
+def test_an_interrupt_keeps_finished_replies(brief):
     def stop_after(replies):
         def tell(text):
             if text == f"{replies} replies":
@@ -272,21 +283,20 @@ def test_an_interrupt_keeps_finished_replies(toy, monkeypatch):
         return Turn(1e9, tell)
 
     with pytest.raises(PartInterruptedError) as caught:
-        measure.greedy(bench, stop_after(3))
+        measure.greedy(brief, stop_after(3))
     assert caught.value.figures.prompts == 1
     with pytest.raises(PartInterruptedError) as caught:
-        measure.greedy(bench, stop_after(1))
+        measure.greedy(brief, stop_after(1))
     assert caught.value.figures is None
 
 
-def test_no_prompt_fits(toy, monkeypatch):
-    monkeypatch.setattr(measure, "interleaved", lambda categories: load_prompts(["session"])[:2])
+def test_no_prompt_fits(brief, monkeypatch):
     monkeypatch.setattr(
         "akunu_py.bench.hit_rate.encode_prompt",
         lambda engine, prompt: (_ for _ in ()).throw(ConfigError("too long")),
     )
     with pytest.raises(ConfigError, match="no prompt could be answered: too long"):
-        measure.greedy(toy, Turn(1.0))
+        measure.greedy(brief, Turn(1.0))
 
 
 def test_any_beginning_of_the_prompts_has_all_categories():
@@ -300,13 +310,11 @@ def test_any_beginning_of_the_prompts_has_all_categories():
     assert edits == sorted(edits)
 
 
-def test_speed_next_to_mlx_lm(toy, monkeypatch):
+def test_speed_next_to_mlx_lm(brief, monkeypatch):
     """Costs that were measured are taken over."""
-    bench = Bench(toy.path, toy.model, toy.needs, toy.loaded, SLOW)
-    measure.costs(bench, Turn(0.0))
     monkeypatch.setattr(speed_module, "measure_passes", None)
     turn = counting(1)
-    found = measure.speed(bench, turn)
+    found = measure.speed(brief, turn)
     assert [(arm.category, arm.arm) for arm in found.arms] == [
         (category, arm) for category in ("edit", "prose") for arm in ("mlx-lm", "none", "auto")
     ]
@@ -318,10 +326,8 @@ def test_speed_next_to_mlx_lm(toy, monkeypatch):
     assert turn.note == "replies of 16 tokens instead of 96"
 
 
-def test_speed_has_ratios_with_enough_prompts(toy, monkeypatch):
-    monkeypatch.setattr(measure, "_MOST_TIMED_TOKENS", 4)
-    monkeypatch.setattr(measure, "_FEWEST_TOKENS", 4)
-    found = measure.speed(toy, counting(9))
+def test_speed_has_ratios_with_enough_prompts(brief):
+    found = measure.speed(brief, counting(9))
     for arm in found.arms:
         assert arm.pairs == 5
         if arm.arm == "mlx-lm":
@@ -330,8 +336,8 @@ def test_speed_has_ratios_with_enough_prompts(toy, monkeypatch):
             assert 0 < arm.low <= arm.ratio <= arm.high
 
 
-def test_an_interrupt_keeps_finished_cases(toy):
-    bench = Bench(toy.path, toy.model, toy.needs, toy.loaded, SLOW, toy.times)
+def test_an_interrupt_keeps_finished_cases(brief, monkeypatch):
+    monkeypatch.setattr(measure, "_MOST_TIMED_TOKENS", 16)
 
     def stop_at(reply):
         def tell(text):
@@ -341,29 +347,33 @@ def test_an_interrupt_keeps_finished_cases(toy):
         return Turn(1e9, tell)
 
     with pytest.raises(PartInterruptedError) as caught:
-        measure.speed(bench, stop_at(5))
+        measure.speed(brief, stop_at(5))
     assert [(arm.category, arm.pairs) for arm in caught.value.figures.arms] == [("edit", 1)] * 3
     with pytest.raises(PartInterruptedError) as caught:
-        measure.speed(bench, stop_at(1))
+        measure.speed(brief, stop_at(1))
     assert caught.value.figures is None
 
 
-def test_prefill_and_its_memory(toy):
+def test_prefill_and_its_memory(short, monkeypatch):
+    monkeypatch.setattr(measure, "_LENGTHS", (16, 64, 256))
     turn = Turn(1000.0)
-    found = measure.prefill(toy, turn)
-    assert [length.tokens for length in found.lengths] == [128, 512]
+    found = measure.prefill(short, turn)
+    assert [length.tokens for length in found.lengths] == [16, 64]
     for length in found.lengths:
         assert len(length.seconds) == 3
-        assert toy.model.file_bytes < length.peak_bytes <= length.foreseen_bytes
-    assert "2,048 tokens do not fit" in turn.note
+        # Other tests' models are in the memory of this process, too.
+        assert length.peak_bytes > short.model.file_bytes
+        assert length.foreseen_bytes == short.needs.total_bytes(length.tokens + 1)
+    assert turn.note == "prompts of 256 tokens do not fit into the context"
 
 
-def test_prefill_on_a_slow_machine(toy):
-    bench = Bench(toy.path, toy.model, toy.needs, toy.loaded, Pace(1.0, 1.0, 10))
+def test_prefill_on_a_slow_machine(short, monkeypatch):
+    monkeypatch.setattr(measure, "_LENGTHS", (16, 64))
+    bench = Bench(short.path, short.model, short.needs, short.loaded, Pace(1.0, 1.0, 10))
     turn = Turn(0.0)
     (length,) = measure.prefill(bench, turn).lengths
-    assert (length.tokens, len(length.seconds)) == (128, 1)
-    assert turn.note == "there was no time for prompts of 512 tokens"
+    assert (length.tokens, len(length.seconds)) == (16, 1)
+    assert turn.note == "there was no time for prompts of 64 tokens"
 
 
 def test_prefill_in_a_context_that_is_too_short(short, monkeypatch):
