@@ -37,7 +37,7 @@ _MINUTES = 5.0
 @click.option(
     "--full",
     is_flag=True,
-    help="Measure the MODEL for some minutes instead, and keep a page that can be published.",
+    help="Measure MODEL for about five minutes instead, and write a page for an issue.",
 )
 @click.option(
     "--minutes",
@@ -51,7 +51,7 @@ _MINUTES = 5.0
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="With --full: keep the page in DIR instead of the current folder.",
+    help="With --full: write the page to DIR instead of the current folder.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of text.")
 def doctor(  # noqa: PLR0917 - click passes by name
@@ -69,11 +69,11 @@ def doctor(  # noqa: PLR0917 - click passes by name
     works, worse than it could) or a note (worth knowing), with what to do. docs/doctor.md has
     them all, and the fields of --json.
 
-    With --full a MODEL is measured for about five minutes: whether drafting changes its text, what
-    passes cost, its speed next to mlx-lm's own loop, start, prefill and memory. The page,
-    akunu-doctor.md, and its figures, akunu-doctor.json, hold nothing private, for an issue or a
-    comparison. A slow machine measures fewer items, Ctrl-C ends with what was measured, and no
-    file is written over.
+    --full measures a MODEL for about five minutes: whether drafting changes its text, what passes
+    cost, its speed next to mlx-lm's own loop, start, prefill and memory. It writes a page,
+    akunu-doctor.md, and its figures, akunu-doctor.json, to be pasted into an issue: they contain
+    nothing private. A slow machine measures fewer items. Ctrl-C keeps what was measured. Existing
+    files are not overwritten.
 
     The exit code is 0, or 1 where there is an error.
 

@@ -55,7 +55,7 @@ def run(parts, default_model, tmp_path, monkeypatch):
 
 def test_page_and_figures_are_kept(run, tmp_path):
     result = run()
-    assert "A process gives its first token 1.5 s after its start." in result.stdout
+    assert "A new process gives its first token after 1.5 s." in result.stdout
     assert "note: akunu-tiny is a toy" in result.stdout
     assert "The page is akunu-doctor.md, its figures akunu-doctor.json." in result.stderr
     page = (tmp_path / "akunu-doctor.md").read_text()

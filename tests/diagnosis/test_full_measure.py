@@ -323,7 +323,7 @@ def test_speed_next_to_mlx_lm(brief, monkeypatch):
         assert arm.tokens_per_s > 0
         assert (arm.ratio, arm.low, arm.high) == (None, None, None)
     assert found.max_tokens == 16
-    assert turn.note == "replies of 16 tokens instead of 96"
+    assert turn.note == "2 of 16 prompts, replies of 16 tokens instead of 96"
 
 
 def test_speed_has_ratios_with_enough_prompts(brief):
@@ -408,6 +408,16 @@ def test_processes_are_timed_while_there_is_time(monkeypatch):
     found = measure.start(Bench(Path("m")), Turn(9.0, clock=lambda: clock.now))
     assert found.seconds == (3.0, 2.0, 2.0)
     assert measure.start(Bench(Path("m")), Turn(0.0, clock=lambda: clock.now)).seconds == (2.0,)
+
+
+@pytest.mark.parametrize(("seconds", "limit_s"), [(1.0, 30.0), (27.0, 108.0)])
+def test_a_process_that_hangs_does_not_take_all_the_time(monkeypatch, seconds, limit_s):
+    def first(_path, *, limit_s):
+        raise NoFirstTokenError(f"{limit_s} s")
+
+    monkeypatch.setattr(measure, "first_token_s", first)
+    with pytest.raises(NoFirstTokenError, match=f"{limit_s} s"):
+        measure.start(Bench(Path("m")), Turn(seconds))
 
 
 @pytest.mark.parametrize("before", [0, 2])

@@ -83,17 +83,18 @@ def test_all_parts_are_measured_in_their_order(monkeypatch):
     ]  # fmt: skip
     assert parts.kept[-1]["state"] == "finished"
     assert parts.told[0] == ("memory the model needs", 0.0)
-    assert ("what passes cost: half of it", 0.05) in parts.told
+    assert ("what passes cost: half of it", 0.06) in parts.told
 
 
 def test_time_that_is_left_goes_to_later_parts(monkeypatch):
     shares = {plan.name: plan.share for plan in PLANS}
     total = sum(shares.values())
     parts = Parts(monkeypatch, takes=0.0)
-    parts.run(seconds=total)
+    report = parts.run(seconds=total)
     assert parts.turns["memory"] == pytest.approx(shares["memory"])
     # Nobody used anything, so the last one may have all.
-    assert parts.turns["prefill"] == pytest.approx(total)
+    assert parts.turns["sampled"] == pytest.approx(total)
+    assert report.parts["sampled"].budget_s == pytest.approx(total)
 
     def load(_turn):
         slow.now += 60
@@ -176,8 +177,8 @@ def test_an_interrupt_keeps_what_there_is(monkeypatch, figures):
     assert report.parts["speed"].state == "interrupted"
     assert report.parts["speed"].figures == figures
     assert states(report)["greedy"] == "measured"
-    assert states(report)["prefill"] == "skipped"
-    assert "prefill" not in parts.turns
+    assert states(report)["sampled"] == "skipped"
+    assert "sampled" not in parts.turns
     assert parts.kept[-1]["state"] == "interrupted"
 
 

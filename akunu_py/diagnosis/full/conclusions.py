@@ -20,12 +20,12 @@ TITLES: dict[PartName, str] = {
     "start": "the start of a process",
     "load": "loading the model",
     "rows": "the bits of rows",
+    "prefill": "reading prompts",
     "costs": "the costs of passes",
     "greedy": "greedy replies",
     "speed": "the speed next to mlx-lm",
     "reproducible": "reproducible replies",
     "sampled": "sampled replies",
-    "prefill": "reading prompts",
 }
 
 _REPORT = "Please report it: paste this page into an issue."
@@ -106,7 +106,7 @@ def _speed(report: Report) -> Iterator[Finding]:
         yield Finding(
             "warning",
             f"{what} of {arm.category} prompts ran at {arm.ratio:.2f} ({arm.low:.2f} to "
-            f"{arm.high:.2f}) of the speed of mlx-lm's loop",
+            f"{arm.high:.2f}) times the speed of mlx-lm's loop",
             f"Let nothing else run and measure again. {_REPORT}",
         )
 

@@ -14,7 +14,8 @@ def published(facts: Facts, privacy: Privacy) -> Facts:
     blas = facts.blas
     if blas is not None:
         blas = replace(blas, name=privacy.clean(blas.name), reason=privacy.clean(blas.reason))
-    return replace(facts, device=privacy.clean(facts.device), blas=blas, folders=())
+    system = privacy.clean(facts.system)
+    return replace(facts, system=system, device=privacy.clean(facts.device), blas=blas, folders=())
 
 
 def describe_machine(facts: Facts, system: System) -> Machine:

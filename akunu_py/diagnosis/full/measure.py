@@ -67,7 +67,9 @@ _MOST_ROWS_ON_SLOW_MACHINES = 9
 """Plain steps that `Session.row_differences` takes for all of `ROWS`, and sizes that take 20."""
 
 _STARTS = 5
-_LONGEST_START_S = 600.0
+_LONGEST_START, _LONGEST_START_S = 4, 30.0
+"""A process is ended after so many times the part's budget, or after so many seconds."""
+
 _LEAST_STEP_S = 1e-6
 _LENGTHS = (128, 512, 2048)
 _TRIES = 3
@@ -200,10 +202,11 @@ def _folder_type(folder: Path) -> str:
 def start(bench: Bench, turn: Turn) -> Start:
     """Time processes from nothing to a first token; the first may read the model from disk."""
     taken: list[float] = []
+    limit_s = max(_LONGEST_START_S, _LONGEST_START * turn.seconds)
     try:
         while len(taken) < _STARTS and (not taken or turn.left > max(taken)):
             turn.tell(f"process {len(taken) + 1}")
-            taken.append(first_token_s(bench.path, limit_s=_LONGEST_START_S))
+            taken.append(first_token_s(bench.path, limit_s=limit_s))
     except KeyboardInterrupt:
         raise PartInterruptedError(Start(tuple(taken)) if taken else None) from None
     return Start(tuple(taken))
@@ -434,7 +437,12 @@ def speed(bench: Bench, turn: Turn) -> Speed:
     figures = Speed(most, tuple(_arm_speeds(report)))
     if not report.finished:
         raise PartInterruptedError(figures if figures.arms else None)
-    turn.note = _shortened(most, _MOST_TIMED_TOKENS)
+    done = sum(arm.pairs for arm in figures.arms if arm.arm == BASELINE)
+    notes = [
+        f"{done} of {len(cases)} prompts" if done < len(cases) else "",
+        _shortened(most, _MOST_TIMED_TOKENS),
+    ]
+    turn.note = ", ".join(filter(None, notes))
     return figures
 
 

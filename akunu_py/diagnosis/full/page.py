@@ -1,6 +1,6 @@
 """The report as a page in Markdown: what was measured, and what each figure means."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from akunu_py.bench.bootstrap import LEAST_SESSIONS
@@ -28,13 +28,15 @@ from akunu_py.diagnosis.full.report import (
 _ARMS = {BASELINE: "mlx-lm's loop", "none": "plain decoding", "auto": "decoding with drafts"}
 _REPLIES: tuple[PartName, ...] = ("greedy", "sampled", "reproducible")
 _MOST_DIFFERENCES = 10
-_SHORT = 4
+_DRAFTS = (1, 4, 16)
+"""Tokens of the drafts that the summary has; the table has all."""
+
 _NEVER = "never"
 _ENDS = {
-    "finished": "All parts were measured or say why not.",
-    "interrupted": "**Interrupted:** it holds what was measured until then.",
-    "unfinished": "**Unfinished:** the process was still running, or ended in the part that "
-    '"Parts" calls running.',
+    "finished": "The last table says what there was no time for, and why a part is missing.",
+    "interrupted": "**Interrupted:** the page has what was measured until then.",
+    "unfinished": "**Unfinished:** the process is still running, or it was killed during the part "
+    "that the last table calls running.",
 }
 
 
@@ -62,13 +64,12 @@ def summary(report: Report) -> list[str]:
 def _head(report: Report) -> str:
     return (
         "# akunu doctor --full\n\n"
-        f"Measured on {escape_markdown(report.started)}, in {report.seconds:.0f} s of about "
-        f"{report.limit_s:.0f} s. {_ENDS[report.state]}\n\n"
-        "This page holds no paths, no names of users or machines, and no text of yours: the "
-        "prompts are those that ship with akunu. A time or a speed is what this machine did while "
-        "its other programs ran; a ratio has its 95 % interval behind it, from resampled prompts "
-        f"or rounds, and where there are fewer than {LEAST_SESSIONS} the page says "
-        f'"{NOT_ENOUGH}" instead.'
+        f"Measured on {escape_markdown(report.started)}. It took {report.seconds:.0f} s; about "
+        f"{report.limit_s:.0f} s were planned. {_ENDS[report.state]}\n\n"
+        "This page contains no paths, no user or host names, and none of your text: the prompts "
+        "ship with akunu. Times and speeds depend on what else this machine was doing. Every ratio "
+        "is followed by its 95 % interval, from resampled prompts or rounds; with fewer than "
+        f'{LEAST_SESSIONS} of them the page says "{NOT_ENOUGH}" and gives no ratio.'
     )
 
 
@@ -87,11 +88,11 @@ def _text_answers(report: Report) -> Iterator[str]:
     rows = report.figures("rows", Rows)
     if rows is not None:
         yield (
-            "Rows of a pass are bit-equal to rows that are fed alone, so drafting should change no "
+            "Rows of a pass are bit-equal to rows fed alone, so drafting should not change any "
             "token."
             if rows.equal and not rows.different_sizes
-            else "Rows of a pass are not bit-equal to rows that are fed alone, so drafting can "
-            "change a choice between two tokens that are almost equally likely."
+            else "Rows of a pass are not bit-equal to rows fed alone, so drafting can change the "
+            "choice between two tokens that are almost equally likely."
         )
     for name in _REPLIES:
         replies = report.figures(name, Replies)
@@ -107,9 +108,9 @@ def _speed_answers(report: Report) -> Iterator[str]:
     for arm in () if speed is None else speed.arms:
         if arm.arm == BASELINE:
             continue
-        found = f"{_ratio(arm)} of the speed of mlx-lm's loop"
+        found = f"{_ratio(arm)} times the speed of mlx-lm's loop"
         if arm.ratio is None:
-            found = f"{NOT_ENOUGH}, {arm.pairs}, for a comparison with mlx-lm's loop"
+            found = f"{NOT_ENOUGH} ({arm.pairs}) to compare with mlx-lm's loop"
         yield f"{_ARMS[arm.arm].capitalize()}, {arm.category} prompts: {found}."
     costs = report.figures("costs", Costs)
     if costs is not None:
@@ -117,28 +118,18 @@ def _speed_answers(report: Report) -> Iterator[str]:
 
 
 def _which_drafts_pay(costs: Costs) -> Iterator[str]:
-    drafts = [found for found in costs.sizes if found.rows > 1 and found.cost is not None]
-    short = [found for found in drafts if found.rows <= _SHORT + 1]
-    for words, sizes in (
-        (f"Drafts of up to {_SHORT} tokens", short),
-        ("Longer drafts", drafts[len(short) :]),
-    ):
-        if not sizes:
+    for found in costs.sizes:
+        if found.rows - 1 not in _DRAFTS or found.cost is None:
             continue
-        best = _least(found.pays_from for found in sizes)
-        interval = (
-            f"({_least(found.pays_from_low for found in sizes)} to "
-            f"{_least(found.pays_from_high for found in sizes)})"
-        )
-        if best == _NEVER:
-            yield f"{words} do not pay, however likely they are {interval}."
+        tokens = f"A draft of {found.rows - 1} token{'s' if found.rows > 2 else ''}"
+        low, high = _confidence(found.pays_from_low), _confidence(found.pays_from_high)
+        if found.pays_from is None:
+            yield f"{tokens} never saves time ({low} to {high})."
         else:
-            yield f"{words} pay where each token is right with a probability of {best} {interval}."
-
-
-def _least(confidences: Iterable[float | None]) -> str:
-    """Return the least of some confidences in words; None among them is one that never is."""
-    return _confidence(min((one for one in confidences if one is not None), default=None))
+            yield (
+                f"{tokens} saves time if each token is right with a probability above "
+                f"{_confidence(found.pays_from)} ({low} to {high})."
+            )
 
 
 def _confidence(least: float | None) -> str:
@@ -156,7 +147,7 @@ def _ratio(found: ArmSpeed | SizeCost) -> str:
 def _time_answers(report: Report) -> Iterator[str]:
     start, prefill = report.figures("start", Start), report.figures("prefill", Prefill)
     if start is not None:
-        yield (f"A process gives its first token {median(start.seconds):.1f} s after its start.")
+        yield f"A new process gives its first token after {median(start.seconds):.1f} s."
     if prefill is not None:
         longest = prefill.lengths[-1]
         speed = longest.tokens / median(longest.seconds)
@@ -236,11 +227,12 @@ def _same_text(report: Report) -> str:
         )
     return _section(
         "Does drafting change the text?",
-        "Each prompt is answered with and without drafting, and the tokens are compared. All that "
-        "can be drafted is, whether it pays or not, so that as many passes as possible have "
-        "several rows. *Reproducible* replies are made with `--reproducible`, which is to keep "
-        "every token. Where two replies differ, *margin* is how far the two highest logits lie "
-        "apart there: close to 0 it was a near-tie, far from 0 something is wrong.",
+        "Each prompt is answered with and without drafting, and the tokens are compared. akunu "
+        "drafts whatever it can here, whether that saves time or not, so that as many passes as "
+        "possible have several rows. *Reproducible* replies are greedy and use `--reproducible`, "
+        "which promises the same tokens. Where two replies differ, *margin* is the distance "
+        "between the two highest logits at the first different token: near 0 it was a near-tie, "
+        "far from 0 something is wrong.",
         shown,
     )
 
@@ -271,7 +263,7 @@ def _passes(report: Report) -> str:
     shown = _table(
         "passes",
         (
-            "rows of a pass", "time", "cost in plain steps", "a draft of one fewer pays from",
+            "rows of a pass", "time", "cost in plain steps", "needed probability",
             "rows with other bits", "largest difference",
         ),
         cells,
@@ -279,11 +271,11 @@ def _passes(report: Report) -> str:
     return _section(
         "What does a pass cost, and does it round alike?",
         "A draft of n tokens is checked in one pass over n + 1 rows. The *cost* of a pass is its "
-        "time next to a step of plain decoding, which gives one token. A draft *pays* where its "
-        "tokens are right often enough to bring more than the pass costs: the table has how "
-        "likely each of them must be. *Rows with other bits*: "
-        "the same short text was fed row by row and in passes of so many rows; rows whose logits "
-        "differ in any bit are counted, with the largest difference of a logit.",
+        "time divided by that of a plain decoding step, which gives one token. "
+        "A draft saves time if it brings more tokens than its pass costs: the *needed probability* "
+        "is how likely each of its tokens must be right for that. *Rows with other bits*: the same "
+        "short text is fed row by row and in passes of this size; counted are the rows whose "
+        "logits differ in any bit, with the largest difference of a logit.",
         "\n".join([shown, *_about_passes(rows, costs)]),
     )
 
@@ -292,15 +284,15 @@ def _about_passes(rows: Rows | None, costs: Costs | None) -> Iterator[str]:
     if costs is not None:
         yield (
             f"After {costs.context_tokens} tokens a plain step takes "
-            f"{1e3 * costs.plain_step_s:.2f} ms, which is {1 / costs.plain_step_s:.1f} tokens/s; "
-            f"the median of {costs.rounds} rounds."
+            f"{1e3 * costs.plain_step_s:.2f} ms, which is {1 / costs.plain_step_s:.1f} tokens/s. "
+            f"Times are medians of {costs.rounds} rounds."
         )
         if costs.copy_bytes_per_s is not None and costs.step_bytes:
             allowed = costs.copy_bytes_per_s / costs.step_bytes
             yield (
-                f"\nSuch a step reads {size(round(costs.step_bytes))}, and a large copy runs at "
-                f"{costs.copy_bytes_per_s / 1e9:.1f} GB/s, read and written: that would allow "
-                f"{allowed:.1f} tokens/s, which is the bound where memory is what limits decoding."
+                f"\nSuch a step reads {size(round(costs.step_bytes))}. A large copy reads and "
+                f"writes {costs.copy_bytes_per_s / 1e9:.1f} GB/s. If the speed of memory alone "
+                f"limited decoding, {allowed:.1f} tokens/s would be possible."
             )
     if rows is not None and rows.reproducible_equal is not None:
         found = "are" if rows.reproducible_equal else "are **not**"
@@ -319,15 +311,15 @@ def _speed(report: Report) -> str:
         rows.append((arm.category, _ARMS[arm.arm], speed_text, ratio, arm.pairs, same))
     return _section(
         "Is it faster?",
-        "The same prompts are decoded by mlx-lm's own loop, by akunu without drafting, and by "
-        "akunu as it drafts by default, in turns, so that a machine that grows warm or gets other "
-        f"work slows all alike: greedily, up to {speed.max_tokens} tokens a reply, prefill left "
-        "out. The ratio is the median of the prompts. *Edits* repeat much of their prompt, *prose* "
-        "little: drafting should speed up the first and not slow down the second. *The same*: "
-        "replies with the tokens of mlx-lm's; where passes round differently, near-ties differ.",
+        "mlx-lm's own loop, akunu without drafting, and akunu with its default drafting decode the "
+        "same prompts in turns, so that heat or other work slows all three alike. Replies are "
+        f"greedy and have up to {speed.max_tokens} tokens; prefill is not counted. The ratio is "
+        "the median over the prompts. *Edits* repeat much of their prompt, *prose* little: "
+        "drafting should speed up edits and not slow down prose. *The same* counts replies with "
+        "the same tokens as mlx-lm's; where passes round differently, near-ties may differ.",
         _table(
             "speed",
-            ("prompts", "decoded by", "tokens/s", "of mlx-lm's loop", "number", "the same"),
+            ("prompts", "decoded by", "tokens/s", "times mlx-lm's loop", "replies", "the same"),
             rows,
         ),
     )
@@ -341,7 +333,7 @@ def _waiting(report: Report) -> str:
         listed = ", ".join(f"{seconds:.2f}" for seconds in start.seconds)
         lines.append(
             f"- **Start**: {listed} s from the start of a process to its first token, one process "
-            "after another. The first one may have read the model from disk."
+            "after another. The first may have read the model from disk."
         )
     if load is not None:
         lines.append(f"- **Loading** the model took {load.seconds:.2f} s in this process.")
@@ -354,7 +346,7 @@ def _waiting(report: Report) -> str:
             )
     if not lines:
         return ""
-    return _section("How long does one wait?", "", "\n".join(lines))
+    return _section("How long is the wait?", "", "\n".join(lines))
 
 
 def _memory(report: Report) -> str:
@@ -365,9 +357,9 @@ def _memory(report: Report) -> str:
     text = (
         f"Foreseen for {memory.tokens:,} tokens of context: {size(memory.weights_bytes)} for the "
         f"weights, {size(memory.cache_bytes)} for the cache, {size(memory.pass_bytes)} for the "
-        f"largest pass, {size(needed)} together. This machine has {size(memory.limit_bytes)} for "
-        "it. *Used* is the most that MLX held while it read a prompt, weights included; it should "
-        "not be above what was foreseen."
+        f"largest pass, {size(needed)} together. A model may take {size(memory.limit_bytes)} on "
+        "this machine. *Used* is the most that MLX held while it read a prompt of that length, "
+        "weights included; it should not exceed what was foreseen."
     )
     if prefill is None:
         return _section("How much memory?", text, "")
@@ -382,10 +374,21 @@ def _memory(report: Report) -> str:
 
 def _parts(report: Report) -> str:
     rows: list[tuple[Cell, ...]] = [
-        (TITLES[name], part.state, f"{part.seconds:.1f} s" if part.seconds else "", part.note)
+        (
+            TITLES[name],
+            part.state,
+            f"{part.seconds:.1f} s" if part.seconds else "",
+            f"{part.budget_s:.0f} s" if part.budget_s else "",
+            part.note,
+        )
         for name, part in report.parts.items()
     ]
-    return _section("Parts", "", _table("parts", ("part", "state", "took", "note"), rows))
+    return _section(
+        "Parts",
+        "*Budget* is the share of the remaining time that a part had when it began. What one part "
+        "does not use goes to later parts.",
+        _table("parts", ("part", "state", "took", "budget", "note"), rows),
+    )
 
 
 def _section(title: str, text: str, shown: str) -> str:

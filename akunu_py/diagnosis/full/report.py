@@ -13,8 +13,8 @@ NO_TIME = "there was no time left"
 """The note of a part that was skipped for it."""
 
 PartName = Literal[
-    "memory", "start", "load", "rows", "costs", "greedy", "speed", "reproducible", "sampled",
-    "prefill",
+    "memory", "start", "load", "rows", "prefill", "costs", "greedy", "speed", "reproducible",
+    "sampled",
 ]  # fmt: skip
 
 PartState = Literal["waiting", "running", "measured", "interrupted", "failed", "skipped"]
@@ -298,6 +298,7 @@ class Part:
     Attributes:
         state: "running" in a file means that the process ended in this part.
         seconds: it took.
+        budget_s: its share of the time that was left when it began.
         note: why it failed or was skipped, or what it could not do in its time.
         refused: whether it failed with an error that says what to do, as for a prompt that does
             not fit, rather than an unexpected one.
@@ -307,6 +308,7 @@ class Part:
 
     state: PartState = "waiting"
     seconds: float = 0.0
+    budget_s: float = 0.0
     note: str = ""
     refused: bool = False
     figures: Any = None

@@ -56,12 +56,12 @@ PLANS = (
     Plan("start", "start of a process", 9, measure.start, needs_model=False),
     Plan("load", "loading the model", 4, measure.load, needs_model=False),
     Plan("rows", "bits of rows", 6, measure.rows),
+    Plan("prefill", "reading prompts", 6, measure.prefill),
     Plan("costs", "what passes cost", 12, measure.costs),
     Plan("greedy", "drafted against plain, greedy", 14, measure.greedy),
     Plan("speed", "next to mlx-lm", 28, measure.speed),
     Plan("reproducible", "drafted against plain, reproducible", 12, measure.reproducible),
     Plan("sampled", "drafted against plain, sampled", 8, measure.sampled),
-    Plan("prefill", "reading prompts", 6, measure.prefill),
 )
 
 
@@ -122,6 +122,7 @@ def run_full(
             share = plan.share / sum(later.share for later in PLANS[number:])
             turn = Turn(max(0.0, left) * share, tell_of(plan), clock)
             part = report.parts[plan.name]
+            part.budget_s = turn.seconds
             if plan.needs_model and bench.pace is None:
                 part.state, part.note = "skipped", "the model was not loaded"
                 continue
