@@ -11,7 +11,6 @@ from click.core import ParameterSource
 
 from akunu_py import __version__
 from akunu_py.cli import completing
-from akunu_py.cli.doctor_full import full_doctor
 from akunu_py.cli.terminal import fitted, printable
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import AkunuError, ConfigError
@@ -88,6 +87,8 @@ def doctor(  # noqa: PLR0917 - click passes by name
     if full:
         if _is_given("self_test"):
             raise click.UsageError("--full has no self-test; leave out --self-test")
+        from akunu_py.cli.doctor_full import full_doctor  # noqa: PLC0415 - not for --help
+
         full_doctor(model, output, minutes, as_json=as_json)
         return
     for name, words in (("model", "a MODEL"), ("minutes", "--minutes"), ("output", "--output")):
