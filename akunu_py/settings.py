@@ -15,11 +15,14 @@ from akunu_py.regular_file import open_to_read
 CONFIG_VARIABLE = "AKUNU_CONFIG"
 """Names another file than the platform's own; the null device is no file at all."""
 
+CACHE_VARIABLE = "AKUNU_CACHE_DIR"
+"""Names another cache folder than the platform's own."""
+
 MODEL_KEY, MODEL_VARIABLE = "model", "AKUNU_MODEL"
 FOLDERS_KEY, FOLDERS_VARIABLE = "model-folders", "AKUNU_MODEL_FOLDERS"
 
 OTHER_VARIABLES = frozenset(
-    {CONFIG_VARIABLE, "AKUNU_BLAS", "AKUNU_CACHE_DIR", "AKUNU_DATA_DIR", FOLDERS_VARIABLE}
+    {CONFIG_VARIABLE, "AKUNU_BLAS", CACHE_VARIABLE, "AKUNU_DATA_DIR", FOLDERS_VARIABLE}
 )
 """Variables that are no option of any command."""
 
@@ -62,7 +65,7 @@ def cache_folder() -> Path:
 
     AKUNU_CACHE_DIR names it; otherwise it is the platform's own place.
     """
-    chosen = os.environ.get("AKUNU_CACHE_DIR")
+    chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
         return Path(chosen)
     if sys.platform == "darwin":

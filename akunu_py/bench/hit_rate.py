@@ -100,6 +100,7 @@ def run_hit_rate(
     model: Model | None = None,
     store: ItemStore | None = None,
     progress: Progress | None = None,
+    until: Callable[[], bool] | None = None,
     **options: Unpack[GenerationOptions],
 ) -> HitRateReport:
     """Answer each prompt with and without drafting and report rates, speeds and differences.
@@ -120,6 +121,7 @@ def run_hit_rate(
         store: holds finished prompts, of an interrupted run too: a session is left out if all of
             it is there.
         progress: called with replies made and to make, the uncounted ones left out.
+        until: asked before each prompt but the first; the run ends early where it says yes.
         options: fields of the config to replace.
 
     Raises ConfigError without prompts or for an option out of range, before anything is generated.
@@ -136,7 +138,7 @@ def run_hit_rate(
         if items:
             if measure_costs:
                 run.measure_costs(items[0].ids)
-            run.answer(items)
+            run.answer(items, until or (lambda: False))
         if on.temperature == 0 and on.exactness != "none":
             # Only now: these passes would disturb the clocks and caches of replies still to come.
             run.find_margins(items)
@@ -195,8 +197,8 @@ class _Run:
         if len(ids) > 1:
             self.times = self._engine.tune(ids, repeats=_COST_REPEATS)
 
-    def answer(self, items: Sequence[_Item]) -> None:
-        """Answer all prompts that the store has not, both ways."""
+    def answer(self, items: Sequence[_Item], until: Callable[[], bool]) -> None:
+        """Answer all prompts that the store has not, both ways, or those before `until` is true."""
         unfinished = self._without_finished(items)
         total = 2 * len(items)
         done = total - 2 * sum(map(len, unfinished))
@@ -209,6 +211,8 @@ class _Run:
             # Otherwise what a drafter remembers would hold the reply that the warm-up made.
             self._engine.forget()
             for turn, item in enumerate(session):
+                if (number or turn) and until():
+                    return
                 order = (self._off, self._on) if (number + turn) % 2 == 0 else (self._on, self._off)
 
                 def tell(made: int, before: int = done) -> None:

@@ -8,7 +8,7 @@ the rows of a prompt stay in the caches. Timed is what comes after the first ste
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 
 from akunu_py.bench.environment import Environment
@@ -17,19 +17,20 @@ from akunu_py.bench.record import Record
 from akunu_py.bench.result_file import Failure
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.speed_report import BASELINE, Run, SpeedReport
+from akunu_py.bench.workloads import Prompt
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import Step, decode
 from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.draft_model import TokenModel
 from akunu_py.drafting.registry import default_num_draft_tokens, make_drafter
-from akunu_py.errors import ConfigError
+from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.models.baseline import Baseline
 from akunu_py.models.budget_memory import device_prior
 from akunu_py.models.draft_model import make_token_model
 from akunu_py.models.load import LoadedModel
 from akunu_py.models.pass_times import PassTimes, measure_passes
 from akunu_py.models.session import Session
-from akunu_py.protocols import ReplyDrafter
+from akunu_py.protocols import ReplyDrafter, Tokenizer
 from akunu_py.sampling.forced import ForcedSampler
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
@@ -47,6 +48,26 @@ class Case:
     session: str
     prompt: tuple[int, ...]
     text: tuple[int, ...] | None = None
+
+
+def prompt_cases(
+    tokenizer: Tokenizer, prompts: Iterable[Prompt]
+) -> tuple[list[Case], list[Failure]]:
+    """Return prompts in ids, and those that the tokenizer cannot encode."""
+    cases: list[Case] = []
+    failures: list[Failure] = []
+    for prompt in prompts:
+        try:
+            if prompt.kind == "chat" and tokenizer.has_chat_template:
+                ids = tokenizer.encode_chat(prompt.messages)
+            else:
+                ids = tokenizer.encode(prompt.last_user_text)
+        # A tokenizer's own library may raise ValueError for a text it cannot encode.
+        except (AkunuError, ValueError) as error:
+            failures.append(Failure(prompt.id, str(error)))
+        else:
+            cases.append(Case(prompt.id, prompt.session, tuple(ids)))
+    return cases, failures
 
 
 def content_hash(cases: Sequence[Case]) -> str:
@@ -76,14 +97,18 @@ def run_speed(
     max_tokens: int = 96,
     rounds: int = 1,
     repeats: int = 5,
+    times: PassTimes | None = None,
     draft_model: LoadedModel | None = None,
     store: ItemStore | None = None,
     progress: Callable[[int, int], None] | None = None,
+    until: Callable[[], bool] | None = None,
 ) -> SpeedReport:
     """Decode each case with mlx-lm and with each drafter, greedily, `rounds` times.
 
-    What passes cost is measured first, after the first case's prompt and with `repeats`, and given
-    to the budgets of all arms. `progress` is called with runs done and in all. What `auto` learns
+    What passes cost is measured first, after the first case's prompt and with `repeats`, unless it
+    is known as `times`, and given to the budgets of all arms. `progress` is called with runs done
+    and in all; `until` is asked before each case but the first, and ends the run early where it
+    says yes. What `auto` learns
     is kept over the cases of a round, as in an engine, and forgotten before the next: a case that
     comes again must not be copied from itself. `num_draft_tokens` bounds all drafters; None leaves
     each its own default. `store` keeps finished cases, of an interrupted run too; those it has are
@@ -120,7 +145,8 @@ def run_speed(
     for name in drafters:
         make_drafter(name, num_draft_tokens=num_draft_tokens, token_model=token_model)
     bench = _Bench(loaded, session, Baseline(loaded.model), num_draft_tokens, token_model)
-    times = measure_passes(session, cases[0].prompt, repeats=repeats)
+    if times is None:
+        times = measure_passes(session, cases[0].prompt, repeats=repeats)
     for name in drafters:
         bench.states[name] = _state(times)
     arms = (BASELINE, *drafters)
@@ -135,6 +161,7 @@ def run_speed(
         max_tokens,
         store=ItemStore(None, {}) if store is None else store,
         progress=progress,
+        until=until or (lambda: False),
     )
     return SpeedReport(
         runs=tuple(runs),
@@ -158,8 +185,9 @@ def _measure(
     *,
     store: ItemStore,
     progress: Callable[[int, int], None] | None,
+    until: Callable[[], bool],
 ) -> tuple[list[Run], bool]:
-    """Return the runs of all arms, and whether all cases were decoded."""
+    """Return the runs of all arms, and whether there was no interrupt."""
     runs: list[Run] = []
     number = 0
     total = sum(map(len, rounds)) * len(arms)
@@ -167,6 +195,8 @@ def _measure(
         for turn, cases in enumerate(rounds):
             bench.auto_states.clear()
             for case in cases:
+                if number and until():
+                    return runs, True
                 key = f"round {turn}: {case.id}"
                 stored = store.get(key)
                 made: list[Run] = []

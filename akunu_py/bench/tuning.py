@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
+from akunu_py.bench.bootstrap import LEAST_SESSIONS, interval, session_weights
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.hit_rate import model_of
 from akunu_py.bench.report import Model
@@ -16,6 +19,59 @@ _STRIDE = 7919
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What a pass over so many rows costs in plain steps, with its 95 % interval.
+
+    `pass_s` is the median of the measured seconds. The other three are None where fewer than
+    `LEAST_SESSIONS` rounds were measured: there is no ratio without an interval.
+    """
+
+    rows: int
+    pass_s: float
+    cost: float | None
+    low: float | None
+    high: float | None
+
+
+def costs_with_intervals(times: PassTimes) -> tuple[Cost, ...]:
+    """Return the costs of `times`, by rows; intervals are from 1,000 resamples of the rounds.
+
+    A round has one pass of each size and its own plain steps, so what slows a machine for a while
+    slows both.
+    """
+    found: list[Cost] = []
+    for rows, taken in times.passes_s.items():
+        pass_s = float(np.median(taken))
+        if len(taken) < LEAST_SESSIONS or len(times.plain_s) % len(taken):
+            found.append(Cost(rows, pass_s, None, None, None))
+            continue
+        rounds = np.array(times.plain_s).reshape(len(taken), -1)
+        weights = session_weights([str(number) for number in range(len(taken))], name="costs")
+        samples = np.array([
+            np.median(np.repeat(taken, counts)) / np.median(np.repeat(rounds, counts, axis=0))
+            for counts in weights.astype(np.int64)
+        ])  # fmt: skip
+        found.append(Cost(rows, pass_s, float(samples[0]), *interval(samples)))
+    return tuple(found)
+
+
+def least_confidence(cost: float, size: int) -> float | None:
+    """Return how likely each token of a draft must be so that all of it pays; None: it never does.
+
+    With probability p for each, a draft of n brings p + ... + p^n tokens and costs C(1 + n) - 1
+    plain steps, where a step of plain decoding brings one. `cost` is C(1 + size).
+    """
+    if size < 1 or cost - 1 >= size:
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        brings = sum(middle**index for index in range(1, size + 1))
+        low, high = (low, middle) if brings > cost - 1 else (middle, high)
+    return high
+
+
+@dataclass(frozen=True, slots=True)
 class Tuning:
     """Measured costs, and what follows from them."""
 
@@ -25,20 +81,9 @@ class Tuning:
     reproducible: bool
 
     def least_confidence(self, size: int) -> float | None:
-        """Return how likely each token of a draft must be so that all of it pays; None: never.
-
-        With probability p for each, a draft of n brings p + ... + p^n tokens and costs
-        C(1 + n) - 1 plain steps, where a step of plain decoding brings one.
-        """
+        """Return how likely each token of a draft must be so that all of it pays; None: never."""
         cost = self.times.costs.get(size + 1)
-        if cost is None or size < 1 or cost - 1 >= size:
-            return None
-        low, high = 0.0, 1.0
-        for _ in range(40):
-            middle = (low + high) / 2
-            brings = sum(middle**index for index in range(1, size + 1))
-            low, high = (low, middle) if brings > cost - 1 else (middle, high)
-        return high
+        return None if cost is None else least_confidence(cost, size)
 
     def least_confidence_up_to(self, size: int) -> float | None:
         """Return the least confidence at which some draft of at most `size` tokens pays."""

@@ -133,7 +133,8 @@ def speed(  # noqa: PLR0917 - click passes by name
     from akunu_py.bench.measured_model import model_from  # noqa: PLC0415
     from akunu_py.bench.result_file import utc_now  # noqa: PLC0415
     from akunu_py.bench.resume import run_fingerprint  # noqa: PLC0415
-    from akunu_py.bench.speed import content_hash, run_speed  # noqa: PLC0415
+    from akunu_py.bench.speed import content_hash, prompt_cases, run_speed  # noqa: PLC0415
+    from akunu_py.bench.workloads import load_prompts  # noqa: PLC0415
 
     started, clock = utc_now(), time.perf_counter()
     draft_path = None
@@ -147,8 +148,8 @@ def speed(  # noqa: PLR0917 - click passes by name
         options = LoadOptions(weights=loading["weights"], exact_weights=loading["exact_weights"])
         draft_model = load_model(draft_path, draft_options(draft_path, options))
     failures: list[Failure] = []
-    cases = (
-        _trace_cases(
+    if traces:
+        cases = _trace_cases(
             loaded.tokenizer,
             traces,
             failures,
@@ -156,9 +157,8 @@ def speed(  # noqa: PLR0917 - click passes by name
             max_prompt_tokens=max_prompt_tokens,
             max_tokens=measuring["max_tokens"],
         )
-        if traces
-        else _prompt_cases(loaded.tokenizer, limit, failures)
-    )
+    else:
+        cases, failures = prompt_cases(loaded.tokenizer, load_prompts(limit=limit))
     arguments = {
         "model": model,
         "random_model": random_model,
@@ -224,28 +224,6 @@ def _refuse_options_of_files() -> None:
                 f"--{name.replace('_', '-')} is about a model that is loaded; leave it out with "
                 "--random-model"
             )
-
-
-def _prompt_cases(tokenizer: "Tokenizer", limit: int, failures: list["Failure"]) -> list["Case"]:
-    from akunu_py.bench.result_file import Failure  # noqa: PLC0415
-    from akunu_py.bench.speed import Case  # noqa: PLC0415
-    from akunu_py.bench.workloads import CATEGORIES, load_prompts  # noqa: PLC0415
-    from akunu_py.errors import AkunuError  # noqa: PLC0415
-
-    cases: list[Case] = []
-    for category in CATEGORIES:
-        for prompt in load_prompts([category])[:limit]:
-            try:
-                if prompt.kind == "chat" and tokenizer.has_chat_template:
-                    ids = tokenizer.encode_chat(prompt.messages)
-                else:
-                    ids = tokenizer.encode(prompt.last_user_text)
-            # A tokenizer's own library may raise ValueError for a text it cannot encode.
-            except (AkunuError, ValueError) as error:
-                failures.append(Failure(prompt.id, str(error)))
-            else:
-                cases.append(Case(prompt.id, prompt.session, tuple(ids)))
-    return cases
 
 
 def _trace_cases(

@@ -1,17 +1,22 @@
-"""What is counted, on stderr: a bar on a terminal, a line now and then elsewhere."""
+"""What is done so far, on stderr: a bar on a terminal, a line now and then elsewhere."""
 
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import click
 
 from akunu_py.cli.verbosity import is_quiet
 
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
 _EVERY_S = 10.0
 
 Count = Callable[[int, int], None]
+Share = Callable[[str, float], None]
 
 
 @contextlib.contextmanager
@@ -27,6 +32,34 @@ def count_progress(unit: str, waiting: str = "") -> Iterator[Count]:
             yield progress
     else:
         yield _lines(unit, waiting)
+
+
+@contextlib.contextmanager
+def share_progress() -> Iterator[Share]:
+    """Give a callback for what is being done and the share of the time that has passed, 0 to 1.
+
+    With --quiet nothing is shown.
+    """
+    if is_quiet():
+        yield lambda _text, _share: None
+    elif sys.stderr.isatty():
+        with _new_bar() as bar:
+            task = bar.add_task("", total=1.0)
+            yield lambda text, share: bar.update(
+                task, description=text, completed=share, refresh=True
+            )
+    else:
+        said = monotonic()
+
+        def tell(text: str, share: float) -> None:
+            nonlocal said
+            now = monotonic()
+            # What begins is said at once, how it goes on now and then.
+            if ":" not in text or now - said >= _EVERY_S:
+                said = now
+                click.echo(f"akunu: {text} ({share:.0%} of the time)", err=True)
+
+        yield tell
 
 
 def _lines(unit: str, waiting: str) -> Count:
@@ -47,19 +80,7 @@ def _lines(unit: str, waiting: str) -> Count:
 
 @contextlib.contextmanager
 def _bar(unit: str, waiting: str) -> Iterator[Count]:
-    from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        # A thread that redraws would take its share of the machine that is measured.
-        auto_refresh=False,
-    )
-    with bar:
+    with _new_bar() as bar:
         task = bar.add_task(waiting or unit, total=None)
         bar.refresh()
 
@@ -68,3 +89,18 @@ def _bar(unit: str, waiting: str) -> Iterator[Count]:
             bar.update(task, description=description, completed=done, total=total, refresh=True)
 
         yield progress
+
+
+def _new_bar() -> "Progress":
+    from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        # A thread that redraws would take its share of the machine that is measured.
+        auto_refresh=False,
+    )

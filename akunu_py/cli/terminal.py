@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import textwrap
@@ -54,6 +55,13 @@ def wrapped(line: str, width: int, indent: int = 0) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def fitted(line: str, indent: int = 0) -> str:
+    """Return a line as standard output takes it: broken for a terminal, for a pipe as it is."""
+    if not sys.stdout.isatty():
+        return line
+    return wrapped(line, shutil.get_terminal_size().columns, indent)
 
 
 def show(text: str) -> None:

@@ -1,7 +1,7 @@
 """From facts to findings: what is wrong or could be better, and what to do."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -43,7 +43,13 @@ def findings(facts: Facts, test: SelfTest | str | None) -> list[Finding]:
 
     `test` is what the self-test gave, why it could not be made, or None where it was not to be.
     """
-    found = [*_installation(facts), *_memory(facts), *_folders(facts), *_self_test(test)]
+    return worst_first(
+        [*_installation(facts), *_memory(facts), *_folders(facts), *_self_test(test)]
+    )
+
+
+def worst_first(found: Iterable[Finding]) -> list[Finding]:
+    """Return findings by severity, those of one severity in their order."""
     order: tuple[Severity, ...] = ("error", "warning", "note")
     return sorted(found, key=lambda finding: order.index(finding.severity))
 

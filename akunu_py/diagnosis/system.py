@@ -68,6 +68,9 @@ class System(Protocol):
     def processors(self) -> int:
         """Return how many logical processors the process may use."""
 
+    def load(self) -> float | None:
+        """Return how many processes wanted to run lately, a mean over one minute."""
+
     def free_bytes(self, folder: Path) -> int | None:
         """Return the free space where a folder is, or is going to be."""
 
@@ -142,6 +145,13 @@ class ThisSystem:
         # Linux alone tells which processors a process may use.
         affinity = getattr(os, "sched_getaffinity", None)
         return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+    def load(self) -> float | None:
+        """Return how many processes wanted to run lately, a mean over one minute."""
+        try:
+            return os.getloadavg()[0]
+        except OSError:
+            return None
 
     def free_bytes(self, folder: Path) -> int | None:
         """Return the free space where a folder is, or is going to be."""

@@ -1,4 +1,8 @@
-"""mlx-lm's own decoding, ids to ids: what akunu's speed is measured against."""
+"""mlx-lm's own decoding, ids to ids: what akunu's speed is measured against.
+
+Its `stream_generate` keeps the model wired on Metal while it decodes, as akunu does. So the loops
+here run inside a `ReplyFrame`, too: without it mlx-lm would be measured under worse conditions.
+"""
 
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -9,10 +13,17 @@ from mlx import nn
 from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
 
 from akunu_py.models.cache import Cache
-from akunu_py.models.whole_mlx_lm import generate_step, speculative_generate_step
+from akunu_py.models.reply_frame import ReplyFrame
+from akunu_py.models.whole_mlx_lm import (
+    generate_step,
+    generation_stream,
+    speculative_generate_step,
+)
 from akunu_py.sampling.forced import forced
 
 _PREFILL_CHUNK = 512
+
+_frame = ReplyFrame(generation_stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +53,20 @@ class Baseline:
     ) -> BaselineRun:
         """Decode `max_tokens` tokens, those of `text` instead of the model's own where given."""
         self._prefill(tuple(prompt))
-        mx.reset_peak_memory()
-        steps = generate_step(
-            mx.array(list(prompt[-1:])),
-            self._model,
-            max_tokens=max_tokens,
-            prompt_cache=self._caches,
-            sampler=_greedy if text is None else _forced_by(text),
-        )
-        token_ids = [next(steps)[0]]
-        started = time.perf_counter()
-        token_ids += [token for token, _ in steps]
-        decode_s = time.perf_counter() - started
-        peak = int(mx.get_peak_memory())
-        self._rewind(max_tokens + 1)
+        with _frame(self._model):
+            steps = generate_step(
+                mx.array(list(prompt[-1:])),
+                self._model,
+                max_tokens=max_tokens,
+                prompt_cache=self._caches,
+                sampler=_greedy if text is None else _forced_by(text),
+            )
+            token_ids = [next(steps)[0]]
+            started = time.perf_counter()
+            token_ids += [token for token, _ in steps]
+            decode_s = time.perf_counter() - started
+            peak = int(mx.get_peak_memory())
+            self._rewind(max_tokens + 1)
         return BaselineRun(tuple(token_ids), decode_s, peak)
 
     def _prefill(self, prompt: tuple[int, ...]) -> None:
@@ -101,11 +112,12 @@ def plain_passes(
     steps = generate_step(
         mx.array(list(prompt)), model, max_tokens=max_tokens, prompt_cache=caches, sampler=_greedy
     )
-    try:
-        for token, _ in steps:
-            yield LoopPass((int(token),))
-    finally:
-        _settle(caches)
+    with _frame(model):
+        try:
+            for token, _ in steps:
+                yield LoopPass((int(token),))
+        finally:
+            _settle(caches)
 
 
 def drafted_passes(
@@ -136,20 +148,21 @@ def drafted_passes(
     def passed(num_accepted: int) -> LoopPass:
         return LoopPass(tuple(token_ids), min(max_tokens - done, num_draft_tokens), num_accepted)
 
-    try:
-        for token, _, drafted in steps:
-            token_ids.append(int(token))
-            # The last token of a pass is the model's own, but where `max_tokens` cut it off.
-            if not drafted:
-                yield passed(len(token_ids) - 1)
-                done += len(token_ids)
-                token_ids.clear()
-        if token_ids:
-            yield passed(len(token_ids))
-    finally:
-        # It takes back what was rejected when it is closed.
-        steps.close()
-        _settle(caches)
+    with _frame(model):
+        try:
+            for token, _, drafted in steps:
+                token_ids.append(int(token))
+                # The last token of a pass is the model's own, but where `max_tokens` cut it off.
+                if not drafted:
+                    yield passed(len(token_ids) - 1)
+                    done += len(token_ids)
+                    token_ids.clear()
+            if token_ids:
+                yield passed(len(token_ids))
+        finally:
+            # It takes back what was rejected when it is closed.
+            steps.close()
+            _settle(caches)
 
 
 def _settle(caches: Sequence[Cache]) -> None:

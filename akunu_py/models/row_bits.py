@@ -1,6 +1,7 @@
 """Whether a row's logits have the same bits whatever was fed in the same pass, found by trying."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
@@ -13,22 +14,70 @@ drafts of 1, 4, 8 and 16 tokens. Kernels change between them (MLX multiplies few
 than many), so a difference shows in some row."""
 
 
+@dataclass(frozen=True, slots=True)
+class RowDifference:
+    """A text fed in passes of one size, next to the same text fed row by row.
+
+    Attributes:
+        rows: of each pass.
+        compared: rows of the text in whole passes of that size.
+        different: of these, rows whose logits differ in some bit.
+        largest: the largest difference of a logit; not finite where one of them is not.
+
+    """
+
+    rows: int
+    compared: int
+    different: int
+    largest: float
+
+
 def rows_bit_equal(new_rows: Callable[[], CachedRows], vocabulary_size: int, context: int) -> bool:
     """Return whether rows fed in passes of several sizes have equal logits, to the bit.
 
     `new_rows` makes rows of no text. Feeds 17 tokens twice, in five passes; fewer where the context
     is shorter. What longer texts change in a kernel is not seen.
     """
-    # Any tokens would do that are not all one. (7919 is a prime that no vocabulary divides.)
-    count = min(sum(_APART), context)
-    tokens = [(1 + 7919 * number) % vocabulary_size for number in range(count)]
+    tokens = _text(min(sum(_APART), context), vocabulary_size)
     apart = _logits(new_rows(), tokens, _APART)
-    together = _logits(new_rows(), tokens, (count,))
+    together = _logits(new_rows(), tokens, (len(tokens),))
     # As bytes: a NaN is equal to itself, and -0 is not 0.
     return apart.tobytes() == together.tobytes()
 
 
-def _logits(rows: CachedRows, tokens: list[int], sizes: tuple[int, ...]) -> np.ndarray:
+def row_differences(
+    new_rows: Callable[[], CachedRows], vocabulary_size: int, context: int, sizes: Sequence[int]
+) -> tuple[RowDifference, ...]:
+    """Return how passes of each size differ from passes over one row; sizes beyond the context not.
+
+    Says which sizes `rows_bit_equal` trips over. A difference stays in the caches, so rows behind
+    it differ as well. Feeds a text of as many tokens as the largest size once for each size.
+    """
+    sizes = [size for size in sizes if 1 < size <= context]
+    if not sizes:
+        return ()
+    tokens = _text(max(sizes), vocabulary_size)
+    alone = _logits(new_rows(), tokens, (1,) * len(tokens))
+    found: list[RowDifference] = []
+    for size in sizes:
+        whole = len(tokens) // size
+        rows = _logits(new_rows(), tokens, (size,) * whole)
+        expected = alone[: len(rows)]
+        bits = zip(rows, expected, strict=True)
+        different = sum(row.tobytes() != one.tobytes() for row, one in bits)
+        with np.errstate(invalid="ignore"):
+            largest = float(np.abs(rows - expected).max()) if different else 0.0
+        found.append(RowDifference(size, len(rows), different, largest))
+    return tuple(found)
+
+
+def _text(count: int, vocabulary_size: int) -> list[int]:
+    """Return ids that are not all one; any others would do."""
+    # 7919 is a prime that no vocabulary divides.
+    return [(1 + 7919 * number) % vocabulary_size for number in range(count)]
+
+
+def _logits(rows: CachedRows, tokens: list[int], sizes: Sequence[int]) -> np.ndarray:
     """Feed tokens in passes of these sizes, or as many as fit; return logits [n, vocabulary]."""
     pieces: list[np.ndarray] = []
     for size in sizes:

@@ -16,7 +16,7 @@ from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows, Progress
 from akunu_py.models.reply_frame import ReplyFrame
 from akunu_py.models.rollback import Saved
-from akunu_py.models.row_bits import rows_bit_equal
+from akunu_py.models.row_bits import RowDifference, row_differences, rows_bit_equal
 from akunu_py.models.row_choices import PendingChoice, RowChoices
 from akunu_py.models.traffic import MemoryTraffic, memory_traffic
 from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
@@ -388,6 +388,13 @@ class Session:
         with mx.stream(self._stream):
             return rows_bit_equal(
                 lambda: self._new_rows(self._rows.model), self.vocabulary_size, self.context
+            )
+
+    def row_differences(self, sizes: Sequence[int]) -> tuple[RowDifference, ...]:
+        """Return how the rows of passes of these sizes differ from rows fed one at a time."""
+        with mx.stream(self._stream):
+            return row_differences(
+                lambda: self._new_rows(self._rows.model), self.vocabulary_size, self.context, sizes
             )
 
     def memory_traffic(self) -> MemoryTraffic:

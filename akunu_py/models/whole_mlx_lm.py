@@ -30,7 +30,7 @@ def quiet_import() -> Iterator[None]:
 
 
 with quiet_import():
-    from mlx_lm.generate import generate_step, speculative_generate_step
+    from mlx_lm.generate import generate_step, generation_stream, speculative_generate_step
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from mlx_lm.utils import (
         MODEL_ARCHITECTURE_REMAPPING,
@@ -47,6 +47,7 @@ __all__ = [
     "TokenizerWrapper",
     "dequantize_model",
     "generate_step",
+    "generation_stream",
     "load_model",
     "load_tokenizer",
     "quiet_import",

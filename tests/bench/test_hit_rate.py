@@ -50,6 +50,20 @@ def test_speedups_are_over_all_tokens_and_have_an_interval():
     assert report.total.decode.pairs == 15
 
 
+def test_a_run_that_ends_early_has_the_prompts_before():
+    """And is no interrupted one. The first prompt is answered in any case."""
+    engine, asked = FakeEngine(SCRIPT), []
+    report = run_hit_rate(
+        engine, [ONE, TWO, THREE], until=lambda: asked.append(len(engine.calls)) or len(asked) == 2
+    )
+    assert [outcome.id for outcome in report.outcomes] == [ONE.id, TWO.id]
+    assert report.finished
+    assert len(asked) == 2
+    assert [item.id for item in run_hit_rate(engine, TURNS, until=lambda: True).outcomes] == [
+        TURNS[0].id
+    ]
+
+
 def test_too_few_items_have_no_speedup():
     """As observed: a number from one item. Turns of one session are one item in that."""
     prompts = [*five_of(ONE), TWO, *TURNS]

@@ -12,12 +12,14 @@ from akunu_py.bench import speed as speed_module
 from akunu_py.bench.metrics import Speedup
 from akunu_py.bench.result_file import BenchResult
 from akunu_py.bench.resume import ItemStore
-from akunu_py.bench.speed import Case, _turned, run_speed
+from akunu_py.bench.speed import Case, _turned, prompt_cases, run_speed
 from akunu_py.bench.speed_report import BASELINE, Run, summary
+from akunu_py.bench.workloads import load_prompts
 from akunu_py.cli.main import cli
 from akunu_py.decoding.budget import Budget
-from akunu_py.models.baseline import Baseline
+from akunu_py.models.baseline import Baseline, plain_passes
 from akunu_py.models.load import load_model
+from akunu_py.models.pass_times import PassTimes
 from akunu_py.models.random_models import build_random_model
 from akunu_py.models.session import Session
 from akunu_py.sampling.forced import ForcedSampler
@@ -153,6 +155,67 @@ def test_a_case_that_does_not_fit_is_left_out(loaded):
     (failure,) = result.failures
     assert failure.item == "long"
     assert "does not fit into the context" in failure.error
+
+
+def test_a_run_that_ends_early(loaded):
+    """Whole cases alone, the first one always; that is no interrupt."""
+    cases = [Case(name, name, PROMPT) for name in "abc"]
+    asked = []
+    report = run_speed(
+        loaded, cases, drafters=["none"], max_tokens=8, repeats=1,
+        until=lambda: asked.append(1) or len(asked) == 2,
+    )  # fmt: skip
+    assert [(run.arm, run.case) for run in report.runs] == [
+        (BASELINE, "a"), ("none", "a"), ("none", "b"), (BASELINE, "b"),
+    ]  # fmt: skip
+    assert report.finished
+
+
+def test_costs_that_are_known_are_not_measured_again(loaded, monkeypatch):
+    monkeypatch.setattr(speed_module, "measure_passes", None)
+    times = PassTimes(20, (0.1,) * 4, {1: (0.1,), 5: (0.2,)})
+    report = run_speed(loaded, [Case("a", "a", PROMPT)], max_tokens=8, times=times)
+    assert report.times is times
+
+
+def test_mlx_lm_decodes_with_the_model_wired_as_its_users_have_it(loaded, monkeypatch):
+    """`stream_generate` wires the model on Metal; without that it would be measured too slow."""
+    wired = []
+
+    def set_limit(limit):
+        wired.append(limit)
+        return 7
+
+    monkeypatch.setattr(mx, "device_info", lambda: {"max_recommended_working_set_size": 10**12})
+    monkeypatch.setattr(mx, "set_wired_limit", set_limit)
+
+    def steps(*arguments, **options):
+        for number in range(3):
+            wired.append(number)
+            yield number, None
+
+    monkeypatch.setattr("akunu_py.models.baseline.generate_step", steps)
+    Baseline(loaded.model).run(PROMPT, 3)
+    expected = [10**12, 0, 1, 2, 7]
+    assert wired == expected
+    wired.clear()
+    assert len(list(plain_passes(loaded.model, PROMPT, 3))) == 3
+    assert wired == expected
+
+
+def test_prompts_become_cases(loaded):
+    class Refusing:
+        has_chat_template = False
+
+        def encode(self, text):
+            if "moth" in text:
+                raise ValueError("no such character")
+            return [1, 2]
+
+    prompts = load_prompts(["novel"], limit=2)
+    cases, failures = prompt_cases(Refusing(), prompts)
+    assert cases == [Case(prompts[1].id, prompts[1].session, (1, 2))]
+    assert [(one.item, one.error) for one in failures] == [(prompts[0].id, "no such character")]
 
 
 def test_what_cannot_be_measured(loaded):

@@ -24,6 +24,7 @@ class FakeSystem:
     versions: dict = field(default_factory=lambda: dict(VERSIONS))
     oldest: dict = field(default_factory=dict)
     memory: int | None = 64 * GB
+    busy: float | None = 0.5
     found: Device | str = field(default_factory=lambda: Device("cpu", "AMD EPYC", None))
     read_only: set = field(default_factory=set)
     free: int | None = 500 * GB
@@ -45,6 +46,9 @@ class FakeSystem:
 
     def processors(self):
         return 10
+
+    def load(self):
+        return self.busy
 
     def free_bytes(self, folder):
         return self.free

@@ -24,12 +24,13 @@ class ShapedKernels(nn.Module):
     """A model whose rows change with all that may choose a kernel or the order of its sums.
 
     That is the number of rows in a pass, a row's place among them, and how many keys there are. The
-    change is large enough to choose other tokens.
+    change is large enough to choose other tokens. Passes of up to `alike` rows are left alone.
     """
 
-    def __init__(self, inner):
+    def __init__(self, inner, alike=0):
         super().__init__()
         self.inner = inner
+        self.alike = alike
         self.sizes = []
         self._spread = mx.random.normal((VOCABULARY,), key=mx.random.key(4))
 
@@ -47,6 +48,8 @@ class ShapedKernels(nn.Module):
         self.sizes.append(rows)
         start = next((part.offset for part in cache if hasattr(part, "offset")), 0)
         logits = self.inner(inputs, cache=cache)
+        if rows <= self.alike:
+            return logits
         places = mx.arange(rows) * 31 + rows * 17 + (start + rows) * 7
         return logits + mx.sin(places)[None, :, None] * self._spread
 
@@ -173,6 +176,32 @@ def test_whether_rows_are_bit_equal_is_found():
     model.sizes.clear()
     assert not rows_bit_equal(lambda: Session(model, context=6)._rows, 97, 6)
     assert max(model.sizes) == 6
+
+
+def test_the_sizes_whose_rows_differ_are_found():
+    session = Session(ShapedKernels(tiny(), alike=5), context=100)
+    found = {item.rows: item for item in session.row_differences((1, 2, 5, 8, 200))}
+    # A pass over one row is what others are compared with; 200 rows do not fit.
+    assert list(found) == [2, 5, 8]
+    assert [found[size].compared for size in found] == [8, 5, 8]
+    assert (found[2].different, found[2].largest) == (0, 0.0)
+    assert (found[5].different, found[5].largest) == (0, 0.0)
+    assert found[8].different == 8
+    assert found[8].largest > 0.01
+    plain = Session(tiny(), context=100).row_differences((2, 33))
+    assert [(item.compared, item.different) for item in plain] == [(32, 0), (33, 0)]
+    assert Session(tiny(), context=100).row_differences((1,)) == ()
+
+
+def test_rows_that_are_no_numbers_differ_by_no_number():
+    class Overflowing(ShapedKernels):
+        def __call__(self, inputs, cache):
+            logits = self.inner(inputs, cache=cache)
+            return logits * float("inf") if inputs.shape[1] > 1 else logits
+
+    (found,) = Session(Overflowing(tiny()), context=100).row_differences((4,))
+    assert found.different == 4
+    assert not np.isfinite(found.largest)
 
 
 @pytest.fixture(scope="module")

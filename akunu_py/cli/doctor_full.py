@@ -1,0 +1,78 @@
+"""`akunu doctor --full`: a model measured on this machine, and a page about it."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from akunu_py import __version__
+from akunu_py.cli.bench_output import INTERRUPTED
+from akunu_py.cli.count_progress import share_progress
+from akunu_py.cli.loading_options import model_path
+from akunu_py.cli.terminal import fitted, printable
+from akunu_py.errors import ConfigError
+
+if TYPE_CHECKING:
+    from akunu_py.diagnosis.full.report import Report
+
+
+def full_doctor(model: str | None, output: Path | None, minutes: float, *, as_json: bool) -> None:
+    """Measure a model for so many minutes; keep page and figures in a folder, and sum them up."""
+    from akunu_py.diagnosis.facts import read_facts  # noqa: PLC0415 - MLX
+    from akunu_py.diagnosis.system import ThisSystem  # noqa: PLC0415
+
+    system = ThisSystem()
+    facts = read_facts(system, __version__, {})
+    if facts.backend is None:
+        raise ConfigError(f"MLX cannot be imported: {facts.device}; akunu doctor says what to do")
+    from akunu_py.diagnosis.full.kept import KeptReport, json_text  # noqa: PLC0415
+    from akunu_py.diagnosis.full.page import page  # noqa: PLC0415
+    from akunu_py.diagnosis.full.privacy import Privacy  # noqa: PLC0415
+    from akunu_py.diagnosis.full.run import run_full  # noqa: PLC0415
+
+    folder = output or Path()
+    path = model_path(model)
+    kept = KeptReport(folder)
+    unwritten: list[ConfigError] = []
+
+    def keep(report: "Report") -> None:
+        unwritten.clear()
+        try:
+            kept.write(report)
+        except ConfigError as error:
+            # A full disk is told at the end; there may be room by then.
+            unwritten.append(error)
+
+    with share_progress() as tell:
+        report = run_full(
+            path, facts, system,
+            privacy=Privacy.of_this_user(path, folder), keep=keep, tell=tell, seconds=60 * minutes,
+        )  # fmt: skip
+    if as_json:
+        click.echo(json_text(report))
+    else:
+        _sum_up(report)
+    if unwritten:
+        # What took minutes to measure is not lost.
+        click.echo(printable(page(report), sys.stderr), err=True)
+        raise unwritten[0]
+    where = f"The page is {kept.page}, its figures {kept.record}. Read it before you publish it."
+    click.echo(printable(where, sys.stderr), err=True)
+    if report.state == "interrupted":
+        click.echo("Interrupted: the page has what was measured until then.", err=True)
+        raise click.exceptions.Exit(INTERRUPTED)
+    if any(finding.severity == "error" for finding in report.findings):
+        raise click.exceptions.Exit(1)
+
+
+def _sum_up(report: "Report") -> None:
+    from akunu_py.diagnosis.full.page import summary  # noqa: PLC0415
+
+    lines = summary(report)
+    if lines and report.findings:
+        lines.append("")
+    for finding in report.findings:
+        lines += [f"{finding.severity}: {finding.text}", f"  {finding.advice}"]
+    for line in lines:
+        click.echo(printable(fitted(line, 2)))

@@ -1,0 +1,70 @@
+"""Time from the start of a process to its first token: what a user waits for after typing."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from select import select
+
+from akunu_py.blas import BLAS_VARIABLE
+from akunu_py.errors import AkunuError
+from akunu_py.model_store.default_model import DATA_VARIABLE
+from akunu_py.settings import CACHE_VARIABLE, CONFIG_VARIABLE
+
+_KEPT = frozenset({BLAS_VARIABLE, CACHE_VARIABLE, DATA_VARIABLE})
+_OPTIONS = ("generate", "--raw", "--prompt", "The", "--max-tokens", "1")
+
+
+class NoFirstTokenError(AkunuError):
+    """The process ended, or the time was over, before there was a token."""
+
+
+def first_token_s(path: Path, *, limit_s: float) -> float:
+    """Start a process that continues one word with this model; return the seconds to its text.
+
+    The user's own settings are not its: they might name a file that prompts are written to. Raises
+    NoFirstTokenError.
+    """
+    # Without -P a module in the current folder might be taken for one of akunu's.
+    command = [sys.executable, "-P", "-m", "akunu_py", *_OPTIONS, str(path.absolute())]
+    with tempfile.TemporaryFile() as errors:
+        started = time.perf_counter()
+        process = subprocess.Popen(  # noqa: S603 - this Python, and constants
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=_environment(os.environ),
+        )
+        try:
+            assert process.stdout is not None  # noqa: S101 - it is a pipe
+            ready, _, _ = select([process.stdout], [], [], limit_s)
+            taken = time.perf_counter() - started
+            if not ready:
+                raise NoFirstTokenError(f"no token came within {limit_s:.0f} s")
+            process.stdout.read()
+            code = process.wait()
+        finally:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        if code:
+            errors.seek(0)
+            said = errors.read().decode(errors="replace").strip().splitlines()
+            reason = said[-1] if said else "it said nothing"
+            raise NoFirstTokenError(f"the process ended with the exit code {code}: {reason}")
+    return taken
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return what a process gets of this one's variables: of akunu's those that are no option."""
+    kept = {
+        name: value
+        for name, value in variables.items()
+        if not name.startswith("AKUNU_") or name in _KEPT
+    }
+    return {**kept, CONFIG_VARIABLE: os.devnull}

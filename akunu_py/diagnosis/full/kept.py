@@ -1,0 +1,77 @@
+"""The two files that a report is kept in; no file of the user's is ever written over."""
+
+import json
+import os
+from itertools import count
+from pathlib import Path
+
+from akunu_py.atomic_file import replace_file
+from akunu_py.diagnosis.full.page import page
+from akunu_py.diagnosis.full.privacy import without_paths
+from akunu_py.diagnosis.full.report import Report
+from akunu_py.errors import ConfigError
+
+NAME = "akunu-doctor"
+
+
+class KeptReport:
+    """`akunu-doctor.md` and `akunu-doctor.json` in a folder, or with a number where these exist.
+
+    Both are made at once, empty, so that a folder that cannot be written is noticed before anything
+    is measured. Raises ConfigError.
+
+    Attributes:
+        page: the file with the page.
+        record: the file with the figures.
+
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.page, self.record = _new_files(folder)
+        except OSError as error:
+            raise ConfigError(
+                f"the report cannot be kept in {folder}: {error.strerror or error}; give --output "
+                "another folder"
+            ) from None
+
+    def write(self, report: Report) -> None:
+        """Replace both files; raises ConfigError where they cannot be written."""
+        texts = {self.page: page(report), self.record: json_text(report) + "\n"}
+        for path, text in texts.items():
+            try:
+                replace_file(path, text.encode("utf-8", "replace"), private=False)
+            except OSError as error:
+                raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def json_text(report: Report) -> str:
+    """Return the figures as one line of JSON, in which no path is left."""
+    return json.dumps(_without_paths(report.to_dict()), allow_nan=False)
+
+
+def _without_paths(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _without_paths(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(entry) for entry in value]
+    return without_paths(value) if isinstance(value, str) else value
+
+
+def _new_files(folder: Path) -> tuple[Path, Path]:
+    """Make the first pair of names that are both free."""
+    for number in count(1):
+        name = NAME if number == 1 else f"{NAME}-{number}"
+        paths = (folder / f"{name}.md", folder / f"{name}.json")
+        made: list[Path] = []
+        try:
+            for path in paths:
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+                made.append(path)
+        except FileExistsError:
+            for path in made:
+                path.unlink()
+            continue
+        return paths
+    raise AssertionError
