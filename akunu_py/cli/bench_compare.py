@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from akunu_py.bench.workloads import CATEGORIES
 from akunu_py.cli import completing
-from akunu_py.cli.bench_options import category_option, limit_option, limited
+from akunu_py.cli.bench_options import chosen_prompts, limit_option, limited, prompt_options
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import check_memory, draft_model_option, model_options, model_path
 
 if TYPE_CHECKING:
     from akunu_py.bench.compare.arm import Program
-    from akunu_py.bench.result_file import BenchResult
+    from akunu_py.bench.result_file import BenchResult, Failure
+    from akunu_py.bench.workloads import Prompt
     from akunu_py.models.memory_check import MemoryPart
 
 _QUICK_LIMIT = 1
 _QUICK_TOKENS = 48
 _TOKENS = 96
 _PROGRAMS = ("mlx-lm", "llama.cpp", "transformers")
-_MODULES = {"llama.cpp": "llama_cpp", "transformers": "torch"}
+_MODULES = {"llama.cpp": "xllamacpp", "transformers": "torch"}
 
 
 @click.command()
@@ -44,7 +44,13 @@ _MODULES = {"llama.cpp": "llama_cpp", "transformers": "torch"}
     type=click.Choice(_PROGRAMS),
     help="Compare with this program; repeatable. All, when left out.",
 )
-@category_option
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Compute with N threads in every program, on the CPU; one a core, when left out.",
+)
+@prompt_options
 @limit_option
 @quick_option
 @click.option(
@@ -52,12 +58,6 @@ _MODULES = {"llama.cpp": "llama_cpp", "transformers": "torch"}
     type=click.IntRange(min=2),
     metavar="N",
     help=f"Generate at most N tokens a reply.  [default: {_TOKENS}; {_QUICK_TOKENS} with --quick]",
-)
-@click.option(
-    "--num-draft-tokens",
-    type=click.IntRange(1, 64),
-    metavar="N",
-    help="Draft at most N tokens a pass, in all programs; each one's own number when left out.",
 )
 @click.option(
     "--draft-budget",
@@ -74,25 +74,28 @@ def compare(  # noqa: PLR0917 - click passes by name
     model: str | None,
     drafters: tuple[str, ...],
     programs: tuple[str, ...],
+    threads: int | None,
     categories: tuple[str, ...],
+    files: tuple[Path, ...],
     limit: int | None,
     quick: bool,
     max_tokens: int | None,
+    draft_budget: str,
     loading: dict[str, Any],
     output: Output,
-    **decoding: Any,
 ) -> None:
     """Compare akunu with mlx-lm, llama.cpp and transformers, greedily, in one run.
 
     Each prompt is encoded once and decoded by every arm from empty caches, another one first each
     time. mlx-lm runs the model that akunu loaded, llama.cpp the same GGUF file, transformers the
-    dequantised weights in float32. What is not installed or cannot run the model is skipped and
-    named; pip install 'akunu-py[compare]' brings llama.cpp and transformers.
+    dequantised weights in float32; each drafts as it does by default. What is not installed or
+    cannot run the model is skipped and named; pip install 'akunu-py[compare]' brings llama.cpp and
+    transformers.
 
     \b
     Examples:
       akunu bench compare --quick
-      akunu bench compare model.gguf --draft-model small.gguf --output compared
+      akunu bench compare model.gguf --program llama.cpp --threads 4 --output compared
     """  # noqa: D301 - \b keeps click from wrapping the examples
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
     for name in ("kv_bits", "reproducible"):
@@ -102,24 +105,32 @@ def compare(  # noqa: PLR0917 - click passes by name
         drafters = ("auto", "ngram", *(["draft-model"] if loading["draft_model"] else []))
     if max_tokens is None:
         max_tokens = _QUICK_TOKENS if quick else _TOKENS
+    from akunu_py.blas import allowed_cores  # noqa: PLC0415 - --help does without
+
+    prompts, failures = chosen_prompts(files, categories, limit)
     arguments = {
         "model": model,
         "drafters": list(dict.fromkeys(drafters)),
         "programs": [name for name in _PROGRAMS if not programs or name in programs],
-        "categories": [name for name in CATEGORIES if not categories or name in categories],
+        "threads": threads or allowed_cores(),
+        "category": list(categories),
+        "prompts": [str(path) for path in files],
         "limit": limit,
         "max_tokens": max_tokens,
-        **decoding,
-        **{name: value for name, value in loading.items() if name != "draft_model"},
-        "draft_model": None if loading["draft_model"] is None else str(loading["draft_model"]),
+        "draft_budget": draft_budget,
+        **{name: str(v) if isinstance(v, Path) else v for name, v in loading.items()},
     }
-    result = _run(arguments, output)
+    result = _run(arguments, prompts, failures, output)
     output.emit(result, _head(result))
 
 
-def _run(arguments: dict[str, Any], output: Output) -> "BenchResult":
+def _run(
+    arguments: dict[str, Any],
+    prompts: Sequence["Prompt"],
+    failures: Sequence["Failure"],
+    output: Output,
+) -> "BenchResult":
     from akunu_py.bench.compare.run import CompareOptions, run_compare  # noqa: PLC0415 - MLX
-    from akunu_py.bench.workloads import load_prompts  # noqa: PLC0415
     from akunu_py.models.load import LoadOptions, load_model  # noqa: PLC0415
 
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
@@ -136,17 +147,18 @@ def _run(arguments: dict[str, Any], output: Output) -> "BenchResult":
     with count_progress("replies", "setting up") as progress:
         return run_compare(
             loaded,
-            load_prompts(arguments["categories"], limit=arguments["limit"]),
+            prompts,
             CompareOptions(
                 drafters=tuple(arguments["drafters"]),
                 programs=_programs(arguments["programs"]),
                 max_tokens=arguments["max_tokens"],
-                num_draft_tokens=arguments["num_draft_tokens"],
                 draft_budget=arguments["draft_budget"],
+                num_threads=arguments["threads"],
             ),
             context=context,
             draft_model=draft_model,
             arguments=arguments,
+            failures=failures,
             open_store=output.items,
             progress=progress,
         )
@@ -179,8 +191,9 @@ def _programs(names: list[str]) -> tuple["Program", ...]:
 def _head(result: "BenchResult") -> str:
     environment, found = result.environment, result.model
     weights = "" if found is None else f"{found.name}, {found.weights} weights; "
+    threads = f"{result.arguments['threads']} threads, " if environment.device == "cpu" else ""
     return (
-        f"{weights}{environment.device_name} ({environment.device}), {environment.cpu_count} cores,"
-        f" MLX {environment.mlx}\n{len(result.items)} prompts, greedy, up to "
+        f"{weights}{environment.device_name} ({environment.device}), {threads}"
+        f"MLX {environment.mlx}\n{len(result.items)} prompts, greedy, up to "
         f"{result.arguments['max_tokens']} tokens a reply; {result.seconds:.0f} s\n"
     )

@@ -1,5 +1,6 @@
 """Arms whose passes are written down beforehand, for tests of what is done with them."""
 
+from akunu_py.bench.compare.arm import Recorder
 from akunu_py.bench.compare.runner import Item
 
 END = frozenset({0})
@@ -18,8 +19,9 @@ class FakeArm:
         self._passes = passes
         self._log = [] if log is None else log
 
-    def decode(self, prompt, recorder):
+    def decode(self, prompt, max_tokens, end_ids):
         self._log.append((prompt[0], self.name))
+        recorder = Recorder(max_tokens, end_ids)
         recorder.start()
         passes = self._passes(prompt) if callable(self._passes) else self._passes
         for tokens in passes:
@@ -27,6 +29,7 @@ class FakeArm:
                 raise tokens
             if recorder.take(tokens, num_drafted=4, num_accepted=len(tokens) - 1):
                 break
+        return recorder.result()
 
     def close(self):
         self.closed = True

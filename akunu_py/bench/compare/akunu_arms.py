@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from akunu_py import __version__
-from akunu_py.bench.compare.arm import Arm, Program, Recorder, Skipped, Subject
+from akunu_py.bench.compare.arm import Arm, Decoded, Program, Recorder, Skipped, Subject
 from akunu_py.drafting.registry import WITH_DRAFT_MODEL, default_num_draft_tokens, make_drafter
 from akunu_py.engine.engine import Engine
 from akunu_py.types import DraftBudget, GenerationConfig
@@ -22,24 +22,22 @@ class AkunuArm:
         self._engine = engine
         self._drafter = drafter
         self._budget: DraftBudget = subject.draft_budget
-        self._most = subject.num_draft_tokens
         # What the budget drafts depends on times that it measures.
         self.steady = plain or self._budget == "always"
-        most = default_num_draft_tokens(drafter) if self._most is None else self._most
+        most = default_num_draft_tokens(drafter)
         drafts = "" if plain else f", up to {most} drafted, budget {self._budget}"
         weights = subject.loaded.description.weights
         self.version = f"akunu {__version__}"
         self.about = f"{weights} weights{drafts}"
 
-    def decode(self, prompt: tuple[int, ...], recorder: Recorder) -> None:
+    def decode(
+        self, prompt: tuple[int, ...], max_tokens: int, end_ids: frozenset[int], /
+    ) -> Decoded:
         """Continue a prompt; see the protocol."""
         config = GenerationConfig(
-            max_tokens=recorder.max_tokens,
-            seed=0,
-            drafter=self._drafter,
-            num_draft_tokens=self._most,
-            draft_budget=self._budget,
+            max_tokens=max_tokens, seed=0, drafter=self._drafter, draft_budget=self._budget
         )
+        recorder = Recorder(max_tokens, end_ids)
         self._engine.forget()
         self._engine.reset()
         recorder.start()
@@ -51,6 +49,7 @@ class AkunuArm:
                     num_drafted=0 if step is None else step.num_draft_tokens,
                     num_accepted=0 if step is None else step.num_accepted_tokens,
                 )
+        return recorder.result()
 
     def close(self) -> None:
         """Close the engine."""

@@ -65,7 +65,7 @@ class Decoded:
 
 
 class Recorder:
-    """Takes a reply's tokens as they come, and the time; one clock for all arms.
+    """Takes a reply's tokens as they come in this process, and the time.
 
     Args:
         max_tokens: tokens after which a reply is over.
@@ -86,18 +86,12 @@ class Recorder:
         self._started = time.perf_counter()
 
     def take(
-        self,
-        token_ids: Sequence[int],
-        *,
-        num_drafted: int = 0,
-        num_accepted: int = 0,
-        new_pass: bool = True,
+        self, token_ids: Sequence[int], *, num_drafted: int = 0, num_accepted: int = 0
     ) -> bool:
-        """Take tokens that are on the host now; return whether the reply is over.
+        """Take the tokens of a pass, which are on the host now; return whether the reply is over.
 
-        `num_drafted` were drafted for the pass they come from, `num_accepted` of these tokens.
-        Without `new_pass` they come from the pass of the last call. Tokens behind an end, and
-        beyond the most that are asked for, are dropped; so are all once the reply is over.
+        `num_drafted` were drafted for the pass, `num_accepted` of these tokens. Tokens behind an
+        end, and beyond the most that are asked for, are dropped; so are all once the reply is over.
         """
         now = time.perf_counter()
         if self._over or not token_ids:
@@ -110,7 +104,7 @@ class Recorder:
             self._first = now
             self._num_first = kept
         else:
-            self._passes += new_pass
+            self._passes += 1
             self._drafted += num_drafted
             self._accepted += min(num_accepted, kept)
         return self._over
@@ -159,10 +153,12 @@ class Arm(Protocol):
     version: str
     about: str
 
-    def decode(self, prompt: tuple[int, ...], recorder: Recorder) -> None:
-        """Continue a prompt greedily from empty caches.
+    def decode(
+        self, prompt: tuple[int, ...], max_tokens: int, end_ids: frozenset[int], /
+    ) -> Decoded:
+        """Continue a prompt greedily from empty caches, as far as `max_tokens` or an end id.
 
-        Calls the recorder's `start`, and its `take` until that says the reply is over.
+        Whatever it raises is a failure of this arm on this prompt alone.
         """
 
     def close(self) -> None:
@@ -194,14 +190,12 @@ class Subject:
         draft_model: a smaller one with its vocabulary, if any.
         context: most tokens of prompt and reply that akunu takes.
         longest: most tokens of prompt and reply that come.
-        vocabulary_size: number of the model's logits.
         drafters: akunu's, by name.
         draft_budget: theirs.
-        num_draft_tokens: most tokens of a draft; None leaves each program and drafter its own.
         num_threads: of a program that computes on the CPU.
         on_gpu: whether MLX computes on one: then the others do too, where they can.
         probe: token ids whose logits an arm compares with `logits` before it is measured.
-        logits: token ids -> akunu's logits after each, float32 [n, vocabulary_size].
+        logits: token ids -> akunu's logits after each, float32 [n, vocabulary].
 
     """
 
@@ -209,10 +203,8 @@ class Subject:
     draft_model: LoadedModel | None = None
     context: int
     longest: int
-    vocabulary_size: int
     drafters: tuple[str, ...] = ("auto", "ngram")
     draft_budget: DraftBudget = "auto"
-    num_draft_tokens: int | None = None
     num_threads: int = 1
     on_gpu: bool = False
     probe: tuple[int, ...] = ()

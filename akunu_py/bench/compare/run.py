@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median_low
 
 from akunu_py.bench.compare.akunu_arms import AKUNU
@@ -14,11 +13,12 @@ from akunu_py.bench.compare.result import compare, deterministic, item_records, 
 from akunu_py.bench.compare.runner import Item, run_items
 from akunu_py.bench.compare.transformers_arms import TRANSFORMERS
 from akunu_py.bench.environment import Environment
-from akunu_py.bench.measured_model import Model, model_hash
+from akunu_py.bench.measured_model import model_from
 from akunu_py.bench.record import Record
 from akunu_py.bench.result_file import BenchResult, Costs, Failure, utc_now
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt
+from akunu_py.blas import fix_threads
 from akunu_py.drafting.registry import WITH_DRAFT_MODEL, make_drafter
 from akunu_py.engine.engine import Engine
 from akunu_py.errors import AkunuError, ConfigError, ContextOverflowError
@@ -42,16 +42,16 @@ class CompareOptions:
         drafters: akunu's, by name.
         programs: akunu and those it is compared with.
         max_tokens: most tokens of a reply.
-        num_draft_tokens: most tokens of a draft, of all arms; None: each has its own number.
         draft_budget: of akunu's arms.
+        num_threads: of every program that computes on the CPU.
 
     """
 
     drafters: tuple[str, ...] = ("auto", "ngram")
     programs: tuple[Program, ...] = tuple(PROGRAMS.values())
     max_tokens: int = 96
-    num_draft_tokens: int | None = None
     draft_budget: DraftBudget = "auto"
+    num_threads: int = 1
 
 
 def run_compare(
@@ -62,15 +62,25 @@ def run_compare(
     context: int | None = None,
     draft_model: LoadedModel | None = None,
     arguments: Mapping[str, object],
+    failures: Sequence[Failure] = (),
     open_store: Callable[[Mapping[str, object]], ItemStore],
     progress: Callable[[int, int], None] | None = None,
 ) -> BenchResult:
     """Decode each prompt with each arm of each program, greedily, and compare.
 
-    `context` bounds akunu's, in tokens. `arguments` are the command's, for the result; `open_store`
-    opens the finished items of the run with the fingerprint it is given. The costs of akunu's
-    passes are measured first, and remembered as `akunu tune` does. An interrupt gives the result of
-    the items that are finished.
+    The costs of akunu's passes are measured first, and remembered as `akunu tune` does. An
+    interrupt gives the result of the items that are finished.
+
+    Args:
+        loaded: the model.
+        prompts: what is decoded.
+        options: what is compared.
+        context: most tokens of prompt and reply that akunu takes; None: as many as the model.
+        draft_model: a smaller model with the same vocabulary, for the arms that ask one.
+        arguments: the command's, for the result.
+        failures: prompts that could not be read, for the result.
+        open_store: opens the finished items of the run with the fingerprint it is given.
+        progress: called with replies made and to make.
 
     Raises ConfigError where no prompt can be used, for an unknown drafter, and for a store that
     cannot be used.
@@ -80,30 +90,29 @@ def run_compare(
             make_drafter(name)
     started, clock = utc_now(), time.perf_counter()
     context = context or loaded.description.context
-    items, failures = encode_items(loaded.tokenizer, prompts, context - options.max_tokens)
+    items, unfit = encode_items(loaded.tokenizer, prompts, context - options.max_tokens)
     if not items:
-        reason = failures[0].error if failures else "there are none"
+        reason = unfit[0].error if unfit else "there are none"
         raise ConfigError(f"there are no prompts to compare with: {reason}")
     environment = Environment.current()
+    fix_threads(options.num_threads)
     with Engine(loaded, context=context) as engine:
         subject = Subject(
             loaded=loaded,
             draft_model=draft_model,
             context=context,
             longest=max(len(item.prompt) for item in items) + options.max_tokens,
-            vocabulary_size=engine.vocabulary_size,
             drafters=options.drafters,
             draft_budget=options.draft_budget,
-            num_draft_tokens=options.num_draft_tokens,
-            num_threads=environment.cpu_count,
+            num_threads=options.num_threads,
             on_gpu=environment.device == "gpu",
             probe=items[0].prompt[:_PROBE_TOKENS],
             logits=engine.logits,
         )
         arms, skipped = gather(options.programs, subject)
         try:
-            model = _described(loaded)
-            draft = None if draft_model is None else _described(draft_model)
+            model = model_from(loaded.description)
+            draft = None if draft_model is None else model_from(draft_model.description)
             fingerprint = {
                 "command": "compare",
                 "arguments": dict(arguments),
@@ -126,7 +135,7 @@ def run_compare(
         finally:
             for arm in arms:
                 arm.close()
-    failures += [
+    failed = [
         Failure(f"{run.item.id}, {name}", error)
         for run in runs.items
         for name, error in run.errors.items()
@@ -144,7 +153,7 @@ def run_compare(
         timing=timing(comparison, measured),
         tables=tables(comparison, skipped, measured),
         items=item_records(comparison, measured),
-        failures=tuple(failures),
+        failures=(*failures, *unfit, *failed),
         started=started,
         seconds=time.perf_counter() - clock + before,
         finished=runs.finished,
@@ -191,17 +200,3 @@ def _costs(engine: Engine, items: Sequence[Item], store: ItemStore) -> Costs | N
     costs = Costs(times.unit_s, times.costs)
     store.put(_COSTS, costs.to_dict())
     return costs
-
-
-def _described(loaded: LoadedModel) -> Model:
-    description = loaded.description
-    path = Path(description.path)
-    return Model(
-        path=str(path),
-        name=description.name,
-        architecture=description.architecture,
-        parameters=description.parameters,
-        weights=description.weights,
-        context=description.context,
-        sha256=model_hash(path) if path.exists() else "",
-    )

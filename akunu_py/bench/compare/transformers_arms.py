@@ -10,6 +10,7 @@ import numpy as np
 from akunu_py.bench.compare.arm import (
     INSTALL,
     Arm,
+    Decoded,
     Program,
     Recorder,
     Skipped,
@@ -62,19 +63,21 @@ class TransformersArm:
         self._model = model
         self._num_draft_tokens = num_draft_tokens
 
-    def decode(self, prompt: tuple[int, ...], recorder: Recorder) -> None:
+    def decode(
+        self, prompt: tuple[int, ...], max_tokens: int, end_ids: frozenset[int], /
+    ) -> Decoded:
         """Continue a prompt; see the protocol."""
         import torch  # noqa: PLC0415 - an extra
         from transformers import GenerationConfig  # noqa: PLC0415
 
-        end_ids = sorted(recorder.end_ids)
         config = GenerationConfig(
-            max_new_tokens=recorder.max_tokens,
+            max_new_tokens=max_tokens,
             do_sample=False,
-            eos_token_id=end_ids or None,
-            pad_token_id=end_ids[0] if end_ids else 0,
+            eos_token_id=sorted(end_ids) or None,
+            pad_token_id=min(end_ids, default=0),
             prompt_lookup_num_tokens=self._num_draft_tokens,
         )
+        recorder = Recorder(max_tokens, end_ids)
         stream = _Stream(recorder)
 
         def count(_module: Any, _args: Any, options: dict[str, Any]) -> None:
@@ -93,6 +96,7 @@ class TransformersArm:
                 )
         finally:
             hook.remove()
+        return recorder.result()
 
     def close(self) -> None:
         """Drop the model."""
@@ -131,19 +135,15 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
             f"its logits lie up to {difference:.2g} standard deviations from akunu's, more than "
             f"{_TOLERANCES[decoder.float32]:g}: it would not be the same model"
         )
-    drafted = subject.num_draft_tokens
-    drafted = _NUM_DRAFT_TOKENS if drafted is None else drafted
     where = f"{torch.get_num_threads()} threads" if device == "cpu" else device
     about = (
         f"dequantised weights, float32, {where}; "
         f"logits within {difference:.1g} standard deviations of akunu's"
     )
-    plain = TransformersArm(PLAIN, about, model, None)
-    if drafted == 0:
-        return [plain, Skipped(_LOOKUP, "it drafts at least one token")]
+    drafts = f"{about}, up to {_NUM_DRAFT_TOKENS} drafted"
     return [
-        plain,
-        TransformersArm(_LOOKUP, f"{about}, up to {drafted} drafted", model, drafted),
+        TransformersArm(PLAIN, about, model, None),
+        TransformersArm(_LOOKUP, drafts, model, _NUM_DRAFT_TOKENS),
     ]
 
 
