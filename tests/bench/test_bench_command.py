@@ -375,7 +375,7 @@ def test_ctrl_c_ends_a_real_run_with_its_finished_items(tmp_path):
         time.sleep(0.1)
     try:
         process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=60)
+        stdout, stderr = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == 130, stderr

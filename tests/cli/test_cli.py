@@ -189,7 +189,7 @@ def test_a_closed_pipe_is_quiet(tiny_gguf):
     producer.stdout.read(1)
     producer.stdout.close()
     errors = producer.stderr.read()
-    producer.wait(60)
+    producer.wait(300)
     producer.stderr.close()
     assert errors == b""
 
@@ -215,7 +215,7 @@ def test_an_interrupt_while_it_loads_or_generates_leaves_no_traceback(default_mo
     try:
         producer.stderr.readline()  # what --verbose says while the model is being loaded
         producer.send_signal(signal.SIGINT)
-        _, errors = producer.communicate(timeout=60)
+        _, errors = producer.communicate(timeout=300)
     finally:
         producer.kill()
         producer.wait()

@@ -1,6 +1,8 @@
-"""ggml's own quantizers and dequantizers, from the library in llama-cpp-python where installed."""
+"""ggml's own quantizers and dequantizers, from llama-cpp-python or xllamacpp where installed."""
 
 import ctypes
+from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -23,15 +25,22 @@ class _Traits(ctypes.Structure):
     )
 
 
+def _library_path():
+    """The shared library of an installed package that has ggml in it."""
+    for package, pattern in (("llama_cpp", "lib/libggml-base*"), ("xllamacpp", "xllamacpp*.so")):
+        spec = find_spec(package)
+        folders = () if spec is None else spec.submodule_search_locations
+        found = next(chain.from_iterable(Path(place).glob(pattern) for place in folders), None)
+        if found is not None:
+            return found
+    raise ImportError("install llama-cpp-python or xllamacpp: their ggml makes the blocks")
+
+
 class Ggml:
-    """Raises ImportError where llama-cpp-python is not installed."""
+    """Raises ImportError where neither llama-cpp-python nor xllamacpp is installed."""
 
     def __init__(self):
-        import llama_cpp
-
-        folder = Path(llama_cpp.__file__).parent / "lib"
-        path = next(path for path in folder.iterdir() if path.stem.startswith("libggml-base"))
-        self._library = ctypes.CDLL(str(path))
+        self._library = ctypes.CDLL(str(_library_path()))
         self._library.ggml_get_type_traits.restype = ctypes.POINTER(_Traits)
         self._library.ggml_quantize_chunk.restype = ctypes.c_size_t
         self._library.ggml_quantize_chunk.argtypes = [

@@ -10,6 +10,7 @@ import pytest
 from gguf_files import write_tiny_llama
 from mlx_lm import load as mlx_load
 from mlx_lm.models.cache import make_prompt_cache
+from random_block_models import write_model
 from tiny_architectures.builder import BUILDERS, build
 
 from akunu_py import ConfigError, Engine, ModelFormatError
@@ -157,7 +158,7 @@ def _shrink_array(folder):
 
 
 BROKEN = {
-    "another version": _change("format", 2),
+    "another version": _change("format", 1),
     "a module elsewhere": _change("model", "os"),
     "a path for a module": _change("model", "..cache"),
     "no such variant": _change("model", "variants.nothing"),
@@ -171,6 +172,9 @@ BROKEN = {
     "layers of another model": _change("layers", {"model.layers.9.mlp": {"form": "planes"}}),
     "unknown bits": _change(
         "layers", lambda old: {path: {**form, "bits": 3} for path, form in old.items()}
+    ),
+    "groups of nothing": _change(
+        "layers", lambda old: {path: {**form, "group_size": 0} for path, form in old.items()}
     ),
     "a form of nothing": _change("layers", {"model.norm": {"form": "quantized"}}),
     "no json": lambda folder: (folder / "akunu.json").write_text("{"),
@@ -196,9 +200,22 @@ def test_folders_that_do_not_hold_together(tmp_path, kind):
     assert "convert" in str(info.value) or str(tmp_path / "folder") in str(info.value)
 
 
+@pytest.mark.parametrize("multipliers", [[], [1.0], [1.0, 0.5], [1.0] * 3, [2.0, 0, 0, 0], "1"])
+def test_planes_that_do_not_hold_together(tmp_path, multipliers):
+    path = write_model(tmp_path / "m.gguf", "IQ2_XXS")
+    convert_model(path, tmp_path / "folder", FLOAT32)
+    _change(
+        "layers",
+        lambda old: {path: {**form, "multipliers": multipliers} for path, form in old.items()},
+    )(tmp_path / "folder")
+    with pytest.raises(ModelFormatError, match="does not hold together"):
+        load_model(tmp_path / "folder", LoadOptions(weights="quantized"))
+
+
 @pytest.mark.parametrize(
     "options",
     [{"pre_tokenizer": "qwen2"}, {"compute_type": "bfloat16"}, {"exact_weights": True},
+     {"exact_weights": False},
      {"q6k": "8bit"}],
 )  # fmt: skip
 def test_options_of_gguf_files_are_refused_for_folders(tmp_path, options):

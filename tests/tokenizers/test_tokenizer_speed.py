@@ -1,4 +1,4 @@
-"""How long tokenizers take: to be ready, and on texts that are all alike."""
+"""Processor time of tokenizers: until they are ready, and on texts that are all alike."""
 
 import time
 
@@ -12,15 +12,15 @@ def test_a_large_vocabulary_is_ready_in_time():
     _, metadata = real("qwen2")
 
     def ready():
-        start = time.perf_counter()
+        started = time.process_time()
         from_gguf(metadata)
-        return time.perf_counter() - start
+        return time.process_time() - started
 
     assert any(ready() < 1.5 for _ in range(3))
 
 
 def test_long_runs_take_no_square_of_their_length():
-    start = time.perf_counter()
+    started = time.process_time()
     for name in ("afmoe", "llama-bpe", "gpt-4o", "kimi-k2", "jais-2", "deepseek-v3"):
         tokenizer = tiny("bpe", pre=name)
         for text in (
@@ -32,4 +32,4 @@ def test_long_runs_take_no_square_of_their_length():
             "\n" * 30000,
         ):
             tokenizer.encode(text)
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - started < 20

@@ -89,9 +89,11 @@ def chat(  # noqa: PLR0917 - click passes by name
             )
         lines, typed = open_lines(completions)
         if typed and not is_quiet():
+            kept = engine.description
+            weights = "" if kept.weights == "dense" else f"{kept.weights_text}, "
             note(
-                f"{engine.description.name}, {engine.description.parameters / 1e6:.1f} million "
-                f"parameters, context {engine.context}.\n"
+                f"{kept.name}, {kept.parameters / 1e6:.1f} million parameters, {weights}"
+                f"context {engine.context}.\n"
                 "Type a message. /help lists the commands, /exit leaves."
             )
         tools = Tools(
