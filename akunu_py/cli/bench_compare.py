@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +15,16 @@ from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import check_memory, draft_model_option, model_options, model_path
 
 if TYPE_CHECKING:
-    from akunu_py.bench.compare.arm import Program
     from akunu_py.bench.result_file import BenchResult, Failure
     from akunu_py.bench.workloads import Prompt
+    from akunu_py.models.load import LoadOptions
     from akunu_py.models.memory_check import MemoryPart
 
 _QUICK_LIMIT = 1
 _QUICK_TOKENS = 48
 _TOKENS = 96
 _PROGRAMS = ("mlx-lm", "llama.cpp", "transformers")
-_MODULES = {"llama.cpp": "xllamacpp", "transformers": "torch"}
+_MODULES = {"mlx-lm": "mlx_lm", "llama.cpp": "xllamacpp", "transformers": "torch"}
 
 
 @click.command()
@@ -130,35 +131,34 @@ def _run(
     failures: Sequence["Failure"],
     output: Output,
 ) -> "BenchResult":
-    from akunu_py.bench.compare.run import CompareOptions, run_compare  # noqa: PLC0415 - MLX
-    from akunu_py.models.load import LoadOptions, draft_options, load_model  # noqa: PLC0415
+    from akunu_py.bench.compare.run import (  # noqa: PLC0415 - MLX
+        PROGRAMS,
+        CompareOptions,
+        run_compare,
+    )
+    from akunu_py.models.load import LoadOptions  # noqa: PLC0415
 
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
-    context, draft_path = arguments["context"], None
-    path = model_path(arguments["model"])
+    path, draft_path = model_path(arguments["model"]), None
     if arguments["draft_model"] is not None:
         draft_path = model_path(arguments["draft_model"])
-    arguments["exact_weights"] = check_memory(
-        path, draft_path, arguments, _others(path, arguments["programs"])
-    )
     options = LoadOptions(**{name: arguments[name] for name in names})
-    loaded = load_model(path, options, context=context)
-    draft_model = None
-    if draft_path is not None:
-        draft_model = load_model(draft_path, draft_options(draft_path, options))
+    others = _others(path, options, arguments["programs"])
+    arguments["exact_weights"] = check_memory(path, draft_path, arguments, others)
     with count_progress("replies", "setting up") as progress:
         return run_compare(
-            loaded,
+            path,
             prompts,
             CompareOptions(
                 drafters=tuple(arguments["drafters"]),
-                programs=_programs(arguments["programs"]),
+                programs=tuple(PROGRAMS[name] for name in arguments["programs"]),
                 max_tokens=arguments["max_tokens"],
                 draft_budget=arguments["draft_budget"],
                 num_threads=arguments["threads"],
             ),
-            context=context,
-            draft_model=draft_model,
+            load_options=replace(options, exact_weights=arguments["exact_weights"]),
+            context=arguments["context"],
+            draft_path=draft_path,
             arguments=arguments,
             failures=failures,
             open_store=output.items,
@@ -166,28 +166,24 @@ def _run(
         )
 
 
-def _others(path: Path, programs: Sequence[str]) -> list["MemoryPart"]:
-    """Return what installed programs will hold of a GGUF file, beside akunu: mlx-lm shares."""
-    from akunu_py.gguf.reader import GGUFFile  # noqa: PLC0415
+def _others(path: Path, options: "LoadOptions", programs: Sequence[str]) -> list["MemoryPart"]:
+    """Return what installed programs will hold of a model's weights beside akunu."""
     from akunu_py.models.memory_check import MemoryPart  # noqa: PLC0415 - MLX
+    from akunu_py.models.requirements import requirements  # noqa: PLC0415
 
-    if not path.is_file():
+    if not (path.is_file() or path.is_dir()):
         return []
-    with GGUFFile.open(path) as file:
-        numbers = sum(tensor.rows * tensor.cols for tensor in file.tensors.values())
-        sizes = {"llama.cpp": file.nbytes, "transformers": 4 * numbers}
+    found = requirements(path, options)
+    sizes = {
+        "mlx-lm": found.weights_bytes,
+        "llama.cpp": found.file_bytes if path.is_file() else 0,
+        "transformers": 4 * found.parameters,
+    }
     return [
         MemoryPart(f"{name}'s weights", sizes[name])
         for name in programs
-        if name in sizes and importlib.util.find_spec(_MODULES[name]) is not None
+        if importlib.util.find_spec(_MODULES[name]) is not None
     ]
-
-
-def _programs(names: list[str]) -> tuple["Program", ...]:
-    """Return akunu and the programs of these names."""
-    from akunu_py.bench.compare.run import PROGRAMS  # noqa: PLC0415
-
-    return tuple(PROGRAMS[name] for name in ("akunu", *names))
 
 
 def _head(result: "BenchResult") -> str:

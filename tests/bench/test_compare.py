@@ -1,24 +1,21 @@
 """`akunu bench compare` with arms that are written down: order, clock, identity, failures."""
 
 import json
+import os
 import types
 from dataclasses import replace
+from pathlib import Path
 
+import compare_fakes
 import numpy as np
 import pytest
 from compare_fakes import END, FakeArm, Ticks, item
 
 from akunu_py import ConfigError
 from akunu_py.bench.compare import arm as arm_module
-from akunu_py.bench.compare.arm import (
-    Decoded,
-    Program,
-    Recorder,
-    Skipped,
-    UnavailableError,
-    gather,
-)
+from akunu_py.bench.compare.arm import Decoded, Recorder, Skipped, Subject
 from akunu_py.bench.compare.figures import arm_figures, identity, ratio
+from akunu_py.bench.compare.peer import PeerError, start_peers
 from akunu_py.bench.compare.result import compare, deterministic, item_records, tables, timing
 from akunu_py.bench.compare.runner import ItemRun, run_items, turned
 from akunu_py.bench.metrics import Speedup
@@ -355,26 +352,47 @@ class TestResult:
         assert first["arms"]["akunu-auto"]["differs_from_akunu"] is None
 
 
-def test_what_cannot_be_made_is_skipped_with_the_reason():
-    def unavailable(_subject):
-        raise UnavailableError("it is not installed")
+class TestPeers:
+    """Programs in processes of their own; what they are made of is in compare_fakes."""
 
-    def broken(_subject):
-        raise RuntimeError("no such device")
+    subject = Subject(path=Path("x.gguf"), longest=9, probe=(1,), logits=np.zeros((1, 8), "f4"))
 
-    good = FakeArm("a", ())
-    arms, skipped = gather(
-        [
-            Program("x", ("x-plain", "x-lookup"), unavailable),
-            Program("y", ("y-plain",), broken),
-            Program("a", ("a",), lambda _subject: [good, Skipped("a-draft", "no draft model")]),
-        ],
-        None,
-    )
-    assert arms == (good,)
-    assert skipped == (
-        Skipped("x-plain", "it is not installed"),
-        Skipped("x-lookup", "it is not installed"),
-        Skipped("y-plain", "could not be set up: RuntimeError: no such device"),
-        Skipped("a-draft", "no draft model"),
-    )
+    def test_an_arm_answers_from_its_own_process(self):
+        (arm, other), skipped = start_peers([compare_fakes.GOOD], self.subject)
+        assert skipped == (Skipped("good-draft", "no draft model"),)
+        assert (arm.name, arm.plain, arm.steady) == ("good-plain", "good-plain", True)
+        assert (other.name, other.plain, arm.version) == (
+            "good-pid",
+            "good-plain",
+            "good-plain 1.0",
+        )
+        assert arm.decode((1, 5, 6), 2, END).token_ids == (5, 6)
+        (there,) = other.decode((1,), 9, END).token_ids
+        assert there != os.getpid()
+        # What fails there fails here, and the program goes on.
+        with pytest.raises(PeerError, match="ContractError: the arm gave no token"):
+            arm.decode((1,), 2, END)
+        assert arm.decode((1, 5), 2, END).token_ids == (5,)
+        arm.close()
+        with pytest.raises(ProcessLookupError):
+            os.kill(there, 0)
+        with pytest.raises(PeerError, match="has ended"):
+            other.decode((1,), 9, END)
+
+    def test_what_cannot_be_made_is_skipped_with_the_reason(self):
+        arms, skipped = start_peers(
+            [compare_fakes.ABSENT, compare_fakes.BROKEN, compare_fakes.CRASHING], self.subject
+        )
+        assert arms == ()
+        assert skipped == (
+            Skipped("absent-plain", "it is not installed"),
+            Skipped("absent-lookup", "it is not installed"),
+            Skipped("broken-plain", "could not be set up: RuntimeError: no such device"),
+            Skipped("crashing-plain", "its process ended with exit code 3"),
+        )
+
+    def test_what_is_not_akunu_does_not_load_its_libraries(self):
+        (arm,), _ = start_peers([compare_fakes.MODULES], self.subject)
+        # Ids that say whether MLX and mlx-lm were imported.
+        assert arm.decode((1,), 9, END).token_ids == (7, 7)
+        arm.close()

@@ -1,12 +1,12 @@
 """The programs that `akunu bench compare` runs: what each decodes, and what the command says."""
 
 import json
+import re
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.resources import files
 from importlib.util import find_spec
-from types import SimpleNamespace
 
 import jsonschema
 import mlx.core as mx
@@ -19,9 +19,9 @@ from mlx_lm.models import llama
 from tiny_models import prompt_of, tiny
 
 from akunu_py import ConfigError, Engine
-from akunu_py.bench.compare import transformers_arms
-from akunu_py.bench.compare.akunu_arms import AKUNU
-from akunu_py.bench.compare.arm import Decoded, Subject, UnavailableError, gather
+from akunu_py.bench.compare import run, transformers_arms
+from akunu_py.bench.compare.akunu_arms import make_arms as make_akunu_arms
+from akunu_py.bench.compare.arm import Decoded, Skipped, Subject, UnavailableError
 from akunu_py.bench.compare.llama_cpp_arms import LLAMA_CPP, MODES, PLAIN, LlamaCppArm
 from akunu_py.bench.compare.mlx_lm_arms import MLX_LM
 from akunu_py.bench.compare.run import encode_items
@@ -64,9 +64,8 @@ def engine(loaded):
 
 def subject_of(loaded, engine, **options):
     given = {
-        "loaded": loaded, "context": 512, "longest": 200, "probe": PROMPT,
-        "logits": engine.logits, "num_threads": 1,
-        "drafters": ("ngram", "none"), "draft_budget": "always", **options,
+        "path": loaded.description.path, "longest": 200, "probe": PROMPT,
+        "logits": engine.logits(PROMPT), **options,
     }  # fmt: skip
     return Subject(**given)
 
@@ -76,8 +75,21 @@ def decode(arm, prompt=PROMPT, max_tokens=24, end_ids=NO_END):
 
 
 def made(program, subject):
-    arms, skipped = gather([program], subject)
-    return {arm.name: arm for arm in arms}, {arm.name: arm.reason for arm in skipped}
+    """Make a program's arms in this process."""
+    return sorted_out(program.make(subject))
+
+
+def akunu_arms(loaded, draft_model=None, drafters=("ngram", "none"), draft_budget="always"):
+    arms, skipped = make_akunu_arms(
+        loaded, draft_model, context=512, drafters=drafters, draft_budget=draft_budget
+    )
+    return sorted_out([*arms, *skipped])
+
+
+def sorted_out(made):
+    """Return arms by name, and the reasons of those that were skipped."""
+    skipped = {arm.name: arm.reason for arm in made if isinstance(arm, Skipped)}
+    return {arm.name: arm for arm in made if not isinstance(arm, Skipped)}, skipped
 
 
 class TestMlxLm:
@@ -115,18 +127,18 @@ class TestMlxLm:
         arms, skipped = made(MLX_LM, subject_of(loaded, engine))
         assert list(arms) == ["mlx-lm-plain"]
         assert "--draft-model" in skipped["mlx-lm-draft"]
-        other = load_model(tiny_gguf)
-        _, skipped = made(MLX_LM, subject_of(loaded, engine, draft_model=other))
+        _, skipped = made(MLX_LM, subject_of(loaded, engine, draft_path=tiny_gguf))
         assert "another vocabulary" in skipped["mlx-lm-draft"]
-        arms, skipped = made(MLX_LM, subject_of(loaded, engine, draft_model=loaded))
+        arms, skipped = made(MLX_LM, subject_of(loaded, engine, draft_path=loaded.description.path))
         assert not skipped
         assert decode(arms["mlx-lm-draft"]).num_accepted > 10
 
 
 class TestAkunu:
     def test_all_programs_here_decode_the_same_tokens(self, loaded, engine):
-        subject = subject_of(loaded, engine, drafters=("ngram", "draft-model"), draft_model=loaded)
-        arms = {**made(AKUNU, subject)[0], **made(MLX_LM, subject)[0]}
+        subject = subject_of(loaded, engine, draft_path=loaded.description.path)
+        own, _ = akunu_arms(loaded, loaded, drafters=("ngram", "draft-model"))
+        arms = {**own, **made(MLX_LM, subject)[0]}
         replies = {name: decode(arm) for name, arm in arms.items()}
         assert set(replies) == {
             "akunu-plain", "akunu-ngram", "akunu-draft-model", "mlx-lm-plain", "mlx-lm-draft",
@@ -142,11 +154,11 @@ class TestAkunu:
         for arm in arms.values():
             arm.close()
 
-    def test_nothing_is_left_of_a_reply(self, loaded, engine, monkeypatch):
+    def test_nothing_is_left_of_a_reply(self, loaded, monkeypatch):
         resets = []
         reset = Engine.reset
         monkeypatch.setattr(Engine, "reset", lambda engine: (resets.append(1), reset(engine)))
-        arms, _ = made(AKUNU, subject_of(loaded, engine, drafters=("auto",)))
+        arms, _ = akunu_arms(loaded, drafters=("auto",))
         # A reply that auto remembered would be copied from, in fewer passes.
         first, second = (decode(arms["akunu-auto"], tuple(range(40, 70))) for _ in range(2))
         assert (second.num_passes, second.num_drafted) == (first.num_passes, first.num_drafted)
@@ -154,21 +166,20 @@ class TestAkunu:
         assert len(resets) == 2
 
     def test_an_end_ends_all(self, loaded, engine):
-        subject = subject_of(loaded, engine)
-        plain = made(MLX_LM, subject)[0]["mlx-lm-plain"]
+        plain = made(MLX_LM, subject_of(loaded, engine))[0]["mlx-lm-plain"]
         whole = decode(plain).token_ids
         end = frozenset({whole[5]})
         cut = whole[: whole.index(whole[5]) + 1]
         assert decode(plain, end_ids=end).token_ids == cut
-        assert decode(made(AKUNU, subject)[0]["akunu-ngram"], end_ids=end).token_ids == cut
+        assert decode(akunu_arms(loaded)[0]["akunu-ngram"], end_ids=end).token_ids == cut
 
-    def test_names_and_reasons(self, loaded, engine):
-        arms, skipped = made(AKUNU, subject_of(loaded, engine, drafters=("none", "draft-model")))
+    def test_names_and_reasons(self, loaded):
+        arms, skipped = akunu_arms(loaded, drafters=("none", "draft-model"))
         assert list(arms) == ["akunu-plain"]
         assert "--draft-model" in skipped["akunu-draft-model"]
-        arms, _ = made(AKUNU, subject_of(loaded, engine, draft_budget="auto"))
+        arms, _ = akunu_arms(loaded, draft_budget="auto")
         assert [arm.steady for arm in arms.values()] == [True, False]
-        arms, _ = made(AKUNU, subject_of(loaded, engine))
+        arms, _ = akunu_arms(loaded)
         assert [arm.steady for arm in arms.values()] == [True, True]
 
 
@@ -244,15 +255,13 @@ class TestLlamaCpp:
             decode(arm, end_ids=frozenset({0}))
 
     def test_a_folder_is_not_a_gguf_file(self, loaded, engine, tmp_path):
-        folder = SimpleNamespace(description=SimpleNamespace(path=tmp_path))
-        _, skipped = made(LLAMA_CPP, subject_of(folder, engine))
-        assert set(skipped) == {PLAIN, *(f"llama.cpp-{mode}" for mode in MODES)}
-        assert "GGUF" in skipped["llama.cpp-plain"]
+        with pytest.raises(UnavailableError, match="GGUF"):
+            made(LLAMA_CPP, subject_of(loaded, engine, path=tmp_path))
 
     def test_absent(self, loaded, engine, monkeypatch):
         monkeypatch.setitem(sys.modules, "xllamacpp", None)
-        _, skipped = made(LLAMA_CPP, subject_of(loaded, engine))
-        assert "pip install 'akunu-py[compare]'" in skipped["llama.cpp-ngram-mod"]
+        with pytest.raises(UnavailableError, match=re.escape("pip install 'akunu-py[compare]'")):
+            made(LLAMA_CPP, subject_of(loaded, engine))
 
     @needs_llama_cpp
     def test_replies(self, loaded, engine):
@@ -262,7 +271,7 @@ class TestLlamaCpp:
         # The reply ends in a loop, so that there is something to copy.
         replies = {name: decode(arm, max_tokens=96) for name, arm in arms.items()}
         plain = replies[PLAIN]
-        akunu = decode(made(AKUNU, subject)[0]["akunu-plain"], max_tokens=96)
+        akunu = decode(akunu_arms(loaded)[0]["akunu-plain"], max_tokens=96)
         # Its activations have 8 bits, so that ties may fall otherwise, but not at once.
         assert plain.token_ids[:4] == akunu.token_ids[:4]
         assert (plain.num_passes, plain.num_drafted) == (95, 0)
@@ -349,10 +358,10 @@ class TestPlainDecoder:
 
 
 class TestTransformers:
-    @pytest.mark.skipif(find_spec("torch") is not None, reason="torch is installed")
-    def test_absent(self, loaded, engine):
-        _, skipped = made(TRANSFORMERS, subject_of(loaded, engine))
-        assert "pip install 'akunu-py[compare]'" in skipped["transformers-plain"]
+    def test_absent(self, loaded, engine, monkeypatch):
+        monkeypatch.setitem(sys.modules, "torch", None)
+        with pytest.raises(UnavailableError, match=re.escape("pip install 'akunu-py[compare]'")):
+            made(TRANSFORMERS, subject_of(loaded, engine))
 
     @needs_torch
     def test_replies(self, loaded, engine):
@@ -360,7 +369,7 @@ class TestTransformers:
         arms, skipped = made(TRANSFORMERS, subject)
         assert not skipped
         plain, lookup = decode(arms["transformers-plain"]), decode(arms["transformers-lookup"])
-        akunu = decode(made(AKUNU, subject)[0]["akunu-plain"])
+        akunu = decode(akunu_arms(loaded)[0]["akunu-plain"])
         assert plain.token_ids == lookup.token_ids == akunu.token_ids
         assert (plain.num_passes, plain.num_drafted) == (23, 0)
         assert lookup.num_passes < 23
@@ -371,7 +380,7 @@ class TestTransformers:
 
     @needs_torch
     def test_another_models_logits_are_refused(self, loaded, engine):
-        subject = subject_of(loaded, engine, logits=lambda ids: -engine.logits(ids))
+        subject = subject_of(loaded, engine, logits=-engine.logits(PROMPT))
         with pytest.raises(UnavailableError, match="would not be the same model"):
             transformers_arms.make_arms(subject)
 
@@ -381,7 +390,36 @@ def command(*arguments):
     return result.exit_code, result.output
 
 
-def test_the_command(draft_path, tmp_path):
+@pytest.fixture
+def one_process(monkeypatch):
+    """Make the arms of all programs in this process, which is quicker."""
+
+    def start(programs, subject):
+        made = [arm for program in programs for arm in program.make(subject)]
+        skipped = tuple(arm for arm in made if isinstance(arm, Skipped))
+        return tuple(arm for arm in made if not isinstance(arm, Skipped)), skipped
+
+    monkeypatch.setattr(run, "start_peers", start)
+
+
+@pytest.mark.slow
+def test_every_program_that_is_here_in_its_process(draft_path):
+    code, output = command(
+        draft_path, "--draft-model", draft_path, "--category", "config", "--limit", 1,
+        "--max-tokens", 8, "--context", 1024, "--threads", 1, "--json",
+    )  # fmt: skip
+    assert code == 0
+    record = json.loads(output[output.index("{") :].splitlines()[0])
+    arms = record["timing"]["arms"]
+    assert {"akunu-auto", "akunu-draft-model", "mlx-lm-plain", "mlx-lm-draft"} <= set(arms)
+    assert ("llama.cpp-ngram-mod" in arms) == (find_spec("xllamacpp") is not None)
+    assert ("transformers-lookup" in arms) == (find_spec("torch") is not None)
+    assert not record["failures"]
+    total = record["deterministic"]["total"]
+    assert total["mlx-lm-plain"]["differing_from_akunu"] == 0
+
+
+def test_the_command(draft_path, tmp_path, one_process):
     options = [
         draft_path, "--program", "mlx-lm", "--drafter", "ngram", "--draft-model", draft_path,
         "--category", "config", "--quick", "--limit", 1, "--max-tokens", 8, "--draft-budget", "always",
@@ -416,7 +454,7 @@ def test_the_command(draft_path, tmp_path):
     assert (tmp_path / "out" / "items.jsonl").read_text() == kept
 
 
-def test_prompts_of_a_file(draft_path, tmp_path):
+def test_prompts_of_a_file(draft_path, tmp_path, one_process):
     path = tmp_path / "HumanEval.jsonl"
     problem = {"task_id": "HumanEval/0", "prompt": "def f(x):\n", "canonical_solution": "    pass"}
     path.write_text(json.dumps(problem) + "\noops\n")

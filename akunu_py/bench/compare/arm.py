@@ -1,17 +1,20 @@
 """What is compared: arms, how a reply is timed, and what an arm is made from."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.bench.record import Record
 from akunu_py.errors import ContractError
-from akunu_py.models.load import LoadedModel
-from akunu_py.types import DraftBudget
+
+if TYPE_CHECKING:
+    # A program that is not on MLX does without it in its process.
+    from akunu_py.models.load import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,7 @@ class Arm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """An arm that is not there, and why."""
+    """An arm that is missing, and why."""
 
     name: str
     reason: str
@@ -183,35 +186,46 @@ INSTALL = "pip install 'akunu-py[compare]'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What all arms decode with.
+    """What other programs decode with; it can be sent to another process.
 
     Attributes:
-        loaded: the model.
-        draft_model: a smaller one with its vocabulary, if any.
-        context: most tokens of prompt and reply that akunu takes.
-        longest: most tokens of prompt and reply that come.
-        drafters: akunu's, by name.
-        draft_budget: theirs.
+        path: the model's file or folder.
+        options: fields of the `LoadOptions` that akunu loads it with.
+        context: most tokens that it will see, as akunu was told.
+        draft_path: a smaller model with its vocabulary, if there is one.
+        longest: most tokens of prompt and reply together.
         num_threads: of a program that computes on the CPU.
-        on_gpu: whether MLX computes on one: then the others do too, where they can.
+        on_gpu: whether MLX computes on a GPU: then the others do too, where they can.
         probe: token ids whose logits an arm compares with `logits` before it is measured.
-        logits: token ids -> akunu's logits after each, float32 [n, vocabulary].
+        logits: akunu's after each of these, float32 [n, vocabulary].
 
     """
 
-    loaded: LoadedModel
-    draft_model: LoadedModel | None = None
-    context: int
+    path: Path
+    options: Mapping[str, Any] = field(default_factory=dict)
+    context: int | None = None
+    draft_path: Path | None = None
     longest: int
-    drafters: tuple[str, ...] = ("auto", "ngram")
-    draft_budget: DraftBudget = "auto"
     num_threads: int = 1
     on_gpu: bool = False
-    probe: tuple[int, ...] = ()
-    logits: Callable[[Sequence[int]], NDArray[np.float32]]
+    probe: tuple[int, ...]
+    logits: NDArray[np.float32]
 
+    def load(self) -> "LoadedModel":
+        """Load the model as akunu did; raises as `load_model` does."""
+        from akunu_py.models.load import LoadOptions, load_model  # noqa: PLC0415 - MLX
 
-MakeArms = Callable[[Subject], "Sequence[Arm | Skipped]"]
+        return load_model(self.path, LoadOptions(**self.options), context=self.context)
+
+    def load_draft(self) -> "LoadedModel | None":
+        """Load the draft model as akunu did, if there is one; raises as `load_model` does."""
+        from akunu_py.models.load import LoadOptions, draft_options, load_model  # noqa: PLC0415
+
+        if self.draft_path is None:
+            return None
+        return load_model(
+            self.draft_path, draft_options(self.draft_path, LoadOptions(**self.options))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,31 +235,11 @@ class Program:
     Attributes:
         name: what --program takes.
         arms: the names of its arms.
-        make: makes them; raises UnavailableError where the program cannot run the model at all.
+        make: makes them, in the program's own process; raises UnavailableError where the program
+            cannot run the model at all.
 
     """
 
     name: str
     arms: tuple[str, ...]
-    make: MakeArms
-
-
-def gather(
-    programs: Sequence[Program], subject: Subject
-) -> tuple[tuple[Arm, ...], tuple[Skipped, ...]]:
-    """Make the arms of all programs; what cannot be made is skipped with the reason."""
-    arms: list[Arm] = []
-    skipped: list[Skipped] = []
-    for program in programs:
-        try:
-            made: Sequence[Any] = program.make(subject)
-        except UnavailableError as error:
-            skipped += [Skipped(name, str(error)) for name in program.arms]
-            continue
-        except Exception as error:  # noqa: BLE001 - whatever another program raises
-            reason = f"could not be set up: {type(error).__name__}: {error}"
-            skipped += [Skipped(name, reason) for name in program.arms]
-            continue
-        skipped += [arm for arm in made if isinstance(arm, Skipped)]
-        arms += [arm for arm in made if not isinstance(arm, Skipped)]
-    return tuple(arms), tuple(skipped)
+    make: Callable[[Subject], Sequence[Arm | Skipped]]

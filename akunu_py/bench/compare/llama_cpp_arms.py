@@ -26,7 +26,7 @@ MODES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cac
 
 
 class LlamaCppArm:
-    """Replies of llama.cpp's server in this process; `serve` starts one.
+    """Replies of llama.cpp's server in its process; `serve` starts one.
 
     Each reply gets a server of its own, since some of the modes remember what earlier replies said.
     Times and counts are llama.cpp's, so that neither HTTP nor JSON counts.
@@ -101,7 +101,7 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
 
     Raises UnavailableError where xllamacpp is not installed, or the model is not a file.
     """
-    path = subject.loaded.description.path
+    path = subject.path
     if not path.is_file():
         raise UnavailableError("it reads GGUF files, and the model is a folder; give its GGUF file")
     try:

@@ -1,10 +1,11 @@
-"""mlx-lm's own loops over the very model that akunu loaded: plain, and with a draft model."""
+"""mlx-lm's own loops over the model as akunu loads it: plain, and with a draft model."""
 
 import contextlib
 from collections.abc import Callable, Generator, Sequence
 from importlib.metadata import version
 
 from akunu_py.bench.compare.arm import Arm, Decoded, Program, Recorder, Skipped, Subject
+from akunu_py.blas import fix_threads
 from akunu_py.errors import ConfigError
 from akunu_py.models.baseline import LoopPass, drafted_passes, plain_passes
 from akunu_py.models.load import LoadedModel
@@ -45,13 +46,15 @@ class MlxLmArm:
         return recorder.result()
 
     def close(self) -> None:
-        """Do nothing: the models are the caller's."""
+        """Do nothing: the models go with the process."""
 
 
 def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
     """Return the plain arm, and the one with the draft model where there is one."""
-    model, draft = subject.loaded.model, subject.draft_model
-    weights = f"{subject.loaded.description.weights} weights as akunu loaded them"
+    loaded = subject.load()
+    fix_threads(subject.num_threads)
+    model = loaded.model
+    weights = f"{loaded.description.weights} weights as akunu loads them"
     arms: list[Arm | Skipped] = [
         MlxLmArm(
             PLAIN,
@@ -59,9 +62,10 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
             lambda prompt, most: plain_passes(model, prompt, most),
         )
     ]
+    draft = subject.load_draft()
     if draft is None:
         return [*arms, Skipped(_DRAFT, "there is no draft model; give one: --draft-model")]
-    reason = _mismatch(subject.loaded, draft)
+    reason = _mismatch(loaded, draft)
     if reason:
         return [*arms, Skipped(_DRAFT, reason)]
     arms.append(

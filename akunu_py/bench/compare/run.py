@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median_low
 
-from akunu_py.bench.compare.akunu_arms import AKUNU
-from akunu_py.bench.compare.arm import Program, Subject, gather
+from akunu_py.bench.compare import akunu_arms
+from akunu_py.bench.compare.arm import Arm, Program, Subject
 from akunu_py.bench.compare.llama_cpp_arms import LLAMA_CPP
 from akunu_py.bench.compare.mlx_lm_arms import MLX_LM
+from akunu_py.bench.compare.peer import start_peers
 from akunu_py.bench.compare.result import compare, deterministic, item_records, tables, timing
 from akunu_py.bench.compare.runner import Item, run_items
 from akunu_py.bench.compare.transformers_arms import TRANSFORMERS
@@ -22,11 +24,11 @@ from akunu_py.blas import fix_threads
 from akunu_py.drafting.registry import WITH_DRAFT_MODEL, make_drafter
 from akunu_py.engine.engine import Engine
 from akunu_py.errors import AkunuError, ConfigError, ContextOverflowError
-from akunu_py.models.load import LoadedModel
+from akunu_py.models.load import LoadOptions, draft_options, load_model
 from akunu_py.types import DraftBudget, Tokenizer
 
-PROGRAMS = {program.name: program for program in (AKUNU, MLX_LM, LLAMA_CPP, TRANSFORMERS)}
-"""All programs by name; akunu's arms are always there."""
+PROGRAMS = {program.name: program for program in (MLX_LM, LLAMA_CPP, TRANSFORMERS)}
+"""What akunu is compared with, by name."""
 
 _PROBE_TOKENS = 128
 _REPEATS = 5
@@ -40,7 +42,7 @@ class CompareOptions:
 
     Attributes:
         drafters: akunu's, by name.
-        programs: akunu and those it is compared with.
+        programs: what akunu is compared with.
         max_tokens: most tokens of a reply.
         draft_budget: of akunu's arms.
         num_threads: of every program that computes on the CPU.
@@ -55,12 +57,13 @@ class CompareOptions:
 
 
 def run_compare(
-    loaded: LoadedModel,
+    path: Path,
     prompts: Sequence[Prompt],
     options: CompareOptions,
     *,
+    load_options: LoadOptions,
     context: int | None = None,
-    draft_model: LoadedModel | None = None,
+    draft_path: Path | None = None,
     arguments: Mapping[str, object],
     failures: Sequence[Failure] = (),
     open_store: Callable[[Mapping[str, object]], ItemStore],
@@ -72,45 +75,60 @@ def run_compare(
     interrupt gives the result of the items that are finished.
 
     Args:
-        loaded: the model.
+        path: of the model.
         prompts: what is decoded.
         options: what is compared.
+        load_options: how the model is loaded, in every process that does.
         context: most tokens of prompt and reply that akunu takes; None: as many as the model.
-        draft_model: a smaller model with the same vocabulary, for the arms that ask one.
+        draft_path: of a smaller model with the same vocabulary, for the arms that ask one.
         arguments: the command's, for the result.
         failures: prompts that could not be read, for the result.
         open_store: opens the finished items of the run with the fingerprint it is given.
         progress: called with replies made and to make.
 
     Raises ConfigError where no prompt can be used, for an unknown drafter, and for a store that
-    cannot be used.
+    cannot be used; and as `load_model` does.
     """
     for name in options.drafters:
         if name not in WITH_DRAFT_MODEL:
             make_drafter(name)
     started, clock = utc_now(), time.perf_counter()
-    context = context or loaded.description.context
-    items, unfit = encode_items(loaded.tokenizer, prompts, context - options.max_tokens)
+    loaded = load_model(path, load_options, context=context)
+    draft_model = None
+    if draft_path is not None:
+        draft_model = load_model(draft_path, draft_options(draft_path, load_options))
+    bound = context or loaded.description.context
+    items, unfit = encode_items(loaded.tokenizer, prompts, bound - options.max_tokens)
     if not items:
         reason = unfit[0].error if unfit else "there are none"
         raise ConfigError(f"there are no prompts to compare with: {reason}")
     environment = Environment.current()
     fix_threads(options.num_threads)
-    with Engine(loaded, context=context) as engine:
+    with Engine(loaded, context=bound) as engine:
+        probe = items[0].prompt[:_PROBE_TOKENS]
         subject = Subject(
-            loaded=loaded,
-            draft_model=draft_model,
+            path=loaded.description.path,
+            options=asdict(load_options),
             context=context,
+            draft_path=draft_path,
             longest=max(len(item.prompt) for item in items) + options.max_tokens,
-            drafters=options.drafters,
-            draft_budget=options.draft_budget,
             num_threads=options.num_threads,
             on_gpu=environment.device == "gpu",
-            probe=items[0].prompt[:_PROBE_TOKENS],
-            logits=engine.logits,
+            probe=probe,
+            logits=engine.logits(probe),
         )
-        arms, skipped = gather(options.programs, subject)
+        own, missing = akunu_arms.make_arms(
+            loaded,
+            draft_model,
+            context=bound,
+            drafters=options.drafters,
+            draft_budget=options.draft_budget,
+        )
+        arms: list[Arm] = [*own]
         try:
+            peers, absent = start_peers(options.programs, subject)
+            arms += peers
+            skipped = [*missing, *absent]
             model = model_from(loaded.description)
             draft = None if draft_model is None else model_from(draft_model.description)
             fingerprint = {

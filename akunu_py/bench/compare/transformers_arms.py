@@ -114,16 +114,19 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
         import transformers  # noqa: F401, PLC0415
     except ImportError as error:
         raise UnavailableError(f"torch is not installed: {INSTALL}") from error
-    needed = 4 * subject.loaded.description.parameters
+    loaded = subject.load()
+    needed = 4 * loaded.description.parameters
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > memory / 2:
         raise UnavailableError(
             f"its float32 weights take {needed / 1e9:.1f} GB, more than half of the memory"
         )
     try:
-        decoder = plain_decoder(subject.loaded.model)
+        decoder = plain_decoder(loaded.model)
     except ConfigError as error:
         raise UnavailableError(f"its weights cannot be handed over: {error}") from error
+    # Its own copy is all it needs.
+    del loaded
     model = _build(decoder)
     device = _device(torch) if subject.on_gpu else "cpu"
     if device == "cpu":
@@ -183,7 +186,7 @@ def _difference(model: Any, subject: Subject) -> float:
     with torch.inference_mode():
         ids = torch.tensor([subject.probe], device=model.device)
         theirs = model(ids).logits[0].float().cpu().numpy()
-    ours = subject.logits(subject.probe)[:, : theirs.shape[1]]
+    ours = subject.logits[:, : theirs.shape[1]]
     return float(np.abs(theirs - ours).max() / ours.std())
 
 
