@@ -46,7 +46,7 @@ _EXACTNESS = {
 @click.option(
     "--drafter",
     shell_complete=completing.drafters,
-    default="ngram",
+    default="auto",
     show_default=True,
     metavar="NAME",
     help=f"{DRAFTER_NAMES}, which shows how far two equal runs differ.",
@@ -60,9 +60,10 @@ _EXACTNESS = {
 @click.option(
     "--draft-budget",
     type=click.Choice(["auto", "always"]),
-    default="always",
+    default="auto",
     show_default=True,
-    help="Draft all there is, for rates that are the drafter's own, or what pays on this machine.",
+    help="Draft what pays on this machine, as replies do, or always all there is: rates are then "
+    "the drafter's own, and the same in every run.",
 )
 @click.option(
     "--max-tokens",
@@ -102,6 +103,7 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
     Examples:
       akunu bench hit-rate
       akunu bench hit-rate model.gguf --quick --category edit
+      akunu bench hit-rate model.gguf --drafter ngram --draft-budget always
     """  # noqa: D301 - \b keeps click from wrapping the examples
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
     if measuring["max_tokens"] is None:
