@@ -5,11 +5,12 @@
 Writes the models (once) into DIR, then opens each in fresh processes and prints, for each: the
 file's size, the time to read its bytes once, the time akunu takes to have the weights ready
 (`weights="quantized"`, float16 scales), the most anonymous memory over the file's size, and the
-time to a llama.cpp server that is ready, with and without memory mapping. The files are in the page
-cache in all cases.
+time to a llama.cpp server that is ready, with and without memory mapping, where xllamacpp is
+installed (`pip install 'akunu-py[compare]'`). The files are in the page cache in all cases.
 """
 
 import argparse
+import importlib.util
 import json
 import subprocess
 import sys
@@ -211,6 +212,9 @@ def main() -> None:
         ours = [in_process("load-once", str(path)) for _ in range(arguments.runs)]
         theirs = []
         for way in ("none", "mmap"):
+            if importlib.util.find_spec("xllamacpp") is None:
+                theirs.append("not installed")
+                continue
             runs = [
                 in_process("llama-cpp-once", str(path), way)["s"] for _ in range(arguments.runs)
             ]

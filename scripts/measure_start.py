@@ -4,7 +4,8 @@
     python scripts/measure_start.py model.gguf [--rounds 15] [--keep FOLDER]
 
 akunu is compared with mlx-lm's own command on the converted model, which FOLDER keeps, and with
-llama.cpp by xllamacpp. Files are in the page cache; a round before the others is not counted. A
+llama.cpp by xllamacpp. Off a Mac the converted model is dense, in float32, as akunu loads small ones
+there: MLX's CPU backend is slow with quantized weights. Files are in the page cache; a round before the others is not counted. A
 ratio is the median over rounds, with a 95 % interval from resampled rounds.
 """
 
@@ -44,7 +45,7 @@ def commands(model: Path, folder: Path) -> dict[str, list[str]]:
     ask = ["--prompt", PROMPT, "--max-tokens", "1"]
     found = {AKUNU: [*python, "akunu_py", "--quiet", "generate", str(model), "--raw", *ask]}
     if not folder.exists():
-        seconds([*python, "akunu_py", "--quiet", "models", "convert", str(model), str(folder)])
+        convert(model, folder)
     mlx_lm = [*python, "mlx_lm", "generate", "--model", str(folder), "--ignore-chat-template"]
     found["mlx-lm"] = [*mlx_lm, *ask]
     if importlib.util.find_spec("xllamacpp") is None:
@@ -53,6 +54,19 @@ def commands(model: Path, folder: Path) -> dict[str, list[str]]:
         layers = "999" if sys.platform == "darwin" else "0"
         found["llama.cpp"] = [sys.executable, "-c", LLAMA_CPP, str(model), PROMPT, layers]
     return found
+
+
+def convert(model: Path, folder: Path) -> None:
+    """Write the model as a folder for mlx-lm."""
+    akunu = [sys.executable, "-m", "akunu_py", "--quiet", "models", "convert", str(model)]
+    if sys.platform == "darwin":
+        seconds([*akunu, str(folder)])
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        quantized = str(Path(temporary) / "quantized")
+        seconds([*akunu, quantized])
+        dense = ["--hf-path", quantized, "--mlx-path", str(folder), "--dequantize"]
+        seconds([sys.executable, "-m", "mlx_lm", "convert", *dense, "--dtype", "float32"])
 
 
 def seconds(command: Sequence[str]) -> float:

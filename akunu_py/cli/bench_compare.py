@@ -88,10 +88,12 @@ def compare(  # noqa: PLR0917 - click passes by name
     """Compare akunu with mlx-lm, llama.cpp and transformers, greedily, in one run.
 
     Each prompt is encoded once and decoded by every arm from empty caches, another one first each
-    time. mlx-lm runs the model that akunu loaded, llama.cpp the same GGUF file, transformers the
-    dequantised weights in float32; each drafts as it does by default. What is not installed or
-    cannot run the model is skipped and named; pip install 'akunu-py[compare]' brings llama.cpp and
-    transformers.
+    time; each program has a process of its own. mlx-lm decodes plainly and with --draft-model, on
+    the weights as akunu loads them; llama.cpp plainly and with each of its n-gram modes, on the
+    same GGUF file; transformers plainly and with its prompt lookup, on the dequantised weights in
+    float32. Each drafts as it does by default. What is not installed or cannot run the model is
+    skipped and named; pip install 'akunu-py[compare]' installs llama.cpp (xllamacpp) and
+    transformers with torch.
 
     \b
     Examples:
