@@ -26,17 +26,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
     from akunu_py.engine.reply import ReplyStream
+    from akunu_py.protocols import Drafter, Target, Tokenizer
     from akunu_py.types import (
         DecodeStats,
         Draft,
-        Drafter,
         GenerationConfig,
         GenerationResult,
         Message,
         StepStats,
         StreamEvent,
-        Target,
-        Tokenizer,
         Verification,
     )
 
@@ -70,7 +68,11 @@ __all__ = [
 ]
 
 
-_MODULES = {"Engine": "akunu_py.engine.engine", "ReplyStream": "akunu_py.engine.reply"}
+_MODULES = {
+    "Engine": "akunu_py.engine.engine",
+    "ReplyStream": "akunu_py.engine.reply",
+    **dict.fromkeys(("Drafter", "Target", "Tokenizer"), "akunu_py.protocols"),
+}
 """Where names are that do not come from `akunu_py.types`."""
 
 

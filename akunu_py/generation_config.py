@@ -220,6 +220,17 @@ class GenerationConfig:
             )
 
     @property
+    def verifier(self) -> str:
+        """Name of the rule that accepts drafted tokens.
+
+        "match", comparison with the model's own choices, or that of a plug-in
+        (`akunu_py.decoding.verifier`).
+        """
+        if self.temperature == 0 and self.lenience < 1:
+            return "lenient-greedy"
+        return "match" if self.draft_sampling == "coupled" else "rejection"
+
+    @property
     def exactness(self) -> Exactness:
         """What drafting leaves alone: see `akunu_py.types.GenerationResult`."""
         if self.lenience < 1 or not self.adjust_residual:

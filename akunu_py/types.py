@@ -1,8 +1,8 @@
-"""The values and protocols that pass between rooms: frozen, validated, free of arrays."""
+"""The values that pass between rooms: frozen, validated, free of arrays."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, Self, runtime_checkable
+from typing import Literal, Self
 
 from akunu_py.decode_stats import DecodeStats as DecodeStats  # noqa: PLC0414 - offered here too
 from akunu_py.decode_stats import StepStats as StepStats  # noqa: PLC0414
@@ -23,13 +23,26 @@ _CHAIN_PARENTS = tuple(tuple(range(-1, n - 1)) for n in range(65))
 
 
 @dataclass(frozen=True, slots=True)
+class LengthTrace:
+    """Where an entropy-adaptive length comes from, for a trace.
+
+    `entropy` is H, normalised to 0 ... 1; `smoothed` is h after it; `num_draft_tokens` is gamma.
+    """
+
+    entropy: float
+    smoothed: float
+    num_draft_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """Tokens a drafter proposes, as a tree; a chain is the tree with parents -1, 0, 1, ...
 
     `parents[i]` is the index of the node that token i follows, -1 for the last committed token;
     parents come before their children. `confidence`, where a drafter has one, is its estimate per
     token that the target agrees, given that it agreed with the parent. `origins` names who drafted
-    each token, or what text it is copied from, where that is more than `source` says.
+    each token, or what text it is copied from, where that is more than `source` says. `length`
+    says where the draft's length comes from, if a rule of the drafter's decided it.
 
     Raises ContractError for parents out of order, siblings with equal tokens, or lengths that
     differ.
@@ -41,6 +54,7 @@ class Draft:
     match_length: int = 0
     confidence: tuple[float, ...] = ()
     origins: tuple[str, ...] = ()
+    length: LengthTrace | None = None
 
     def __post_init__(self) -> None:
         size = len(self.tokens)
@@ -79,13 +93,15 @@ class Draft:
         match_length: int = 0,
         confidence: tuple[float, ...] = (),
         origins: tuple[str, ...] = (),
+        *,
+        length: LengthTrace | None = None,
     ) -> Self:
         """Make the draft in which each token follows the one before it."""
         tokens = tuple(tokens)
         size = len(tokens)
         known = size < len(_CHAIN_PARENTS)
         parents = _CHAIN_PARENTS[size] if known else tuple(range(-1, size - 1))
-        return cls(tokens, parents, source, match_length, confidence, origins)
+        return cls(tokens, parents, source, match_length, confidence, origins, length)
 
     @classmethod
     def empty(cls, source: str = "") -> Self:
@@ -104,6 +120,7 @@ class Draft:
             self.match_length,
             self.confidence[:size],
             self.origins[:size],
+            self.length,
         )
 
 
@@ -125,6 +142,21 @@ class Verification:
         if not self.accepted:
             return (self.next_token,)
         return (*(draft.tokens[node] for node in self.accepted), self.next_token)
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """What a target's last pass was, as far as its time depends on it.
+
+    `was_in_flight` says whether the step after the last committed token was in flight before: then
+    the first token of a draft was compared with its result. `rows` are those fed before the choices
+    could be read, or, after such a comparison, those of the pass that followed it, 0 where none
+    did. `in_flight` says whether the next step is in flight now.
+    """
+
+    rows: int
+    was_in_flight: bool = False
+    in_flight: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,140 +229,3 @@ class StreamEvent:
     step: StepStats | None = None
     result: GenerationResult | None = None
     pieces: tuple[TextPiece, ...] = ()
-
-
-@runtime_checkable
-class Drafter(Protocol):
-    """Guesses the next tokens of one reply. Made anew for each reply."""
-
-    def observe(self, tokens: Sequence[int]) -> None:
-        """Take in committed tokens, in order: first the prompt, then each step's output."""
-
-    def propose(self, limit: int) -> Draft:
-        """Guess at most `limit` tokens to follow what was observed; an empty draft is fine."""
-
-
-@runtime_checkable
-class ReplyDrafter(Protocol):
-    """A drafter that draws its tokens as the reply is sampled."""
-
-    def begin_reply(
-        self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
-    ) -> None:
-        """Draft for a reply with these transforms and this seed; called before the prompt comes.
-
-        `check`, to be called between passes of the drafter's own over the prompt, may raise.
-        """
-
-
-@runtime_checkable
-class CandidateObserver(Protocol):
-    """A drafter that learns from the target's own runners-up.
-
-    Optional: the loop asks with `isinstance`, and has the target look for them only then.
-    """
-
-    def observe_candidates(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Take in the rows of a pass, before `observe` gets its output.
-
-        A row is (token fed, the target's most likely next ids, best first). Rows of rejected draft
-        tokens count: what the target would say after them is known all the same. Rows of the
-        prompt are not among them.
-        """
-
-
-class Target(Protocol):
-    """The model that decides, over a cache that holds every committed token but the last."""
-
-    def max_draft_tokens(self) -> int:
-        """Return how many draft tokens the next pass can take and still roll back; 0 is fine."""
-
-    def choose(self, last: int, draft: Draft) -> Sequence[int]:
-        """Return the target's own next token after `last` and after each node of the draft.
-
-        Entry 0 follows `last`, entry i + 1 follows node i: len(draft) + 1 ids. Entries that the
-        walk of `verify_match` cannot reach may hold -1.
-        """
-
-    def commit(self, accepted: Sequence[int]) -> None:
-        """Keep `last` and the accepted nodes of the last `choose` in the cache, drop the others.
-
-        Raises RollbackError where the cache cannot.
-        """
-
-
-@runtime_checkable
-class CandidateTarget(Protocol):
-    """A target that can say what it found likely, for drafters that are a `CandidateObserver`."""
-
-    def track_candidates(self, count: int) -> None:
-        """Look for the `count` likeliest ids after every row evaluated from now on."""
-
-    def candidates(self) -> Sequence[tuple[int, Sequence[int]]]:
-        """Return those of the last `choose`: (token fed, ids by their raw logits, best first)."""
-
-
-@runtime_checkable
-class TreeTarget(Protocol):
-    """A target that cannot take trees always; one without this protocol can."""
-
-    def takes_tree(self, draft: Draft) -> bool:
-        """Return whether `choose` can be called with this tree now.
-
-        If not, it is called with one of its paths.
-        """
-
-
-class Detokenizer(Protocol):
-    """Token ids to text, step by step; never emits half a character."""
-
-    def feed(self, token_ids: Iterable[int]) -> str:
-        """Return the text these tokens complete."""
-
-    def finish(self) -> str:
-        """Return what is left; an incomplete character becomes U+FFFD."""
-
-
-class Tokenizer(Protocol):
-    """Text to token ids and back."""
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Return the number of ids."""
-
-    @property
-    def end_ids(self) -> frozenset[int]:
-        """Return the ids that end a reply."""
-
-    @property
-    def has_chat_template(self) -> bool:
-        """Return whether `encode_chat` can be used."""
-
-    def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
-        """Return the ids of a text, begin-of-text included where the model wants it.
-
-        Control tokens written out in the text are taken as such only with `parse_special`.
-        """
-
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """Return the ids of a conversation, up to where the reply begins.
-
-        Raises ConfigError for a missing template, ModelFormatError for one that fails.
-        """
-
-    def decode(self, token_ids: Iterable[int], *, with_control: bool = False) -> str:
-        """Return the text of ids, control tokens left out.
-
-        With `with_control` they are written out, but for the begin token that `encode` puts in
-        front.
-        """
-
-    def token_texts(self) -> Sequence[str]:
-        """Return the text of each id, as the vocabulary writes it."""
-
-    def detokenizer(self, *, continues: bool = False) -> Detokenizer:
-        """Return a fresh incremental detokenizer.
-
-        Some vocabularies put a space before every text; it is left out, unless the text
-        `continues` another, where it stands between two words.
-        """

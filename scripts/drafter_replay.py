@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from akunu_py.cost_curve import CostCurve
-from akunu_py.types import Drafter
+from akunu_py.protocols import Drafter
 
 MAX_DRAFT = 64
 Reply = tuple[list[int], list[int]]

@@ -38,7 +38,7 @@ from akunu_py.bench.bootstrap import interval, session_weights
 from akunu_py.gguf import QuantizedMatrix, dequantize, relayout
 from akunu_py.gguf.quants.forms import FITTED, form_of
 from akunu_py.models.load import LoadOptions, load_model
-from akunu_py.types import Tokenizer
+from akunu_py.protocols import Tokenizer
 
 PAGE = ROOT / "docs" / "gguf.md"
 BEGIN = "<!-- scripts/measure_weight_forms.py writes from here -->"

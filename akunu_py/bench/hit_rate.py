@@ -31,12 +31,8 @@ from akunu_py.engine.generation_options import GenerationOptions, with_options
 from akunu_py.errors import AkunuError, ConfigError, ContextOverflowError
 from akunu_py.generation_config import DRAFTING_FIELDS
 from akunu_py.models.pass_times import ROWS, PassTimes
-from akunu_py.types import (
-    GenerationConfig,
-    GenerationResult,
-    StreamEvent,
-    Tokenizer,
-)
+from akunu_py.protocols import Tokenizer
+from akunu_py.types import GenerationConfig, GenerationResult, StreamEvent
 
 DEFAULT = GenerationConfig(max_tokens=128, seed=0, drafter="ngram", draft_budget="always")
 """Drafts all there is: the rates are the drafter's, and the same on every machine."""

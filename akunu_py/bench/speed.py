@@ -17,7 +17,7 @@ from akunu_py.bench.record import Record
 from akunu_py.bench.result_file import Failure
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.speed_report import BASELINE, Run, SpeedReport
-from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
+from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import Step, decode
 from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.draft_model import TokenModel
@@ -29,10 +29,11 @@ from akunu_py.models.draft_model import make_token_model
 from akunu_py.models.load import LoadedModel
 from akunu_py.models.pass_times import PassTimes, measure_passes
 from akunu_py.models.session import Session
+from akunu_py.protocols import ReplyDrafter
 from akunu_py.sampling.forced import ForcedSampler
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import GenerationConfig, ReplyDrafter
+from akunu_py.types import GenerationConfig
 
 _MARGIN = 65
 """Tokens that decoding could go on for: as for mlx-lm, the last pass queues a further one."""
@@ -243,7 +244,8 @@ def _akunu(bench: _Bench, arm: str, case: Case, max_tokens: int) -> Run:
         budget = Budget(
             bench.states[arm],
             context=len(prompt),
-            tell=drafter.use_curve if isinstance(drafter, CurveUser) else None,
+            target=session,
+            drafter=drafter,
         )
         steps: list[Step] = []
         count = 0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from akunu_py.bench.replay.runner import ReplayItem
     from akunu_py.bench.replay.traces import TraceItem
     from akunu_py.bench.result_file import Failure
-    from akunu_py.types import Tokenizer
+    from akunu_py.protocols import Tokenizer
 
 _QUICK_LIMIT = 20
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from akunu_py.bench.speed import Case
     from akunu_py.bench.speed_report import SpeedReport
     from akunu_py.models.load import LoadedModel
-    from akunu_py.types import Tokenizer
+    from akunu_py.protocols import Tokenizer
 
 _OPTIONS_OF_FILES = ("compute_type", "exact_weights", "q6k", "pre_tokenizer", "context")
 _MOST_PROMPT_TOKENS = 1024

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from akunu_py.bench.sweep.result import Report
     from akunu_py.bench.sweep.run import SweepOptions
     from akunu_py.engine.engine import Engine
-    from akunu_py.types import Tokenizer
+    from akunu_py.protocols import Tokenizer
 
 _QUICK_LIMIT = 3
 _QUICK_TOKENS = 64

@@ -9,9 +9,8 @@ next one in flight, which is what n = 0 costs.
 The budget decides how much is drafted and never what is chosen, so it cannot change a token.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
 
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decode_stats import StepStats
@@ -19,10 +18,19 @@ from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.drafter_time import DrafterTime, DrafterTimes
 from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts
 from akunu_py.decoding.time_saved import TimeSaved
-from akunu_py.decoding.tree_budget import paying_part, rows_behind
+from akunu_py.decoding.tree_budget import paying_part
 from akunu_py.decoding.tree_choice import RowCosts, TreeChoice, TreeEstimate
 from akunu_py.draft_trees import best_chain, part, walk
-from akunu_py.types import Draft, TreeTarget
+from akunu_py.protocols import (
+    CurveUser,
+    Drafter,
+    DrawnToken,
+    Target,
+    TimedTarget,
+    TokenByToken,
+    TreeTarget,
+)
+from akunu_py.types import Draft, PassReport
 
 _LEAST_GAIN = 0.02
 """Tokens a draft must bring beyond its cost: a tie goes to the plain step."""
@@ -48,42 +56,6 @@ _CURVE_ROWS = 65
 _Path = tuple[Draft, float, list[float]]
 
 
-@runtime_checkable
-class Carrying(Protocol):
-    """A target that feeds rows again after a rejection, since its caches cannot drop rows."""
-
-    @property
-    def carried_rows(self) -> int:
-        """Return how many rows the next pass feeds again, before those of the last token."""
-
-    def replay_rows(self, num_accepted: int = 0) -> int:
-        """Return how many rows are fed again if the next draft is rejected after so many."""
-
-
-@runtime_checkable
-class CurveUser(Protocol):
-    """A drafter that looks at costs itself; it is told them as they become known."""
-
-    def use_curve(self, curve: CostCurve) -> None:
-        """Reason with these costs of passes from now on."""
-
-
-class DrawnToken(Protocol):
-    """A token that is drafted already, as far as the budget looks at it."""
-
-    @property
-    def probability(self) -> float:
-        """Return the drafter's confidence in it."""
-
-
-@runtime_checkable
-class TokenByToken(Protocol):
-    """A drafter that pays for every token it drafts, and so asks before each."""
-
-    def add_rule(self, rule: Callable[[Sequence[DrawnToken]], bool]) -> None:
-        """Draft a further token only where the rule, given those drafted so far, returns True."""
-
-
 class BudgetState:
     """What budgets learned over the replies of one model, on one machine.
 
@@ -98,13 +70,25 @@ class BudgetState:
         self.times: dict[str, DrafterTimes] = {}
 
 
+class _Untimed:
+    """In a `TimedTarget`'s place: every pass has the last token's row and those of the draft."""
+
+    pipelined = in_flight = False
+    last_pass = None
+    carried_rows = 0
+
+    def replay_rows(self, num_accepted: int = 0) -> int:  # noqa: ARG002 - the protocol's signature
+        return 0
+
+
 class Budget:
     """Decides for one reply.
 
-    `context` is the length of the prompt in tokens. `pipelined` says whether the target keeps a
-    step in flight while nothing is drafted, as `akunu_py.models.session.Session` does: then the
-    first token of a draft is compared with that step's result, and the pass is run for the others
-    if it is right. `drafter` is the drafter's name, under which what it takes is remembered.
+    `context` is the length of the prompt in tokens. Of the target and the drafter the budget uses
+    what they can do: a `TimedTarget` tells what its passes are, a `TreeTarget` which trees it
+    takes, a `TokenByToken` drafter asks before each token, a `CurveUser` is told the costs.
+    `pipelined` is False where the target is used in a way that keeps nothing in flight. `name` is
+    the drafter's, under which the time that it takes is remembered.
     `tree` says what was made of the last drafted tree, `saved` what drafting saved so far.
     """
 
@@ -113,34 +97,36 @@ class Budget:
         state: BudgetState,
         *,
         context: int,
+        target: Target | None = None,
+        drafter: Drafter | None = None,
         pipelined: bool = True,
-        drafter: str = "",
-        tell: Callable[[CostCurve], None] | None = None,
+        name: str = "",
     ) -> None:
         self._state = state
-        self._costs = state.costs if pipelined else state.costs_alone
+        self._target = target if isinstance(target, TimedTarget) else _Untimed()
+        self._trees = target if isinstance(target, TreeTarget) else None
+        self._tell = drafter.use_curve if isinstance(drafter, CurveUser) else None
+        self._pipelined = pipelined and self._target.pipelined
+        self._costs = state.costs if self._pipelined else state.costs_alone
         self._acceptance = state.acceptance
         self._acceptance.recent = 0.5
         self._context = context
-        self._pipelined = pipelined
-        self._in_flight = False
         self._tokens = self._cost = _LAMBDA_START
         # The last draft as it was proposed, and what the target has chosen in its place so far.
         self._shadow: Draft | None = None
-        # The part of it that was verified.
-        self._cut = Draft.empty()
         self._chosen: list[int] = []
         self.tree: TreeChoice | None = None
         self.saved = TimeSaved(self._costs)
         self._allowance = _PROBE_START
         self._steps = 0
-        self._by_token = False  # a drafter that asks before each token is a model on that device
-        self._drafter = DrafterTime(state.times.setdefault(drafter, DrafterTimes()))
+        self._drafter = DrafterTime(state.times.setdefault(name, DrafterTimes()))
         # Whose the last draft was, and how many tokens it might and did have.
-        self._source = drafter
+        self._source = name
         self._most = self._proposed = 0
-        self._tell = tell
         self._samples_told = -1
+        self._by_token = False  # a drafter that asks before each token is a model on that device
+        if isinstance(drafter, TokenByToken):
+            drafter.add_rule(self.pays)
         self._costs.begin(context)
         self._tell_curve()
 
@@ -153,20 +139,17 @@ class Budget:
         """Return how many tokens the drafter may propose now: `most`, or 0 not to ask it."""
         self._drafter.asked = False
         self._most = self._proposed = 0
-        if self._costs.unit_s is not None and self._drafter.may_ask():
-            self._drafter.asked, self._most = most > 0, most
+        if most > 0 and self._costs.unit_s is not None and self._drafter.may_ask():
+            self._drafter.asked, self._most = True, most
         return self._most
 
-    def trim(
-        self, draft: Draft, carrying: Carrying | None = None, trees: TreeTarget | None = None
-    ) -> Draft:
+    def trim(self, draft: Draft) -> Draft:
         """Return as much of a draft as pays; of a tree its likeliest part, often a chain.
 
-        `carrying` is the target, where it feeds rows again after a rejection, `trees` where it may
-        not take trees: a path is returned then, if need be. It is asked of a part that pays alone,
-        since its first answer may take a try that costs many passes.
+        Of a tree that the target does not take, what pays of its best path. The target is asked
+        only of a part that pays, since its first answer may take a try that costs many passes.
         """
-        self._cut = draft
+        self.tree = None
         self._proposed = len(draft)
         if not draft.tokens:
             if self._drafter.asked:
@@ -178,32 +161,19 @@ class Budget:
             self._chosen = []
         probabilities = self._acceptance.probabilities(draft)
         if draft.is_chain:
-            size, gain = self._best_size(probabilities, carrying)
-            self._cut = draft.first(size)
+            size, gain = self._best_size(probabilities)
+            kept = draft.first(size)
         else:
-            self._cut, gain, weighed = self._best_part(draft, probabilities, carrying)
-            taken = self._cut.is_chain or trees is None or trees.takes_tree(self._cut)
+            kept, gain, weighed = self._best_part(draft, probabilities)
+            taken = kept.is_chain or self._trees is None or self._trees.takes_tree(kept)
             if not taken:
-                self._cut, gain, path = self._best_path(draft, carrying)
+                kept, gain, path = self._best_path(draft)
                 weighed = replace(weighed, path=path)
-            self.tree = TreeChoice.weighed(draft, self._cut, gain, weighed, taken=taken)
+            self.tree = TreeChoice.weighed(draft, kept, gain, weighed, taken=taken)
         self._drafter.pace(gain, self.rate)
-        return self._cut
+        return kept
 
-    def plan(self, most: int, carrying: Carrying | None = None) -> int:
-        """Return how many tokens, at most `most`, a drafter may draw that samples from q.
-
-        Decided before it draws them: a draft that is cut for what was drawn biases what rejection
-        sampling emits. So the estimate knows the drafter's record alone, and its time a token.
-        """
-        if most <= 0:
-            return 0
-        probabilities = self._acceptance.probabilities(Draft.chain(range(most), self._source))
-        own = self._drafter.a_token
-        size, _ = self._best_size(probabilities, carrying, own)
-        return size or int(self._may_try(probabilities[0], own))
-
-    def pays(self, drawn: Sequence[DrawnToken], carrying: Carrying | None = None) -> bool:
+    def pays(self, drawn: Sequence[DrawnToken]) -> bool:
         """Return whether drafting goes on behind these tokens, for a drafter that pays for each.
 
         That is where some longer draft is expected to gain more than this one, what the drafter
@@ -218,7 +188,7 @@ class Budget:
         expected = Draft.chain(range(self._most), self._source, 0, confidence)
         probabilities = self._acceptance.probabilities(expected)
         own = self._drafter.a_token
-        size, _ = self._best_size(probabilities, carrying, own, sunk=len(drawn), probe=False)
+        size, _ = self._best_size(probabilities, own, sunk=len(drawn), probe=False)
         return size > len(drawn) or (not drawn and self._may_try(probabilities[0], own))
 
     def _may_try(self, probability: float, own: float) -> bool:
@@ -230,22 +200,10 @@ class Budget:
         self._allowance -= max(0.0, loss)
         return True
 
-    def expect(self, draft: Draft) -> Draft:
-        """Take in a draft that was drawn as planned; return it."""
-        self._cut = draft
-        self._proposed = len(draft)
-        if draft.tokens:
-            self._source = draft.source
-            self._shadow = Draft(draft.tokens, draft.parents, draft.source)
-            self._chosen = []
-        return draft
-
-    def observe(self, stats: StepStats, output: Sequence[int], carried_rows: int = 0) -> None:
-        """Take in a finished step: what it took, and the tokens the target chose.
-
-        `carried_rows` is how many rows the pass fed again before its own.
-        """
-        cost = self._measure(stats, output, carried_rows)
+    def observe(self, stats: StepStats, output: Sequence[int]) -> None:
+        """Take in a finished step: what it took, and the tokens the target chose."""
+        done = self._target.last_pass or PassReport(1 + stats.num_draft_tokens)
+        cost = self._measure(stats, done)
         self._tokens = self._tokens * _LAMBDA_MEMORY + len(output)
         self._cost = self._cost * _LAMBDA_MEMORY + cost
         self._allowance = min(_PROBE_MOST, self._allowance + _PROBE_SHARE)
@@ -256,10 +214,13 @@ class Budget:
         if self._steps % _CURVE_EVERY == 0:
             self._tell_curve()
 
+    @property
+    def _in_flight(self) -> bool:
+        return self._pipelined and self._target.in_flight
+
     def _best_size(
         self,
         probabilities: list[float],
-        carrying: Carrying | None,
         own: float = 0.0,
         *,
         sunk: int = 0,
@@ -270,8 +231,8 @@ class Budget:
         `own` is what each token but the first `sunk` costs the drafter. With `probe` a size that
         does not pay may be tried.
         """
-        rate, costs, context = self.rate, self._costs, self._context
-        carried = 0 if carrying is None else carrying.carried_rows
+        rate, costs, context, target = self.rate, self._costs, self._context, self._target
+        carried = target.carried_rows
         # With a step in flight the first token is checked for nothing, and the pass that follows
         # begins with its row: what the pass could do without a draft is a plain step.
         free = 1 if self._in_flight else 0
@@ -283,7 +244,7 @@ class Budget:
         hoped, hoped_size, hoped_gain = 0.0, 0, 0.0
         reach, tokens, replayed = 1.0, 0.0, 0.0
         for drafted, probability in enumerate(probabilities[free:], start=1):
-            if carrying is not None and (rows := carrying.replay_rows(free + drafted - 1)):
+            if rows := target.replay_rows(free + drafted - 1):
                 extra = costs.cost(context, 1 + rows) - costs.cost(context, 1)
                 replayed += reach * (1 - probability) * extra
             reach *= probability
@@ -303,11 +264,11 @@ class Budget:
         return best, gain
 
     def _best_part(
-        self, draft: Draft, probabilities: list[float], carrying: Carrying | None
+        self, draft: Draft, probabilities: list[float]
     ) -> tuple[Draft, float, TreeEstimate]:
         """Return the part of a tree with the largest gain, that gain in tokens, and its reasons."""
         rate, costs, context = self.rate, self._costs, self._context
-        base = 1 if carrying is None else 1 + carrying.carried_rows
+        base = 1 + self._target.carried_rows
         plain = 1.0 if base == 1 else costs.cost(context, base)
         price = RowCosts(lambda rows: costs.cost(context, base + rows) - plain, rate)
         flying = self._in_flight
@@ -317,62 +278,57 @@ class Budget:
         if best.gain > _LEAST_GAIN:
             return part(draft, best.nodes), best.gain, weighed
         # What rows cost is tried with chains: it does not depend on who follows whom.
-        cut, gain, path = self._best_path(draft, carrying)
+        cut, gain, path = self._best_path(draft)
         return cut, gain, replace(weighed, path=path)
 
-    def _best_path(self, draft: Draft, carrying: Carrying | None) -> _Path:
+    def _best_path(self, draft: Draft) -> _Path:
         """Return what pays of a tree's best path, its gain in tokens, and its probabilities."""
         chain = best_chain(draft)
         probabilities = self._acceptance.probabilities(chain)
-        size, gain = self._best_size(probabilities, carrying)
+        size, gain = self._best_size(probabilities)
         return chain.first(size), gain, probabilities[:size]
 
-    def _measure(self, stats: StepStats, output: Sequence[int], carried_rows: int) -> float:
+    def _measure(self, stats: StepStats, done: PassReport) -> float:
         """Add a step's time to the costs; return the step's cost for lambda."""
         costs, context = self._costs, self._context
-        drafted, accepted = stats.num_draft_tokens, stats.num_accepted_tokens
+        drafted = stats.num_draft_tokens
         whole_s = stats.propose_s + stats.target_s + stats.commit_s
         # The drafter ran while the step in flight did, unless it needs the same device.
-        beside = self._in_flight and not (self._by_token and self._proposed)
+        beside = done.was_in_flight and not (self._by_token and self._proposed)
         pass_s = whole_s if beside else stats.target_s + stats.commit_s
         unit_s = costs.unit_s
         if unit_s is not None:
             self._drafter.add(stats.propose_s / unit_s, self._proposed, drafted=drafted > 0)
-        rows = 1 + drafted + carried_rows
         # `due` is what this step's time should be: what it puts in flight may be paid for in it.
-        if not drafted:
-            expected = due = 1.0
-            if self._in_flight or (not self._pipelined and not carried_rows):
-                costs.add_plain(pass_s)
-            elif not carried_rows:
-                due += costs.prepaid
-                costs.add_restart(pass_s)
-            else:
-                prepaid = costs.prepaid if self._pipelined else 0.0
-                due = costs.cost(context, rows) + prepaid
-                if unit_s is not None:
-                    costs.add_pass(context, rows, max(0.1 * unit_s, pass_s - prepaid * unit_s))
-            self._in_flight = self._pipelined
-        elif not self._in_flight:
-            expected = due = costs.cost(context, rows)
-            costs.add_pass(context, rows, pass_s)
-        elif not accepted and stats.num_tested_tokens:
+        again = done.rows > 1 and not drafted
+        if done.was_in_flight and done.rows:
+            checked = costs.check_cost(context)
+            expected = checked + costs.cost(context, done.rows)
+            due = expected - costs.prepaid
+            if unit_s is not None:
+                waited_s = max(0.0, checked - costs.prepaid) * unit_s
+                costs.add_pass(context, done.rows, max(0.1 * unit_s, pass_s - waited_s))
+        elif done.was_in_flight and drafted:
             expected = due = costs.check_cost(context)
             costs.add_check(context, pass_s)
+        elif drafted:
+            expected = due = costs.cost(context, done.rows)
+            costs.add_pass(context, done.rows, pass_s)
+        elif done.was_in_flight or (not self._pipelined and not again):
+            expected = due = 1.0
+            costs.add_plain(pass_s)
+        elif not again:
+            expected, due = 1.0, 1.0 + costs.prepaid
+            costs.add_restart(pass_s)
         else:
-            # The row of the first token and those below it: of a tree, not the other branches.
-            rows = rows_behind(self._cut, output[0], drafted)
-            checked = costs.check_cost(context)
-            expected = checked + costs.cost(context, rows)
-            prepaid = costs.prepaid
-            due = expected - prepaid
+            # Rows are fed again, and the next step may be put in flight besides.
+            prepaid = costs.prepaid if self._pipelined else 0.0
+            expected, due = 1.0, costs.cost(context, done.rows) + prepaid
             if unit_s is not None:
-                waited_s = max(0.0, checked - prepaid) * unit_s
-                costs.add_pass(context, rows, max(0.1 * unit_s, pass_s - waited_s))
-            self._in_flight = False
+                costs.add_pass(context, done.rows, max(0.1 * unit_s, pass_s - prepaid * unit_s))
         self.saved.add_drafter(stats.propose_s, hidden=beside)
-        settled = self._in_flight or not self._pipelined
-        self.saved.add(due, pass_s, drafted=drafted > 0 or carried_rows > 0, settled=settled)
+        settled = done.in_flight or not self._pipelined
+        self.saved.add(due, pass_s, drafted=drafted > 0 or again, settled=settled)
         if unit_s is None:
             return expected
         return min(whole_s / unit_s, _OUTLIER * expected)
@@ -409,3 +365,31 @@ class Budget:
         if self._tell is not None and self._costs.num_samples != self._samples_told:
             self._samples_told = self._costs.num_samples
             self._tell(self._costs.curve(self._context, _CURVE_ROWS))
+
+
+class VerifyAll:
+    """In a budget's place: all that is drafted is verified.
+
+    Of a tree that the target does not take, that is the path of largest probability.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._trees = target if isinstance(target, TreeTarget) else None
+        self.tree: TreeChoice | None = None
+
+    def limit(self, most: int) -> int:
+        """Return `most`."""
+        return most
+
+    def trim(self, draft: Draft) -> Draft:
+        """Return the draft, or the path of it that is verified."""
+        self.tree = None
+        if draft.is_chain:
+            return draft
+        taken = self._trees is None or self._trees.takes_tree(draft)
+        kept = draft if taken else best_chain(draft)
+        self.tree = TreeChoice(draft, kept, "all" if taken else "target")
+        return kept
+
+    def observe(self, stats: StepStats, output: Sequence[int]) -> None:
+        """Learn nothing."""

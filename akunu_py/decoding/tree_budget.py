@@ -56,18 +56,6 @@ def paying_part(
     return PayingPart(tuple(sorted(kept)), gain)
 
 
-def rows_behind(cut: Draft, first: int, drafted: int) -> int:
-    """Return the rows of the pass that follows when `first`, a token of the first level, is right.
-
-    `drafted` is how many tokens of the draft `cut` were verified: those of a chain, `first` among
-    them.
-    """
-    for root, (token, parent) in enumerate(zip(cut.tokens, cut.parents, strict=True)):
-        if parent < 0 and token == first and not cut.is_chain:
-            return len(subtree(cut, root))
-    return drafted
-
-
 def _best(nodes: Sequence[int], reach: Sequence[float], price: Price) -> PayingPart:
     # A node comes after its parent: it reaches no further, and equals keep their order.
     order = sorted(range(len(nodes)), key=lambda place: -reach[place])

@@ -1,7 +1,6 @@
 """Drafters: one a file, and the registry that makes them by name."""
 
 from akunu_py.drafting.auto import AutoDrafter, AutoState
-from akunu_py.drafting.candidates import CandidateObserver
 from akunu_py.drafting.draft_model import DraftModelDrafter, TokenModel
 from akunu_py.drafting.lookup import LookupDrafter
 from akunu_py.drafting.memory import Memory, open_memory, vocabulary_fingerprint
@@ -17,6 +16,7 @@ from akunu_py.drafting.registry import (
 )
 from akunu_py.drafting.reply_memory import ReplyMemory
 from akunu_py.drafting.tree import TreeDrafter
+from akunu_py.protocols import CandidateObserver
 
 __all__ = [
     "AutoDrafter",

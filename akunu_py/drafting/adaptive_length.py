@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.errors import ConfigError
-from akunu_py.types import GenerationConfig
+from akunu_py.types import GenerationConfig, LengthTrace
 
 MIN_DRAFT_TOKENS = 1
 """gamma_min where nobody says."""
@@ -61,18 +61,6 @@ class DenseSpread:
     def largest(self) -> float:
         """Return the largest probability."""
         return float(self.row.max())
-
-
-@dataclass(frozen=True, slots=True)
-class LengthTrace:
-    """What an entropy-adaptive length came from, for a trace.
-
-    `entropy` is H, normalised to 0 ... 1; `smoothed` is h after it; `num_draft_tokens` is gamma.
-    """
-
-    entropy: float
-    smoothed: float
-    num_draft_tokens: int
 
 
 class LengthRule(Protocol):

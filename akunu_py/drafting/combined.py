@@ -6,58 +6,21 @@ copy, or for what follows the copy; or it begins and an n-gram goes on.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.drafting.adaptive_length import LengthTrace
 from akunu_py.errors import ConfigError, ContractError
-from akunu_py.types import CandidateObserver, Draft, Drafter, GenerationConfig, ReplyDrafter
-
-
-@runtime_checkable
-class Extender(Protocol):
-    """A drafter that can go on behind tokens that another one drafted."""
-
-    def extend(self, drafted: Sequence[int], limit: int) -> Draft:
-        """Draft a chain of at most `limit` tokens to follow what was observed and `drafted`."""
-
-
-@runtime_checkable
-class _Sampling(Protocol):
-    """A `SampledDrafter`; decoding, which defines it, is no room below this one."""
-
-    def draft_probabilities(self) -> NDArray[np.floating] | None:
-        """Return the distributions the last draft was drawn from, [n, vocab]; None: certain."""
-
-
-class _Drawn(Protocol):
-    """A token that is drafted already; `decoding.budget.DrawnToken`."""
-
-    @property
-    def probability(self) -> float:
-        """Return the drafter's confidence in it."""
-
-
-_Rule = Callable[[Sequence[_Drawn]], bool]
-
-
-@runtime_checkable
-class _TokenByToken(Protocol):
-    """A drafter that asks before each token; `decoding.budget.TokenByToken`."""
-
-    def add_rule(self, rule: _Rule) -> None:
-        """Draft a further token only where the rule returns True."""
-
-
-@runtime_checkable
-class _LengthTeller(Protocol):
-    """A drafter that can say what its draft's length came from; `decoding.details` has it."""
-
-    @property
-    def length_trace(self) -> LengthTrace | None:
-        """Return it."""
+from akunu_py.protocols import (
+    CandidateObserver,
+    Drafter,
+    DrawnToken,
+    Extender,
+    ReplyDrafter,
+    SampledDrafter,
+    TokenByToken,
+)
+from akunu_py.types import Draft, GenerationConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +91,6 @@ class CombinedDrafter:
         self.sources = tuple(sources)
         self.num_draft_tokens = num_draft_tokens
         self._pieces: list[Draft] = []
-        self._length_trace: LengthTrace | None = None
 
     def begin_reply(
         self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
@@ -138,19 +100,14 @@ class CombinedDrafter:
             if isinstance(source.drafter, ReplyDrafter):
                 source.drafter.begin_reply(config, seed, check)
 
-    def add_rule(self, rule: _Rule) -> None:
+    def add_rule(self, rule: Callable[[Sequence[DrawnToken]], bool]) -> None:
         """Let the sources that ask before each token ask this rule, too.
 
         It is shown what other sources have drafted before theirs.
         """
         for source in self.sources:
-            if isinstance(source.drafter, _TokenByToken):
+            if isinstance(source.drafter, TokenByToken):
                 source.drafter.add_rule(lambda drawn: rule((*self._drafted(), *drawn)))
-
-    @property
-    def length_trace(self) -> LengthTrace | None:
-        """Return what the length of the first piece that has a rule came from, None without one."""
-        return self._length_trace
 
     def observe(self, tokens: Sequence[int]) -> None:
         """Hand committed tokens to every source."""
@@ -180,12 +137,9 @@ class CombinedDrafter:
 
     def _begin(self) -> None:
         self._pieces = []
-        self._length_trace = None
 
-    def _take(self, source: Source, piece: Draft) -> None:
+    def _take(self, source: Source, piece: Draft) -> None:  # noqa: ARG002 - see below
         self._pieces.append(piece)
-        if self._length_trace is None and isinstance(source.drafter, _LengthTeller):
-            self._length_trace = source.drafter.length_trace
 
     def _drafted(self) -> list[_Drafted]:
         return [
@@ -202,10 +156,11 @@ class CombinedDrafter:
         names = "+".join(dict.fromkeys(piece.source for piece in pieces))
         match_length = pieces[0].match_length if pieces else 0
         origins = tuple(piece.source for piece in pieces for _ in piece.tokens)
-        return Draft.chain(tokens, names, match_length, confidence, origins)
+        length = next((piece.length for piece in pieces if piece.length), None)
+        return Draft.chain(tokens, names, match_length, confidence, origins, length=length)
 
 
-class _SampledDrafter(CombinedDrafter):
+class _SampledCombination(CombinedDrafter):
     """A combination for rejection sampling: pieces that were drawn have their q, others one-hot."""
 
     def __init__(
@@ -213,7 +168,7 @@ class _SampledDrafter(CombinedDrafter):
     ) -> None:
         super().__init__(sources, num_draft_tokens=num_draft_tokens)
         for source in sources:
-            if isinstance(source.drafter, _Sampling) and source.min_confidence > 0:
+            if isinstance(source.drafter, SampledDrafter) and source.min_confidence > 0:
                 raise ConfigError(
                     "a drafter whose draws go to rejection sampling cannot be cut by confidence; "
                     "give min_confidence 0"
@@ -234,7 +189,7 @@ class _SampledDrafter(CombinedDrafter):
     def _take(self, source: Source, piece: Draft) -> None:
         super()._take(source, piece)
         rows = None
-        if isinstance(source.drafter, _Sampling):
+        if isinstance(source.drafter, SampledDrafter):
             rows = source.drafter.draft_probabilities()
         if rows is None:
             rows = np.zeros((len(piece), self.vocabulary_size))
@@ -255,7 +210,7 @@ class _CandidateDrafter(CombinedDrafter):
                 source.drafter.observe_candidates(rows)
 
 
-class _SampledCandidateDrafter(_CandidateDrafter, _SampledDrafter):
+class _SampledCandidateDrafter(_CandidateDrafter, _SampledCombination):
     """Both."""
 
 
@@ -273,5 +228,5 @@ def combine(
     if vocabulary_size is None:
         plain = _CandidateDrafter if learns else CombinedDrafter
         return plain(sources, num_draft_tokens=num_draft_tokens)
-    sampled = _SampledCandidateDrafter if learns else _SampledDrafter
+    sampled = _SampledCandidateDrafter if learns else _SampledCombination
     return sampled(sources, num_draft_tokens=num_draft_tokens, vocabulary_size=vocabulary_size)

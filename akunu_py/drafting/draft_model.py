@@ -12,10 +12,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.drafting.adaptive_length import AfterDraws, LengthTrace
+from akunu_py.drafting.adaptive_length import AfterDraws
 from akunu_py.drafting.hierarchical import NgramGuesses
 from akunu_py.errors import ConfigError, ContractError
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.types import Draft, GenerationConfig, LengthTrace
 
 NUM_DRAFT_TOKENS = 8
 MAX_DRAFT_TOKENS = 64
@@ -159,11 +159,6 @@ class DraftModelDrafter:
         """End drafts where this rule says so, too."""
         self._rules = (*self._rules, rule)
 
-    @property
-    def length_trace(self) -> LengthTrace | None:
-        """Return what the latest draft's length came from, None where no rule says."""
-        return None if self._length is None else self._length.trace
-
     def observe(self, tokens: Sequence[int]) -> None:
         """Take in committed tokens; passes over them wait for the next draft, but for the prompt.
 
@@ -193,7 +188,13 @@ class DraftModelDrafter:
         """Draft as `propose` does what follows `drafted`, tokens that another drafter proposed."""
         drawn = self._drawn(min(limit, self.num_draft_tokens), drafted)
         confidence = () if self._rejection else tuple(token.probability for token in drawn)
-        return Draft.chain((token.token for token in drawn), self.name, 0, confidence)
+        tokens = (token.token for token in drawn)
+        return Draft.chain(tokens, self.name, 0, confidence, length=self._length_trace)
+
+    @property
+    def _length_trace(self) -> LengthTrace | None:
+        """Where the latest draft's length comes from; None where no rule says."""
+        return None if self._length is None else self._length.trace
 
     def _drawn(self, limit: int, after: Sequence[int] = ()) -> Sequence[DrawnToken]:
         """Draw at most `limit` tokens, one behind the other."""

@@ -97,7 +97,7 @@ class ProposalsDrafter(DraftModelDrafter):
             self._trunk.append(first)
             parent = first
         odds = () if self._rejection else tuple(confidence)
-        return Draft(tuple(tokens), tuple(parents), self.name, 0, odds)
+        return Draft(tuple(tokens), tuple(parents), self.name, 0, odds, length=self._length_trace)
 
     def draft_probabilities(self) -> NDArray[np.float64] | None:
         """Return q [n, vocab] of the nodes of the last draft; None at temperature 0.
@@ -122,4 +122,5 @@ class ProposalsDrafter(DraftModelDrafter):
         self._counts = [1] * len(trunk)
         self._trunk = list(self._depths)
         odds = tuple(draft.confidence[node] for node in trunk) if draft.confidence else ()
-        return Draft.chain((draft.tokens[node] for node in trunk), draft.source, 0, odds)
+        tokens = (draft.tokens[node] for node in trunk)
+        return Draft.chain(tokens, draft.source, 0, odds, length=draft.length)

@@ -30,7 +30,8 @@ from akunu_py.drafting.recycling import RecyclingDrafter
 from akunu_py.drafting.tree import NUM_DRAFT_TOKENS as NUM_TREE_TOKENS
 from akunu_py.drafting.tree import TreeDrafter
 from akunu_py.errors import ConfigError, ContractError
-from akunu_py.types import Drafter, GenerationConfig
+from akunu_py.protocols import Drafter
+from akunu_py.types import GenerationConfig
 
 ENTRY_POINT_GROUP = "akunu.drafters"
 

@@ -15,7 +15,8 @@ from akunu_py.draft_trees import TreeBuilder, depths, reaches, walk
 from akunu_py.drafting.lookup import LookupDrafter
 from akunu_py.drafting.ngram import NgramDrafter
 from akunu_py.errors import ConfigError
-from akunu_py.types import CandidateObserver, Draft, Drafter
+from akunu_py.protocols import CandidateObserver, Drafter
+from akunu_py.types import Draft
 
 NUM_DRAFT_TOKENS = 16
 

@@ -15,7 +15,7 @@ from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.models.beam_rows import BeamRows
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.token_model import CachedTokenModel
-from akunu_py.types import Tokenizer
+from akunu_py.protocols import Tokenizer
 
 BeamDrafter = Literal["none", "ngram", "draft-model"]
 

@@ -14,7 +14,8 @@ from akunu_py.drafting.registry import drafter_name
 from akunu_py.models.draft_model import make_token_model
 from akunu_py.models.load import LoadedModel
 from akunu_py.models.token_model import CachedTokenModel
-from akunu_py.types import Drafter, GenerationConfig
+from akunu_py.protocols import Drafter
+from akunu_py.types import GenerationConfig
 
 
 class DraftSources:

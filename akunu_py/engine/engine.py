@@ -47,7 +47,8 @@ from akunu_py.models.load import (
 from akunu_py.models.memory_check import PlannedModel, settle_forms
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.session import Session
-from akunu_py.types import GenerationConfig, GenerationResult, Message, Tokenizer
+from akunu_py.protocols import Tokenizer
+from akunu_py.types import GenerationConfig, GenerationResult, Message
 
 
 class Engine:
@@ -390,20 +391,20 @@ class Engine:
             # Only now: a reply that `_end_reply` ends joins the memory that this one begins with.
             ended = self._learning.begin_reply(settled)
             reply = ReplyStream(
-                self._open_session,
-                self.tokenizer,
                 Request(
-                    tuple(prompt),
-                    settled,
-                    self._sources.make(settled, most, self._learning.auto_state),
-                    most,
-                    progress,
-                    continues=continues,
+                    session=self._open_session,
+                    tokenizer=self.tokenizer,
+                    prompt=tuple(prompt),
+                    config=settled,
+                    drafter=self._sources.make(settled, most, self._learning.auto_state),
+                    num_draft_tokens=most,
                     budgets=self._learning.budgets(settled),
-                    ended=ended,
                     row_bits=partial(self._learning.row_bits, self._open_session),
-                ),
-                self._admission.check,
+                    continues=continues,
+                    progress=progress,
+                    admit=self._admission.check,
+                    ended=ended,
+                )
             )
             self._admission.admit(reply)
         return reply

@@ -53,9 +53,9 @@ class Learning:
             )
         return self._costs
 
-    def begin_reply(self, config: GenerationConfig) -> Callable[[], None] | None:
-        """Return what is to be called when the reply to come ends; None for others than `auto`."""
-        return self.replies.begin_reply() if config.drafter == AutoDrafter.name else None
+    def begin_reply(self, config: GenerationConfig) -> Callable[[], None]:
+        """Return what is to be called when the reply to come ends; of use to `auto` alone."""
+        return self.replies.begin_reply() if config.drafter == AutoDrafter.name else _nothing
 
     def budgets(self, config: GenerationConfig) -> BudgetState | None:
         """Return what budgets have learned so far, written down now and then; None without one."""
@@ -92,3 +92,7 @@ class Learning:
             self._costs.save(new_samples=1)
         self.replies.save()
         self._loaded = None
+
+
+def _nothing() -> None:
+    """Learn nothing from a reply."""

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from akunu_py.errors import ConfigError, ContextOverflowError, ModelFormatError
+from akunu_py.protocols import Tokenizer
 from akunu_py.tokenizers.chat_template import check_messages
-from akunu_py.types import Message, Tokenizer
+from akunu_py.types import Message
 
 Prompt = str | Sequence[int]
 """Text, or token ids that are used as they are."""

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from akunu_py.types import TextPiece, Tokenizer
+from akunu_py.protocols import Tokenizer
+from akunu_py.types import TextPiece
 
 _PROMPT_END = 16
 """Tokens of a prompt that are looked at for a marker that opens the reasoning."""

@@ -8,7 +8,7 @@ markers as text or user-defined tokens they are in the text anyway.
 from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
-from akunu_py.types import Tokenizer
+from akunu_py.protocols import Tokenizer
 
 _FAMILIES = (
     ("<think>", "</think>"),

@@ -11,30 +11,28 @@ from types import TracebackType
 from typing import Self
 
 from akunu_py.decode_stats import StepDetail, StepStats
-from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
-from akunu_py.decoding.loop import decode
+from akunu_py.decoding.budget import Budget, BudgetState
+from akunu_py.decoding.loop import Step
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.stopping import LoopDetector
 from akunu_py.decoding.tree_choice import TreeCounts
-from akunu_py.decoding.verifiers import LenientGreedyVerifier, make_verifier
+from akunu_py.decoding.verifier import make_verifier
 from akunu_py.engine.reasoning_marks import reasoning_marks
 from akunu_py.engine.reply_text import ReplyText
 from akunu_py.engine.trace_file import TraceLine, describe_decoding
 from akunu_py.errors import ConfigError, EngineStateError
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.session import Session
+from akunu_py.protocols import Drafter, ReplyDrafter, Tokenizer
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import (
-    Drafter,
     FinishReason,
     GenerationConfig,
     GenerationResult,
-    ReplyDrafter,
     RowBits,
     StreamEvent,
     TextPiece,
-    Tokenizer,
 )
 
 _log = logging.getLogger(__name__)
@@ -47,23 +45,166 @@ class _CancelledError(Exception):
     """Leaves the prefill through its progress callback."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What one reply is made from; `prompt` is checked, not empty, shorter than the context.
+    """All that one reply is made from.
 
-    `num_draft_tokens` is the most that are drafted for a pass, whatever the config says; `ended` is
-    called once when no token will follow, also where the reply failed.
+    Attributes:
+        session: the model over the conversation's caches.
+        tokenizer: the model's.
+        prompt: checked, not empty, shorter than the context.
+        config: how the reply is sampled, drafted and ended; `drafter` is a name.
+        drafter: made for this reply.
+        num_draft_tokens: most tokens drafted for a pass, whatever the config says.
+        budgets: what decides how much is drafted; None: all that is drafted is verified.
+        row_bits: whether rows of passes are bit-equal; asked where something was drafted.
+        continues: whether the text goes on from the prompt's, a space included.
+        progress: called with prompt tokens done and in all.
+        admit: called before each step; may raise.
+        ended: called once when no token will follow, also where the reply failed.
+
     """
 
+    session: Session
+    tokenizer: Tokenizer
     prompt: tuple[int, ...]
     config: GenerationConfig
     drafter: Drafter
     num_draft_tokens: int
+    budgets: BudgetState | None = None
+    row_bits: Callable[[], RowBits] = lambda: "unknown"
+    continues: bool = False
     progress: Progress | None = None
-    continues: bool = False  # whether the text goes on from the prompt's, a space included
-    budgets: BudgetState | None = None  # what decides how much is drafted; None: nothing does
-    ended: Callable[[], None] | None = None
-    row_bits: Callable[[], RowBits] = lambda: "unknown"  # asked where something was drafted
+    admit: Callable[[], None] = lambda: None
+    ended: Callable[[], None] = lambda: None
+
+
+class Reply:
+    """One reply, from its prompt to its result; `events` makes it."""
+
+    def __init__(self, request: Request, cancelled: threading.Event) -> None:
+        config, session, tokenizer = request.config, request.session, request.tokenizer
+        self._request = request
+        self._cancelled = cancelled
+        self._seed = secrets.randbits(64) if config.seed is None else config.seed
+        self._verifier = make_verifier(config, self._seed)
+        self._text = ReplyText(
+            tokenizer.detokenizer(continues=request.continues),
+            config.stop,
+            tokenizer.end_ids,
+            reasoning_marks(tokenizer),
+        )
+        room = session.context - len(request.prompt)
+        self._max_tokens = room if config.max_tokens is None else min(config.max_tokens, room)
+        self._recorder = StatsRecorder()
+        self._trees = TreeCounts()
+        self._token_ids: list[int] = []
+        self._budget: Budget | None = None
+        self._num_cached = 0
+        self._started = self._prefilled = time.perf_counter()
+        self._first_s: float | None = None
+
+    def events(self) -> Generator[StreamEvent, None, None]:
+        """Prefill and decode; yield an event a step, and the result with the last one."""
+        # Of the step that ends the reply; empty where it is cancelled between two.
+        last = StreamEvent("", ())
+        reason: FinishReason = "cancelled"
+        try:
+            with self._request.session.measured():
+                for decoded in self._steps():
+                    step, event = self._taken(decoded)
+                    if step.finish_reason is not None or self._cancelled.is_set():
+                        last, reason = event, step.finish_reason or reason
+                        break
+                    yield event
+                    if self._cancelled.is_set():
+                        break
+                yield self._with_result(last, reason)
+        finally:
+            self._request.ended()
+
+    def _steps(self) -> Iterator[Step]:
+        """Return the steps of the decode loop; none where the prefill is cancelled."""
+        request, session, drafter = self._request, self._request.session, self._request.drafter
+        chain = TransformChain.from_config(self._verifier.sampling, session.vocabulary_size)
+        sampler = Sampler(chain, self._seed, session.vocabulary_size)
+        self._started = self._prefilled = time.perf_counter()
+        try:
+            self._check()
+            self._num_cached = session.begin(
+                request.prompt, sampler, self._max_tokens, self._prefill_progress
+            )
+            if isinstance(drafter, ReplyDrafter):
+                drafter.begin_reply(request.config, self._seed, self._check)
+            drafter.observe(request.prompt)
+        except _CancelledError:
+            return iter(())
+        finally:
+            self._prefilled = time.perf_counter()
+        if request.budgets is not None:
+            self._budget = self._verifier.budget(
+                request.budgets,
+                context=len(request.prompt),
+                target=session,
+                drafter=drafter,
+                name=request.config.drafter or "",
+            )
+        return self._verifier.decode(
+            session,
+            drafter,
+            request.prompt[-1],
+            num_draft_tokens=request.num_draft_tokens,
+            max_tokens=self._max_tokens,
+            end_ids=request.tokenizer.end_ids,
+            loops=LoopDetector() if request.config.stop_loops else None,
+            budget=self._budget,
+            position=len(request.prompt),
+        )
+
+    def _taken(self, step: Step) -> tuple[Step, StreamEvent]:
+        """Take in a step; return as much of it as precedes a stop text, and its event."""
+        if self._first_s is None:
+            self._first_s = time.perf_counter() - self._started
+        if step.tree is not None:
+            self._trees.add(step.tree)
+        step, pieces = self._text.take(step)
+        self._recorder.add(step.stats)
+        self._token_ids += step.token_ids
+        return step, StreamEvent(_joined(pieces), step.token_ids, step.stats, pieces=pieces)
+
+    def _with_result(self, last: StreamEvent, reason: FinishReason) -> StreamEvent:
+        """Return the last event, with the text that was held back and the result."""
+        if str(self._trees):
+            _log.info("%s", self._trees)
+        pieces = (*last.pieces, *self._text.finish())
+        stats = self._recorder.stats
+        decode_s = time.perf_counter() - self._prefilled
+        result = GenerationResult(
+            text=self._text.shown,
+            token_ids=tuple(self._token_ids),
+            finish_reason=reason,
+            seed=self._seed,
+            num_prompt_tokens=len(self._request.prompt),
+            num_cached_tokens=self._num_cached,
+            prefill_s=self._prefilled - self._started,
+            decode_s=decode_s,
+            peak_memory_bytes=self._request.session.peak_memory_bytes(),
+            stats=stats,
+            exactness=self._request.config.exactness,
+            row_bits=self._request.row_bits() if stats.drafted else "equal",
+            time_to_first_token_s=self._first_s,
+            time_saved=None if self._budget is None else self._budget.saved.share(stats),
+        )
+        return replace(last, text=_joined(pieces), result=result, pieces=pieces)
+
+    def _prefill_progress(self, done: int, total: int) -> None:
+        if self._request.progress:
+            self._request.progress(done, total)
+        self._check()
+
+    def _check(self) -> None:
+        if self._cancelled.is_set():
+            raise _CancelledError
 
 
 class ReplyStream(Iterator[StreamEvent]):
@@ -84,20 +225,18 @@ class ReplyStream(Iterator[StreamEvent]):
 
     """
 
-    def __init__(
-        self, session: Session, tokenizer: Tokenizer, request: Request, admit: Callable[[], None]
-    ) -> None:
+    def __init__(self, request: Request) -> None:
         self.thread = threading.current_thread()
         # Held inside a step and while the reply is ended; callbacks in there may not wait for it.
         self._lock = threading.Lock()
         self._holder: threading.Thread | None = None
-        self._admit = admit
-        self._tokenizer = tokenizer
+        self._admit = request.admit
+        self._tokenizer = request.tokenizer
         self._cancelled = threading.Event()
         self._ended_by = ""
-        self._events: Generator[StreamEvent, None, None] | None = _with_end(
-            _events(session, tokenizer, request, self._cancelled), request.ended
-        )
+        self._events: Generator[StreamEvent, None, None] | None = Reply(
+            request, self._cancelled
+        ).events()
         self.prompt = request.prompt
         self.config = request.config
         self.result: GenerationResult | None = None
@@ -192,7 +331,7 @@ class ReplyStream(Iterator[StreamEvent]):
         """
         with self._held() as events:
             if events is not None:
-                # No step is made for it: see `_events`.
+                # No step is made for it: see `Reply.events`.
                 self._ended_by = "this reply was cancelled, and its end was interrupted"
                 self._left = self._next_of(events)
                 self._ended_by = ""
@@ -245,134 +384,6 @@ class ReplyStream(Iterator[StreamEvent]):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _with_end(
-    events: Generator[StreamEvent, None, None], ended: Callable[[], None] | None
-) -> Generator[StreamEvent, None, None]:
-    """Yield a reply's events, and say when it is over: at its end, closed, dropped or failed."""
-    try:
-        yield from events
-    finally:
-        if ended is not None:
-            ended()
-
-
-def _events(
-    session: Session, tokenizer: Tokenizer, request: Request, cancelled: threading.Event
-) -> Generator[StreamEvent, None, None]:
-    """Prefill and decode; yield an event a step, and the result with the last one."""
-    prompt, config = request.prompt, request.config
-    seed = secrets.randbits(64) if config.seed is None else config.seed
-    verifier = make_verifier(config, seed)
-    chain = TransformChain.from_config(config, session.vocabulary_size)
-    if isinstance(verifier, LenientGreedyVerifier):
-        # Lenience at temperature 0 goes by how likely tokens are, not by which is likeliest.
-        chain = chain.at_temperature_1()
-    sampler = Sampler(chain, seed, session.vocabulary_size)
-    drafter = request.drafter
-    room = session.context - len(prompt)
-    max_tokens = room if config.max_tokens is None else min(config.max_tokens, room)
-
-    def progress(done: int, total: int) -> None:
-        if request.progress:
-            request.progress(done, total)
-        check()
-
-    def check() -> None:
-        if cancelled.is_set():
-            raise _CancelledError
-
-    detokenizer = tokenizer.detokenizer(continues=request.continues)
-    marks = reasoning_marks(tokenizer)
-    text = ReplyText(detokenizer, config.stop, tokenizer.end_ids, marks)
-    recorder = StatsRecorder()
-    token_ids: list[int] = []
-    finish_reason: FinishReason | None = None
-    num_cached = 0
-    first_s: float | None = None
-    budget: Budget | None = None
-    started = prefilled = time.perf_counter()
-    with session.measured():
-        try:
-            check()
-            num_cached = session.begin(prompt, sampler, max_tokens, progress)
-            if isinstance(drafter, ReplyDrafter):
-                drafter.begin_reply(config, seed, check)
-            drafter.observe(prompt)
-        except _CancelledError:
-            finish_reason = "cancelled"
-        prefilled = time.perf_counter()
-
-        def result(reason: FinishReason) -> GenerationResult:
-            stats = recorder.stats
-            decode_s = time.perf_counter() - prefilled
-            peak = session.peak_memory_bytes()
-            return GenerationResult(
-                text=text.shown,
-                token_ids=tuple(token_ids),
-                finish_reason=reason,
-                seed=seed,
-                num_prompt_tokens=len(prompt),
-                num_cached_tokens=num_cached,
-                prefill_s=prefilled - started,
-                decode_s=decode_s,
-                peak_memory_bytes=peak,
-                stats=stats,
-                exactness=config.exactness,
-                row_bits=request.row_bits() if stats.drafted else "equal",
-                time_to_first_token_s=first_s,
-                time_saved=None if budget is None else budget.saved.share(stats),
-            )
-
-        if finish_reason is not None:
-            yield StreamEvent("", (), None, result(finish_reason))
-            return
-        if request.budgets is not None:
-            # The session keeps no step in flight where the host needs each token, or its row.
-            pipelined = not (chain.needs_history or verifier is not None)
-            budget = Budget(
-                request.budgets,
-                context=len(prompt),
-                pipelined=pipelined,
-                drafter=config.drafter or "",
-                tell=drafter.use_curve if isinstance(drafter, CurveUser) else None,
-            )
-        steps = decode(
-            session,
-            drafter,
-            prompt[-1],
-            num_draft_tokens=request.num_draft_tokens,
-            max_tokens=max_tokens,
-            end_ids=tokenizer.end_ids,
-            loops=LoopDetector() if config.stop_loops else None,
-            budget=budget,
-            verifier=verifier,
-            position=len(prompt),
-        )
-        trees = TreeCounts()
-        # Of the step that ended the reply; empty where it was cancelled between two.
-        last = StreamEvent("", ())
-        for raw in steps:
-            first_s = first_s or time.perf_counter() - started
-            step, pieces = text.take(raw)
-            if raw.tree is not None:
-                trees.add(raw.tree)
-            recorder.add(step.stats)
-            token_ids += step.token_ids
-            finish_reason = step.finish_reason
-            event = StreamEvent(_joined(pieces), step.token_ids, step.stats, pieces=pieces)
-            if finish_reason is not None or cancelled.is_set():
-                last = event
-                break
-            yield event
-            if cancelled.is_set():
-                break
-        if str(trees):
-            _log.info("%s", trees)
-        pieces = (*last.pieces, *text.finish())
-        ended = result(finish_reason or "cancelled")
-        yield replace(last, text=_joined(pieces), result=ended, pieces=pieces)
 
 
 def _details(steps: Iterable[StepStats]) -> Iterator[StepDetail]:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from akunu_py.decoding.loop import Step
 from akunu_py.decoding.stats import cut_step
 from akunu_py.decoding.stopping import StopTexts
-from akunu_py.types import Detokenizer, TextPiece
+from akunu_py.protocols import Detokenizer
+from akunu_py.types import TextPiece
 
 UNNAMED = "drafter"
 """The source of accepted tokens whose drafter gives none."""

@@ -10,11 +10,12 @@ from akunu_py.gguf.keys import MAX_SIZE
 from akunu_py.models.folder_config import end_ids, from_library, read_json, submodules
 from akunu_py.models.whole_mlx_lm import TokenizerWrapper
 from akunu_py.models.whole_mlx_lm import load_tokenizer as mlx_load_tokenizer
+from akunu_py.protocols import Detokenizer
 from akunu_py.tokenizers.chat_template import check_messages
 from akunu_py.tokenizers.gguf_tokenizer import partition
 from akunu_py.tokenizers.special_text import SpecialTextGuard
 from akunu_py.tokenizers.template_choice import Templates
-from akunu_py.types import Detokenizer, Message
+from akunu_py.types import Message
 
 _Renderer = Callable[..., str]
 
@@ -23,7 +24,7 @@ _MAX_LENGTH = 10**30
 
 
 class FolderTokenizer:
-    """An mlx-lm tokenizer as `akunu_py.types.Tokenizer`.
+    """An mlx-lm tokenizer as `akunu_py.protocols.Tokenizer`.
 
     A chat template is rendered as those of GGUF files are: in the sandbox, within its limits. Only
     renderers that mlx-lm brings itself (`chat_template_type`) are called as they are.

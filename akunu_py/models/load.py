@@ -21,8 +21,8 @@ from akunu_py.models.converted_plan import DESCRIPTION
 from akunu_py.models.expansion import expand, num_parameters
 from akunu_py.models.gguf_model import build_gguf_model, overflows
 from akunu_py.models.weights import Float16OverflowError, WeightReader
+from akunu_py.protocols import Tokenizer
 from akunu_py.tokenizers import from_gguf
-from akunu_py.types import Tokenizer
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from mlx_lm.models import llama
 from akunu_py.errors import ConfigError
 from akunu_py.models.expansion import num_parameters
 from akunu_py.models.load import LoadedModel, ModelDescription
-from akunu_py.types import Tokenizer
+from akunu_py.protocols import Tokenizer
 
 _CONTEXT = 8192
 _SEED = 0

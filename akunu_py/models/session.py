@@ -22,7 +22,7 @@ from akunu_py.models.traffic import MemoryTraffic, memory_traffic
 from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
 from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.sampler import Sampler
-from akunu_py.types import Draft
+from akunu_py.types import Draft, PassReport
 
 _CLEAR_EVERY = 256
 """Steps after which MLX's pool of freed buffers is emptied: the KV cache outgrows them."""
@@ -32,7 +32,7 @@ _MAX_CARRIED = 8
 
 
 class Session:
-    """One conversation's caches over a model; a `Target`, `CandidateTarget` and `Carrying`.
+    """One conversation's caches over a model; a `Target` with all that one can do.
 
     While nothing is drafted, one step is kept in flight, as mlx-lm's plain loop does: the pass over
     the token being chosen is queued before that token is read back. A draft that arrives then
@@ -71,6 +71,7 @@ class Session:
         self._choices: RowChoices | None = None
         # The choice that follows the last row fed, queued but not read; see the class docstring.
         self._in_flight: PendingChoice | None = None
+        self.last_pass = PassReport(0)
         # Tokens of the last pass that await `commit`, where among them the draft begins, and what
         # the caches were before the pass, where that is needed.
         self._pass: tuple[int, ...] = ()
@@ -148,6 +149,16 @@ class Session:
         return max(0, min(self._end - committed - 1, self._rows.room - last))
 
     @property
+    def pipelined(self) -> bool:
+        """Whether a step is kept in flight in this reply: not where penalties need each token."""
+        return self._choices is not None and not self._choices.needs_history
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a step is in flight now."""
+        return self._in_flight is not None
+
+    @property
     def carried_rows(self) -> int:
         """How many rows the next pass feeds again, before those of the last token and a draft."""
         return len(self._carried)
@@ -197,12 +208,15 @@ class Session:
         ModelFormatError for logits that are no numbers.
         """
         self._begin_pass(last, draft)
+        was_in_flight = self.in_flight
         with mx.stream(self._stream):
             if self._in_flight is not None:
                 choices = self._choose_in_flight(self._in_flight, last, draft)
+                rows = self._pass
             elif not draft.is_chain:
                 tree = ArrangedTree(draft, range(len(draft)), last)
-                found = self._verify(tree.tokens, 1, tree)
+                rows = tree.tokens
+                found = self._verify(rows, 1, tree)
                 choices = [found[0], *tree.choices(found)]
             elif draft.tokens:
                 rows = (*self._carried, last, *draft.tokens)
@@ -216,6 +230,7 @@ class Session:
                 self._rows.tokens += rows
                 self._carried = ()
                 choices = [self._read_and_look_ahead(pending, last)]
+        self.last_pass = PassReport(len(rows), was_in_flight, self.in_flight)
         return choices
 
     def distributions(self, last: int, draft: Draft) -> NDArray[np.float64]:
@@ -235,6 +250,7 @@ class Session:
         found = np.zeros((len(draft) + 1, self.vocabulary_size))
         with mx.stream(self._stream):
             self._begin_verify(rows, start + 1, tree)
+            self.last_pass = PassReport(len(rows))
             logits, paths = self._feed(rows, start)
             self._choosing.find_candidates(logits[:, start:], paths)
             chain = self._choosing.sampler.chain

@@ -11,7 +11,7 @@ cannot choose another kernel and with it another last bit.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import mlx.core as mx
 
@@ -183,13 +183,6 @@ class TransformChain:
         return cls(
             tuple(history), tuple(filters), config.penalty_window, greedy=config.temperature == 0
         )
-
-    def at_temperature_1(self) -> "TransformChain":
-        """Return the chain whose rows are distributions, where this one takes the likeliest token.
-
-        One that draws tokens has a temperature and is returned as it is.
-        """
-        return replace(self, greedy=False)
 
     @property
     def needs_history(self) -> bool:

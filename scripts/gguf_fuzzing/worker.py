@@ -26,7 +26,7 @@ from gguf_fuzzing.mutations import Case, make_case
 from gguf_fuzzing.seeds import Seed, make_seeds
 
 if TYPE_CHECKING:
-    from akunu_py.types import Tokenizer
+    from akunu_py.protocols import Tokenizer
 
 MAX_GROWTH = 64 << 20
 """Bytes by which one case may raise the memory of the process; the files have a hundred thousand."""

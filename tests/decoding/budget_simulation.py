@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import decode
-from akunu_py.types import Draft
+from akunu_py.types import Draft, PassReport
 
 PLAIN_S = 0.02
 
@@ -36,6 +36,8 @@ class SimulatedTarget:
     in_flight: bool = False
     rows: list[int] = field(default_factory=list)
     nominal: float = 0.0
+    carried_rows: int = 0
+    last_pass: PassReport | None = None
 
     def __post_init__(self):
         self.rng = random.Random(self.seed)
@@ -46,6 +48,9 @@ class SimulatedTarget:
     def max_draft_tokens(self):
         return 64
 
+    def replay_rows(self, num_accepted=0):
+        return 0
+
     def spend(self, cost):
         factor = max(0.2, self.rng.gauss(1, self.noise)) * self.outlier(self.rng)
         self.now += PLAIN_S * cost * factor
@@ -54,18 +59,26 @@ class SimulatedTarget:
     def choose(self, last, draft):
         assert last == self.text[self.position - 1]
         true = self.text[self.position : self.position + len(draft) + 1]
+        was_in_flight, self.passed = self.in_flight, 0
         if not draft.tokens:
-            self.spend(1.0 if self.in_flight or not self.pipelined else 1.0 + self.lost)
-            self.in_flight = self.pipelined
+            self.plain_pass()
         elif not self.in_flight:
             self.pass_over(1 + len(draft))
         else:
             self.spend(1.0 + self.lost)
             if draft.tokens[0] == true[0]:
                 self.pass_over(len(draft))
+        self.last_pass = PassReport(self.passed, was_in_flight, self.in_flight)
         return true
 
+    def plain_pass(self):
+        if not self.in_flight:
+            self.passed = 1
+        self.spend(1.0 if self.in_flight or not self.pipelined else 1.0 + self.lost)
+        self.in_flight = self.pipelined
+
     def pass_over(self, rows):
+        self.passed = rows
         self.rows.append(rows)
         self.spend(self.curve.cost(rows) + self.lost)
         self.in_flight = False
@@ -115,9 +128,9 @@ def simulate(
     curve, rate, *, tokens=1500, state=None, budget="auto", length=8, limit=64, takes_s=0.0,
     confidence=None, told=None, pipelined=True, kind=SimulatedTarget, **target_options,
 ):  # fmt: skip
-    """Return what decoding cost a token, in plain steps, with its target, drafter and steps.
+    """Return what decoding cost a token, in plain steps, with its target, drafter, steps and budget.
 
-    `budget` "auto" decides, and so does a Budget; None verifies all; a number is a fixed size.
+    `budget` "auto" decides; None verifies all; a number is a fixed size.
     `kind` is the class of the target.
     """
     text = [index % 50 for index in range(tokens + 80)]
@@ -125,9 +138,7 @@ def simulate(
     drafter = SimulatedDrafter(target, rate, length, takes_s, confidence=confidence, told=told)
     rule = None
     if budget == "auto":
-        rule = Budget(state or BudgetState(), context=1, pipelined=pipelined)
-    elif isinstance(budget, Budget):
-        rule = budget
+        rule = Budget(state or BudgetState(), context=1, target=target)
     elif isinstance(budget, int):
         limit = budget
     steps = list(
@@ -138,4 +149,4 @@ def simulate(
     )  # fmt: skip
     found = [token for step in steps for token in step.token_ids]
     assert found == text[1 : 1 + tokens]
-    return target.now / PLAIN_S / tokens, target, drafter, steps
+    return target.now / PLAIN_S / tokens, target, drafter, steps, rule

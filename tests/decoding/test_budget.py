@@ -64,10 +64,10 @@ def test_hopeless_text_costs_two_percent_at_most(name, seed):
 
 def test_a_dear_drafter_is_hardly_asked_where_it_brings_nothing():
     taken = 0.1 * 0.02  # a tenth of a plain step
-    cost, _, drafter, _ = simulate(CURVES["m5"], constant(HOPELESS), tokens=1500, takes_s=taken)
+    cost, _, drafter, *_ = simulate(CURVES["m5"], constant(HOPELESS), tokens=1500, takes_s=taken)
     assert cost <= 1.02
     assert len(drafter.proposals) < 150
-    cost, _, drafter, steps = simulate(CURVES["m5"], constant(COPIED), tokens=600, takes_s=taken)
+    cost, _, drafter, steps, _ = simulate(CURVES["m5"], constant(COPIED), tokens=600, takes_s=taken)
     assert cost < 0.45
     assert len(drafter.proposals) > 0.9 * len(steps) - 5
 
@@ -77,7 +77,7 @@ def test_a_dear_drafter_is_hardly_asked_where_it_brings_nothing():
 def test_copies_are_found_again(name, takes_s):
     """After 1000 tokens of nothing to copy: within 24 tokens, within 80 with a dear drafter."""
     turn = 1000
-    cost, target, _, steps = simulate(
+    cost, target, _, steps, _ = simulate(
         CURVES[name], lambda at: HOPELESS if at < turn else 1.0, tokens=1300, takes_s=takes_s
     )
     position, found = 0, None
@@ -140,7 +140,7 @@ def test_probing_is_bounded():
     """What measures alone: at most 0.5 % of the steps, in plain steps, and what was saved up."""
     state = BudgetState()
     simulate(CURVES["steep"], constant(0.6), tokens=500, state=state)
-    cost, target, _, _ = simulate(CURVES["steep"], constant(0.6), tokens=4000, state=state)
+    cost, target, *_ = simulate(CURVES["steep"], constant(0.6), tokens=4000, state=state)
     assert cost <= 1.01
     assert target.rows  # it does probe: the text is such that cheaper passes would pay
 

@@ -78,7 +78,7 @@ def cost_of(items, curve, *, budgeted=True, takes_s=0.0, told=None):
         drafter.observe(prompt)
         budget = None
         if budgeted:
-            budget = Budget(state, context=len(prompt), tell=drafter.use_curve)
+            budget = Budget(state, context=len(prompt), target=target, drafter=drafter)
         timed = Timed(drafter, target, takes_s)
         for _ in decode(
             target, timed, prompt[-1], num_draft_tokens=32, max_tokens=len(reply), budget=budget,
@@ -138,7 +138,7 @@ def test_a_dear_drafter_is_worth_its_time_on_a_copy(share):
 
 @pytest.mark.parametrize("takes_s", [0.02 * PLAIN_S, 0.1 * PLAIN_S])
 def test_a_drafter_without_a_draft_is_asked_for_a_percent_of_the_time(takes_s):
-    cost, _, drafter, _ = simulate(
+    cost, _, drafter, *_ = simulate(
         CURVES["m5"], lambda _: 0.0, tokens=1500, length=0, takes_s=takes_s
     )
     assert cost <= 1.02

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from akunu_py.cost_curve import CostCurve
-from akunu_py.decoding.budget import Budget, BudgetState
-from akunu_py.decoding.chance import KeyedChance
-from akunu_py.decoding.loop import decode
+from akunu_py.decoding.budget import BudgetState
 from akunu_py.decoding.theory import best_num_draft_tokens, walltime_factor
-from akunu_py.decoding.verifiers import RejectionVerifier
+from akunu_py.lab.chance import KeyedChance
+from akunu_py.lab.law_loop import DrawnBudget, decode_by_law, law_budget
+from akunu_py.lab.verifiers import RejectionVerifier
 from akunu_py.types import Draft
 
 PLAIN_S = 0.02
@@ -70,10 +70,11 @@ class Pair:
 def factor(alpha, draft_cost, curve, tokens=3000, most=16):
     """Return plain decoding's time over that of the run, with the sizes that were drawn."""
     pair = Pair(alpha, draft_cost, curve)
-    steps = decode(
+    rule = RejectionVerifier(KeyedChance(1))
+    steps = decode_by_law(
         pair, pair, 0, num_draft_tokens=most, max_tokens=tokens, clock=pair.clock,
-        budget=Budget(BudgetState(), context=1, pipelined=False),
-        verifier=RejectionVerifier(KeyedChance(1)), position=1,
+        budget=law_budget(BudgetState(), context=1, target=pair, drafter=pair, rule=rule),
+        rule=rule, position=1,
     )  # fmt: skip
     assert sum(len(step.token_ids) for step in steps) == tokens
     return PLAIN_S * tokens / pair.now, pair.sizes
@@ -106,5 +107,6 @@ def test_text_that_becomes_easy_is_found_again():
 
 
 def test_nothing_is_planned_where_nothing_may_be():
-    budget = Budget(BudgetState(), context=1, pipelined=False)
-    assert budget.plan(0) == 0
+    pair = Pair(lambda _: 0.5, 0.1, FLAT)
+    budget = DrawnBudget(BudgetState(), context=1, target=pair, drafter=pair)
+    assert budget.limit(0) == 0

@@ -29,12 +29,14 @@ tried):
 import random
 
 import pytest
+from flight import Flight, budget_of, observe
 
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decode_stats import StepStats
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import decode
+from akunu_py.drafting import PlainDrafter
 from akunu_py.testing import OracleDrafter, ToyTarget
 from akunu_py.types import Draft
 
@@ -59,7 +61,7 @@ def draft_of(size, confidence=None, source="test"):
 
 
 def plain_step(budget):
-    budget.observe(step(0, 0, UNIT_S), (7,))
+    observe(budget, step(0, 0, UNIT_S), (7,))
 
 
 def step(drafted, accepted, target_s, *, rejected=None, propose_s=0.0):
@@ -86,17 +88,17 @@ def taught(state, rate, size=8, times=400):
 
 def test_lambda_is_1_at_least():
     """A plain step's time brings a token wherever it is spent."""
-    budget = Budget(known_state({2: 1.0, 9: 1.0}), context=10)
+    budget = budget_of(known_state({2: 1.0, 9: 1.0}))
     for _ in range(50):
-        budget.observe(step(0, 0, 3 * UNIT_S), (7,))
+        observe(budget, step(0, 0, 3 * UNIT_S), (7,))
         assert budget.rate == 1.0
     for _ in range(50):
-        budget.observe(step(3, 3, UNIT_S), (7, 7, 7, 7))
+        observe(budget, step(3, 3, UNIT_S), (7, 7, 7, 7))
     assert budget.rate > 1.5
 
 
 def test_nothing_is_drafted_before_the_unit_is_known():
-    budget = Budget(BudgetState(), context=10)
+    budget = budget_of(BudgetState())
     assert budget.limit(8) == 0
     for _ in range(4):
         plain_step(budget)
@@ -115,32 +117,32 @@ def test_nothing_is_drafted_before_the_unit_is_known():
 def test_the_size_that_brings_most(points, expected):
     state = known_state(points)
     taught(state, 0.9)
-    budget = Budget(state, context=10)
+    budget = budget_of(state)
     budget._allowance = 0.0
     assert len(budget.trim(draft_of(8))) == expected
 
 
 def test_a_short_draft_is_not_lengthened():
     state = known_state({2: 1.0, 9: 1.0})
-    assert len(Budget(state, context=10).trim(draft_of(1, 0.9))) == 1
+    assert len(budget_of(state).trim(draft_of(1, 0.9))) == 1
     empty = Draft.empty("test")
-    assert Budget(state, context=10).trim(empty) is empty
+    assert budget_of(state).trim(empty) is empty
 
 
 def test_with_a_step_in_flight_the_first_token_is_free():
     """One token: it is checked for nothing, and a pass would bring no more than a plain step."""
     state = known_state({0: 1.0, 1: 1.0, 2: 1.3, 3: 1.6})
     taught(state, 0.9)
-    cold = Budget(state, context=10)
+    cold = budget_of(state)
     cold._allowance = 0.0
     assert len(cold.trim(draft_of(1))) == 1
-    hot = Budget(state, context=10)
+    hot = budget_of(state)
     hot._allowance = 0.0
     plain_step(hot)
     assert len(hot.trim(draft_of(1))) == 0
     plain_step(hot)
     assert len(hot.trim(draft_of(2))) == 2
-    alone = Budget(state, context=10, pipelined=False)
+    alone = budget_of(state, pipelined=False)
     alone._allowance = 0.0
     plain_step(alone)
     assert len(alone.trim(draft_of(1))) == 1
@@ -150,26 +152,26 @@ def test_a_dear_check_needs_a_first_token_that_is_likely():
     for check, expected in ((1.0, 8), (2.5, 0)):
         state = known_state({0: check, 2: 1.2, 9: 1.3})
         taught(state, 0.6)
-        budget = Budget(state, context=10)
+        budget = budget_of(state)
         budget._allowance = 0.0
         plain_step(budget)
         assert len(budget.trim(draft_of(8))) == expected
 
 
 def test_lambda_is_the_ratio_of_tokens_to_cost():
-    budget = Budget(known_state({2: 1.0, 5: 1.25}), context=10, pipelined=False)
+    budget = budget_of(known_state({2: 1.0, 5: 1.25}), pipelined=False)
     assert budget.rate == 1.0
     for _ in range(400):
-        budget.observe(step(4, 4, 1.25 * UNIT_S), (0, 1, 2, 3, 4))
+        observe(budget, step(4, 4, 1.25 * UNIT_S), (0, 1, 2, 3, 4))
     assert budget.rate == pytest.approx(4.0, rel=0.02)
     for _ in range(400):
         plain_step(budget)
     assert budget.rate == pytest.approx(1.0, rel=0.02)
     # A stall of a hundred steps does not make the time of one less worth.
     for _ in range(100):
-        budget.observe(step(4, 4, 1.25 * UNIT_S), (0, 1, 2, 3, 4))
+        observe(budget, step(4, 4, 1.25 * UNIT_S), (0, 1, 2, 3, 4))
     before = budget.rate
-    budget.observe(step(4, 4, 100 * UNIT_S), (0, 1, 2, 3, 4))
+    observe(budget, step(4, 4, 100 * UNIT_S), (0, 1, 2, 3, 4))
     assert budget.rate > 0.85 * before
 
 
@@ -178,7 +180,7 @@ def test_where_time_is_worth_more_less_is_drafted():
     taught(state, 0.8)
     sizes = []
     for rate in (1.0, 1.6, 2.2):
-        budget = Budget(state, context=10)
+        budget = budget_of(state)
         budget._allowance = 0.0
         budget._tokens = rate * budget._cost
         sizes.append(len(budget.trim(draft_of(8))))
@@ -188,60 +190,49 @@ def test_where_time_is_worth_more_less_is_drafted():
 
 def test_times_go_to_the_size_that_was_verified():
     state = known_state({2: 1.1, 3: 1.1, 4: 9.0, 9: 20.0})
-    budget = Budget(state, context=10)
+    budget = budget_of(state)
     draft = budget.trim(draft_of(8, 0.9))
     assert len(draft) == 2
     for _ in range(9):
-        budget._in_flight = False
-        budget.observe(step(2, 2, 1.5 * UNIT_S), (0, 1, 2))
+        budget._target.in_flight = False
+        observe(budget, step(2, 2, 1.5 * UNIT_S), (0, 1, 2))
     assert state.costs.cost(10, 3) == pytest.approx(1.5)
     assert state.costs.cost(10, 9) == 20.0
 
 
 def test_the_step_in_flight_is_not_part_of_the_pass():
     state = known_state({0: 1.0, 4: 2.0})
-    budget = Budget(state, context=10)
+    budget = budget_of(state)
     for _ in range(15):
         plain_step(budget)
-        budget.observe(step(4, 4, 2.2 * UNIT_S), (0, 1, 2, 3, 9))
+        observe(budget, step(4, 4, 2.2 * UNIT_S), (0, 1, 2, 3, 9))
     assert state.costs.cost(10, 4) == pytest.approx(1.2)
     # Where a restart waits for the step it puts in flight, nobody waits for that step again.
     for _ in range(15):
-        budget._in_flight = False
-        budget.observe(step(0, 0, 2.0 * UNIT_S), (7,))
-        budget.observe(step(4, 4, 1.6 * UNIT_S), (0, 1, 2, 3, 9))
+        budget._target.in_flight = False
+        observe(budget, step(0, 0, 2.0 * UNIT_S), (7,))
+        observe(budget, step(4, 4, 1.6 * UNIT_S), (0, 1, 2, 3, 9))
     assert state.costs.cost(10, 4) == pytest.approx(1.6, rel=0.05)
     for _ in range(9):
         plain_step(budget)
-        budget.observe(step(4, 0, 1.3 * UNIT_S), (9,))
+        observe(budget, step(4, 0, 1.3 * UNIT_S), (9,))
     assert state.costs.check_cost(10) == pytest.approx(1.3)
     assert budget._in_flight
 
 
 def test_refused_drafts_teach_what_they_were_worth():
     state = known_state({2: 5.0, 9: 20.0})
-    budget = Budget(state, context=10)
+    budget = budget_of(state)
     budget._allowance = 0.0
     for _ in range(30):
         draft = draft_of(4)
         assert len(budget.trim(draft)) == 0
         for token in draft.tokens:
-            budget.observe(step(0, 0, UNIT_S), (token,))
+            observe(budget, step(0, 0, UNIT_S), (token,))
             if token < 3:
                 assert len(budget.trim(draft_of(4))) == 0
     state.acceptance.recent = 0.95
     assert min(state.acceptance.probabilities(draft_of(4))) > 0.85
-
-
-class CarryingTarget:
-    """Feeds `rows` again after any rejection, and carries `carried` now."""
-
-    def __init__(self, carried, rows):
-        self.carried_rows = carried
-        self._rows = rows
-
-    def replay_rows(self, num_accepted=0):
-        return self._rows + num_accepted
 
 
 def test_rows_that_are_fed_again_count():
@@ -249,18 +240,18 @@ def test_rows_that_are_fed_again_count():
     state = known_state(points)
     taught(state, 0.5)
 
-    def size(target):
-        budget = Budget(state, context=10)
+    def size(**flight):
+        budget = budget_of(state, **flight)
         budget._allowance = 0.0
-        return len(budget.trim(draft_of(4), target))
+        return len(budget.trim(draft_of(4)))
 
-    assert size(None) == size(CarryingTarget(0, -4)) == 4
-    assert size(CarryingTarget(3, -4)) == 1  # 1 + 3 + 1 rows still cost little
-    assert size(CarryingTarget(0, 8)) == 0  # what a rejection costs eats the gain
-    budget = Budget(state, context=10)
+    assert size() == size(replays=-4) == 4
+    assert size(carried_rows=3, replays=-4) == 1  # 1 + 3 + 1 rows still cost little
+    assert size(replays=8) == 0  # what a rejection costs eats the gain
+    budget = budget_of(state)
     for _ in range(9):
-        budget._in_flight = False
-        budget.observe(step(2, 2, 4.0 * UNIT_S), (0, 1, 2), carried_rows=3)
+        budget._target.in_flight = False
+        observe(budget, step(2, 2, 4.0 * UNIT_S), (0, 1, 2), carried_rows=3)
     assert state.costs.cost(10, 6) == pytest.approx(4.0)
     assert state.costs.cost(10, 3) == pytest.approx(1.1)
 
@@ -268,7 +259,7 @@ def test_rows_that_are_fed_again_count():
 def test_a_probe_takes_from_what_may_be_lost():
     state = known_state({2: 1.9, 3: 2.9, 9: 8.5})
     taught(state, 0.7)
-    budget = Budget(state, context=10)
+    budget = budget_of(state)
     sizes = [len(budget.trim(draft_of(8))) for _ in range(50)]
     assert 0 < sum(size > 0 for size in sizes) < 10
     for _ in range(1000):
@@ -276,14 +267,19 @@ def test_a_probe_takes_from_what_may_be_lost():
     assert budget._allowance <= 4.0
 
 
+class Listening(PlainDrafter):
+    def __init__(self, told):
+        self.use_curve = told.append
+
+
 def test_drafters_that_look_at_costs_are_told_them():
     told = []
     state = known_state({2: 1.1, 5: 1.7})
-    budget = Budget(state, context=10, tell=told.append)
+    budget = Budget(state, context=10, target=Flight(), drafter=Listening(told))
     assert [told[-1].cost(rows) for rows in (1, 2, 5)] == pytest.approx([1, 1.1, 1.7])
     for _ in range(32):
-        budget._in_flight = False
-        budget.observe(step(4, 4, 3.0 * UNIT_S), (0, 1, 2, 3, 4))
+        budget._target.in_flight = False
+        observe(budget, step(4, 4, 3.0 * UNIT_S), (0, 1, 2, 3, 4))
     assert told[-1].cost(5) == pytest.approx(3.0)
 
 
@@ -293,7 +289,7 @@ def test_a_budget_changes_no_token(seed):
     target = ToyTarget(prompt, vocabulary_size=5, seed=seed)
     drafter = OracleDrafter(target.rule, 6)
     drafter.observe(prompt)
-    budget = Budget(BudgetState(), context=3)
+    budget = Budget(BudgetState(), context=3, target=target)
     steps = decode(
         target, drafter, 3, num_draft_tokens=6, max_tokens=100, budget=budget
     )  # fmt: skip

@@ -64,9 +64,9 @@ def cost(curve, rate, own, *, size=None, known=False, tokens=1500, state=None, p
     text = [index % 50 for index in range(tokens + 80)]
     target = SimulatedTarget(text, curve, noise=0.0, lost=0.0, pipelined=pipelined)
     drafter = ModelDrafter(target, rate, own, known)
-    budget = (
-        Budget(state or BudgetState(), context=1, pipelined=pipelined) if size is None else None
-    )
+    budget = None
+    if size is None:
+        budget = Budget(state or BudgetState(), context=1, target=target, drafter=drafter)
     steps = decode(
         target, drafter, text[0], num_draft_tokens=10 if size is None else size,
         max_tokens=tokens, budget=budget, clock=target.clock,

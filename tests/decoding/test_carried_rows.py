@@ -22,7 +22,6 @@ class Replaying(SimulatedTarget):
     """As `Session` over recurrent states; `at_once` feeds the rows to keep in a pass of their own."""
 
     at_once: bool = False
-    carried_rows: int = 0
     own_rows: int = 0
     drafted: int = 0
 
@@ -32,12 +31,17 @@ class Replaying(SimulatedTarget):
     def replay_rows(self, num_accepted=0):
         return self.carried_rows + num_accepted + (0 if self.in_flight else 1)
 
+    def plain_pass(self):
+        if not self.carried_rows:
+            super().plain_pass()
+            return
+        self.pass_over(1)
+        self.carried_rows, self.in_flight = 0, self.pipelined
+
     def choose(self, last, draft):
         self.drafted = self.own_rows = 0
-        if not draft.tokens and self.carried_rows:
-            self.pass_over(1)
-            self.carried_rows, self.in_flight = 0, self.pipelined
-            return self.text[self.position : self.position + 1]
+        if not draft.tokens:
+            return super().choose(last, draft)
         self.own_rows = 0 if self.in_flight else 1
         choices = super().choose(last, draft)
         # With a step in flight a wrong first token leaves it in flight: no pass was run.

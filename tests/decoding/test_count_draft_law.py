@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from enumeration import distance, enumerate_law, extended, plain_law
 
-from akunu_py.decoding.draft_law import draft_law
-from akunu_py.decoding.verifiers import RejectionVerifier
 from akunu_py.drafting.adaptive_length import (
     AllOf,
     EntropyLength,
@@ -19,6 +17,8 @@ from akunu_py.drafting.assisted import AssistedNgramDrafter
 from akunu_py.drafting.combined import Source, combine
 from akunu_py.drafting.counts.drafter import SampledCountDrafter
 from akunu_py.drafting.counts.ngram_model import NgramModel
+from akunu_py.lab.draft_law import draft_law
+from akunu_py.lab.verifiers import RejectionVerifier
 from akunu_py.testing import hashed_law
 from akunu_py.types import GenerationConfig
 

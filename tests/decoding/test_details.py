@@ -1,29 +1,30 @@
 """What a step did, token by token: in match mode, by rejection, in trees, with an adaptive length."""
 
+from functools import partial
+
 import pytest
 
 from akunu_py.decode_stats import DraftedToken, StepStats
 from akunu_py.decoding.details import step_detail
-from akunu_py.decoding.loop import Step, decode
-from akunu_py.decoding.verifiers import Trial, Verdict
-from akunu_py.drafting.adaptive_length import LengthTrace
+from akunu_py.decoding.loop import decode
 from akunu_py.errors import ContractError
+from akunu_py.lab.law_loop import LawStep, with_trials
+from akunu_py.lab.verifiers import Trial, Verdict
 from akunu_py.testing import ScriptedDrafter, ToyTarget
-from akunu_py.types import Draft, Verification
+from akunu_py.types import Draft, LengthTrace, Verification
 
 STATS = StepStats("x", 0, 0, 0, 0, "bonus", 0.0, 0.0, 0.0)
 
 
 def detail_of(step, position, length):
-    return step_detail(
-        step.draft, step.verification, step.verdict, step.tree, position=position, length=length
-    )
+    detail = partial(step_detail, step.draft, step.verification, position, step.tree, length)
+    return detail() if step.verdict is None else with_trials(detail, step.verdict)
 
 
 def made(draft, accepted, token, kind="recovered", trials=None, origin="residual"):
     verification = Verification(accepted, token, kind)
     verdict = None if trials is None else Verdict(verification, trials, origin)
-    return Step((), STATS, None, draft, verification, verdict)
+    return LawStep((), STATS, None, draft, verification, None, verdict)
 
 
 def test_a_chain_compared_with_choices():

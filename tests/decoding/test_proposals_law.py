@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from enumeration import distance, enumerate_law, extended, plain_law
 
-from akunu_py.decoding.loop import decode
-from akunu_py.decoding.verifiers import RejectionVerifier
 from akunu_py.drafting.draft_model import DrawnToken
 from akunu_py.drafting.proposals import ProposalsDrafter
 from akunu_py.errors import ConfigError
+from akunu_py.lab.law_loop import decode_by_law
+from akunu_py.lab.verifiers import RejectionVerifier
 from akunu_py.testing import ToyDistributions, hashed_law
 from akunu_py.types import GenerationConfig
 
@@ -68,10 +68,10 @@ def bias(p, q, length, *, num_proposals, num_draft_tokens, target, steps=None):
     def run(branch):
         toy, tokens = target(PROMPT, p), []
         drafter = made(q, branch.choose, num_proposals)
-        decoded = decode(
+        decoded = decode_by_law(
             toy, drafter, PROMPT[-1],
             num_draft_tokens=num_draft_tokens, max_tokens=length,
-            verifier=RejectionVerifier(branch), position=len(PROMPT),
+            rule=RejectionVerifier(branch), position=len(PROMPT),
         )  # fmt: skip
         for step in itertools.islice(decoded, steps):
             tokens += step.token_ids
@@ -113,9 +113,9 @@ def test_keeping_the_best_path_of_a_sampled_tree_would_bias():
         drafter = Likeliest(ToyModel(q, branch.choose), num_proposals=2, rejection=True)
         drafter.begin_reply(CONFIG, 3)
         drafter.observe(PROMPT)
-        steps = decode(
+        steps = decode_by_law(
             ChainsAlone(PROMPT, p), drafter, PROMPT[-1], num_draft_tokens=2, max_tokens=3,
-            verifier=RejectionVerifier(branch), position=len(PROMPT),
+            rule=RejectionVerifier(branch), position=len(PROMPT),
         )  # fmt: skip
         return tuple(itertools.chain.from_iterable(step.token_ids for step in steps))
 

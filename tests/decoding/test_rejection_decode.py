@@ -1,6 +1,6 @@
 """Rejection sampling over whole runs of the decode loop: the law of everything emitted.
 
-Drafters that break what `akunu_py.decoding.draft_law` demands are here too, and must fail.
+Drafters that break what `akunu_py.lab.draft_law` demands are here too, and must fail.
 """
 
 import itertools
@@ -12,14 +12,14 @@ import pytest
 from enumeration import distance, enumerate_law, plain_law
 
 from akunu_py.cost_curve import CostCurve
-from akunu_py.decoding.budget import Budget, BudgetState
-from akunu_py.decoding.chance import KeyedChance
-from akunu_py.decoding.loop import decode
+from akunu_py.decoding.budget import BudgetState
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.theory import expected_tokens
-from akunu_py.decoding.verifiers import LenientGreedyVerifier, RejectionVerifier
 from akunu_py.drafting import NgramDrafter
 from akunu_py.errors import ContractError
+from akunu_py.lab.chance import KeyedChance
+from akunu_py.lab.law_loop import DrawnBudget, decode_by_law
+from akunu_py.lab.verifiers import LenientGreedyVerifier, RejectionVerifier
 from akunu_py.testing import (
     SampledToyDrafter,
     ScriptedDrafter,
@@ -41,11 +41,11 @@ def decoded_law(p, make_drafter, length, *, num_draft_tokens=3, make_budget=None
         drafter = make_drafter(branch)
         drafter.observe(PROMPT)
         tokens = []
-        steps = decode(
+        steps = decode_by_law(
             target, drafter, PROMPT[-1],
             num_draft_tokens=num_draft_tokens, max_tokens=length,
-            budget=make_budget() if make_budget else None,
-            verifier=RejectionVerifier(branch, **options), position=len(PROMPT),
+            budget=make_budget(target, drafter) if make_budget else None,
+            rule=RejectionVerifier(branch, **options), position=len(PROMPT),
             clock=Clock(),
         )  # fmt: skip
         for step in steps:
@@ -239,17 +239,17 @@ def test_without_the_residual_a_run_is_biased():
 # Budget and statistics.
 
 
-class Planned(Budget):
+class Planned(DrawnBudget):
     """A budget past its first steps, over given costs; `planned` is what it decided."""
 
-    def __init__(self, cost=0.1):
+    def __init__(self, target, drafter, cost=0.1):
         state = BudgetState(CostCurve({1: 1.0, 2: 1.0 + cost}))
         state.costs_alone.learn(len(PROMPT), [0.02] * 5, {})
-        super().__init__(state, context=len(PROMPT), pipelined=False)
+        super().__init__(state, context=len(PROMPT), target=target, drafter=drafter)
         self.planned = []
 
-    def plan(self, most, carrying=None):
-        self.planned.append(super().plan(most, carrying))
+    def limit(self, most):
+        self.planned.append(super().limit(most))
         return self.planned[-1]
 
 
@@ -266,8 +266,8 @@ def test_a_budget_keeps_the_law():
     p, q = hashed_law(2, 5), hashed_law(2, 6)
     made = []
 
-    def budget():
-        made.append(Planned(cost=0.3))
+    def budget(*reply):
+        made.append(Planned(*reply, cost=0.3))
         return made[-1]
 
     assert bias(p, lambda branch: Confident(q, branch.choose, 3), 4, make_budget=budget) < EXACT
@@ -276,16 +276,16 @@ def test_a_budget_keeps_the_law():
 
 
 def test_cutting_a_draft_by_its_confidence_would_bias():
-    """What `Budget.plan` is there for: as if `Budget.trim` were asked."""
+    """What `DrawnBudget` is there for: as if `Budget.trim` were asked."""
 
     def sure(draft):
         return sum(1 for _ in itertools.takewhile(lambda c: c > 0.5, draft.confidence))
 
     class Cuts(Planned):
-        def plan(self, most, carrying=None):
+        def limit(self, most):
             return most
 
-        def expect(self, draft):
+        def trim(self, draft):
             return draft.first(sure(draft))
 
     class Cut(Confident):
@@ -298,15 +298,15 @@ def test_cutting_a_draft_by_its_confidence_would_bias():
     assert bias(p, lambda branch: Cut(q, branch.choose, 2), 3, make_budget=Cuts) > 1e-3
 
 
-def keyed_run(p, q, seed, *, count, length, budget=None, verifier=None):
+def keyed_run(p, q, seed, *, count, length, budget=None, rule=None):
     rng = np.random.default_rng(seed)
     target = ToyDistributions(PROMPT, p)
     drafter = SampledToyDrafter(q, lambda row: int(rng.choice(len(row), p=row)), length)
     drafter.observe(PROMPT)
     return list(
-        decode(
+        decode_by_law(
             target, drafter, PROMPT[-1], num_draft_tokens=length, max_tokens=count, budget=budget,
-            verifier=verifier or RejectionVerifier(KeyedChance(seed)), position=len(PROMPT),
+            rule=rule or RejectionVerifier(KeyedChance(seed)), position=len(PROMPT),
         )
     )  # fmt: skip
 
@@ -358,7 +358,7 @@ def test_lenient_greedy_in_the_loop():
     runs = {
         lenience: [
             token
-            for step in keyed_run(p, p, 2, count=20, length=3, verifier=LenientGreedyVerifier(lenience))
+            for step in keyed_run(p, p, 2, count=20, length=3, rule=LenientGreedyVerifier(lenience))
             for token in step.token_ids
         ]
         for lenience in (1.0, 0.2)
@@ -379,9 +379,9 @@ def test_a_verifier_that_needs_no_q_asks_for_none():
         drafter = Coupled(p, lambda row: int(row.argmax()), 2)
         drafter.observe(PROMPT)
         runs.append(
-            decode(
+            decode_by_law(
                 ToyDistributions(PROMPT, p), drafter, PROMPT[-1], num_draft_tokens=2,
-                max_tokens=6, verifier=verifier,
+                max_tokens=6, rule=verifier,
             )
         )  # fmt: skip
     assert sum(len(step.token_ids) for step in runs[0]) == 6
@@ -390,9 +390,9 @@ def test_a_verifier_that_needs_no_q_asks_for_none():
 
 
 def test_a_target_that_only_chooses_is_named():
-    steps = decode(
+    steps = decode_by_law(
         ToyTarget(PROMPT), NgramDrafter(), 1, num_draft_tokens=2, max_tokens=3,
-        verifier=RejectionVerifier(KeyedChance(1)),
+        rule=RejectionVerifier(KeyedChance(1)),
     )  # fmt: skip
     with pytest.raises(ContractError, match="'rejection' needs a target with distributions"):
         next(steps)

@@ -6,15 +6,16 @@ from statistics import fmean
 
 import pytest
 from budget_simulation import SimulatedTarget, never_an_outlier, simulate
+from flight import budget_of, observe
 from test_budget_rule import UNIT_S, known_state, step
 from test_carried_rows import Replaying
 
 from akunu_py.cost_curve import CostCurve
-from akunu_py.decoding.budget import Budget, BudgetState
+from akunu_py.decoding.budget import BudgetState
 from akunu_py.decoding.pass_costs import PassCosts
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.time_saved import TimeSaved
-from akunu_py.types import DecodeStats
+from akunu_py.types import DecodeStats, PassReport
 
 GENTLE = CostCurve({1: 1.0, 5: 1.4, 9: 1.8, 65: 8.0})
 STEEP = CostCurve({1: 1.0, 5: 3.6, 9: 6.2, 65: 45.0})
@@ -90,10 +91,10 @@ def observed(steps, *, pipelined=False):
     for costs in (state.costs, state.costs_alone):
         for _ in range(100):
             costs.add_draft(UNIT_S, 1.0)
-    budget = Budget(state, context=10, pipelined=pipelined)
+    budget = budget_of(state, pipelined=pipelined)
     recorder = StatsRecorder()
     for stats, carried_rows in steps:
-        budget.observe(stats, (7,) * stats.num_output_tokens, carried_rows)
+        observe(budget, stats, (7,) * stats.num_output_tokens, carried_rows)
         recorder.add(stats)
     return budget.saved.share(recorder.stats)
 
@@ -142,9 +143,8 @@ def replies(curve, outlier, rate=copied, count=12, **target):
     """Yield, for replies of 200 tokens in a row, the range, what is true, and the counts."""
     state = BudgetState()
     for seed in range(count):
-        budget = Budget(state, context=1, pipelined=target.get("pipelined", True))
-        _, simulated, _, steps = simulate(
-            curve, rate, tokens=200, budget=budget, seed=seed, outlier=outlier, **target
+        _, simulated, _, steps, budget = simulate(
+            curve, rate, tokens=200, state=state, seed=seed, outlier=outlier, **target
         )
         recorder = StatsRecorder()
         for made in steps:
@@ -190,13 +190,16 @@ class Queueing(SimulatedTarget):
 
     def choose(self, last, draft):
         true = self.text[self.position : self.position + len(draft) + 1]
+        was_in_flight, self.passed = self.in_flight, 0
         if draft.tokens and not self.in_flight:
             self.pass_over(1 + len(draft))
         elif draft.tokens and draft.tokens[0] == true[0]:
             self.pass_over(len(draft))
         else:
+            self.passed = 0 if self.in_flight else 1
             self.spend(1.0 if self.in_flight else 2.0)
             self.in_flight = True
+        self.last_pass = PassReport(self.passed, was_in_flight, self.in_flight)
         return true
 
 

@@ -14,9 +14,10 @@ not take it, or a target asked before the budget.
 from itertools import combinations
 
 import pytest
+from flight import budget_of, observe
 from hypothesis import given
 from hypothesis import strategies as st
-from test_budget_rule import UNIT_S, known_state, plain_step, step
+from test_budget_rule import UNIT_S, known_state, step
 from test_draft_trees import trees
 from tiny_models import VOCABULARY, generate, prompt_of, tiny
 
@@ -101,36 +102,17 @@ def test_the_dearer_a_row_the_narrower_the_tree(slope, expected):
     ("slope", "expected"), [(0.02, BUSHY.tokens), (0.3, (1, 2, 3, 6)), (0.4, (1, 3, 6)), (0.8, ())]
 )
 def test_the_budget_keeps_the_part_that_pays(slope, expected):
-    budget = Budget(known_state({1 + rows: 1 + slope * rows for rows in range(1, 9)}), context=10)
+    budget = budget_of(known_state({1 + rows: 1 + slope * rows for rows in range(1, 9)}))
     budget._allowance = 0.0
     budget._acceptance.probabilities = lambda draft: list(draft.confidence)
     assert budget.trim(BUSHY).tokens == expected
 
 
 def test_where_no_part_pays_a_chain_probes():
-    budget = Budget(known_state({2: 1.9, 3: 2.9, 9: 8.9}), context=10)
+    budget = budget_of(known_state({2: 1.9, 3: 2.9, 9: 8.9}))
     budget._acceptance.probabilities = lambda draft: list(draft.confidence)
     cuts = {budget.trim(BUSHY).tokens for _ in range(20)}
     assert cuts == {(), (1, 3)}
-
-
-@pytest.mark.parametrize(
-    ("in_flight", "output", "rows"),
-    [(True, (2, 9), 2), (True, (1, 3, 9), 4), (False, (2, 9), 7), (False, (9,), 7)],
-)
-def test_a_pass_behind_the_step_in_flight_has_the_rows_of_one_branch(
-    monkeypatch, in_flight, output, rows
-):
-    state = known_state({2: 1.0, 9: 1.0})
-    budget = Budget(state, context=10)
-    budget._acceptance.probabilities = lambda draft: list(draft.confidence)
-    plain_step(budget)
-    budget._in_flight = in_flight
-    assert budget.trim(BUSHY) == BUSHY
-    measured = []
-    monkeypatch.setattr(state.costs, "add_pass", lambda context, rows, _: measured.append(rows))
-    budget.observe(step(6, len(output) - 1, UNIT_S), output)
-    assert measured == [rows]
 
 
 def outcomes(acceptance):
@@ -173,7 +155,7 @@ def test_a_node_is_estimated_by_its_depth():
     [(((1, 3, 9),), (1, 3, 9)), (((1,), (3,), (6,)), (1, 3, 6)), (((1,), (9,)), (1, 9))],
 )
 def test_a_tree_not_verified_is_compared_with_what_came_instead(monkeypatch, outputs, seen):
-    budget = Budget(known_state({2: 9.0, 9: 90.0}), context=10)
+    budget = budget_of(known_state({2: 9.0, 9: 90.0}))
     observed = []
     monkeypatch.setattr(
         Acceptance, "observe", lambda self, draft, chosen: observed.append((draft, tuple(chosen)))
@@ -181,7 +163,7 @@ def test_a_tree_not_verified_is_compared_with_what_came_instead(monkeypatch, out
     assert not budget.trim(BUSHY).tokens
     for output in outputs:
         assert not observed
-        budget.observe(step(0, 0, UNIT_S), output)
+        observe(budget, step(0, 0, UNIT_S), output)
     assert observed == [(BUSHY, seen)]
 
 
@@ -203,12 +185,13 @@ class Choosy(ToyTarget):
 
 @pytest.mark.parametrize("budget", ["none", "cold", "eager"])
 def test_a_target_is_given_no_tree_that_it_does_not_take(monkeypatch, budget):
-    eager = Budget(known_state({2: 1.0, 9: 1.0}), context=2, pipelined=False)
-    monkeypatch.setattr(eager, "_measure", lambda *_: 1.0)
-    budget = {"none": None, "cold": Budget(BudgetState(), context=2), "eager": eager}[budget]
     odd = Draft((0, 1, 2), (-1, -1, 1), "odd")
     even = Draft((0, 1), (-1, -1), "even")
     target = Choosy([1, 2], rule=lambda context: 1)
+    eager = Budget(known_state({2: 1.0, 9: 1.0}), context=2, target=target)
+    monkeypatch.setattr(eager, "_measure", lambda *_: 1.0)
+    cold = Budget(BudgetState(), context=2, target=target)
+    budget = {"none": None, "cold": cold, "eager": eager}[budget]
     drafter = ScriptedDrafter([odd, even, [1, 1], odd])
     tokens = [
         token
@@ -240,18 +223,20 @@ def test_a_target_is_asked_of_what_pays_alone(slope, asked, taken):
             return taken
 
     target = Asked()
-    budget = Budget(known_state({1 + rows: 1 + slope * rows for rows in range(1, 9)}), context=10)
+    state = known_state({1 + rows: 1 + slope * rows for rows in range(1, 9)})
+    budget = Budget(state, context=10, target=target)
     budget._allowance = 0.0
     budget._acceptance.probabilities = lambda draft: list(draft.confidence)
-    found = budget.trim(BUSHY, None, target)
+    found = budget.trim(BUSHY)
     assert target.sizes == ((asked,) if asked else ())
     if asked and not taken:
         assert found.is_chain
         assert found.tokens == (1, 3, 6)
     else:
-        assert found.tokens == Budget.trim(budget, BUSHY).tokens
-    # What the pass then has is what its time is laid to.
-    assert budget._cut.tokens == found.tokens
+        free = Budget(state, context=10)
+        free._allowance = 0.0
+        free._acceptance.probabilities = budget._acceptance.probabilities
+        assert found.tokens == free.trim(BUSHY).tokens
 
 
 @pytest.mark.parametrize(("slope", "tries"), [(0.05, 1), (4.0, 0)])
@@ -285,11 +270,11 @@ def test_no_pass_is_spent_on_a_try_where_no_tree_pays(monkeypatch, slope, tries)
     whole = Trees._try
     monkeypatch.setattr(Trees, "_try", lambda self, *args: tried.append(1) or whole(self, *args))
     curve = {1 + rows: 1 + slope * rows for rows in range(1, 9)}
-    budget = Budget(known_state(curve), context=len(prompt), pipelined=False)
-    monkeypatch.setattr(budget, "_measure", lambda *_: 1.0)
-    budget._allowance = -100.0
     sampler = Sampler(TransformChain.from_config(GenerationConfig(), VOCABULARY), 7, VOCABULARY)
     session.begin(prompt, sampler, size)
+    budget = Budget(known_state(curve), context=len(prompt), target=session, pipelined=False)
+    monkeypatch.setattr(budget, "_measure", lambda *_: 1.0)
+    budget._allowance = -100.0
     drafter = Forks()
     drafter.observe(prompt)
     passes = []

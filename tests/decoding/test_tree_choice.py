@@ -5,6 +5,7 @@ import logging
 
 import numpy as np
 import pytest
+from flight import budget_of
 from hypothesis import given
 from hypothesis import strategies as st
 from test_budget_rule import known_state, plain_step
@@ -12,18 +13,18 @@ from test_draft_trees import trees
 from test_tree_budget import BUSHY, Choosy
 
 from akunu_py.decode_stats import TreeCut, TreePart
-from akunu_py.decoding.budget import Budget
-from akunu_py.decoding.chance import KeyedChance
 from akunu_py.decoding.loop import decode
 from akunu_py.decoding.tree_choice import TreeChoice, TreeCounts
-from akunu_py.decoding.verifiers import RejectionVerifier
 from akunu_py.engine.engine import Engine
+from akunu_py.lab.chance import KeyedChance
+from akunu_py.lab.law_loop import decode_by_law, law_budget
+from akunu_py.lab.verifiers import RejectionVerifier
 from akunu_py.testing import ScriptedDrafter, ToyDistributions, ToyTarget
 from akunu_py.types import Draft
 
 
-def budget_of(slope, *, probes=False):
-    budget = Budget(known_state({1 + rows: 1 + slope * rows for rows in range(1, 9)}), context=10)
+def sloped(slope, *, probes=False):
+    budget = budget_of(known_state({1 + rows: 1 + slope * rows for rows in range(1, 9)}))
     budget._acceptance.probabilities = lambda draft: list(draft.confidence or BUSHY.confidence)
     if not probes:
         budget._allowance = -100.0
@@ -45,7 +46,7 @@ def rounded(part):
 )
 def test_what_was_expected_by_hand(slope, verified, kept):
     """Reaches of BUSHY are 0.6, 0.35, 0.54, 0.03, 0.28 and 0.486, in all 2.286; a row costs slope."""
-    budget = budget_of(slope)
+    budget = sloped(slope)
     budget.trim(BUSHY)
     cut = budget.tree.explain()
     assert (cut.nodes, cut.verified, cut.reason, cut.rate) == (6, verified, "gain", 1.0)
@@ -54,7 +55,7 @@ def test_what_was_expected_by_hand(slope, verified, kept):
 
 
 def test_with_a_step_in_flight_the_first_level_is_free_and_one_branch_is_paid_for():
-    budget = budget_of(0.4)
+    budget = sloped(0.4)
     plain_step(budget)
     assert budget._in_flight
     budget.trim(BUSHY)
@@ -70,10 +71,10 @@ def test_with_a_step_in_flight_the_first_level_is_free_and_one_branch_is_paid_fo
 
 @given(trees(), st.floats(0.01, 1.2), st.booleans())
 def test_what_was_verified_gained_most_by_what_is_told(draft, slope, in_flight):
-    budget = budget_of(slope)
+    budget = sloped(slope)
     if in_flight:
         plain_step(budget)
-    budget.trim(draft)
+    kept = budget.trim(draft)
     if draft.is_chain or not draft.tokens:
         assert budget.tree is None
         return
@@ -82,7 +83,7 @@ def test_what_was_verified_gained_most_by_what_is_told(draft, slope, in_flight):
     def gain(part):
         return part.tokens - cut.rate * part.cost
 
-    assert cut.kept.nodes == len(budget._cut)
+    assert cut.kept.nodes == len(kept)
     if cut.verified != "nothing" and cut.reason == "gain":
         assert gain(cut.kept) > 0
         assert gain(cut.kept) >= gain(cut.whole) - 1e-9
@@ -91,7 +92,7 @@ def test_what_was_verified_gained_most_by_what_is_told(draft, slope, in_flight):
 
 
 def test_a_path_that_measures_and_a_target_without_trees_are_told_apart():
-    budget = budget_of(0.85, probes=True)
+    budget = sloped(0.85, probes=True)
     reasons = set()
     for _ in range(20):
         budget.trim(BUSHY)
@@ -102,13 +103,14 @@ def test_a_path_that_measures_and_a_target_without_trees_are_told_apart():
         def takes_tree(self, _draft):
             return False
 
-    budget = budget_of(0.02)
-    budget.trim(BUSHY, None, Chains())
+    budget = sloped(0.02)
+    budget._trees = Chains()
+    budget.trim(BUSHY)
     cut = budget.tree.explain()
     assert (cut.verified, cut.reason, cut.kept.nodes) == ("chain", "target", 3)
     assert cut.kept.tokens == pytest.approx(1.626)
     # A path is weighed by itself: in the tree siblings share what cannot be true of both.
-    budget.trim(Draft((0, 1, 2), (-1, 0, -1), "sure", 0, (1.0, 1.0, 1.0)), None, Chains())
+    budget.trim(Draft((0, 1, 2), (-1, 0, -1), "sure", 0, (1.0, 1.0, 1.0)))
     cut = budget.tree.explain()
     assert (cut.kept, cut.whole.tokens) == (TreePart(2, 2.0, pytest.approx(0.04)), 1.5)
 
@@ -127,7 +129,7 @@ def test_the_loop_tells_with_a_budget_and_without():
     ]
     (step, *_) = decode(
         ToyTarget([1, 2], rule=lambda context: 1), ScriptedDrafter([BUSHY]), 2,
-        num_draft_tokens=8, max_tokens=9, budget=budget_of(0.02),
+        num_draft_tokens=8, max_tokens=9, budget=sloped(0.02),
     )  # fmt: skip
     assert (step.tree.reason, step.tree.verified) == ("gain", "tree")
 
@@ -143,13 +145,15 @@ def test_a_tree_drawn_for_rejection_is_weighed_by_nobody():
         def takes_tree(self, _draft):
             return True
 
-    budget = budget_of(0.02)
-    budget.trim(BUSHY)
     target = Trees([1, 2], lambda _: np.full(8, 1 / 8))
-    (step, *_) = decode(
-        target, Certain([Draft((1, 2), (-1, -1), "x")]), 2, num_draft_tokens=2, max_tokens=4,
-        budget=budget, verifier=RejectionVerifier(KeyedChance(1)), position=2,
-    )  # fmt: skip
+    drafter = Certain([Draft((1, 2), (-1, -1), "x")])
+    rule = RejectionVerifier(KeyedChance(1))
+    budget = law_budget(
+        known_state({2: 1.0, 9: 1.0}), context=2, target=target, drafter=drafter, rule=rule
+    )
+    (step, *_) = decode_by_law(
+        target, drafter, 2, num_draft_tokens=2, max_tokens=4, budget=budget, rule=rule, position=2
+    )
     assert step.tree.explain() == TreeCut(2, "tree", "all", TreePart(2), TreePart(2))
 
 

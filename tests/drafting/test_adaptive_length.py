@@ -14,11 +14,11 @@ from akunu_py.drafting.adaptive_length import (
     DenseSpread,
     EntropyLength,
     FixedLength,
-    LengthTrace,
     LowerBoundStop,
 )
 from akunu_py.drafting.counts.distribution import SparseDistribution
 from akunu_py.errors import ConfigError
+from akunu_py.types import LengthTrace
 
 
 def spread(*row):

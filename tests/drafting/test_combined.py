@@ -3,20 +3,17 @@
 import numpy as np
 import pytest
 
-from akunu_py.decoding.budget import TokenByToken
-from akunu_py.decoding.details import LengthTeller
-from akunu_py.decoding.draft_law import SampledDrafter
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import CandidateObserver, LookupDrafter
-from akunu_py.drafting.adaptive_length import LengthTrace
 from akunu_py.drafting.assisted import AssistedNgramDrafter
 from akunu_py.drafting.combined import Source, combine
 from akunu_py.drafting.counts.drafter import CountDrafter, SampledCountDrafter
 from akunu_py.drafting.counts.ngram_model import NgramModel
 from akunu_py.drafting.draft_model import DrawnToken
 from akunu_py.errors import ConfigError, ContractError
+from akunu_py.protocols import Drafter, SampledDrafter, TokenByToken
 from akunu_py.testing import ToyTarget
-from akunu_py.types import Draft, Drafter, GenerationConfig
+from akunu_py.types import Draft, GenerationConfig, LengthTrace
 
 SIZE = 12
 PROMPT = [1, 2, 3, 4, 1, 2, 5, 6, 1, 2, 3]
@@ -218,8 +215,6 @@ def test_numbers_out_of_range_are_refused(make):
 class Asking(Table):
     """Asks its rules before each token, as a draft model does."""
 
-    length_trace = None
-
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.rules = []
@@ -233,11 +228,10 @@ class Asking(Table):
             if not all(rule(tokens) for rule in self.rules):
                 break
             tokens.append(DrawnToken(token, odds, 0.5))
-        if tokens:
-            self.length_trace = LengthTrace(0.5, 0.5, len(tokens))
         return Draft.chain(
-            (token.token for token in tokens), self.name, 0, tuple(t.probability for t in tokens)
-        )
+            (token.token for token in tokens), self.name, 0, tuple(t.probability for t in tokens),
+            length=LengthTrace(0.5, 0.5, len(tokens)) if tokens else None,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("confidence", [(0.9, 0.8), ()])
@@ -263,11 +257,7 @@ def test_what_a_length_came_from_is_the_sources_that_has_a_rule():
     copy = Table("copy", {0: 1, 1: 2, 9: 1})
     model = Asking("model", {2: 3, 3: 4}, (0.7, 0.6))
     drafter = combine((Source(copy), Source(model)), num_draft_tokens=8)
-    assert isinstance(drafter, LengthTeller)
     drafter.observe([0])
-    assert drafter.length_trace is None
-    drafter.propose(8)
-    assert drafter.length_trace.num_draft_tokens == 2
+    assert drafter.propose(8).length.num_draft_tokens == 2
     # Nothing of the model's in this one.
-    drafter.propose(2)
-    assert drafter.length_trace is None
+    assert drafter.propose(2).length is None

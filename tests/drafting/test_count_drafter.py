@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.adjustment import Adjustment
-from akunu_py.decoding.draft_law import SampledDrafter
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting.adaptive_length import EntropyLength, LowerBoundStop
 from akunu_py.drafting.counts.drafter import CountDrafter, SampledCountDrafter
 from akunu_py.drafting.counts.ngram_model import NgramModel
 from akunu_py.errors import ConfigError
 from akunu_py.keyed_noise import Purpose, gumbels, noise_key
+from akunu_py.protocols import Drafter, SampledDrafter
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.testing import ToyTarget
-from akunu_py.types import Drafter, GenerationConfig
+from akunu_py.types import GenerationConfig
 
 SIZE = 30
 PROMPT = (np.random.default_rng(1).zipf(1.4, 200) % SIZE).tolist()
@@ -190,10 +190,13 @@ def test_a_length_rule_ends_the_draft(kind):
     assert len(drafter.propose(4)) == 0
     entropy = drafter_of(kind, length=EntropyLength(shortest=2, longest=2), num_draft_tokens=9)
     entropy.observe(PROMPT)
-    assert len(entropy.propose(9)) == 2
+    draft = entropy.propose(9)
+    assert len(draft) == 2
     share = model_of(PROMPT).distribution(PROMPT).entropy() / math.log(SIZE)
-    assert entropy.length_trace.entropy == pytest.approx(share)
-    assert drafter_of(kind).length_trace is None
+    assert draft.length.entropy == pytest.approx(share)
+    fixed = drafter_of(kind)
+    fixed.observe(PROMPT)
+    assert fixed.propose(4).length is None
 
 
 def test_extending_looks_at_what_was_drafted():

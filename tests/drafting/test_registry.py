@@ -2,8 +2,6 @@
 
 import pytest
 
-from akunu_py.decoding.details import LengthTeller
-from akunu_py.decoding.draft_law import SampledDrafter
 from akunu_py.drafting import (
     AutoState,
     all_drafter_names,
@@ -22,6 +20,7 @@ from akunu_py.drafting.adaptive_length import (
 from akunu_py.drafting.counts import CorpusModel, fit_counts
 from akunu_py.drafting.registry import WITH_COUNTS, WITH_DRAFT_MODEL
 from akunu_py.errors import ConfigError, ContractError
+from akunu_py.protocols import SampledDrafter
 from akunu_py.testing import ScriptedDrafter
 from akunu_py.types import GenerationConfig
 
@@ -233,4 +232,3 @@ def test_a_rule_reaches_the_draft_model():
         drafter = make_drafter(name, config=config, token_model=NoModel(), vocabulary_size=8)
         model = drafter if name != "ngram-draft-model" else drafter.sources[1].drafter
         assert type(model._length.rule) is EntropyLength
-        assert isinstance(drafter, LengthTeller)

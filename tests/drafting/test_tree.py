@@ -15,8 +15,9 @@ from akunu_py.drafting import tree as tree_module
 from akunu_py.drafting.recycling import RecyclingDrafter
 from akunu_py.drafting.tree import TreeDrafter
 from akunu_py.errors import ConfigError
+from akunu_py.protocols import CandidateObserver, Drafter
 from akunu_py.testing import ScriptedDrafter, ToyTarget
-from akunu_py.types import CandidateObserver, Draft, Drafter
+from akunu_py.types import Draft
 
 
 def paths(draft):

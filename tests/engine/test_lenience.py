@@ -10,7 +10,7 @@ import pytest
 
 from akunu_py import ConfigError, Engine, GenerationConfig
 from akunu_py.adjustment import Adjustment
-from akunu_py.decoding.verifiers import make_verifier
+from akunu_py.decoding.verifier import make_verifier
 
 MESSAGES = [{"role": "user", "content": "Write a function that adds two numbers."}]
 SAMPLED = {"temperature": 0.8, "seed": 3, "draft_sampling": "rejection"}
@@ -75,10 +75,13 @@ def test_what_cannot_be_meant_is_an_error(options, words):
 )
 def test_what_is_said_is_what_the_verifier_is(options, name, exactness):
     config = GenerationConfig(**options)
-    verifier = make_verifier(config, 1)
     assert config.exactness == exactness
-    assert name == (verifier and verifier.name)
-    assert verifier is None or verifier.exact == (exactness == "distribution")
+    if name is None:
+        assert config.verifier == "match"
+        return
+    rule = make_verifier(config, 1).decode.keywords["rule"]
+    assert rule.name == name
+    assert rule.exact == (exactness == "distribution")
 
 
 @pytest.mark.parametrize(

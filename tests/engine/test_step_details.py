@@ -3,8 +3,7 @@
 import pytest
 
 from akunu_py.decoding import loop
-from akunu_py.drafting.adaptive_length import LengthTrace
-from akunu_py.types import Draft
+from akunu_py.types import Draft, LengthTrace
 
 PROMPT = "def hello(world):\n    return world"
 OPTIONS = {"max_tokens": 40, "temperature": 1.2, "seed": 4, "drafter": "ngram"}
@@ -16,9 +15,9 @@ def made(monkeypatch):
     positions = []
     put_together = loop.step_detail
 
-    def counted(*step, position, length):
+    def counted(draft, verification, position, *rest):
         positions.append(position)
-        return put_together(*step, position=position, length=length)
+        return put_together(draft, verification, position, *rest)
 
     monkeypatch.setattr(loop, "step_detail", counted)
     return positions
@@ -66,11 +65,8 @@ def test_a_length_is_that_of_its_own_step(engine, monkeypatch):
 
         def propose(self, limit):
             self.drafts += 1
-            return Draft.chain(range(min(limit, 2)), "teller")
-
-        @property
-        def length_trace(self):
-            return LengthTrace(0.5, 0.5, self.drafts)
+            length = LengthTrace(0.5, 0.5, self.drafts)
+            return Draft.chain(range(min(limit, 2)), "teller", length=length)
 
     monkeypatch.setattr(type(engine._sources), "make", lambda *_: Teller())
     events = list(engine.stream(PROMPT, **OPTIONS, draft_budget="always"))

@@ -8,11 +8,11 @@ import pytest
 from family_models import build_family
 from tiny_models import VOCABULARY, prompt_of, tiny
 
-from akunu_py.decoding.chance import KeyedChance
-from akunu_py.decoding.loop import decode
-from akunu_py.decoding.verifiers import RejectionVerifier
 from akunu_py.drafting.draft_model import DraftModelDrafter
 from akunu_py.errors import ContractError
+from akunu_py.lab.chance import KeyedChance
+from akunu_py.lab.law_loop import decode_by_law
+from akunu_py.lab.verifiers import RejectionVerifier
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.sampling.sampler import Sampler
@@ -92,9 +92,9 @@ def test_the_law_of_three_tokens_is_the_models():
         drafter.begin_reply(config, seed)
         drafter.observe(prompt)
         steps = list(
-            decode(
+            decode_by_law(
                 target, drafter, prompt[-1], num_draft_tokens=2, max_tokens=3,
-                verifier=RejectionVerifier(KeyedChance(seed)), position=len(prompt),
+                rule=RejectionVerifier(KeyedChance(seed)), position=len(prompt),
             )
         )  # fmt: skip
         counts[tuple(token for step in steps for token in step.token_ids)] += 1

@@ -4,17 +4,20 @@ Mutants, made by hand, that these tests kill: +inf left to become NaN; the check
 of greedy choices, of distributions, or of the rows of a draft; ids that are none fed to the model.
 """
 
+from functools import partial
+
 import mlx.core as mx
 import numpy as np
 import pytest
 from mlx import nn
 from tiny_models import VOCABULARY, prompt_of, tiny
 
-from akunu_py.decoding.chance import KeyedChance
 from akunu_py.decoding.loop import decode
-from akunu_py.decoding.verifiers import RejectionVerifier
 from akunu_py.drafting import PlainDrafter
 from akunu_py.errors import ModelFormatError
+from akunu_py.lab.chance import KeyedChance
+from akunu_py.lab.law_loop import decode_by_law
+from akunu_py.lab.verifiers import RejectionVerifier
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
@@ -85,9 +88,10 @@ def begin(session, config, max_tokens, seed=7):
 def text(session, config, drafter, *, verifier=None, max_tokens=40):
     begin(session, config, max_tokens)
     drafter.observe(PROMPT)
-    steps = decode(
+    loop = decode if verifier is None else partial(decode_by_law, rule=verifier)
+    steps = loop(
         session, drafter, PROMPT[-1], num_draft_tokens=5, max_tokens=max_tokens,
-        verifier=verifier, position=len(PROMPT),
+        position=len(PROMPT),
     )  # fmt: skip
     return [token for step in steps for token in step.token_ids]
 

@@ -17,12 +17,12 @@ from rollback_matrix import Family
 from tiny_models import VOCABULARY, generate, prompt_of, tiny
 from tree_matrix import FALL_BACK, TAKEN, TreeAdversary, Watched, largest_differences, tree_cell
 
-from akunu_py.decoding.chance import KeyedChance
-from akunu_py.decoding.loop import decode
-from akunu_py.decoding.verifiers import RejectionVerifier
 from akunu_py.decoding.verify import verify_match
 from akunu_py.drafting import PlainDrafter
 from akunu_py.errors import ContractError
+from akunu_py.lab.chance import KeyedChance
+from akunu_py.lab.law_loop import decode_by_law
+from akunu_py.lab.verifiers import RejectionVerifier
 from akunu_py.models import session as session_module
 from akunu_py.models.session import Session
 from akunu_py.models.tree import Trees
@@ -287,9 +287,9 @@ def test_a_verifier_of_probabilities_takes_trees(session):
     drafter.observe(prompt)
     watched = Watched(session)
     started(session, prompt, config=config)
-    steps = decode(
+    steps = decode_by_law(
         session, drafter, prompt[-1], num_draft_tokens=12, max_tokens=40,
-        verifier=RejectionVerifier(KeyedChance(7)), position=len(prompt),
+        rule=RejectionVerifier(KeyedChance(7)), position=len(prompt),
     )  # fmt: skip
     assert [token for step in steps for token in step.token_ids] == plain
     assert len(drafter.given) > 5

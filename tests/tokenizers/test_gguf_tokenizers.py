@@ -10,9 +10,9 @@ from gguf_files import add_vocabulary, bpe_vocabulary, spm_vocabulary
 
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf import GGUFFile
+from akunu_py.protocols import Detokenizer, Tokenizer
 from akunu_py.tokenizers import GGUFTokenizer, from_gguf
 from akunu_py.tokenizers.split_rules import split_rule, split_rule_names
-from akunu_py.types import Detokenizer, Tokenizer
 
 VOCABS = Path(__file__).resolve().parents[3] / "shared" / "vocabs"
 GOLDEN = {

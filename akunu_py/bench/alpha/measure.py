@@ -16,8 +16,8 @@ from akunu_py.bench.alpha.report import Figure, Setting, SourceFigures
 from akunu_py.bench.alpha.sources import Row, Source, one_hot, reply_logits
 from akunu_py.bench.alpha.texts import AlphaEngine, Text
 from akunu_py.bench.bootstrap import interval, session_weights
-from akunu_py.decoding.rejection import softmax
 from akunu_py.decoding.theory import acceptance, coupled_acceptance, match_acceptance
+from akunu_py.lab.rejection import softmax
 
 _FIXED = 5
 """Columns of sums before those of lenience: alpha, coupled, match, known, coupled where known."""

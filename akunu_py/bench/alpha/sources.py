@@ -16,8 +16,8 @@ from akunu_py.drafting.counts.corpus_model import CorpusCounts, CorpusModel
 from akunu_py.drafting.counts.fitting import fit_counts
 from akunu_py.drafting.counts.interpolation import CountModel
 from akunu_py.drafting.counts.ngram_model import NgramModel
+from akunu_py.protocols import Drafter
 from akunu_py.tokenizers.vocabulary_match import common_ids
-from akunu_py.types import Drafter
 
 Row = NDArray[np.float64]
 """One distribution, float64 [vocab]."""

@@ -25,7 +25,8 @@ from akunu_py.drafting.registry import WITH_DRAFT_MODEL, make_drafter
 from akunu_py.engine.engine import Engine
 from akunu_py.errors import AkunuError, ConfigError, ContextOverflowError
 from akunu_py.models.load import LoadOptions, draft_options, load_model
-from akunu_py.types import DraftBudget, Tokenizer
+from akunu_py.protocols import Tokenizer
+from akunu_py.types import DraftBudget
 
 PROGRAMS = {program.name: program for program in (MLX_LM, LLAMA_CPP, TRANSFORMERS)}
 """What akunu is compared with, by name."""

@@ -10,7 +10,8 @@ from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.auto.drafter import MAX_LENGTH
 from akunu_py.drafting.registry import WITH_DRAFT_MODEL
 from akunu_py.errors import ConfigError
-from akunu_py.types import Draft, Drafter
+from akunu_py.protocols import Drafter
+from akunu_py.types import Draft
 
 _LOGITS = "it learns from the target's logits, and a trace has none"
 _MODEL = "it is a model that would have to run, and its target's choices with it"

@@ -14,7 +14,8 @@ from akunu_py.bench.replay.baselines import Baseline
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.verify import verify_match
-from akunu_py.types import DecodeStats, Draft, Drafter, StepStats
+from akunu_py.protocols import Drafter
+from akunu_py.types import DecodeStats, Draft, StepStats
 
 _NO_TOKEN = -1
 """The choice beyond the end of an output: no draft can agree with it."""

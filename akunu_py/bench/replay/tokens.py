@@ -7,7 +7,7 @@ from akunu_py.bench.replay.traces import TraceItem
 from akunu_py.bench.result_file import Failure
 from akunu_py.drafting.memory import vocabulary_fingerprint
 from akunu_py.errors import AkunuError, ConfigError
-from akunu_py.types import Tokenizer
+from akunu_py.protocols import Tokenizer
 
 MAX_OUTPUT_TOKENS = 1500
 """Longer outputs are cut here: a few that loop would otherwise outweigh all others."""

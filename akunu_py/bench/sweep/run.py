@@ -27,7 +27,8 @@ from akunu_py.bench.workloads import load_prompts
 from akunu_py.cost_curve import CostCurve
 from akunu_py.engine.engine import Engine
 from akunu_py.errors import ConfigError
-from akunu_py.types import GenerationConfig, Tokenizer
+from akunu_py.protocols import Tokenizer
+from akunu_py.types import GenerationConfig
 
 Bar = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 """Opens a progress bar over what is counted, named by the text."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.adjustment import Adjustment
-from akunu_py.drafting.adaptive_length import FixedLength, LengthRule, LengthTrace
+from akunu_py.drafting.adaptive_length import FixedLength, LengthRule
 from akunu_py.drafting.counts.distribution import SparseDistribution
 from akunu_py.drafting.counts.interpolation import CountModel
 from akunu_py.errors import ConfigError
@@ -92,11 +92,6 @@ class CountDrafter:
         window = adjustment.penalty_window if adjustment.has_history else 0
         self._window = max(self.model.order - 1, window)
 
-    @property
-    def length_trace(self) -> LengthTrace | None:
-        """Return what the latest draft's length came from, None where the rule does not say."""
-        return self.length.trace
-
     def observe(self, tokens: Sequence[int]) -> None:
         """Take in committed tokens."""
         self.model.observe(tokens)
@@ -143,7 +138,7 @@ class CountDrafter:
         """Take note of a draw."""
 
     def _draft(self, tokens: list[int], confidence: list[float]) -> Draft:
-        return Draft.chain(tokens, self.name, 0, tuple(confidence))
+        return Draft.chain(tokens, self.name, 0, tuple(confidence), length=self.length.trace)
 
 
 class SampledCountDrafter(CountDrafter):
@@ -200,4 +195,4 @@ class SampledCountDrafter(CountDrafter):
             self._rows.append(q)
 
     def _draft(self, tokens: list[int], confidence: list[float]) -> Draft:  # noqa: ARG002
-        return Draft.chain(tokens, self.name)
+        return Draft.chain(tokens, self.name, length=self.length.trace)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from akunu_py.drafting.counts.corpus_model import CorpusCounts
 from akunu_py.drafting.counts.interpolation import check_vocabulary_size
 from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.types import Tokenizer
+from akunu_py.protocols import Tokenizer
 
 PIECE_CHARACTERS = 1 << 16
 """Text is tokenized in pieces of about this size, cut where a line ends if one does."""

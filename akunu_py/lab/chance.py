@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from akunu_py.decoding.rejection import Probabilities
 from akunu_py.keyed_noise import Purpose, hash_token, noise_key
+from akunu_py.lab.rejection import Probabilities
 
 
 class Chance(Protocol):

@@ -7,15 +7,18 @@ that were drawn with noise of their own; its output follows the target's law but
 With lenience below 1, and in `LenientGreedyVerifier`, not even the law is the target's.
 """
 
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from akunu_py.decode_stats import Origin
-from akunu_py.decoding.chance import Chance, KeyedChance
-from akunu_py.decoding.draft_law import DraftLaw
-from akunu_py.decoding.rejection import (
+from akunu_py.decoding.verifier import Verifier
+from akunu_py.errors import ConfigError, ContractError
+from akunu_py.lab.chance import Chance, KeyedChance
+from akunu_py.lab.draft_law import DraftLaw
+from akunu_py.lab.law_loop import decode_by_law, law_budget
+from akunu_py.lab.rejection import (
     Probabilities,
     Rows,
     accept_probability,
@@ -23,86 +26,12 @@ from akunu_py.decoding.rejection import (
     residual,
     residual_without,
 )
-from akunu_py.errors import ConfigError, ContractError
-from akunu_py.types import Draft, GenerationConfig, Target, Verification, VerificationKind
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One draw that was tried.
-
-    Attributes:
-        node: of the draft.
-        token: its token.
-        position: of the token, counted from the beginning of the prompt.
-        p: the target's probability, of what earlier rejections at the position left.
-        q: the probability it was drawn with.
-        uniform: the number that decided; None where nothing is random.
-        accepted: whether it was.
-
-    """
-
-    node: int
-    token: int
-    position: int
-    p: float
-    q: float
-    uniform: float | None
-    accepted: bool
-
-    @property
-    def ratio(self) -> float | None:
-        """Return p / q; None where q is 0."""
-        return self.p / self.q if self.q > 0 else None
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a verifier decided over a draft, and how it came to it, in the order of the trials."""
-
-    verification: Verification
-    trials: tuple[Trial, ...]
-    origin: Origin
-
-
-@runtime_checkable
-class DistributionTarget(Target, Protocol):
-    """A target that can say how likely each token is, instead of which one it chooses."""
-
-    def distributions(self, last: int, draft: Draft) -> Rows:
-        """Return the target's distributions after `last` and after each node, [len + 1, vocab].
-
-        They are what it would draw from: after penalties, filters and temperature. Row 0 follows
-        `last`, row i + 1 follows node i. `commit` keeps rows of this pass as of a `choose`.
-        """
-
-
-class Verifier(Protocol):
-    """Decides over drafts by probabilities."""
-
-    @property
-    def name(self) -> str:
-        """Return what traces and statistics call it."""
-
-    @property
-    def exact(self) -> bool:
-        """Return whether what comes out follows the target's law."""
-
-    @property
-    def uses_q(self) -> bool:
-        """Return whether it looks at what a draft was drawn from."""
-
-    def verify(self, draft: Draft, law: DraftLaw, rows: Rows, position: int) -> Verdict:
-        """Decide over a draft drawn by `law` with the target's distributions [len + 1, vocab].
-
-        `position` is that of the token after the last committed one, from the prompt's beginning.
-
-        Raises ContractError for rows that do not fit or are no distributions.
-        """
+from akunu_py.lab.verdict import Trial, Verdict
+from akunu_py.types import Draft, GenerationConfig, Verification, VerificationKind
 
 
 class RejectionVerifier:
-    """Rejection sampling over chains and trees (see `akunu_py.decoding.rejection`).
+    """Rejection sampling over chains and trees (see `akunu_py.lab.rejection`).
 
     At each node the draws that follow it are tried one after another, each as often as it was
     drawn, the residual updated each time; the first one accepted leads on. After the last
@@ -139,7 +68,7 @@ class RejectionVerifier:
         return self._adjust and self._lenience == 1
 
     def verify(self, draft: Draft, law: DraftLaw, rows: Rows, position: int) -> Verdict:
-        """Walk down the accepted draws; see `Verifier.verify`."""
+        """Walk down the accepted draws; see `LawVerifier.verify`."""
         _check_rows(draft, rows)
         following = law.by_parent(draft)
         accepted: list[int] = []
@@ -232,7 +161,7 @@ class LenientGreedyVerifier:
         return self._lenience == 1
 
     def verify(self, draft: Draft, law: DraftLaw, rows: Rows, position: int) -> Verdict:
-        """Walk down the accepted tokens; see `Verifier.verify`."""
+        """Walk down the accepted tokens; see `LawVerifier.verify`."""
         _check_rows(draft, rows)
         following = law.by_parent(draft)
         accepted: list[int] = []
@@ -259,18 +188,20 @@ class LenientGreedyVerifier:
         return Verdict(Verification(tuple(accepted), best, kind), tuple(trials), "target")
 
 
-def make_verifier(config: GenerationConfig, seed: int) -> Verifier | None:
-    """Return what decides over the drafts of a reply; None: comparison with the target's choices.
-
-    `seed` is that of the verifier's own choices.
-    """
-    if config.temperature == 0 and config.lenience < 1:
-        return LenientGreedyVerifier(config.lenience)
-    if config.draft_sampling == "coupled":
-        return None
-    return RejectionVerifier(
+def rejection(config: GenerationConfig, seed: int) -> Verifier:
+    """Return rejection sampling for a reply; `seed` is that of the verifier's own choices."""
+    rule = RejectionVerifier(
         KeyedChance(seed), lenience=config.lenience, adjust=config.adjust_residual
     )
+    return Verifier(partial(decode_by_law, rule=rule), partial(law_budget, rule=rule), config)
+
+
+def lenient_greedy(config: GenerationConfig, seed: int) -> Verifier:  # noqa: ARG001 - no choices
+    """Return lenient greedy decoding for a reply."""
+    rule = LenientGreedyVerifier(config.lenience)
+    # Lenience goes by how likely tokens are, not by which is likeliest: rows at temperature 1.
+    sampling = replace(config, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, lenience=1.0)
+    return Verifier(partial(decode_by_law, rule=rule), partial(law_budget, rule=rule), sampling)
 
 
 def _check_rows(draft: Draft, rows: Rows) -> None:

@@ -12,62 +12,12 @@ The law of the output is the target's only if what a drafter says here is true:
   Keying the noise by where the draft began as well as by position is enough.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
-from akunu_py.decoding.rejection import Rows
 from akunu_py.errors import ContractError
-from akunu_py.types import Draft, Drafter
-
-
-@runtime_checkable
-class SampledDrafter(Protocol):
-    """A `Drafter` that draws its tokens and can say from what."""
-
-    def draft_probabilities(self) -> Rows | None:
-        """Return the distributions the last draft was drawn from, [draws, vocab].
-
-        One a node, in their order, unless the drafter has `draw_order`. None: every token was
-        certain (all of q was on it), as for a greedy drafter or the k likeliest tokens.
-        """
-
-
-@runtime_checkable
-class OrderedDraws(Protocol):
-    """A `SampledDrafter` of trees that knows in which order its tokens were drawn."""
-
-    def draw_order(self) -> Sequence[int]:
-        """Return the node of each draw, in the order drawn; a token drawn twice is there twice.
-
-        Siblings are tried in this order, and `draft_probabilities` has a row for each draw. So
-        this serves draws from different distributions too: several drafters, or draws without
-        replacement, whose q leaves out the tokens drawn before.
-        """
-
-
-@runtime_checkable
-class CountedDraws(Protocol):
-    """A `SampledDrafter` of trees that merged equal siblings: it knows how often each was drawn."""
-
-    def draw_counts(self) -> Sequence[int]:
-        """Return how often each node was drawn, at least once.
-
-        Siblings must be independent draws from one distribution; they are tried in random order,
-        each as often as it was drawn.
-        """
-
-
-@runtime_checkable
-class BranchingDrafter(Protocol):
-    """A `SampledDrafter` of trees that can do without their branches."""
-
-    def without_branches(self, draft: Draft) -> Draft:
-        """Return a chain of the last draft, chosen whatever its tokens are.
-
-        Called wherever a target takes no trees, also for a tree that is a chain since its draws
-        were equal. Probabilities and counts are those of the chain from then on.
-        """
+from akunu_py.lab.rejection import Rows
+from akunu_py.protocols import CountedDraws, Drafter, OrderedDraws, SampledDrafter
+from akunu_py.types import Draft
 
 
 @dataclass(frozen=True, slots=True)

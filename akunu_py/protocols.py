@@ -1,0 +1,273 @@
+"""What drafters, targets and tokenizers can do: the protocols between all rooms.
+
+`Drafter`, `Target` and `Tokenizer` are what each must do. The other protocols are optional
+capabilities, asked for with `isinstance` once, when a reply is put together.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.cost_curve import CostCurve
+from akunu_py.types import Draft, GenerationConfig, Message, PassReport
+
+
+@runtime_checkable
+class Drafter(Protocol):
+    """Guesses the next tokens of one reply. Made anew for each reply."""
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Take in committed tokens, in order: first the prompt, then each step's output."""
+
+    def propose(self, limit: int) -> Draft:
+        """Guess at most `limit` tokens to follow what was observed; an empty draft is fine."""
+
+
+@runtime_checkable
+class ReplyDrafter(Protocol):
+    """A drafter that draws its tokens as the reply is sampled."""
+
+    def begin_reply(
+        self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
+    ) -> None:
+        """Draft for a reply with these transforms and this seed; called before the prompt comes.
+
+        `check`, to be called between passes of the drafter's own over the prompt, may raise.
+        """
+
+
+@runtime_checkable
+class CandidateObserver(Protocol):
+    """A drafter that learns from the target's own runners-up.
+
+    The target looks for them only where a drafter asks.
+    """
+
+    def observe_candidates(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Take in the rows of a pass, before `observe` gets its output.
+
+        A row is (token fed, the target's most likely next ids, best first). Rows of rejected draft
+        tokens count: what the target would say after them is known all the same. Rows of the
+        prompt are not among them.
+        """
+
+
+@runtime_checkable
+class Extender(Protocol):
+    """A drafter that can go on behind tokens that another one drafted."""
+
+    def extend(self, drafted: Sequence[int], limit: int) -> Draft:
+        """Draft a chain of at most `limit` tokens to follow what was observed and `drafted`."""
+
+
+class DrawnToken(Protocol):
+    """A token of a draft under way, as a rule of length may look at it."""
+
+    @property
+    def probability(self) -> float:
+        """Return the drafter's confidence in it, -1 where it has none."""
+
+
+@runtime_checkable
+class TokenByToken(Protocol):
+    """A drafter that pays for every token it drafts, and so asks before each."""
+
+    def add_rule(self, rule: Callable[[Sequence[DrawnToken]], bool]) -> None:
+        """Draft a further token only where the rule, given those drafted so far, returns True."""
+
+
+@runtime_checkable
+class CurveUser(Protocol):
+    """A drafter that looks at the costs of passes itself."""
+
+    def use_curve(self, curve: CostCurve) -> None:
+        """Reason with these costs from now on; called again as they become better known."""
+
+
+@runtime_checkable
+class SampledDrafter(Protocol):
+    """A drafter that draws its tokens and can say from what; see `akunu_py.decoding.draft_law`."""
+
+    def draft_probabilities(self) -> NDArray[np.floating] | None:
+        """Return the distributions the last draft was drawn from, [draws, vocab].
+
+        One a node, in their order, unless the drafter has `draw_order`. None: every token was
+        certain (all of q was on it), as for a greedy drafter or the k likeliest tokens.
+        """
+
+
+@runtime_checkable
+class OrderedDraws(Protocol):
+    """A `SampledDrafter` of trees that knows in which order its tokens were drawn."""
+
+    def draw_order(self) -> Sequence[int]:
+        """Return the node of each draw, in the order drawn; a token drawn twice is there twice.
+
+        Siblings are tried in this order, and `draft_probabilities` has a row for each draw. So
+        this serves draws from different distributions too: several drafters, or draws without
+        replacement, whose q leaves out the tokens drawn before.
+        """
+
+
+@runtime_checkable
+class CountedDraws(Protocol):
+    """A `SampledDrafter` of trees that merged equal siblings: it knows how often each was drawn."""
+
+    def draw_counts(self) -> Sequence[int]:
+        """Return how often each node was drawn, at least once.
+
+        Siblings must be independent draws from one distribution; they are tried in random order,
+        each as often as it was drawn.
+        """
+
+
+@runtime_checkable
+class BranchingDrafter(Protocol):
+    """A `SampledDrafter` of trees that can do without their branches."""
+
+    def without_branches(self, draft: Draft) -> Draft:
+        """Return a chain of the last draft, chosen whatever its tokens are.
+
+        Called wherever a target takes no trees, also for a tree that is a chain since its draws
+        were equal. Probabilities and counts are those of the chain from then on.
+        """
+
+
+class Target(Protocol):
+    """The model that decides, over a cache that holds every committed token but the last."""
+
+    def max_draft_tokens(self) -> int:
+        """Return how many draft tokens the next pass can take and still roll back; 0 is fine."""
+
+    def choose(self, last: int, draft: Draft) -> Sequence[int]:
+        """Return the target's own next token after `last` and after each node of the draft.
+
+        Entry 0 follows `last`, entry i + 1 follows node i: len(draft) + 1 ids. Entries that the
+        walk of `verify_match` cannot reach may hold -1.
+        """
+
+    def commit(self, accepted: Sequence[int]) -> None:
+        """Keep `last` and the accepted nodes of the last `choose` in the cache, drop the others.
+
+        Raises RollbackError where the cache cannot.
+        """
+
+
+@runtime_checkable
+class CandidateTarget(Protocol):
+    """A target that can say what it found likely, for drafters that are a `CandidateObserver`."""
+
+    def track_candidates(self, count: int) -> None:
+        """Look for the `count` likeliest ids after every row evaluated from now on."""
+
+    def candidates(self) -> Sequence[tuple[int, Sequence[int]]]:
+        """Return those of the last `choose`: (token fed, ids by their raw logits, best first)."""
+
+
+@runtime_checkable
+class TreeTarget(Protocol):
+    """A target that cannot take trees always; one without this protocol can."""
+
+    def takes_tree(self, draft: Draft) -> bool:
+        """Return whether `choose` can be called with this tree now.
+
+        If not, it is called with one of its paths.
+        """
+
+
+@runtime_checkable
+class TimedTarget(Protocol):
+    """A target that tells a budget what its passes are, since that decides what they cost.
+
+    While nothing is drafted such a target may keep a step in flight: the pass over the token being
+    chosen is queued before that token is read. A target whose caches cannot drop rows carries the
+    accepted rows of a rejected draft: it feeds them again in front of its next pass.
+    """
+
+    @property
+    def pipelined(self) -> bool:
+        """Return whether it keeps a step in flight in this reply."""
+
+    @property
+    def in_flight(self) -> bool:
+        """Return whether a step is in flight now."""
+
+    @property
+    def last_pass(self) -> PassReport:
+        """Return what the last `choose` or `distributions` did."""
+
+    @property
+    def carried_rows(self) -> int:
+        """Return how many rows the next pass feeds again, before those of the last token."""
+
+    def replay_rows(self, num_accepted: int = 0) -> int:
+        """Return how many rows are fed again if the next draft is rejected after so many."""
+
+
+@runtime_checkable
+class DistributionTarget(Target, Protocol):
+    """A target that can say how likely each token is, instead of which one it chooses."""
+
+    def distributions(self, last: int, draft: Draft) -> NDArray[np.floating]:
+        """Return the target's distributions after `last` and after each node, [len + 1, vocab].
+
+        They are what it would draw from: after penalties, filters and temperature. Row 0 follows
+        `last`, row i + 1 follows node i. `commit` keeps rows of this pass as of a `choose`.
+        """
+
+
+class Detokenizer(Protocol):
+    """Token ids to text, step by step; never emits half a character."""
+
+    def feed(self, token_ids: Iterable[int]) -> str:
+        """Return the text these tokens complete."""
+
+    def finish(self) -> str:
+        """Return what is left; an incomplete character becomes U+FFFD."""
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Return the number of ids."""
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Return the ids that end a reply."""
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Return whether `encode_chat` can be used."""
+
+    def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
+        """Return the ids of a text, begin-of-text included where the model wants it.
+
+        Control tokens written out in the text are taken as such only with `parse_special`.
+        """
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """Return the ids of a conversation, up to where the reply begins.
+
+        Raises ConfigError for a missing template, ModelFormatError for one that fails.
+        """
+
+    def decode(self, token_ids: Iterable[int], *, with_control: bool = False) -> str:
+        """Return the text of ids, control tokens left out.
+
+        With `with_control` they are written out, but for the begin token that `encode` puts in
+        front.
+        """
+
+    def token_texts(self) -> Sequence[str]:
+        """Return the text of each id, as the vocabulary writes it."""
+
+    def detokenizer(self, *, continues: bool = False) -> Detokenizer:
+        """Return a fresh incremental detokenizer.
+
+        Some vocabularies put a space before every text; it is left out, unless the text
+        `continues` another, where it stands between two words.
+        """

@@ -1,0 +1,42 @@
+"""A target that only says what its passes were, as `Session` would: for tests of a budget alone."""
+
+from akunu_py.decoding.budget import Budget
+from akunu_py.types import PassReport
+
+
+class Flight:
+    """A `TimedTarget` without a model; `replays` is what `replay_rows` answers besides its argument."""
+
+    def __init__(self, *, pipelined=True, carried_rows=0, replays=None):
+        self.pipelined = pipelined
+        self.in_flight = False
+        self.carried_rows = carried_rows
+        self.last_pass = PassReport(0)
+        self._replays = replays
+
+    def replay_rows(self, num_accepted=0):
+        return 0 if self._replays is None else self._replays + num_accepted
+
+    def ran(self, stats, carried_rows=0):
+        """Run the pass of a step."""
+        was, drafted = self.in_flight, stats.num_draft_tokens
+        refused = not stats.num_accepted_tokens and stats.num_tested_tokens
+        rows = 1 + drafted + carried_rows
+        if was:
+            rows = 0 if refused else drafted
+        if not drafted:
+            self.in_flight = self.pipelined
+        elif rows:
+            self.in_flight = False
+        self.last_pass = PassReport(rows, was, self.in_flight)
+
+
+def budget_of(state, *, context=10, target=None, **options):
+    """A budget over a `Flight`; the options of one, or a target, may be given."""
+    return Budget(state, context=context, target=target or Flight(**options))
+
+
+def observe(budget, stats, output, carried_rows=0):
+    """Run a step's pass and tell the budget."""
+    budget._target.ran(stats, carried_rows)
+    budget.observe(stats, output)
