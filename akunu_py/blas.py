@@ -191,6 +191,8 @@ class _Threads:
 
     def __init__(self) -> None:
         self._set: Callable[[int], object] | None = None
+        # Whether the number follows the free cores, and how many there may be.
+        self._fits = False
         self._most = 1
         # When the cores were looked at last, and seconds that all programs and this one had used.
         self._seen = (0.0, 0.0, 0.0)
@@ -199,20 +201,29 @@ class _Threads:
         """Adapt the threads of a library from now on, if it says how; begin with one."""
         names = ("openblas_set_num_threads", f"{_WHEEL_PREFIX}openblas_set_num_threads")
         found = next((name for name in names if hasattr(library, name)), None)
-        # A user's own number stands.
-        if found is None or any(os.environ.get(name) for name in _THREAD_VARIABLES):
+        if found is None:
             return
-        self._most = _allowed_cores()
+        self._set = getattr(library, found)
+        # A user's own number stands.
+        if any(os.environ.get(name) for name in _THREAD_VARIABLES):
+            return
+        self._most = allowed_cores()
         with suppress(OSError, ValueError, IndexError):
             self._seen = (time.monotonic(), _busy_s(), time.process_time())
-            self._set = getattr(library, found)
             self._set(1)
+            self._fits = True
+
+    def fix(self, number: int) -> None:
+        """Use this many threads from now on."""
+        self._fits = False
+        if self._set is not None:
+            self._set(number)
 
     def fit(self) -> None:
         """Use as many threads as there were free cores since the last call."""
         now = time.monotonic()
         before, busy_before, own_before = self._seen
-        if self._set is None or now - before < _LEAST_INTERVAL_S:
+        if self._set is None or not self._fits or now - before < _LEAST_INTERVAL_S:
             return
         busy, own = _busy_s(), time.process_time()
         others = (busy - busy_before - (own - own_before)) / (now - before)
@@ -229,6 +240,11 @@ def fit_threads() -> None:
     _threads.fit()
 
 
+def fix_threads(number: int) -> None:
+    """Use this many threads whatever other programs do: measurements say how many there were."""
+    _threads.fix(number)
+
+
 def _busy_s() -> float:
     """Return seconds that all cores together were busy since the system started (proc(5))."""
     with Path("/proc/stat").open("rb") as stream:
@@ -238,8 +254,10 @@ def _busy_s() -> float:
     return (sum(ticks[:8]) - idle) / os.sysconf("SC_CLK_TCK")
 
 
-def _allowed_cores() -> int:
+def allowed_cores() -> int:
     """Return how many cores the process may use, by its affinity and its group's quota."""
+    if sys.platform != "linux":
+        return os.cpu_count() or 1
     processors = os.sched_getaffinity(0)
     bound = len(processors)
     with suppress(OSError):

@@ -4,12 +4,13 @@
 
 Writes the models (once) into DIR, then opens each in fresh processes and prints, for each: the
 file's size, the time to read its bytes once, the time akunu takes to have the weights ready
-(`weights="quantized"`, float16 scales), the most anonymous memory over the file's size, and, where
-llama-cpp-python is installed, llama.cpp's load time with and without memory mapping. The files are
-in the page cache in all cases.
+(`weights="quantized"`, float16 scales), the most anonymous memory over the file's size, and the
+time to a llama.cpp server that is ready, with and without memory mapping, where xllamacpp is
+installed (`pip install 'akunu-py[compare]'`). The files are in the page cache in all cases.
 """
 
 import argparse
+import importlib.util
 import json
 import subprocess
 import sys
@@ -156,21 +157,27 @@ def load_once(path: str) -> None:
     }))  # fmt: skip
 
 
-def llama_cpp_once(path: str, mapped: str) -> None:
-    import llama_cpp
+def llama_cpp_once(path: str, way: str) -> None:
+    import xllamacpp
 
-    log = llama_cpp.llama_log_callback(lambda *_: None)
-    llama_cpp.llama_log_set(log, None)
-    options = llama_cpp.llama_model_default_params()
-    options.use_mmap = mapped == "mmap"
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = path
+    parameters.load_mode = getattr(xllamacpp.llama_load_mode, f"LLAMA_LOAD_MODE_{way.upper()}")
+    parameters.n_ctx = 512
+    parameters.n_gpu_layers = 0
+    parameters.warmup = parameters.fit_params = parameters.ui = False
+    parameters.verbosity = 0
     start = time.perf_counter()
-    model = llama_cpp.llama_model_load_from_file(path.encode(), options)
-    print(json.dumps({"s": time.perf_counter() - start if model else None}))
+    server = xllamacpp.Server(parameters)
+    seconds = time.perf_counter() - start
+    # A server that is closed without having answered may wait for itself for ever.
+    server.handle_completions({"prompt": "x", "max_tokens": 1})
+    print(json.dumps({"s": seconds}))
 
 
-def in_process(python: str, *arguments: str) -> dict[str, float]:
+def in_process(*arguments: str) -> dict[str, float]:
     done = subprocess.run(
-        [python, __file__, *arguments], capture_output=True, text=True, check=True
+        [sys.executable, __file__, *arguments], capture_output=True, text=True, check=True
     )
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -180,7 +187,6 @@ def main() -> None:
     parser.add_argument("models", nargs="*", help="such as 1B-Q6_K; all of them by default")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "akunu-models")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--llama-cpp-python", help="an interpreter that has llama-cpp-python")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     names = arguments.models or [f"{shape}-{kind}" for shape in SHAPES for kind in TYPES]
@@ -203,15 +209,14 @@ def main() -> None:
                 while file.read(1 << 22):
                     pass
             reads.append(time.perf_counter() - start)
-        ours = [in_process(sys.executable, "load-once", str(path)) for _ in range(arguments.runs)]
+        ours = [in_process("load-once", str(path)) for _ in range(arguments.runs)]
         theirs = []
-        for way in ("read", "mmap"):
-            if arguments.llama_cpp_python is None:
+        for way in ("none", "mmap"):
+            if importlib.util.find_spec("xllamacpp") is None:
                 theirs.append("not installed")
                 continue
             runs = [
-                in_process(arguments.llama_cpp_python, "llama-cpp-once", str(path), way)["s"]
-                for _ in range(arguments.runs)
+                in_process("llama-cpp-once", str(path), way)["s"] for _ in range(arguments.runs)
             ]
             theirs.append(f"{min(runs):.2f}")
         best = min(run["weights_s"] for run in ours)

@@ -115,7 +115,7 @@ class Clock:
         self.cores = cores
         self.numbers = []
         self.threads = blas._Threads()
-        self.threads._set = self.numbers.append
+        self.threads._set, self.threads._fits = self.numbers.append, True
         self.threads._most = most or cores
         monkeypatch.setattr(blas.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(blas.time, "process_time", lambda: self.own)
@@ -145,20 +145,29 @@ def test_threads_leave_other_programs_their_cores(monkeypatch):
     assert bound.numbers == [2, 1]
 
 
+def test_a_measurement_fixes_the_number(monkeypatch):
+    clock = Clock(monkeypatch, 4)
+    clock.run(1, 2, 1)
+    clock.threads.fix(3)
+    clock.run(1, 0, 3)
+    assert clock.numbers == [2, 3]
+    blas._Threads().fix(3)  # a library that does not say how
+
+
 def test_a_users_own_number_of_threads_stands(tmp_path):
-    program = SAY + "print(blas._threads._set is None)"
-    assert said(tmp_path, program, OPENBLAS_NUM_THREADS="1").endswith("True")
-    assert said(tmp_path, program).endswith("False")
+    program = SAY + "print(blas._threads._fits)"
+    assert said(tmp_path, program, OPENBLAS_NUM_THREADS="1").endswith("False")
+    assert said(tmp_path, program).endswith("True")
 
 
 def test_what_the_system_says(monkeypatch):
-    first, cores = blas._busy_s(), blas._allowed_cores()
+    first, cores = blas._busy_s(), blas.allowed_cores()
     assert first > 0
     assert 1 <= cores <= os.cpu_count()
     monkeypatch.setattr(
         blas.Path, "read_text", lambda self, **_: "150000 100000\n" if "cgroup" in str(self) else ""
     )
-    assert blas._allowed_cores() == 1
+    assert blas.allowed_cores() == 1
 
 
 def test_a_clean_installation_has_the_program():

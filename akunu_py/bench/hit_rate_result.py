@@ -70,18 +70,20 @@ def hit_rate_result(
 
     `failures` are those from before the run, of prompts that could not be read.
 
-    Where the budget decides how much is drafted, counts of drafts depend on times: they are then
-    under `timing`, as "drafting".
+    Where the budget decides how much is drafted, counts of drafts depend on times, and on a device
+    that rounds passes of several sizes differently so do the tokens: they are then under `timing`,
+    as "drafting".
     """
-    counted = _by_category(report, _drafting_figures)
-    replies = _by_category(report, _reply_figures)
+    drafting: Figures = {
+        **_by_category(report, lambda item: {**_reply_figures(item), **_drafting_figures(item)}),
+        "token_hash": _token_hash(report.outcomes),
+        "first_differences": {item.id: item.first_difference for item in report.differences},
+    }
     timing: Figures = {"ratios": _ratios(report), **_by_category(report, _timing_figures)}
-    if report.deterministic_passes:
-        replies = _by_category(
-            report, lambda item: {**_reply_figures(item), **_drafting_figures(item)}
-        )
-    else:
-        timing["drafting"] = counted
+    deterministic = drafting
+    if not report.deterministic_passes:
+        deterministic = _by_category(report, _plain_figures)
+        timing["drafting"] = drafting
     times, curve = report.times, report.curve
     if times is not None and times.traffic is not None:
         timing["roofline"] = _roofline_figures(report.outcomes, times.traffic)
@@ -92,11 +94,7 @@ def hit_rate_result(
         model=report.model,
         draft_model=draft_model,
         costs=None if times is None or curve is None else Costs(times.unit_s, curve.points),
-        deterministic={
-            **replies,
-            "token_hash": _token_hash(report.outcomes),
-            "first_differences": {item.id: item.first_difference for item in report.differences},
-        },
+        deterministic=deterministic,
         timing=timing,
         tables=tuple(_tables(report)),
         items=tuple(item.to_dict() for item in report.outcomes),
@@ -190,14 +188,21 @@ def _by_category(report: HitRateReport, figures: Callable[[Summary], Figures]) -
     }
 
 
-def _reply_figures(summary: Summary) -> Figures:
-    """Return what the replies alone say, whatever was drafted."""
+def _plain_figures(summary: Summary) -> Figures:
+    """Return what the replies without drafting say."""
     return {
         "prompts": summary.num_prompts,
-        "identical": summary.num_identical,
-        "tokens": summary.on_tokens,
         "off_tokens": summary.off_tokens,
         "looping_share": summary.looping_share,
+    }
+
+
+def _reply_figures(summary: Summary) -> Figures:
+    """Return what the replies say, whatever was drafted."""
+    return {
+        **_plain_figures(summary),
+        "identical": summary.num_identical,
+        "tokens": summary.on_tokens,
     }
 
 

@@ -1,14 +1,19 @@
 """`akunu bench hit-rate`: how many drafted tokens a model accepts, and what that brings."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from akunu_py.bench.workloads import CATEGORIES
 from akunu_py.cli import completing
-from akunu_py.cli.bench_options import limit_option, limited, seed_option, temperature_option
+from akunu_py.cli.bench_options import (
+    chosen_prompts,
+    limit_option,
+    limited,
+    prompt_options,
+    seed_option,
+    temperature_option,
+)
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import (
@@ -22,8 +27,6 @@ from akunu_py.generation_config import DRAFTING_FIELDS
 
 if TYPE_CHECKING:
     from akunu_py.bench.report import HitRateReport
-    from akunu_py.bench.result_file import Failure
-    from akunu_py.bench.workloads import Prompt
     from akunu_py.types import GenerationConfig
 
 _QUICK_LIMIT = 2
@@ -43,7 +46,7 @@ _EXACTNESS = {
 @click.option(
     "--drafter",
     shell_complete=completing.drafters,
-    default="ngram",
+    default="auto",
     show_default=True,
     metavar="NAME",
     help=f"{DRAFTER_NAMES}, which shows how far two equal runs differ.",
@@ -57,9 +60,10 @@ _EXACTNESS = {
 @click.option(
     "--draft-budget",
     type=click.Choice(["auto", "always"]),
-    default="always",
+    default="auto",
     show_default=True,
-    help="Draft all there is, for rates that are the drafter's own, or what pays on this machine.",
+    help="Draft what pays on this machine, as replies do, or always all there is: rates are then "
+    "the drafter's own, and the same in every run.",
 )
 @click.option(
     "--max-tokens",
@@ -69,23 +73,7 @@ _EXACTNESS = {
 )
 @temperature_option
 @seed_option
-@click.option(
-    "--category",
-    "categories",
-    multiple=True,
-    metavar="NAME",
-    help=f"Use the prompts of this category; repeatable: {', '.join(CATEGORIES)}, or one that a "
-    "file of --prompts names. All, when left out.",
-)
-@click.option(
-    "--prompts",
-    "files",
-    multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Use the prompts of this file instead of the shipped ones; repeatable. It holds prompts, "
-    "a trace, HumanEval's problems or Spec-Bench's questions, a line each.",
-)
+@prompt_options
 @limit_option
 @quick_option
 @drafting_options
@@ -115,6 +103,7 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
     Examples:
       akunu bench hit-rate
       akunu bench hit-rate model.gguf --quick --category edit
+      akunu bench hit-rate model.gguf --drafter ngram --draft-budget always
     """  # noqa: D301 - \b keeps click from wrapping the examples
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
     if measuring["max_tokens"] is None:
@@ -130,7 +119,7 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
     config = settled_config(GenerationConfig(**measuring, **drafting))
     measuring["num_draft_tokens"] = config.num_draft_tokens
     warn_if_not_exact(config)
-    prompts, failures = _prompts(files, categories, limit)
+    prompts, failures = chosen_prompts(files, categories, limit)
     arguments = {
         "model": model,
         "category": list(categories),
@@ -161,33 +150,6 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
             )
     result = hit_rate_result(report, arguments, draft_model=draft, failures=failures)
     output.emit(result, _head(report), _tail(report))
-
-
-def _prompts(
-    files: Iterable[Path], categories: tuple[str, ...], limit: int | None
-) -> tuple[list["Prompt"], list["Failure"]]:
-    """Return the prompts asked for, and the lines of files that are none."""
-    from akunu_py.bench.prompt_files import read_prompts  # noqa: PLC0415
-    from akunu_py.bench.result_file import Failure  # noqa: PLC0415
-    from akunu_py.bench.workloads import first_of_each, load_prompts  # noqa: PLC0415
-
-    prompts: dict[str, Prompt] = {}
-    failures: list[Failure] = []
-    for path in files:
-        found, failed = read_prompts(path)
-        failures += failed
-        for prompt in found:
-            if prompt.id in prompts:
-                failures.append(Failure(f"{path.name}, {prompt.id}", "the id occurs twice"))
-            prompts.setdefault(prompt.id, prompt)
-    if not files:
-        return list(load_prompts(categories or None, limit=limit)), []
-    kept = [item for item in prompts.values() if not categories or item.category in categories]
-    for name in categories:
-        if not any(prompt.category == name for prompt in kept):
-            known = ", ".join(sorted({prompt.category for prompt in prompts.values()}))
-            raise click.UsageError(f"no prompt is of the category {name!r}; there are {known}")
-    return first_of_each(kept, limit), failures
 
 
 def _head(report: "HitRateReport") -> str:

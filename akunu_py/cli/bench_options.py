@@ -1,11 +1,16 @@
 """Options that commands under `akunu bench` share; those of results are in `bench_output`."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from akunu_py.bench.workloads import CATEGORIES
+
+if TYPE_CHECKING:
+    from akunu_py.bench.result_file import Failure
+    from akunu_py.bench.workloads import Prompt
 
 Command = Callable[..., Any]
 
@@ -19,6 +24,58 @@ def category_option(command: Command) -> Command:
         type=click.Choice(CATEGORIES),
         help="Use the prompts of this category; repeatable. All, when left out.",
     )(command)
+
+
+def prompt_options(command: Command) -> Command:
+    """Add --category, `categories`, and --prompts, `files`; see `chosen_prompts`."""
+    command = click.option(
+        "--prompts",
+        "files",
+        multiple=True,
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="Use the prompts of this file instead of the shipped ones; repeatable. It holds "
+        "prompts, a trace, HumanEval's problems or Spec-Bench's questions, a line each.",
+    )(command)
+    return click.option(
+        "--category",
+        "categories",
+        multiple=True,
+        metavar="NAME",
+        help=f"Use the prompts of this category; repeatable: {', '.join(CATEGORIES)}, or one that "
+        "a file of --prompts names. All, when left out.",
+    )(command)
+
+
+def chosen_prompts(
+    files: Iterable[Path], categories: tuple[str, ...], limit: int | None
+) -> tuple[list["Prompt"], list["Failure"]]:
+    """Return the prompts that `prompt_options` ask for, and the lines of files that are none.
+
+    Of each category `limit`, where one is given. Raises ConfigError for a file that cannot be read,
+    and, as click's UsageError, for a category that no prompt has.
+    """
+    from akunu_py.bench.prompt_files import read_prompts  # noqa: PLC0415 - --help does without
+    from akunu_py.bench.result_file import Failure  # noqa: PLC0415
+    from akunu_py.bench.workloads import first_of_each, load_prompts  # noqa: PLC0415
+
+    prompts: dict[str, Prompt] = {}
+    failures: list[Failure] = []
+    for path in files:
+        found, failed = read_prompts(path)
+        failures += failed
+        for prompt in found:
+            if prompt.id in prompts:
+                failures.append(Failure(f"{path.name}, {prompt.id}", "the id occurs twice"))
+            prompts.setdefault(prompt.id, prompt)
+    if not files:
+        return list(load_prompts(categories or None, limit=limit)), []
+    kept = [item for item in prompts.values() if not categories or item.category in categories]
+    for name in categories:
+        if not any(prompt.category == name for prompt in kept):
+            known = ", ".join(sorted({prompt.category for prompt in prompts.values()}))
+            raise click.UsageError(f"no prompt is of the category {name!r}; there are {known}")
+    return first_of_each(kept, limit), failures
 
 
 def limit_option(command: Command) -> Command:

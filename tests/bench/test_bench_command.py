@@ -156,8 +156,8 @@ def test_options_of_drafting_reach_the_replies_and_the_file(fake):
         "adjust_residual": False,
     }  # fmt: skip
     words = [
-        "--limit", "1", "--draft-sampling", "rejection", "--temperature", "0.7", "--ngram-order",
-        "3", "--ngram-min-match", "2", "--lenience", "0.5", "--no-adjust",
+        "--limit", "1", "--drafter", "ngram", "--draft-sampling", "rejection", "--temperature",
+        "0.7", "--ngram-order", "3", "--ngram-min-match", "2", "--lenience", "0.5", "--no-adjust",
     ]  # fmt: skip
     result = run("--json", *words)
     assert result.exit_code == 0, result.output
@@ -165,7 +165,7 @@ def test_options_of_drafting_reach_the_replies_and_the_file(fake):
     assert {name: record["arguments"][name] for name in drafting} == drafting
     assert record["arguments"]["num_proposals"] == 1
     assert {name: getattr(fake.drafting, name) for name in drafting} == drafting
-    assert record["deterministic"]["total"]["identical"] is None
+    assert record["timing"]["drafting"]["total"]["identical"] is None
     assert "Warning: replies are not exact" in result.stderr
     shown = run(*words)
     assert rows(shown.stdout)["all"][-2:] == ["not", "exact"]
@@ -185,7 +185,7 @@ def test_a_result_with_such_options_is_checked_by_the_same_ones(fake, tmp_path):
 
 def test_defaults(fake):
     assert measuring(json.loads(run("--json", "--limit", "1").stdout)) == {
-        "drafter": "ngram", "num_draft_tokens": 4, "draft_budget": "always", "max_tokens": 128,
+        "drafter": "auto", "num_draft_tokens": 32, "draft_budget": "auto", "max_tokens": 128,
         "temperature": 0.0, "seed": 0,
     }  # fmt: skip
 

@@ -1,24 +1,21 @@
 """`akunu bench compare` with arms that are written down: order, clock, identity, failures."""
 
 import json
+import os
 import types
 from dataclasses import replace
+from pathlib import Path
 
+import compare_fakes
 import numpy as np
 import pytest
 from compare_fakes import END, FakeArm, Ticks, item
 
 from akunu_py import ConfigError
 from akunu_py.bench.compare import arm as arm_module
-from akunu_py.bench.compare.arm import (
-    Decoded,
-    Program,
-    Recorder,
-    Skipped,
-    UnavailableError,
-    gather,
-)
+from akunu_py.bench.compare.arm import Decoded, Recorder, Skipped, Subject
 from akunu_py.bench.compare.figures import arm_figures, identity, ratio
+from akunu_py.bench.compare.peer import PeerError, start_peers
 from akunu_py.bench.compare.result import compare, deterministic, item_records, tables, timing
 from akunu_py.bench.compare.runner import ItemRun, run_items, turned
 from akunu_py.bench.metrics import Speedup
@@ -94,16 +91,6 @@ class TestRecorder:
         assert recorder.result() == Decoded((7, 5, 6), 1, 1.0, 2.0, 1, 2, 2)
         exactly = Recorder(2, END)
         assert exactly.take((4, 5))
-
-    def test_tokens_of_one_pass_may_come_one_by_one(self, ticks):
-        recorder = Recorder(9, END)
-        recorder.start()
-        recorder.take((1,))
-        recorder.take((2,), num_drafted=4)
-        recorder.take((3,), num_accepted=1, new_pass=False)
-        recorder.take((4,), num_accepted=1, new_pass=False)
-        found = recorder.result()
-        assert (found.num_passes, found.num_drafted, found.num_accepted) == (1, 4, 2)
 
     def test_no_token_is_an_error(self):
         with pytest.raises(ContractError, match="no token"):
@@ -187,6 +174,8 @@ class TestFigures:
         assert found.tokens_per_s == 1.0
         assert found.tokens_per_pass == pytest.approx(4 / 3)
         assert found.first_s == 2.0
+        # Two prompts of three tokens, in 1 and 3 seconds.
+        assert found.prompt_tokens_per_s == 6 / 4
         assert found.hit_rate == 1 / 8
         assert arm_figures(runs_of({}), "a") is None
 
@@ -208,9 +197,13 @@ class TestFigures:
         assert decoding.ratio == pytest.approx((12 / 6) / (12 / 18))
         assert decoding.pairs == 6
         assert 2 <= decoding.low < 3 < decoding.high <= 4
-        whole = ratio(runs, "a", "b", end_to_end=True)
+        whole = ratio(runs, "a", "b", "whole")
         assert whole.pairs == 7
         assert whole.ratio == pytest.approx((19 / 13) / (20 / 26))
+        prompt = ratio(
+            runs_of(*[{"a": reply((1,)), "b": reply((1,), first_s=3.0)}] * 5), "a", "b", "prompt"
+        )
+        assert (prompt.ratio, prompt.pairs) == (pytest.approx(3.0), 5)
         assert ratio(runs, "a", "c").ratio is None
         # Two sessions give neither a ratio nor an interval.
         assert ratio(runs[2:4], "a", "b") == Speedup(None, None, None, 2)
@@ -264,7 +257,7 @@ class TestResult:
         comparison = compare(some_arms(), runs, logits)
         found = tables(comparison, [Skipped("x-plain", "is | away")], runs)
         by_name = {table.name: table for table in found}
-        assert list(by_name) == ["speed", "output", "by_category", "programs", "skipped"]
+        assert list(by_name) == ["speed", "prompt", "output", "by_category", "programs", "skipped"]
         speed = rows_of(by_name["speed"])
         # An arm that decoded nothing has no row.
         assert list(speed) == ["akunu-plain", "akunu-auto", "mlx-lm-plain", "mlx-lm-draft"]
@@ -278,7 +271,12 @@ class TestResult:
         assert speed["akunu-plain"]["of_own_plain_range"] is None
         assert speed["mlx-lm-plain"]["of_mlx_lm"] is None
         assert speed["mlx-lm-draft"]["of_own_plain"] == speed["mlx-lm-draft"]["of_mlx_lm"] == 0.5
-        assert speed["akunu-plain"]["first_ms"] == 1000.0
+        prompt = rows_of(by_name["prompt"])
+        assert prompt["akunu-plain"]["first_ms"] == 1000.0
+        assert prompt["akunu-plain"]["prompt_tokens_per_s"] == 3.0
+        assert prompt["akunu-plain"]["prompt_of_mlx_lm"] == 1.0
+        assert prompt["mlx-lm-plain"]["prompt_of_mlx_lm"] is None
+        assert prompt["akunu-plain"]["end_to_end"] == pytest.approx(4 / 3)
         output = rows_of(by_name["output"])
         auto, draft = output["akunu-auto"], output["mlx-lm-draft"]
         assert (auto["as_own_plain"], auto["as_akunu"]) == ("10/10", "10/10")
@@ -299,18 +297,18 @@ class TestResult:
         runs = [*some_runs(5), *runs_of(*[run.replies for run in some_runs()])]
         runs[-2:] = [replace(run, item=item(90 + n, "prose")) for n, run in enumerate(runs[-2:])]
         comparison = compare(some_arms(), runs, logits)
-        speed, output, category, *_ = tables(comparison, [], runs)
+        _, _, _, category, *_ = tables(comparison, [], runs)
         rows = {(row[0], row[1]): row[3:] for row in category.rows}
         nothing = (None, "not enough items", None, None)
         assert rows["prose", "akunu-auto"] == (*nothing, 2)
         assert rows["edit", "akunu-auto"][0] == pytest.approx(4 / 3)
         assert not category.detail
         few = some_runs()
-        speed, output, category, *_ = tables(compare(some_arms(), few, logits), [], few)
-        for table in (speed, output):
+        speed, prompt, _, category, *_ = tables(compare(some_arms(), few, logits), [], few)
+        for table in (speed, prompt):
             for row in rows_of(table).values():
                 for name, cell in row.items():
-                    if name.startswith(("of_", "end_to_end")):
+                    if name.startswith(("of_", "end_to_end", "prompt_of")):
                         assert cell in {None, "not enough items"}
         # Nothing but that sentence: files have it, a terminal does without.
         assert {row[4] for row in category.rows} == {"not enough items"}
@@ -320,7 +318,9 @@ class TestResult:
         runs = some_runs(5)
         for table in tables(compare(some_arms(), runs, logits), [], runs):
             names = [column.name for column in table.on_terminal().columns]
-            for name in {"of_own_plain", "of_mlx_lm", "end_to_end"} & set(names):
+            for name in {"of_own_plain", "of_mlx_lm", "prompt_of_mlx_lm", "end_to_end"} & set(
+                names
+            ):
                 assert names[names.index(name) + 1] == f"{name}_range"
 
     def test_what_times_decide_is_not_called_deterministic(self):
@@ -340,6 +340,7 @@ class TestResult:
         assert ratios["akunu-auto/mlx-lm-plain"]["ratio"] == pytest.approx(2.0)
         assert "akunu-plain/akunu-plain" not in ratios
         assert "mlx-lm-draft/mlx-lm-plain end to end" in ratios
+        assert ratios["akunu-auto/mlx-lm-plain prompt"]["ratio"] == 1.0
         assert found["arms"]["akunu-auto"]["tokens_per_s"] == pytest.approx(4 / 3)
         assert found["arms"]["akunu-auto"]["program"] == "akunu-auto 1.0"
 
@@ -351,26 +352,47 @@ class TestResult:
         assert first["arms"]["akunu-auto"]["differs_from_akunu"] is None
 
 
-def test_what_cannot_be_made_is_skipped_with_the_reason():
-    def unavailable(_subject):
-        raise UnavailableError("it is not installed")
+class TestPeers:
+    """Programs in processes of their own; what they are made of is in compare_fakes."""
 
-    def broken(_subject):
-        raise RuntimeError("no such device")
+    subject = Subject(path=Path("x.gguf"), longest=9, probe=(1,), logits=np.zeros((1, 8), "f4"))
 
-    good = FakeArm("a", ())
-    arms, skipped = gather(
-        [
-            Program("x", ("x-plain", "x-lookup"), unavailable),
-            Program("y", ("y-plain",), broken),
-            Program("a", ("a",), lambda _subject: [good, Skipped("a-draft", "no draft model")]),
-        ],
-        None,
-    )
-    assert arms == (good,)
-    assert skipped == (
-        Skipped("x-plain", "it is not installed"),
-        Skipped("x-lookup", "it is not installed"),
-        Skipped("y-plain", "could not be set up: RuntimeError: no such device"),
-        Skipped("a-draft", "no draft model"),
-    )
+    def test_an_arm_answers_from_its_own_process(self):
+        (arm, other), skipped = start_peers([compare_fakes.GOOD], self.subject)
+        assert skipped == (Skipped("good-draft", "no draft model"),)
+        assert (arm.name, arm.plain, arm.steady) == ("good-plain", "good-plain", True)
+        assert (other.name, other.plain, arm.version) == (
+            "good-pid",
+            "good-plain",
+            "good-plain 1.0",
+        )
+        assert arm.decode((1, 5, 6), 2, END).token_ids == (5, 6)
+        (there,) = other.decode((1,), 9, END).token_ids
+        assert there != os.getpid()
+        # What fails there fails here, and the program goes on.
+        with pytest.raises(PeerError, match="ContractError: the arm gave no token"):
+            arm.decode((1,), 2, END)
+        assert arm.decode((1, 5), 2, END).token_ids == (5,)
+        arm.close()
+        with pytest.raises(ProcessLookupError):
+            os.kill(there, 0)
+        with pytest.raises(PeerError, match="has ended"):
+            other.decode((1,), 9, END)
+
+    def test_what_cannot_be_made_is_skipped_with_the_reason(self):
+        arms, skipped = start_peers(
+            [compare_fakes.ABSENT, compare_fakes.BROKEN, compare_fakes.CRASHING], self.subject
+        )
+        assert arms == ()
+        assert skipped == (
+            Skipped("absent-plain", "it is not installed"),
+            Skipped("absent-lookup", "it is not installed"),
+            Skipped("broken-plain", "could not be set up: RuntimeError: no such device"),
+            Skipped("crashing-plain", "its process ended with exit code 3"),
+        )
+
+    def test_what_is_not_akunu_does_not_load_its_libraries(self):
+        (arm,), _ = start_peers([compare_fakes.MODULES], self.subject)
+        # Ids that say whether MLX and mlx-lm were imported.
+        assert arm.decode((1,), 9, END).token_ids == (7, 7)
+        arm.close()

@@ -1,9 +1,12 @@
 """The programs that `akunu bench compare` runs: what each decodes, and what the command says."""
 
 import json
+import re
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.resources import files
 from importlib.util import find_spec
-from types import SimpleNamespace
 
 import jsonschema
 import mlx.core as mx
@@ -16,16 +19,17 @@ from mlx_lm.models import llama
 from tiny_models import prompt_of, tiny
 
 from akunu_py import ConfigError, Engine
-from akunu_py.bench.compare import llama_cpp_arms, transformers_arms
-from akunu_py.bench.compare.akunu_arms import AKUNU
-from akunu_py.bench.compare.arm import Recorder, Subject, UnavailableError, gather
-from akunu_py.bench.compare.llama_cpp_arms import LLAMA_CPP, LlamaCppArm
+from akunu_py.bench.compare import run, transformers_arms
+from akunu_py.bench.compare.akunu_arms import make_arms as make_akunu_arms
+from akunu_py.bench.compare.arm import Decoded, Skipped, Subject, UnavailableError
+from akunu_py.bench.compare.llama_cpp_arms import LLAMA_CPP, MODES, PLAIN, LlamaCppArm
 from akunu_py.bench.compare.mlx_lm_arms import MLX_LM
 from akunu_py.bench.compare.run import encode_items
 from akunu_py.bench.compare.transformers_arms import TRANSFORMERS
 from akunu_py.bench.result_file import BenchResult
 from akunu_py.bench.workloads import Prompt
 from akunu_py.cli.main import cli
+from akunu_py.errors import ContractError
 from akunu_py.models.baseline import drafted_passes, plain_passes
 from akunu_py.models.layers import FrequencyRope
 from akunu_py.models.load import load_model
@@ -35,7 +39,7 @@ PROMPT = tuple(range(5, 45)) * 2
 NO_END = frozenset()
 
 needs_llama_cpp = pytest.mark.skipif(
-    find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed: akunu-py[compare]"
+    find_spec("xllamacpp") is None, reason="xllamacpp is not installed: akunu-py[compare]"
 )
 needs_torch = pytest.mark.skipif(
     find_spec("torch") is None, reason="torch is not installed: akunu-py[compare]"
@@ -60,22 +64,32 @@ def engine(loaded):
 
 def subject_of(loaded, engine, **options):
     given = {
-        "loaded": loaded, "context": 512, "longest": 200, "probe": PROMPT,
-        "vocabulary_size": engine.vocabulary_size, "logits": engine.logits, "num_threads": 2,
-        "drafters": ("ngram", "none"), "draft_budget": "always", **options,
+        "path": loaded.description.path, "longest": 200, "probe": PROMPT,
+        "logits": engine.logits(PROMPT), **options,
     }  # fmt: skip
     return Subject(**given)
 
 
 def decode(arm, prompt=PROMPT, max_tokens=24, end_ids=NO_END):
-    recorder = Recorder(max_tokens, end_ids)
-    arm.decode(prompt, recorder)
-    return recorder.result()
+    return arm.decode(prompt, max_tokens, end_ids)
 
 
 def made(program, subject):
-    arms, skipped = gather([program], subject)
-    return {arm.name: arm for arm in arms}, {arm.name: arm.reason for arm in skipped}
+    """Make a program's arms in this process."""
+    return sorted_out(program.make(subject))
+
+
+def akunu_arms(loaded, draft_model=None, drafters=("ngram", "none"), draft_budget="always"):
+    arms, skipped = make_akunu_arms(
+        loaded, draft_model, context=512, drafters=drafters, draft_budget=draft_budget
+    )
+    return sorted_out([*arms, *skipped])
+
+
+def sorted_out(made):
+    """Return arms by name, and the reasons of those that were skipped."""
+    skipped = {arm.name: arm.reason for arm in made if isinstance(arm, Skipped)}
+    return {arm.name: arm for arm in made if not isinstance(arm, Skipped)}, skipped
 
 
 class TestMlxLm:
@@ -113,18 +127,18 @@ class TestMlxLm:
         arms, skipped = made(MLX_LM, subject_of(loaded, engine))
         assert list(arms) == ["mlx-lm-plain"]
         assert "--draft-model" in skipped["mlx-lm-draft"]
-        other = load_model(tiny_gguf)
-        _, skipped = made(MLX_LM, subject_of(loaded, engine, draft_model=other))
+        _, skipped = made(MLX_LM, subject_of(loaded, engine, draft_path=tiny_gguf))
         assert "another vocabulary" in skipped["mlx-lm-draft"]
-        arms, skipped = made(MLX_LM, subject_of(loaded, engine, draft_model=loaded))
+        arms, skipped = made(MLX_LM, subject_of(loaded, engine, draft_path=loaded.description.path))
         assert not skipped
         assert decode(arms["mlx-lm-draft"]).num_accepted > 10
 
 
 class TestAkunu:
     def test_all_programs_here_decode_the_same_tokens(self, loaded, engine):
-        subject = subject_of(loaded, engine, drafters=("ngram", "draft-model"), draft_model=loaded)
-        arms = {**made(AKUNU, subject)[0], **made(MLX_LM, subject)[0]}
+        subject = subject_of(loaded, engine, draft_path=loaded.description.path)
+        own, _ = akunu_arms(loaded, loaded, drafters=("ngram", "draft-model"))
+        arms = {**own, **made(MLX_LM, subject)[0]}
         replies = {name: decode(arm) for name, arm in arms.items()}
         assert set(replies) == {
             "akunu-plain", "akunu-ngram", "akunu-draft-model", "mlx-lm-plain", "mlx-lm-draft",
@@ -140,11 +154,11 @@ class TestAkunu:
         for arm in arms.values():
             arm.close()
 
-    def test_nothing_is_left_of_a_reply(self, loaded, engine, monkeypatch):
+    def test_nothing_is_left_of_a_reply(self, loaded, monkeypatch):
         resets = []
         reset = Engine.reset
         monkeypatch.setattr(Engine, "reset", lambda engine: (resets.append(1), reset(engine)))
-        arms, _ = made(AKUNU, subject_of(loaded, engine, drafters=("auto",)))
+        arms, _ = akunu_arms(loaded, drafters=("auto",))
         # A reply that auto remembered would be copied from, in fewer passes.
         first, second = (decode(arms["akunu-auto"], tuple(range(40, 70))) for _ in range(2))
         assert (second.num_passes, second.num_drafted) == (first.num_passes, first.num_drafted)
@@ -152,86 +166,133 @@ class TestAkunu:
         assert len(resets) == 2
 
     def test_an_end_ends_all(self, loaded, engine):
-        subject = subject_of(loaded, engine)
-        plain = made(MLX_LM, subject)[0]["mlx-lm-plain"]
+        plain = made(MLX_LM, subject_of(loaded, engine))[0]["mlx-lm-plain"]
         whole = decode(plain).token_ids
         end = frozenset({whole[5]})
         cut = whole[: whole.index(whole[5]) + 1]
         assert decode(plain, end_ids=end).token_ids == cut
-        assert decode(made(AKUNU, subject)[0]["akunu-ngram"], end_ids=end).token_ids == cut
+        assert decode(akunu_arms(loaded)[0]["akunu-ngram"], end_ids=end).token_ids == cut
 
-    def test_names_and_reasons(self, loaded, engine):
-        arms, skipped = made(AKUNU, subject_of(loaded, engine, drafters=("none", "draft-model")))
+    def test_names_and_reasons(self, loaded):
+        arms, skipped = akunu_arms(loaded, drafters=("none", "draft-model"))
         assert list(arms) == ["akunu-plain"]
         assert "--draft-model" in skipped["akunu-draft-model"]
-        arms, _ = made(AKUNU, subject_of(loaded, engine, draft_budget="auto"))
+        arms, _ = akunu_arms(loaded, draft_budget="auto")
         assert [arm.steady for arm in arms.values()] == [True, False]
-        arms, _ = made(AKUNU, subject_of(loaded, engine))
+        arms, _ = akunu_arms(loaded)
         assert [arm.steady for arm in arms.values()] == [True, True]
 
 
-class FakeLlama:
-    """What `llama_cpp.Llama.generate` does, over a text that is known."""
+class FakeServer:
+    """Answers as llama.cpp's server does, with what is written down; `asked` are the requests."""
 
-    def __init__(self, text, lookup=None):
-        self.text = text
-        self.lookup = lookup
-        self.resets = 0
+    def __init__(self, status=200, **reply):
+        self.asked = asked = []
 
-    def reset(self):
-        self.resets += 1
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                asked.append((self.path, json.loads(body)))
+                text = json.dumps(reply).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
 
-    def generate(self, tokens, **options):
-        assert options == {"temp": 0.0, "repeat_penalty": 1.0}
-        yield self.text[0]
-        place = 1
-        while True:
-            drafted = () if self.lookup is None else self.lookup(np.array(self.text[:place]))
-            for guess in [*drafted, None]:
-                yield self.text[place]
-                place += 1
-                if guess != self.text[place - 1]:
-                    break
+            def log_message(self, *_arguments):
+                pass
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.listening_address = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def serving():
+    """Make arms over a server that answers one way, whatever it is asked."""
+    servers = []
+
+    def arm(**reply):
+        servers.append(FakeServer(**reply))
+        made = LlamaCppArm.__new__(LlamaCppArm)
+        made._serve = lambda: servers[-1]
+        return made, servers[-1].asked
+
+    yield arm
+    for server in servers:
+        server.close()
 
 
 class TestLlamaCpp:
-    def test_passes_are_told_from_when_the_lookup_was_asked(self):
-        text = (1, 2, 3, 1, 2, 3, 4, 5, 6, 7, 8, 9)
-        drafts = {4: (2, 3, 1), 7: (5,)}
-        lookup = llama_cpp_arms._Counted(lambda ids: drafts.get(len(ids), ()))
-        arm = LlamaCppArm.__new__(LlamaCppArm)
-        arm._llama, arm._lookup = FakeLlama(text, lookup), lookup
-        found = decode(arm, max_tokens=9)
-        assert found.token_ids == text[:9]
-        # 2 | 3 | 1 | 2 3 4 | 5 6: five passes behind the first.
-        assert (found.num_first, found.num_passes) == (1, 5)
-        assert (found.num_drafted, found.num_accepted) == (4, 3)
-        assert arm._llama.resets == 1
-        arm._lookup = arm._llama.lookup = None
-        assert decode(arm, max_tokens=9).num_passes == 8
+    def test_a_reply_has_llama_cpps_own_times_and_counts(self, serving):
+        timings = {"prompt_ms": 250.0, "predicted_ms": 1500.0, "draft_n": 9, "draft_n_accepted": 4}
+        arm, asked = serving(tokens=[3, 1, 4, 1, 5, 9, 2, 0], timings=timings)
+        found = decode(arm, max_tokens=9, end_ids=frozenset({0}))
+        assert found == Decoded((3, 1, 4, 1, 5, 9, 2, 0), 1, 0.25, 1.5, 3, 9, 4)
+        ((path, request),) = asked
+        assert path == "/completion"
+        assert request == {
+            "prompt": list(PROMPT), "n_predict": 9, "temperature": 0, "cache_prompt": False,
+            "return_tokens": True,
+        }  # fmt: skip
 
-    def test_a_folder_is_no_gguf_file(self, loaded, engine, tmp_path):
-        folder = SimpleNamespace(description=SimpleNamespace(path=tmp_path))
-        _, skipped = made(LLAMA_CPP, subject_of(folder, engine))
-        assert set(skipped) == {"llama.cpp-plain", "llama.cpp-lookup"}
-        assert "GGUF" in skipped["llama.cpp-plain"]
+    def test_plain_decoding_counts_no_drafts(self, serving):
+        arm, _ = serving(tokens=[3, 1], timings={"prompt_ms": 2.0, "predicted_ms": 1.0})
+        assert decode(arm) == Decoded((3, 1), 1, 0.002, 0.001, 1, 0, 0)
 
-    @pytest.mark.skipif(find_spec("llama_cpp") is not None, reason="llama-cpp-python is installed")
-    def test_absent(self, loaded, engine):
-        _, skipped = made(LLAMA_CPP, subject_of(loaded, engine))
-        assert "pip install 'akunu-py[compare]'" in skipped["llama.cpp-lookup"]
+    def test_what_it_refuses_is_said_in_its_words(self, serving):
+        arm, _ = serving(status=400, error={"message": "exceeds the context"})
+        with pytest.raises(ContractError, match=r"refused the prompt: .*exceeds the context"):
+            decode(arm)
+
+    def test_a_reply_that_goes_on_behind_an_end_is_not_counted(self, serving):
+        arm, _ = serving(tokens=[3, 0, 1], timings={"prompt_ms": 2.0, "predicted_ms": 1.0})
+        with pytest.raises(ContractError, match="behind token 0"):
+            decode(arm, end_ids=frozenset({0}))
+
+    def test_a_folder_is_not_a_gguf_file(self, loaded, engine, tmp_path):
+        with pytest.raises(UnavailableError, match="GGUF"):
+            made(LLAMA_CPP, subject_of(loaded, engine, path=tmp_path))
+
+    def test_absent(self, loaded, engine, monkeypatch):
+        monkeypatch.setitem(sys.modules, "xllamacpp", None)
+        with pytest.raises(UnavailableError, match=re.escape("pip install 'akunu-py[compare]'")):
+            made(LLAMA_CPP, subject_of(loaded, engine))
 
     @needs_llama_cpp
     def test_replies(self, loaded, engine):
         subject = subject_of(loaded, engine)
         arms, skipped = made(LLAMA_CPP, subject)
         assert not skipped
-        plain, lookup = decode(arms["llama.cpp-plain"]), decode(arms["llama.cpp-lookup"])
-        akunu = decode(made(AKUNU, subject)[0]["akunu-plain"])
+        # The reply ends in a loop, so that there is something to copy.
+        replies = {name: decode(arm, max_tokens=96) for name, arm in arms.items()}
+        plain = replies[PLAIN]
+        akunu = decode(akunu_arms(loaded)[0]["akunu-plain"], max_tokens=96)
         # Its activations have 8 bits, so that ties may fall otherwise, but not at once.
-        assert plain.token_ids[:4] == lookup.token_ids[:4] == akunu.token_ids[:4]
-        assert plain.num_passes == 23
-        assert lookup.num_passes + lookup.num_accepted == pytest.approx(23, abs=1)
+        assert plain.token_ids[:4] == akunu.token_ids[:4]
+        assert (plain.num_passes, plain.num_drafted) == (95, 0)
+        assert list(replies) == [PLAIN, *(f"llama.cpp-{mode}" for mode in MODES)]
+        for name, reply in replies.items():
+            assert reply.token_ids == plain.token_ids
+            assert reply.num_passes + reply.num_accepted == 95
+            # ngram-simple copies no loop that is shorter than its drafts.
+            assert (reply.num_accepted > 0) == (name not in {PLAIN, "llama.cpp-ngram-simple"})
+            # A second reply finds nothing of the first one.
+            again = decode(arms[name], max_tokens=96)
+            assert (again.num_drafted, again.num_passes) == (reply.num_drafted, reply.num_passes)
+
+    @needs_llama_cpp
+    def test_all_modes_that_llama_cpp_has_are_measured(self):
+        import xllamacpp
+
+        names = {kind.name for kind in xllamacpp.common_speculative_type}
+        assert {f"COMMON_SPECULATIVE_TYPE_{mode.upper().replace('-', '_')}" for mode in MODES} == {
+            name for name in names if "NGRAM" in name
+        }
 
 
 def logits_of(decoder, tokens):
@@ -297,10 +358,10 @@ class TestPlainDecoder:
 
 
 class TestTransformers:
-    @pytest.mark.skipif(find_spec("torch") is not None, reason="torch is installed")
-    def test_absent(self, loaded, engine):
-        _, skipped = made(TRANSFORMERS, subject_of(loaded, engine))
-        assert "pip install 'akunu-py[compare]'" in skipped["transformers-plain"]
+    def test_absent(self, loaded, engine, monkeypatch):
+        monkeypatch.setitem(sys.modules, "torch", None)
+        with pytest.raises(UnavailableError, match=re.escape("pip install 'akunu-py[compare]'")):
+            made(TRANSFORMERS, subject_of(loaded, engine))
 
     @needs_torch
     def test_replies(self, loaded, engine):
@@ -308,7 +369,7 @@ class TestTransformers:
         arms, skipped = made(TRANSFORMERS, subject)
         assert not skipped
         plain, lookup = decode(arms["transformers-plain"]), decode(arms["transformers-lookup"])
-        akunu = decode(made(AKUNU, subject)[0]["akunu-plain"])
+        akunu = decode(akunu_arms(loaded)[0]["akunu-plain"])
         assert plain.token_ids == lookup.token_ids == akunu.token_ids
         assert (plain.num_passes, plain.num_drafted) == (23, 0)
         assert lookup.num_passes < 23
@@ -319,7 +380,7 @@ class TestTransformers:
 
     @needs_torch
     def test_another_models_logits_are_refused(self, loaded, engine):
-        subject = subject_of(loaded, engine, logits=lambda ids: -engine.logits(ids))
+        subject = subject_of(loaded, engine, logits=-engine.logits(PROMPT))
         with pytest.raises(UnavailableError, match="would not be the same model"):
             transformers_arms.make_arms(subject)
 
@@ -329,11 +390,40 @@ def command(*arguments):
     return result.exit_code, result.output
 
 
-def test_the_command(draft_path, tmp_path):
+@pytest.fixture
+def one_process(monkeypatch):
+    """Make the arms of all programs in this process, which is quicker."""
+
+    def start(programs, subject):
+        made = [arm for program in programs for arm in program.make(subject)]
+        skipped = tuple(arm for arm in made if isinstance(arm, Skipped))
+        return tuple(arm for arm in made if not isinstance(arm, Skipped)), skipped
+
+    monkeypatch.setattr(run, "start_peers", start)
+
+
+@pytest.mark.slow
+def test_every_program_that_is_here_in_its_process(draft_path):
+    code, output = command(
+        draft_path, "--draft-model", draft_path, "--category", "config", "--limit", 1,
+        "--max-tokens", 8, "--context", 1024, "--threads", 1, "--json",
+    )  # fmt: skip
+    assert code == 0
+    record = json.loads(output[output.index("{") :].splitlines()[0])
+    arms = record["timing"]["arms"]
+    assert {"akunu-auto", "akunu-draft-model", "mlx-lm-plain", "mlx-lm-draft"} <= set(arms)
+    assert ("llama.cpp-ngram-mod" in arms) == (find_spec("xllamacpp") is not None)
+    assert ("transformers-lookup" in arms) == (find_spec("torch") is not None)
+    assert not record["failures"]
+    total = record["deterministic"]["total"]
+    assert total["mlx-lm-plain"]["differing_from_akunu"] == 0
+
+
+def test_the_command(draft_path, tmp_path, one_process):
     options = [
         draft_path, "--program", "mlx-lm", "--drafter", "ngram", "--draft-model", draft_path,
         "--category", "config", "--quick", "--limit", 1, "--max-tokens", 8, "--draft-budget", "always",
-        "--context", 1024, "--output", tmp_path / "out", "--json",
+        "--context", 1024, "--threads", 1, "--output", tmp_path / "out", "--json",
     ]  # fmt: skip
     code, output = command(*options)
     assert code == 0
@@ -343,6 +433,7 @@ def test_the_command(draft_path, tmp_path):
     result = BenchResult.from_dict(record)
     assert result.command == "compare"
     assert result.arguments["drafters"] == ["ngram"]
+    assert result.arguments["threads"] == 1
     assert len(result.model.sha256) == 64
     assert result.costs.costs[1] > 0
     total = result.deterministic["total"]
@@ -363,6 +454,23 @@ def test_the_command(draft_path, tmp_path):
     assert (tmp_path / "out" / "items.jsonl").read_text() == kept
 
 
+def test_prompts_of_a_file(draft_path, tmp_path, one_process):
+    path = tmp_path / "HumanEval.jsonl"
+    problem = {"task_id": "HumanEval/0", "prompt": "def f(x):\n", "canonical_solution": "    pass"}
+    path.write_text(json.dumps(problem) + "\noops\n")
+    code, output = command(
+        draft_path, "--prompts", path, "--program", "mlx-lm", "--drafter", "none", "--max-tokens", 4,
+        "--context", 256, "--json",
+    )  # fmt: skip
+    assert code == 0
+    record = json.loads(output[output.index("{") :].splitlines()[0])
+    assert [item["id"] for item in record["items"]] == ["HumanEval/0"]
+    assert record["arguments"]["prompts"] == [str(path)]
+    assert record["arguments"]["threads"] >= 1
+    (failure,) = record["failures"]
+    assert "line 2" in failure["item"]
+
+
 def test_prompts_that_do_not_fit_are_failures(loaded):
     prompts = [Prompt("long", "edit", "raw", "word " * 999), Prompt("good", "edit", "raw", "x = 1")]
     items, failures = encode_items(loaded.tokenizer, prompts, 100)
@@ -378,6 +486,7 @@ def test_prompts_that_do_not_fit_are_failures(loaded):
         (["--reproducible"], "--reproducible has no counterpart"),
         (["--drafter", "magic"], "no drafter 'magic'"),
         (["--program", "ollama"], "ollama"),
+        (["--category", "poems"], "no category 'poems'"),
     ],
 )
 def test_mistakes_of_the_caller(arguments, words):

@@ -252,7 +252,12 @@ def test_counts_that_depend_on_times_are_not_deterministic():
     report = run_hit_rate(FakeEngine(SCRIPT), [ONE], draft_budget="auto")
     result = hit_rate_result(report, {})
     assert "hit_rate" not in result.deterministic["total"]
-    assert result.deterministic["total"]["identical"] == 1
+    # Rows of several sizes may be rounded differently, so that not even the tokens are the same.
+    assert not {"identical", "tokens"} & set(result.deterministic["total"])
+    assert set(result.deterministic) == {"total", "categories"}
+    assert result.deterministic["categories"]["edit"]["off_tokens"] == 12
+    assert result.timing["drafting"]["total"]["identical"] == 1
+    assert result.timing["drafting"]["first_differences"] == {}
     assert result.timing["drafting"]["total"]["hit_rate"] == 9 / 10
 
 

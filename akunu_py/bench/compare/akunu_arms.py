@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from akunu_py import __version__
-from akunu_py.bench.compare.arm import Arm, Program, Recorder, Skipped, Subject
+from akunu_py.bench.compare.arm import Arm, Decoded, Recorder, Skipped
 from akunu_py.drafting.registry import WITH_DRAFT_MODEL, default_num_draft_tokens, make_drafter
 from akunu_py.engine.engine import Engine
+from akunu_py.models.load import LoadedModel
 from akunu_py.types import DraftBudget, GenerationConfig
 
 PLAIN = "akunu-plain"
@@ -16,30 +17,28 @@ class AkunuArm:
 
     plain = PLAIN
 
-    def __init__(self, engine: Engine, drafter: str, subject: Subject) -> None:
+    def __init__(self, engine: Engine, drafter: str, budget: DraftBudget) -> None:
         plain = drafter == "none"
         self.name = PLAIN if plain else f"akunu-{drafter}"
         self._engine = engine
         self._drafter = drafter
-        self._budget: DraftBudget = subject.draft_budget
-        self._most = subject.num_draft_tokens
+        self._budget: DraftBudget = budget
         # What the budget drafts depends on times that it measures.
         self.steady = plain or self._budget == "always"
-        most = default_num_draft_tokens(drafter) if self._most is None else self._most
+        most = default_num_draft_tokens(drafter)
         drafts = "" if plain else f", up to {most} drafted, budget {self._budget}"
-        weights = subject.loaded.description.weights
+        weights = engine.description.weights
         self.version = f"akunu {__version__}"
         self.about = f"{weights} weights{drafts}"
 
-    def decode(self, prompt: tuple[int, ...], recorder: Recorder) -> None:
+    def decode(
+        self, prompt: tuple[int, ...], max_tokens: int, end_ids: frozenset[int], /
+    ) -> Decoded:
         """Continue a prompt; see the protocol."""
         config = GenerationConfig(
-            max_tokens=recorder.max_tokens,
-            seed=0,
-            drafter=self._drafter,
-            num_draft_tokens=self._most,
-            draft_budget=self._budget,
+            max_tokens=max_tokens, seed=0, drafter=self._drafter, draft_budget=self._budget
         )
+        recorder = Recorder(max_tokens, end_ids)
         self._engine.forget()
         self._engine.reset()
         recorder.start()
@@ -51,34 +50,42 @@ class AkunuArm:
                     num_drafted=0 if step is None else step.num_draft_tokens,
                     num_accepted=0 if step is None else step.num_accepted_tokens,
                 )
+        return recorder.result()
 
     def close(self) -> None:
         """Close the engine."""
         self._engine.close()
 
 
-def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
-    """Return the plain arm and one for each drafter.
+def make_arms(
+    loaded: LoadedModel,
+    draft_model: LoadedModel | None,
+    *,
+    context: int,
+    drafters: Sequence[str],
+    draft_budget: DraftBudget,
+) -> tuple[list[Arm], list[Skipped]]:
+    """Return the plain arm and one for each drafter, and those that cannot be made.
 
     Drafters that ask a draft model have an engine each: one's passes over a prompt must not serve
     the other.
 
     Raises ConfigError for an unknown drafter.
     """
-    engine = Engine(subject.loaded, context=subject.context)
-    arms: list[Arm | Skipped] = [AkunuArm(engine, "none", subject)]
-    for name in subject.drafters:
+    engine = Engine(loaded, context=context)
+    arms: list[Arm] = [AkunuArm(engine, "none", draft_budget)]
+    skipped: list[Skipped] = []
+    for name in drafters:
         if name == "none":
             continue
         if name not in WITH_DRAFT_MODEL:
             make_drafter(name)
-            arms.append(AkunuArm(engine, name, subject))
-        elif subject.draft_model is None:
-            arms.append(Skipped(f"akunu-{name}", "it asks a draft model; give one: --draft-model"))
+            arms.append(AkunuArm(engine, name, draft_budget))
+        elif draft_model is None:
+            skipped.append(
+                Skipped(f"akunu-{name}", "it asks a draft model; give one: --draft-model")
+            )
         else:
-            own = Engine(subject.loaded, context=subject.context, draft_model=subject.draft_model)
-            arms.append(AkunuArm(own, name, subject))
-    return arms
-
-
-AKUNU = Program("akunu", (PLAIN,), make_arms)
+            own = Engine(loaded, context=context, draft_model=draft_model)
+            arms.append(AkunuArm(own, name, draft_budget))
+    return arms, skipped

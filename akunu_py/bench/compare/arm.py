@@ -1,17 +1,20 @@
 """What is compared: arms, how a reply is timed, and what an arm is made from."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.bench.record import Record
 from akunu_py.errors import ContractError
-from akunu_py.models.load import LoadedModel
-from akunu_py.types import DraftBudget
+
+if TYPE_CHECKING:
+    # A program that is not on MLX does without it in its process.
+    from akunu_py.models.load import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class Decoded:
 
 
 class Recorder:
-    """Takes a reply's tokens as they come, and the time; one clock for all arms.
+    """Takes a reply's tokens as they come in this process, and the time.
 
     Args:
         max_tokens: tokens after which a reply is over.
@@ -86,18 +89,12 @@ class Recorder:
         self._started = time.perf_counter()
 
     def take(
-        self,
-        token_ids: Sequence[int],
-        *,
-        num_drafted: int = 0,
-        num_accepted: int = 0,
-        new_pass: bool = True,
+        self, token_ids: Sequence[int], *, num_drafted: int = 0, num_accepted: int = 0
     ) -> bool:
-        """Take tokens that are on the host now; return whether the reply is over.
+        """Take the tokens of a pass, which are on the host now; return whether the reply is over.
 
-        `num_drafted` were drafted for the pass they come from, `num_accepted` of these tokens.
-        Without `new_pass` they come from the pass of the last call. Tokens behind an end, and
-        beyond the most that are asked for, are dropped; so are all once the reply is over.
+        `num_drafted` were drafted for the pass, `num_accepted` of these tokens. Tokens behind an
+        end, and beyond the most that are asked for, are dropped; so are all once the reply is over.
         """
         now = time.perf_counter()
         if self._over or not token_ids:
@@ -110,7 +107,7 @@ class Recorder:
             self._first = now
             self._num_first = kept
         else:
-            self._passes += new_pass
+            self._passes += 1
             self._drafted += num_drafted
             self._accepted += min(num_accepted, kept)
         return self._over
@@ -159,10 +156,12 @@ class Arm(Protocol):
     version: str
     about: str
 
-    def decode(self, prompt: tuple[int, ...], recorder: Recorder) -> None:
-        """Continue a prompt greedily from empty caches.
+    def decode(
+        self, prompt: tuple[int, ...], max_tokens: int, end_ids: frozenset[int], /
+    ) -> Decoded:
+        """Continue a prompt greedily from empty caches, as far as `max_tokens` or an end id.
 
-        Calls the recorder's `start`, and its `take` until that says the reply is over.
+        Whatever it raises is a failure of this arm on this prompt alone.
         """
 
     def close(self) -> None:
@@ -171,7 +170,7 @@ class Arm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """An arm that is not there, and why."""
+    """An arm that is missing, and why."""
 
     name: str
     reason: str
@@ -187,39 +186,46 @@ INSTALL = "pip install 'akunu-py[compare]'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What all arms decode with.
+    """What other programs decode with; it can be sent to another process.
 
     Attributes:
-        loaded: the model.
-        draft_model: a smaller one with its vocabulary, if any.
-        context: most tokens of prompt and reply that akunu takes.
-        longest: most tokens of prompt and reply that come.
-        vocabulary_size: number of the model's logits.
-        drafters: akunu's, by name.
-        draft_budget: theirs.
-        num_draft_tokens: most tokens of a draft; None leaves each program and drafter its own.
+        path: the model's file or folder.
+        options: fields of the `LoadOptions` that akunu loads it with.
+        context: most tokens that it will see, as akunu was told.
+        draft_path: a smaller model with its vocabulary, if there is one.
+        longest: most tokens of prompt and reply together.
         num_threads: of a program that computes on the CPU.
-        on_gpu: whether MLX computes on one: then the others do too, where they can.
+        on_gpu: whether MLX computes on a GPU: then the others do too, where they can.
         probe: token ids whose logits an arm compares with `logits` before it is measured.
-        logits: token ids -> akunu's logits after each, float32 [n, vocabulary_size].
+        logits: akunu's after each of these, float32 [n, vocabulary].
 
     """
 
-    loaded: LoadedModel
-    draft_model: LoadedModel | None = None
-    context: int
+    path: Path
+    options: Mapping[str, Any] = field(default_factory=dict)
+    context: int | None = None
+    draft_path: Path | None = None
     longest: int
-    vocabulary_size: int
-    drafters: tuple[str, ...] = ("auto", "ngram")
-    draft_budget: DraftBudget = "auto"
-    num_draft_tokens: int | None = None
     num_threads: int = 1
     on_gpu: bool = False
-    probe: tuple[int, ...] = ()
-    logits: Callable[[Sequence[int]], NDArray[np.float32]]
+    probe: tuple[int, ...]
+    logits: NDArray[np.float32]
 
+    def load(self) -> "LoadedModel":
+        """Load the model as akunu did; raises as `load_model` does."""
+        from akunu_py.models.load import LoadOptions, load_model  # noqa: PLC0415 - MLX
 
-MakeArms = Callable[[Subject], "Sequence[Arm | Skipped]"]
+        return load_model(self.path, LoadOptions(**self.options), context=self.context)
+
+    def load_draft(self) -> "LoadedModel | None":
+        """Load the draft model as akunu did, if there is one; raises as `load_model` does."""
+        from akunu_py.models.load import LoadOptions, draft_options, load_model  # noqa: PLC0415
+
+        if self.draft_path is None:
+            return None
+        return load_model(
+            self.draft_path, draft_options(self.draft_path, LoadOptions(**self.options))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,31 +235,11 @@ class Program:
     Attributes:
         name: what --program takes.
         arms: the names of its arms.
-        make: makes them; raises UnavailableError where the program cannot run the model at all.
+        make: makes them, in the program's own process; raises UnavailableError where the program
+            cannot run the model at all.
 
     """
 
     name: str
     arms: tuple[str, ...]
-    make: MakeArms
-
-
-def gather(
-    programs: Sequence[Program], subject: Subject
-) -> tuple[tuple[Arm, ...], tuple[Skipped, ...]]:
-    """Make the arms of all programs; what cannot be made is skipped with the reason."""
-    arms: list[Arm] = []
-    skipped: list[Skipped] = []
-    for program in programs:
-        try:
-            made: Sequence[Any] = program.make(subject)
-        except UnavailableError as error:
-            skipped += [Skipped(name, str(error)) for name in program.arms]
-            continue
-        except Exception as error:  # noqa: BLE001 - whatever another program raises
-            reason = f"could not be set up: {type(error).__name__}: {error}"
-            skipped += [Skipped(name, reason) for name in program.arms]
-            continue
-        skipped += [arm for arm in made if isinstance(arm, Skipped)]
-        arms += [arm for arm in made if not isinstance(arm, Skipped)]
-    return tuple(arms), tuple(skipped)
+    make: Callable[[Subject], Sequence[Arm | Skipped]]

@@ -4,15 +4,18 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.bench.compare.arm import Decoded
 from akunu_py.bench.compare.runner import ItemRun
 from akunu_py.bench.metrics import Speedup, TimedPair, first_difference, speedup, top2_margin
 
 Logits = Callable[[Sequence[int]], NDArray[np.float32]]
+
+Part = Literal["decoding", "prompt", "whole"]
+"""Of a reply: what follows its first pass, the prompt as far as the first token, or both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class ArmFigures:
         tokens: of all replies, first passes included.
         tokens_per_s: None where nothing followed the first passes; so are the other rates.
         first_s: median seconds to the first token.
+        prompt_tokens_per_s: tokens of the prompts over the seconds to the first tokens.
         passes: after the first ones.
         drafted: for these.
         accepted: of them.
@@ -63,6 +67,7 @@ class ArmFigures:
     tokens: int
     tokens_per_s: float | None
     first_s: float
+    prompt_tokens_per_s: float | None
     passes: int
     drafted: int
     accepted: int
@@ -77,22 +82,25 @@ class ArmFigures:
 
 def arm_figures(runs: Sequence[ItemRun], arm: str) -> ArmFigures | None:
     """Return an arm's figures over these items; None where it decoded none of them."""
-    replies = [run.replies[arm] for run in runs if arm in run.replies]
+    decoded = [run for run in runs if arm in run.replies]
+    replies = [run.replies[arm] for run in decoded]
     if not replies:
         return None
+    prompts = sum(len(run.item.prompt) for run in decoded)
+    firsts = sum(reply.first_s for reply in replies)
     timed = sum(reply.num_timed for reply in replies)
     seconds = sum(reply.decode_s for reply in replies)
     passes = sum(reply.num_passes for reply in replies)
     digest = hashlib.sha256()
-    for run in runs:
-        if arm in run.replies:
-            ids = ",".join(map(str, run.replies[arm].token_ids))
-            digest.update(f"{run.item.id}: {ids}\n".encode())
+    for run in decoded:
+        ids = ",".join(map(str, run.replies[arm].token_ids))
+        digest.update(f"{run.item.id}: {ids}\n".encode())
     return ArmFigures(
         replies=len(replies),
         tokens=sum(len(reply.token_ids) for reply in replies),
         tokens_per_s=timed / seconds if timed and seconds > 0 else None,
         first_s=median(reply.first_s for reply in replies),
+        prompt_tokens_per_s=prompts / firsts if firsts > 0 else None,
         passes=passes,
         drafted=sum(reply.num_drafted for reply in replies),
         accepted=sum(reply.num_accepted for reply in replies),
@@ -101,27 +109,27 @@ def arm_figures(runs: Sequence[ItemRun], arm: str) -> ArmFigures | None:
     )
 
 
-def ratio(runs: Sequence[ItemRun], arm: str, other: str, *, end_to_end: bool = False) -> Speedup:
+def ratio(runs: Sequence[ItemRun], arm: str, other: str, part: Part = "decoding") -> Speedup:
     """Return an arm's tokens a second over another's, over the items that both decoded.
 
-    Of decoding after the first pass, or with `end_to_end` of all tokens from the prompt on. Items
-    on which either arm gave nothing to time are left out.
+    Items on which either arm gave nothing to time are left out.
     """
-    measure = _whole if end_to_end else _decoding
     pairs = []
     for run in runs:
         if arm in run.replies and other in run.replies:
-            on, off = measure(run.replies[arm]), measure(run.replies[other])
+            on, off = _times(run, arm, part), _times(run, other, part)
             if min(*on, *off) > 0:
                 pairs.append(TimedPair(run.item.session, *off, *on))
     return speedup(pairs)
 
 
-def _decoding(reply: Decoded) -> tuple[int, float]:
-    return reply.num_timed, reply.decode_s
-
-
-def _whole(reply: Decoded) -> tuple[int, float]:
+def _times(run: ItemRun, arm: str, part: Part) -> tuple[int, float]:
+    """Return the tokens of a part of an arm's reply, and the seconds that it took."""
+    reply = run.replies[arm]
+    if part == "prompt":
+        return len(run.item.prompt), reply.first_s
+    if part == "decoding":
+        return reply.num_timed, reply.decode_s
     return len(reply.token_ids), reply.first_s + reply.decode_s
 
 

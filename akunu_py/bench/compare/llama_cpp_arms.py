@@ -1,110 +1,145 @@
-"""llama.cpp by llama-cpp-python, on the same GGUF file: plain, and with its prompt lookup."""
+"""llama.cpp by xllamacpp, on the same GGUF file: plain, and with each of its n-gram modes."""
 
-from collections.abc import Sequence
+import functools
+import json
+import re
+from collections.abc import Callable, Sequence
+from http.client import HTTPConnection
 from importlib.metadata import version
 from typing import Any
+from urllib.parse import urlsplit
 
 from akunu_py.bench.compare.arm import (
     INSTALL,
     Arm,
+    Decoded,
     Program,
-    Recorder,
     Skipped,
     Subject,
     UnavailableError,
 )
+from akunu_py.errors import ContractError
 
 PLAIN = "llama.cpp-plain"
-_LOOKUP = "llama.cpp-lookup"
-
-
-class _Counted:
-    """A draft model of llama-cpp-python's that counts: it is asked once before each pass."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-        self.asked = 0
-        self.num_drafted = 0
-
-    def __call__(self, input_ids: Any, /, **options: Any) -> Any:
-        """Return what the draft model drafts."""
-        drafted = self._inner(input_ids, **options)
-        self.asked += 1
-        self.num_drafted = len(drafted)
-        return drafted
+MODES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
+"""Values of llama.cpp's option --spec-type that need no draft model."""
 
 
 class LlamaCppArm:
-    """Replies of a `llama_cpp.Llama`; `lookup` is its draft model, None for plain decoding."""
+    """Replies of llama.cpp's server in its process; `serve` starts one.
+
+    Each reply gets a server of its own, since some of the modes remember what earlier replies said.
+    Times and counts are llama.cpp's, so that neither HTTP nor JSON counts.
+    """
 
     plain = PLAIN
     steady = True
 
-    def __init__(self, name: str, about: str, llama: Any, lookup: _Counted | None = None) -> None:
+    def __init__(self, name: str, about: str, serve: Callable[[], Any]) -> None:
         self.name = name
-        self.version = f"llama-cpp-python {version('llama-cpp-python')}"
+        self.version = f"xllamacpp {version('xllamacpp')}"
         self.about = about
-        self._llama = llama
-        self._lookup = lookup
+        self._serve = serve
 
-    def decode(self, prompt: tuple[int, ...], recorder: Recorder) -> None:
-        """Continue a prompt; see the protocol."""
-        # It keeps the last prompt's rows otherwise.
-        self._llama.reset()
-        lookup = self._lookup
-        asked = 0 if lookup is None else lookup.asked
-        recorder.start()
-        tokens = self._llama.generate(list(prompt), temp=0.0, repeat_penalty=1.0)
-        for token in tokens:
-            if lookup is None:
-                over = recorder.take((token,))
-            elif lookup.asked != asked:
-                asked = lookup.asked
-                over = recorder.take((token,), num_drafted=lookup.num_drafted)
-            else:
-                # A pass goes on as long as its tokens are the drafted ones.
-                over = recorder.take((token,), num_accepted=1, new_pass=False)
-            if over:
-                break
-        tokens.close()
+    def decode(
+        self, prompt: tuple[int, ...], max_tokens: int, end_ids: frozenset[int], /
+    ) -> Decoded:
+        """Continue a prompt; see the protocol. llama.cpp ends at the end ids that it knows.
+
+        Raises ContractError where the server refuses the prompt, or goes on behind an end id.
+        """
+        server = self._serve()
+        reply = _complete(server.listening_address, prompt, max_tokens)
+        token_ids, timings = tuple(reply["tokens"]), reply["timings"]
+        behind = next((token for token in token_ids[:-1] if token in end_ids), None)
+        if behind is not None:
+            raise ContractError(f"llama.cpp went on behind token {behind}, which ends a reply")
+        # A draft never goes beyond the tokens asked for: all that it accepts is in the reply.
+        num_accepted = timings.get("draft_n_accepted", 0)
+        return Decoded(
+            token_ids=token_ids,
+            num_first=1,
+            first_s=timings["prompt_ms"] / 1e3,
+            decode_s=timings["predicted_ms"] / 1e3,
+            num_passes=len(token_ids) - 1 - num_accepted,
+            num_drafted=timings.get("draft_n", 0),
+            num_accepted=num_accepted,
+        )
 
     def close(self) -> None:
-        """Free the model."""
-        self._llama.close()
+        """Do nothing: servers end with their replies."""
+
+
+def _complete(address: str, prompt: Sequence[int], max_tokens: int) -> Any:
+    """Return what a server's /completion says; raises ContractError with its words if it refuses.
+
+    A prompt is fed whole: no rows of an earlier one are used.
+    """
+    request = {
+        "prompt": prompt,
+        "n_predict": max_tokens,
+        "temperature": 0,
+        "cache_prompt": False,
+        "return_tokens": True,
+    }
+    connection = HTTPConnection(urlsplit(address).netloc)
+    try:
+        connection.request(
+            "POST", "/completion", json.dumps(request), {"Content-Type": "application/json"}
+        )
+        response = connection.getresponse()
+        text = response.read().decode()
+    finally:
+        connection.close()
+    if response.status != 200:
+        raise ContractError(f"llama.cpp refused the prompt: {text:.200}")
+    return json.loads(text)
 
 
 def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
-    """Return both arms; each has a context of its own over the mapped file.
+    """Return the plain arm and one for each mode, with llama.cpp's own settings for it.
 
-    Raises UnavailableError where llama-cpp-python is not installed, or the model is no file.
+    Raises UnavailableError where xllamacpp is not installed, or the model is not a file.
     """
-    path = subject.loaded.description.path
+    path = subject.path
     if not path.is_file():
         raise UnavailableError("it reads GGUF files, and the model is a folder; give its GGUF file")
     try:
-        import llama_cpp  # noqa: PLC0415 - an extra
-        from llama_cpp.llama_speculative import LlamaPromptLookupDecoding  # noqa: PLC0415
+        import xllamacpp  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise UnavailableError(f"llama-cpp-python is not installed: {INSTALL}") from error
-    drafted = 10 if subject.num_draft_tokens is None else subject.num_draft_tokens
-    threads = None if subject.on_gpu else subject.num_threads
-    options: dict[str, Any] = {
-        "model_path": str(path),
-        "n_ctx": subject.longest + 64,
-        "n_gpu_layers": -1 if subject.on_gpu else 0,
-        "n_threads": threads,
-        "n_threads_batch": threads,
-        "verbose": False,
-    }
-    where = "all layers on the GPU" if subject.on_gpu else f"{threads} threads"
-    about = f"the file's own weights, {where}"
-    arms: list[Arm | Skipped] = [LlamaCppArm(PLAIN, about, llama_cpp.Llama(**options))]
-    if drafted == 0:
-        return [*arms, Skipped(_LOOKUP, "it drafts at least one token")]
-    lookup = _Counted(LlamaPromptLookupDecoding(num_pred_tokens=drafted))
-    # Without logits_all 0.3 reserves room for the logits of one batch, and fails beyond it.
-    llama = llama_cpp.Llama(**options, draft_model=lookup, logits_all=True)
-    return [*arms, LlamaCppArm(_LOOKUP, f"{about}, up to {drafted} drafted", llama, lookup)]
+        raise UnavailableError(f"xllamacpp is not installed: {INSTALL}") from error
+
+    def serve(mode: str = "none") -> Any:
+        types = xllamacpp.common_speculative_type
+        kind = f"COMMON_SPECULATIVE_TYPE_{mode.upper().replace('-', '_')}"
+        parameters = xllamacpp.CommonParams()
+        parameters.model.path = str(path)
+        parameters.n_ctx = subject.longest + 64
+        parameters.n_parallel = 1
+        parameters.verbosity = 0
+        parameters.ui = False
+        parameters.fit_params = False
+        # It would keep the rows of replies.
+        parameters.cache_ram_mib = 0
+        if not subject.on_gpu:
+            parameters.n_gpu_layers = 0
+            parameters.cpuparams.n_threads = subject.num_threads
+            parameters.cpuparams_batch.n_threads = subject.num_threads
+        parameters.speculative.types = [getattr(types, kind)]
+        return xllamacpp.Server(parameters)
+
+    # A model that llama.cpp cannot load is found now, not at every prompt. A server that is closed
+    # without having answered may wait for itself for ever.
+    server = serve()
+    _complete(server.listening_address, subject.probe, 1)
+    del server
+    where = "all layers on the GPU" if subject.on_gpu else f"{subject.num_threads} threads"
+    built = ", ".join(re.findall(r"(\w+) = 1", xllamacpp.get_system_info()))
+    about = f"the file's own weights, {where}, built with {built}"
+    modes = [
+        LlamaCppArm(f"llama.cpp-{mode}", about, functools.partial(serve, mode)) for mode in MODES
+    ]
+    return [LlamaCppArm(PLAIN, about, serve), *modes]
 
 
-LLAMA_CPP = Program("llama.cpp", (PLAIN, _LOOKUP), make_arms)
+LLAMA_CPP = Program("llama.cpp", (PLAIN, *(f"llama.cpp-{mode}" for mode in MODES)), make_arms)

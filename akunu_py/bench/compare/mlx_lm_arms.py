@@ -1,10 +1,11 @@
-"""mlx-lm's own loops over the very model that akunu loaded: plain, and with a draft model."""
+"""mlx-lm's own loops over the model as akunu loads it: plain, and with a draft model."""
 
 import contextlib
 from collections.abc import Callable, Generator, Sequence
 from importlib.metadata import version
 
-from akunu_py.bench.compare.arm import Arm, Program, Recorder, Skipped, Subject
+from akunu_py.bench.compare.arm import Arm, Decoded, Program, Recorder, Skipped, Subject
+from akunu_py.blas import fix_threads
 from akunu_py.errors import ConfigError
 from akunu_py.models.baseline import LoopPass, drafted_passes, plain_passes
 from akunu_py.models.load import LoadedModel
@@ -13,7 +14,7 @@ from akunu_py.tokenizers.vocabulary_match import common_ids
 PLAIN = "mlx-lm-plain"
 _DRAFT = "mlx-lm-draft"
 _NUM_DRAFT_TOKENS = 2
-"""What `speculative_generate_step` drafts where nobody says."""
+"""What `speculative_generate_step` drafts by default."""
 
 Passes = Callable[[tuple[int, ...], int], Generator[LoopPass, None, None]]
 
@@ -30,24 +31,30 @@ class MlxLmArm:
         self.about = about
         self._passes = passes
 
-    def decode(self, prompt: tuple[int, ...], recorder: Recorder) -> None:
+    def decode(
+        self, prompt: tuple[int, ...], max_tokens: int, end_ids: frozenset[int], /
+    ) -> Decoded:
         """Continue a prompt; see the protocol."""
+        recorder = Recorder(max_tokens, end_ids)
         recorder.start()
-        with contextlib.closing(self._passes(prompt, recorder.max_tokens)) as passes:
+        with contextlib.closing(self._passes(prompt, max_tokens)) as passes:
             for done in passes:
                 if recorder.take(
                     done.token_ids, num_drafted=done.num_drafted, num_accepted=done.num_accepted
                 ):
                     break
+        return recorder.result()
 
     def close(self) -> None:
-        """Do nothing: the models are the caller's."""
+        """Do nothing: the models go with the process."""
 
 
 def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
     """Return the plain arm, and the one with the draft model where there is one."""
-    model, draft = subject.loaded.model, subject.draft_model
-    weights = f"{subject.loaded.description.weights} weights as akunu loaded them"
+    loaded = subject.load()
+    fix_threads(subject.num_threads)
+    model = loaded.model
+    weights = f"{loaded.description.weights} weights as akunu loads them"
     arms: list[Arm | Skipped] = [
         MlxLmArm(
             PLAIN,
@@ -55,19 +62,19 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
             lambda prompt, most: plain_passes(model, prompt, most),
         )
     ]
+    draft = subject.load_draft()
     if draft is None:
         return [*arms, Skipped(_DRAFT, "there is no draft model; give one: --draft-model")]
-    reason = _mismatch(subject.loaded, draft)
+    reason = _mismatch(loaded, draft)
     if reason:
         return [*arms, Skipped(_DRAFT, reason)]
-    drafted = _NUM_DRAFT_TOKENS if subject.num_draft_tokens is None else subject.num_draft_tokens
-    if drafted == 0:
-        return [*arms, Skipped(_DRAFT, "it drafts at least one token")]
     arms.append(
         MlxLmArm(
             _DRAFT,
-            f"speculative_generate_step, {drafted} drafted, {weights}",
-            lambda prompt, most: drafted_passes(model, draft.model, prompt, most, drafted),
+            f"speculative_generate_step, {_NUM_DRAFT_TOKENS} drafted, {weights}",
+            lambda prompt, most: drafted_passes(
+                model, draft.model, prompt, most, _NUM_DRAFT_TOKENS
+            ),
         )
     )
     return arms

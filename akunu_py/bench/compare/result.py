@@ -10,6 +10,7 @@ from akunu_py.bench.compare.figures import (
     ArmFigures,
     Identity,
     Logits,
+    Part,
     arm_figures,
     identity,
     ratio,
@@ -32,16 +33,24 @@ _SPEED = (
     Column("of_mlx_lm_range", "95 %"),
     Column("of_mlx_lm_low", "low", ".2f", detail=True),
     Column("of_mlx_lm_high", "high", ".2f", detail=True),
+)
+_PROMPT = (
+    Column("arm", "arm"),
+    Column("prompt_tokens_per_s", "prompt\ntokens/s", ".1f"),
+    Column("prompt_of_mlx_lm", "of\nmlx-lm", ".2f"),
+    Column("prompt_of_mlx_lm_range", "95 %"),
+    Column("prompt_of_mlx_lm_low", "low", ".2f", detail=True),
+    Column("prompt_of_mlx_lm_high", "high", ".2f", detail=True),
     Column("first_ms", "first\nms", ".1f"),
+    Column("end_to_end", "end to end,\nof mlx-lm", ".2f"),
+    Column("end_to_end_range", "95 %"),
+    Column("end_to_end_low", "low", ".2f", detail=True),
+    Column("end_to_end_high", "high", ".2f", detail=True),
 )
 _OUTPUT = (
     Column("arm", "arm"),
     Column("tokens_per_pass", "tokens\na pass", ".2f"),
     Column("hit_rate", "hit\nrate", ".0%"),
-    Column("end_to_end", "of mlx-lm,\nend to end", ".2f"),
-    Column("end_to_end_range", "95 %"),
-    Column("end_to_end_low", "low", ".2f", detail=True),
-    Column("end_to_end_high", "high", ".2f", detail=True),
     Column("as_own_plain", "as own\nplain"),
     Column("own_first_difference", "first\ndiffers at", detail=True),
     Column("own_margin", "largest\nmargin", ".2g"),
@@ -61,9 +70,15 @@ _CATEGORY = (
 )
 _NOTE = (
     "Tokens a second of decoding behind the first pass; ratios are of all tokens over all seconds, "
-    f"95 % an interval over sessions, at least {LEAST_SESSIONS} of them; first: to the first "
-    "token, median. mlx-lm is mlx-lm-plain."
+    f"95 % an interval over sessions, at least {LEAST_SESSIONS} of them. mlx-lm is mlx-lm-plain."
 )
+_PROMPT_NOTE = (
+    "The prompt's tokens over the seconds to the first token of the reply; first: the median of "
+    "those. End to end: tokens of the reply over all seconds."
+)
+_PARTS: dict[str, Part] = {"": "decoding", " prompt": "prompt", " end to end": "whole"}
+"""What is written behind the name of a ratio in files, for each part of a reply."""
+
 _OUTPUT_NOTE = (
     "Replies that are its own plain arm's, and akunu-plain's, of those both gave, and the largest "
     "margin of akunu's two highest logits where one parts."
@@ -133,15 +148,15 @@ def deterministic(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, 
 
 
 def timing(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, object]:
-    """Return ratios by "arm/other arm" and "... end to end"; by arm its rates and its program."""
+    """Return ratios by "arm/other arm" and what is in `_PARTS`; by arm its rates and program."""
     ratios: dict[str, object] = {}
     for arm in comparison.arms:
         for other in dict.fromkeys((arm.plain, MLX_LM)):
             if arm.name == other:
                 continue
-            for end_to_end in (False, True):
-                name = f"{arm.name}/{other}" + (" end to end" if end_to_end else "")
-                ratios[name] = ratio(runs, arm.name, other, end_to_end=end_to_end).to_dict()
+            for behind, part in _PARTS.items():
+                found = ratio(runs, arm.name, other, part)
+                ratios[f"{arm.name}/{other}{behind}"] = found.to_dict()
     arms = {}
     for arm in comparison.arms:
         figures = comparison.figures[arm.name]
@@ -150,6 +165,7 @@ def timing(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, object]
             "settings": arm.about,
             "tokens_per_s": figures.tokens_per_s,
             "first_s": figures.first_s,
+            "prompt_tokens_per_s": figures.prompt_tokens_per_s,
             "tokens_per_pass": figures.tokens_per_pass,
             "hit_rate": figures.hit_rate,
         }
@@ -194,10 +210,11 @@ def _difference(found: Identity, run: ItemRun) -> dict[str, object] | None:
 def tables(
     comparison: Comparison, skipped: Sequence[Skipped], runs: Sequence[ItemRun]
 ) -> tuple[Table, ...]:
-    """Return the tables: speed, output, by category, programs, and what was skipped if any was."""
+    """Return the tables; what was skipped has one of its own if there is any."""
     found = [
         Table("speed", "Speed", _SPEED, _speed_rows(comparison, runs), _NOTE),
-        Table("output", "Drafts and output", _OUTPUT, _output_rows(comparison, runs), _OUTPUT_NOTE),
+        Table("prompt", "Prompts", _PROMPT, _prompt_rows(comparison, runs), _PROMPT_NOTE),
+        Table("output", "Drafts and output", _OUTPUT, _output_rows(comparison), _OUTPUT_NOTE),
         _by_category(comparison, runs),
         Table(
             "programs",
@@ -220,23 +237,39 @@ def _speed_rows(comparison: Comparison, runs: Sequence[ItemRun]) -> tuple[tuple[
         figures = comparison.figures[arm.name]
         own = None if arm.name == arm.plain else ratio(runs, arm.name, arm.plain)
         theirs = None if arm.name == MLX_LM else ratio(runs, arm.name, MLX_LM)
+        rows.append((arm.name, figures.tokens_per_s, *_cells(own), *_cells(theirs)))
+    return tuple(rows)
+
+
+def _prompt_rows(comparison: Comparison, runs: Sequence[ItemRun]) -> tuple[tuple[Cell, ...], ...]:
+    rows: list[tuple[Cell, ...]] = []
+    for arm in comparison.arms:
+        figures = comparison.figures[arm.name]
+        parts: tuple[Part, ...] = ("prompt", "whole")
+        prompt, whole = (
+            None if arm.name == MLX_LM else ratio(runs, arm.name, MLX_LM, part) for part in parts
+        )
         rows.append(
-            (arm.name, figures.tokens_per_s, *_cells(own), *_cells(theirs), 1e3 * figures.first_s)
+            (
+                arm.name,
+                figures.prompt_tokens_per_s,
+                *_cells(prompt),
+                1e3 * figures.first_s,
+                *_cells(whole),
+            )
         )
     return tuple(rows)
 
 
-def _output_rows(comparison: Comparison, runs: Sequence[ItemRun]) -> tuple[tuple[Cell, ...], ...]:
+def _output_rows(comparison: Comparison) -> tuple[tuple[Cell, ...], ...]:
     rows: list[tuple[Cell, ...]] = []
     for arm in comparison.arms:
         figures = comparison.figures[arm.name]
-        whole = None if arm.name == MLX_LM else ratio(runs, arm.name, MLX_LM, end_to_end=True)
         rows.append(
             (
                 arm.name,
                 figures.tokens_per_pass,
                 figures.hit_rate,
-                *_cells(whole),
                 *_identity_cells(comparison.own[arm.name]),
                 *_identity_cells(comparison.akunu[arm.name]),
             )

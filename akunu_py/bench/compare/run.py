@@ -2,32 +2,34 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median_low
 
-from akunu_py.bench.compare.akunu_arms import AKUNU
-from akunu_py.bench.compare.arm import Program, Subject, gather
+from akunu_py.bench.compare import akunu_arms
+from akunu_py.bench.compare.arm import Arm, Program, Subject
 from akunu_py.bench.compare.llama_cpp_arms import LLAMA_CPP
 from akunu_py.bench.compare.mlx_lm_arms import MLX_LM
+from akunu_py.bench.compare.peer import start_peers
 from akunu_py.bench.compare.result import compare, deterministic, item_records, tables, timing
 from akunu_py.bench.compare.runner import Item, run_items
 from akunu_py.bench.compare.transformers_arms import TRANSFORMERS
 from akunu_py.bench.environment import Environment
-from akunu_py.bench.measured_model import Model, model_hash
+from akunu_py.bench.measured_model import model_from
 from akunu_py.bench.record import Record
 from akunu_py.bench.result_file import BenchResult, Costs, Failure, utc_now
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt
+from akunu_py.blas import fix_threads
 from akunu_py.drafting.registry import WITH_DRAFT_MODEL, make_drafter
 from akunu_py.engine.engine import Engine
 from akunu_py.errors import AkunuError, ConfigError, ContextOverflowError
-from akunu_py.models.load import LoadedModel
+from akunu_py.models.load import LoadOptions, draft_options, load_model
 from akunu_py.protocols import Tokenizer
 from akunu_py.types import DraftBudget
 
-PROGRAMS = {program.name: program for program in (AKUNU, MLX_LM, LLAMA_CPP, TRANSFORMERS)}
-"""All programs by name; akunu's arms are always there."""
+PROGRAMS = {program.name: program for program in (MLX_LM, LLAMA_CPP, TRANSFORMERS)}
+"""What akunu is compared with, by name."""
 
 _PROBE_TOKENS = 128
 _REPEATS = 5
@@ -41,70 +43,95 @@ class CompareOptions:
 
     Attributes:
         drafters: akunu's, by name.
-        programs: akunu and those it is compared with.
+        programs: what akunu is compared with.
         max_tokens: most tokens of a reply.
-        num_draft_tokens: most tokens of a draft, of all arms; None: each has its own number.
         draft_budget: of akunu's arms.
+        num_threads: of every program that computes on the CPU.
 
     """
 
     drafters: tuple[str, ...] = ("auto", "ngram")
     programs: tuple[Program, ...] = tuple(PROGRAMS.values())
     max_tokens: int = 96
-    num_draft_tokens: int | None = None
     draft_budget: DraftBudget = "auto"
+    num_threads: int = 1
 
 
 def run_compare(
-    loaded: LoadedModel,
+    path: Path,
     prompts: Sequence[Prompt],
     options: CompareOptions,
     *,
+    load_options: LoadOptions,
     context: int | None = None,
-    draft_model: LoadedModel | None = None,
+    draft_path: Path | None = None,
     arguments: Mapping[str, object],
+    failures: Sequence[Failure] = (),
     open_store: Callable[[Mapping[str, object]], ItemStore],
     progress: Callable[[int, int], None] | None = None,
 ) -> BenchResult:
     """Decode each prompt with each arm of each program, greedily, and compare.
 
-    `context` bounds akunu's, in tokens. `arguments` are the command's, for the result; `open_store`
-    opens the finished items of the run with the fingerprint it is given. The costs of akunu's
-    passes are measured first, and remembered as `akunu tune` does. An interrupt gives the result of
-    the items that are finished.
+    The costs of akunu's passes are measured first, and remembered as `akunu tune` does. An
+    interrupt gives the result of the items that are finished.
+
+    Args:
+        path: of the model.
+        prompts: what is decoded.
+        options: what is compared.
+        load_options: how the model is loaded, in every process that does.
+        context: most tokens of prompt and reply that akunu takes; None: as many as the model.
+        draft_path: of a smaller model with the same vocabulary, for the arms that ask one.
+        arguments: the command's, for the result.
+        failures: prompts that could not be read, for the result.
+        open_store: opens the finished items of the run with the fingerprint it is given.
+        progress: called with replies made and to make.
 
     Raises ConfigError where no prompt can be used, for an unknown drafter, and for a store that
-    cannot be used.
+    cannot be used; and as `load_model` does.
     """
     for name in options.drafters:
         if name not in WITH_DRAFT_MODEL:
             make_drafter(name)
     started, clock = utc_now(), time.perf_counter()
-    context = context or loaded.description.context
-    items, failures = encode_items(loaded.tokenizer, prompts, context - options.max_tokens)
+    loaded = load_model(path, load_options, context=context)
+    draft_model = None
+    if draft_path is not None:
+        draft_model = load_model(draft_path, draft_options(draft_path, load_options))
+    bound = context or loaded.description.context
+    items, unfit = encode_items(loaded.tokenizer, prompts, bound - options.max_tokens)
     if not items:
-        reason = failures[0].error if failures else "there are none"
+        reason = unfit[0].error if unfit else "there are none"
         raise ConfigError(f"there are no prompts to compare with: {reason}")
     environment = Environment.current()
-    with Engine(loaded, context=context) as engine:
+    fix_threads(options.num_threads)
+    with Engine(loaded, context=bound) as engine:
+        probe = items[0].prompt[:_PROBE_TOKENS]
         subject = Subject(
-            loaded=loaded,
-            draft_model=draft_model,
+            path=loaded.description.path,
+            options=asdict(load_options),
             context=context,
+            draft_path=draft_path,
             longest=max(len(item.prompt) for item in items) + options.max_tokens,
-            vocabulary_size=engine.vocabulary_size,
+            num_threads=options.num_threads,
+            on_gpu=environment.device == "gpu",
+            probe=probe,
+            logits=engine.logits(probe),
+        )
+        own, missing = akunu_arms.make_arms(
+            loaded,
+            draft_model,
+            context=bound,
             drafters=options.drafters,
             draft_budget=options.draft_budget,
-            num_draft_tokens=options.num_draft_tokens,
-            num_threads=environment.cpu_count,
-            on_gpu=environment.device == "gpu",
-            probe=items[0].prompt[:_PROBE_TOKENS],
-            logits=engine.logits,
         )
-        arms, skipped = gather(options.programs, subject)
+        arms: list[Arm] = [*own]
         try:
-            model = _described(loaded)
-            draft = None if draft_model is None else _described(draft_model)
+            peers, absent = start_peers(options.programs, subject)
+            arms += peers
+            skipped = [*missing, *absent]
+            model = model_from(loaded.description)
+            draft = None if draft_model is None else model_from(draft_model.description)
             fingerprint = {
                 "command": "compare",
                 "arguments": dict(arguments),
@@ -127,7 +154,7 @@ def run_compare(
         finally:
             for arm in arms:
                 arm.close()
-    failures += [
+    failed = [
         Failure(f"{run.item.id}, {name}", error)
         for run in runs.items
         for name, error in run.errors.items()
@@ -145,7 +172,7 @@ def run_compare(
         timing=timing(comparison, measured),
         tables=tables(comparison, skipped, measured),
         items=item_records(comparison, measured),
-        failures=tuple(failures),
+        failures=(*failures, *unfit, *failed),
         started=started,
         seconds=time.perf_counter() - clock + before,
         finished=runs.finished,
@@ -192,17 +219,3 @@ def _costs(engine: Engine, items: Sequence[Item], store: ItemStore) -> Costs | N
     costs = Costs(times.unit_s, times.costs)
     store.put(_COSTS, costs.to_dict())
     return costs
-
-
-def _described(loaded: LoadedModel) -> Model:
-    description = loaded.description
-    path = Path(description.path)
-    return Model(
-        path=str(path),
-        name=description.name,
-        architecture=description.architecture,
-        parameters=description.parameters,
-        weights=description.weights,
-        context=description.context,
-        sha256=model_hash(path) if path.exists() else "",
-    )

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from akunu_py.bench.compare.arm import Arm, Decoded, Recorder
+from akunu_py.bench.compare.arm import Arm, Decoded
 from akunu_py.bench.record import Record
 from akunu_py.bench.resume import ItemStore
 
@@ -122,9 +122,7 @@ def turned(arms: Sequence[Arm], number: int) -> list[Arm]:
 
 def _decode(arm: Arm, item: Item, max_tokens: int, end_ids: frozenset[int]) -> Decoded | str:
     """Return an arm's reply, or what it failed with."""
-    recorder = Recorder(max_tokens, end_ids)
     try:
-        arm.decode(item.prompt, recorder)
-        return recorder.result()
+        return arm.decode(item.prompt, max_tokens, end_ids)
     except Exception as error:  # noqa: BLE001 - whatever another program raises
         return f"{type(error).__name__}: {error}"

@@ -10,6 +10,7 @@ import numpy as np
 from akunu_py.bench.compare.arm import (
     INSTALL,
     Arm,
+    Decoded,
     Program,
     Recorder,
     Skipped,
@@ -62,19 +63,21 @@ class TransformersArm:
         self._model = model
         self._num_draft_tokens = num_draft_tokens
 
-    def decode(self, prompt: tuple[int, ...], recorder: Recorder) -> None:
+    def decode(
+        self, prompt: tuple[int, ...], max_tokens: int, end_ids: frozenset[int], /
+    ) -> Decoded:
         """Continue a prompt; see the protocol."""
         import torch  # noqa: PLC0415 - an extra
         from transformers import GenerationConfig  # noqa: PLC0415
 
-        end_ids = sorted(recorder.end_ids)
         config = GenerationConfig(
-            max_new_tokens=recorder.max_tokens,
+            max_new_tokens=max_tokens,
             do_sample=False,
-            eos_token_id=end_ids or None,
-            pad_token_id=end_ids[0] if end_ids else 0,
+            eos_token_id=sorted(end_ids) or None,
+            pad_token_id=min(end_ids, default=0),
             prompt_lookup_num_tokens=self._num_draft_tokens,
         )
+        recorder = Recorder(max_tokens, end_ids)
         stream = _Stream(recorder)
 
         def count(_module: Any, _args: Any, options: dict[str, Any]) -> None:
@@ -93,6 +96,7 @@ class TransformersArm:
                 )
         finally:
             hook.remove()
+        return recorder.result()
 
     def close(self) -> None:
         """Drop the model."""
@@ -110,16 +114,19 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
         import transformers  # noqa: F401, PLC0415
     except ImportError as error:
         raise UnavailableError(f"torch is not installed: {INSTALL}") from error
-    needed = 4 * subject.loaded.description.parameters
+    loaded = subject.load()
+    needed = 4 * loaded.description.parameters
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > memory / 2:
         raise UnavailableError(
             f"its float32 weights take {needed / 1e9:.1f} GB, more than half of the memory"
         )
     try:
-        decoder = plain_decoder(subject.loaded.model)
+        decoder = plain_decoder(loaded.model)
     except ConfigError as error:
         raise UnavailableError(f"its weights cannot be handed over: {error}") from error
+    # Its own copy is all it needs.
+    del loaded
     model = _build(decoder)
     device = _device(torch) if subject.on_gpu else "cpu"
     if device == "cpu":
@@ -131,19 +138,15 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
             f"its logits lie up to {difference:.2g} standard deviations from akunu's, more than "
             f"{_TOLERANCES[decoder.float32]:g}: it would not be the same model"
         )
-    drafted = subject.num_draft_tokens
-    drafted = _NUM_DRAFT_TOKENS if drafted is None else drafted
     where = f"{torch.get_num_threads()} threads" if device == "cpu" else device
     about = (
         f"dequantised weights, float32, {where}; "
         f"logits within {difference:.1g} standard deviations of akunu's"
     )
-    plain = TransformersArm(PLAIN, about, model, None)
-    if drafted == 0:
-        return [plain, Skipped(_LOOKUP, "it drafts at least one token")]
+    drafts = f"{about}, up to {_NUM_DRAFT_TOKENS} drafted"
     return [
-        plain,
-        TransformersArm(_LOOKUP, f"{about}, up to {drafted} drafted", model, drafted),
+        TransformersArm(PLAIN, about, model, None),
+        TransformersArm(_LOOKUP, drafts, model, _NUM_DRAFT_TOKENS),
     ]
 
 
@@ -183,7 +186,7 @@ def _difference(model: Any, subject: Subject) -> float:
     with torch.inference_mode():
         ids = torch.tensor([subject.probe], device=model.device)
         theirs = model(ids).logits[0].float().cpu().numpy()
-    ours = subject.logits(subject.probe)[:, : theirs.shape[1]]
+    ours = subject.logits[:, : theirs.shape[1]]
     return float(np.abs(theirs - ours).max() / ours.std())
 
 

@@ -129,10 +129,12 @@ def warnings_of(result: BenchResult) -> Iterator[str]:
 
 
 def _groups(result: BenchResult) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield the figures over all, and of each category."""
-    yield "all", dict(mapping(result.deterministic, "total"))
+    """Yield the figures over all, and of each category, those that depend on times included."""
+    sources = (result.deterministic, mapping(result.timing, "drafting"))
+    yield "all", {name: v for source in sources for name, v in mapping(source, "total").items()}
     for name in mapping(result.deterministic, "categories"):
-        yield name, dict(mapping(result.deterministic, "categories", name))
+        found = [mapping(source, "categories", name) for source in sources]
+        yield name, {key: value for figures in found for key, value in figures.items()}
 
 
 def _differing(result: BenchResult) -> Iterator[str]:

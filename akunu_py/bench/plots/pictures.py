@@ -99,7 +99,7 @@ def _ratios(result: BenchResult) -> Iterator[tuple[str, Mapping[str, object]]]:
     for name in ratios:
         if result.command == "sweep":
             yield name.partition(" over ")[2] or name, mapping(ratios, name)
-        elif not name.endswith(" end to end"):
+        elif not name.endswith((" end to end", " prompt")):
             yield name, mapping(ratios, name)
 
 
