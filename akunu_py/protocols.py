@@ -88,7 +88,7 @@ class CurveUser(Protocol):
 
 @runtime_checkable
 class SampledDrafter(Protocol):
-    """A drafter that draws its tokens and can say from what; see `akunu_py.lab.draft_law`."""
+    """A drafter that draws its tokens and can say from what (`akunu_py.lab.verifying`)."""
 
     def draft_probabilities(self) -> NDArray[np.floating] | None:
         """Return the distributions the last draft was drawn from, [draws, vocab].

@@ -7,6 +7,7 @@ import argparse
 from pathlib import Path
 
 from akunu_py import Engine
+from akunu_py.lab.beam import beam_search
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
 PROMPTS = (
@@ -18,7 +19,7 @@ PROMPTS = (
 
 def measure(engine, options):
     """Return hypotheses of every prompt, and the sums of what their searches took."""
-    results = [engine.beam_search(prompt, **options) for prompt in PROMPTS]
+    results = [beam_search(engine, prompt, **options) for prompt in PROMPTS]
     stats = [result.stats for result in results]
     return [result.hypotheses for result in results], {
         "steps": sum(one.steps for one in stats),

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from akunu_py.bench.compare.arm import INSTALL
 from akunu_py.bench.metrics import TimedPair, median_speedup
+from akunu_py.lab.compare.arm import INSTALL
 
 PROMPT = "def add(a, b):"
 AKUNU = "akunu"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.adjustment import Adjustment
 from akunu_py.errors import ConfigError
+from akunu_py.lab.adjustment import Adjustment
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import GenerationConfig
 

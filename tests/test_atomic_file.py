@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from akunu_py.atomic_file import replace_file
 from akunu_py.bench.result_file import write_result
-from akunu_py.cli.bench_report import report
+from akunu_py.lab.commands.report import report
 
 
 @pytest.fixture

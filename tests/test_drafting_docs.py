@@ -5,7 +5,7 @@ from pathlib import Path
 
 from akunu_py.decoding.loop import NUM_CANDIDATES
 from akunu_py.drafting.memory import MAX_TOKENS
-from akunu_py.drafting.registry import all_drafter_names, default_num_draft_tokens
+from akunu_py.drafting.registry import default_num_draft_tokens, drafter_names
 from akunu_py.drafting.reply_memory import SAVE_EVERY_S
 
 TEXT = (Path(__file__).parents[1] / "docs" / "drafting.md").read_text("utf-8")
@@ -16,7 +16,7 @@ def test_the_table_names_every_drafter_and_its_number():
     said = {
         name: int(number or 0) for names, number in rows for name in re.findall("[a-z-]+", names)
     }
-    assert said == {name: default_num_draft_tokens(name) for name in all_drafter_names()}
+    assert said == {name: default_num_draft_tokens(name) for name in drafter_names()}
 
 
 def test_the_numbers_are_those_of_the_code():

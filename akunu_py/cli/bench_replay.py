@@ -106,7 +106,7 @@ def replay(  # noqa: PLR0917 - click passes by name
     """  # noqa: D301 - \b keeps click from wrapping the examples
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
     from akunu_py.bench.environment import Environment  # noqa: PLC0415 - MLX
-    from akunu_py.bench.replay.arms import NOT_REPLAYABLE, check_names, known_names  # noqa: PLC0415
+    from akunu_py.bench.replay.arms import check_names, known_names, not_replayable  # noqa: PLC0415
     from akunu_py.bench.replay.curves import load_curves  # noqa: PLC0415
     from akunu_py.bench.replay.jobs import plan_jobs  # noqa: PLC0415
     from akunu_py.bench.replay.replay_result import (  # noqa: PLC0415
@@ -142,7 +142,7 @@ def replay(  # noqa: PLR0917 - click passes by name
     fingerprint = run_fingerprint(
         "replay", {**arguments, "hashes": hashes}, [], Environment.current()
     )
-    replayable = [arm for arm in arms if arm not in NOT_REPLAYABLE]
+    replayable = [arm for arm in arms if not_replayable(arm) is None]
     jobs = plan_jobs(items, replayable, list(chosen_curves), memory=memory, tune=tune)
     count = min(processes or os.cpu_count() or 1, max(1, len(jobs)))
     with output.items(fingerprint) as store, count_progress("replays") as progress:

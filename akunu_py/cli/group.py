@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import importlib
+import importlib.util
 import io
 import os
 import signal
@@ -39,21 +40,49 @@ _NEEDS_NO_SETTINGS = frozenset({"completion", "config", "doctor"})
 class CommandGroup(click.Group):
     """Finds commands by name, so that a command's imports cost nobody else.
 
-    `lazy` has "module:attribute" for each name.
+    `lazy` has "module:attribute" for each name. Installed packages may add commands by entry points
+    of the group "akunu.commands": those whose names begin with `plug_ins` and have no dot behind it
+    ("bench.sweep" is `akunu bench sweep`).
     """
 
-    def __init__(self, *args: Any, lazy: Mapping[str, str] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        lazy: Mapping[str, str] | None = None,
+        plug_ins: str | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
         self._lazy = dict(lazy or {})
+        self._plug_ins = plug_ins
+
+    def _added(self) -> dict[str, str]:
+        """Return the commands of other packages that can be imported."""
+        if self._plug_ins is None:
+            return {}
+        # It takes as long as all else that `akunu chat` imports before it looks at its options.
+        from importlib.metadata import entry_points  # noqa: PLC0415
+
+        return {
+            name: point.value
+            for point in entry_points(group="akunu.commands")
+            if point.name.startswith(self._plug_ins)
+            and "." not in (name := point.name.removeprefix(self._plug_ins))
+            and _is_installed(point.module)
+        }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, for --help."""
-        return sorted({*self._lazy, *super().list_commands(ctx)})
+        return sorted({*self._lazy, *self._added(), *super().list_commands(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command of that name."""
         if cmd_name not in self._lazy:
-            return super().get_command(ctx, cmd_name)
+            if (found := super().get_command(ctx, cmd_name)) is not None:
+                return found
+            self._lazy |= self._added()
+        if cmd_name not in self._lazy:
+            return None
         module, _, name = self._lazy[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
@@ -64,7 +93,7 @@ class CommandGroup(click.Group):
         """Find the command, with what environment and file say of its options."""
         name = args[0]
         if not ctx.resilient_parsing and not name.startswith("-"):
-            known = self.list_commands(ctx)
+            known = self._lazy if name in self._lazy else self.list_commands(ctx)
             if name not in known:
                 raise click.UsageError(f"No such command {name!r}.{nearest(name, known)}", ctx)
         found, command, rest = super().resolve_command(ctx, args)
@@ -105,6 +134,13 @@ class CommandGroup(click.Group):
     def is_lazy(self) -> bool:
         """Return whether commands are imported when they are called."""
         return bool(self._lazy)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 class _ClosedPipeError(Exception):

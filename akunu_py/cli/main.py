@@ -16,7 +16,6 @@ _COMMANDS = {
     "chat": "akunu_py.cli.chat:chat",
     "completion": "akunu_py.cli.completion:completion",
     "config": "akunu_py.cli.config:config",
-    "counts": "akunu_py.cli.counts:counts",
     "doctor": "akunu_py.cli.doctor:doctor",
     "generate": "akunu_py.cli.generate:generate",
     "info": "akunu_py.cli.info:info",
@@ -31,6 +30,7 @@ _TAB = "_AKUNU_COMPLETE"
 @click.group(
     cls=RootGroup,
     lazy=_COMMANDS,
+    plug_ins="",
     context_settings={
         "help_option_names": ["-h", "--help"],
         "show_default": True,

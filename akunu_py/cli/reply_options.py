@@ -20,20 +20,14 @@ if TYPE_CHECKING:
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-_OF_TEXT = (
-    "auto", "ngram", "ngram-window", "ngram-assisted", "lookup", "recycling", "tree", "unigram",
-    "bigram", "counts",
-)  # fmt: skip
-_OF_DRAFT_MODELS = ("draft-model", "draft-model-ngram", "ngram-draft-model")
-
-DRAFTERS = (*_OF_TEXT, "corpus", *_OF_DRAFT_MODELS, "none")
-"""For --help and Tab, which do without the registry; a test compares the two."""
+DRAFTERS = ("auto", "ngram", "ngram-window", "lookup", "draft-model", "none")
+"""Akunu's own, for --help and Tab, which do without the registry; a test compares the two."""
 
 DRAFTER_NAMES = (
-    f"{', '.join(_OF_TEXT)}; corpus with --counts; {', '.join(_OF_DRAFT_MODELS)} with "
-    "--draft-model; a plug-in's name, or none"
+    "auto, ngram, ngram-window, lookup; draft-model with --draft-model; one of the laboratory "
+    "(docs/methods.md) or of another package; or none"
 )
-"""DRAFTERS for --help, by what they need."""
+"""What --drafter takes, for --help."""
 
 _GENERATION_OPTIONS = (
     click.option(

@@ -6,33 +6,25 @@ from akunu_py.drafting.lookup import LookupDrafter
 from akunu_py.drafting.memory import Memory, open_memory, vocabulary_fingerprint
 from akunu_py.drafting.ngram import NgramDrafter, WindowedNgramDrafter
 from akunu_py.drafting.plain import PlainDrafter
-from akunu_py.drafting.recycling import RecyclingDrafter
 from akunu_py.drafting.registry import (
-    all_drafter_names,
     check_drafter,
     default_num_draft_tokens,
     drafter_names,
     make_drafter,
 )
 from akunu_py.drafting.reply_memory import ReplyMemory
-from akunu_py.drafting.tree import TreeDrafter
-from akunu_py.protocols import CandidateObserver
 
 __all__ = [
     "AutoDrafter",
     "AutoState",
-    "CandidateObserver",
     "DraftModelDrafter",
     "LookupDrafter",
     "Memory",
     "NgramDrafter",
     "PlainDrafter",
-    "RecyclingDrafter",
     "ReplyMemory",
     "TokenModel",
-    "TreeDrafter",
     "WindowedNgramDrafter",
-    "all_drafter_names",
     "check_drafter",
     "default_num_draft_tokens",
     "drafter_names",

@@ -12,8 +12,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.drafting.adaptive_length import AfterDraws
-from akunu_py.drafting.hierarchical import NgramGuesses
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.types import Draft, GenerationConfig, LengthTrace
 
@@ -63,6 +61,30 @@ class DrawSettings:
     num_proposals: int = 1
 
 
+class LengthRule(Protocol):
+    """Says where a draft ends, from what was drawn: a `GoesOn` that can tell of it."""
+
+    @property
+    def trace(self) -> LengthTrace | None:
+        """Return where the latest draft's length comes from; None where there is nothing to say."""
+
+    def __call__(self, drawn: Sequence[DrawnToken]) -> bool:
+        """Return whether a further token is drawn after these."""
+
+    def length(self, drawn: Sequence[DrawnToken]) -> int:
+        """Return how many tokens of a draft that is over are wanted."""
+
+
+class Guesses(Protocol):
+    """Guesses what a draft model will say, so that one of its passes yields several tokens."""
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Take in committed tokens."""
+
+    def guess(self, drawn: Sequence[int], limit: int) -> Sequence[int]:
+        """Return at most `limit` tokens that may follow the text and `drawn`; none is fine."""
+
+
 class TokenModel(Protocol):
     """A language model as a continuation of token ids; it keeps its place in the text by itself."""
 
@@ -107,9 +129,7 @@ class DraftModelDrafter:
     independent, and `draft_probabilities` gives the verifier their distribution.
 
     The draft's temperature is `draft_temperature`, else the config's `draft_temperature`, else the
-    reply's own. `length` decides, besides the limit, where a draft ends. `hierarchical` lets an
-    n-gram drafter guess what the draft model will say, so that one of its passes yields several
-    tokens.
+    reply's own. `length` decides, besides the limit, where a draft ends.
 
     Raises ConfigError for a number of draft tokens or a draft temperature out of range.
     """
@@ -124,8 +144,8 @@ class DraftModelDrafter:
         num_draft_tokens: int = NUM_DRAFT_TOKENS,
         rejection: bool = False,
         draft_temperature: float | None = None,
-        length: AfterDraws | None = None,
-        hierarchical: bool = False,
+        length: LengthRule | None = None,
+        guesses: Guesses | None = None,
     ) -> None:
         if not 0 <= num_draft_tokens <= MAX_DRAFT_TOKENS:
             raise ConfigError(
@@ -137,7 +157,7 @@ class DraftModelDrafter:
         self._draft_temperature = _checked(draft_temperature)
         self._length = length
         self._rules: tuple[GoesOn, ...] = () if length is None else (length,)
-        self._guesses = NgramGuesses() if hierarchical else None
+        self._guesses = guesses
         self._sampling: DrawSettings | None = None
         self._check: Callable[[], None] = _nothing
         self._prompt_taken = False

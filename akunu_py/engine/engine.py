@@ -1,23 +1,19 @@
 """The engine: text in, text out, over one loaded model."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, Unpack
 
 import numpy as np
+from mlx import nn
 from numpy.typing import NDArray
 
 from akunu_py.drafting import open_memory, vocabulary_fingerprint
 from akunu_py.engine.admission import Admission
-from akunu_py.engine.beam_reply import (
-    BeamKeywords,
-    BeamOptions,
-    BeamResult,
-    BeamSource,
-    search_beams,
-)
 from akunu_py.engine.draft_sources import DraftSources
 from akunu_py.engine.generation_options import GenerationOptions, with_options
 from akunu_py.engine.learning import Learning
@@ -47,8 +43,31 @@ from akunu_py.models.load import (
 from akunu_py.models.memory_check import PlannedModel, settle_forms
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.session import Session
+from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.protocols import Tokenizer
 from akunu_py.types import GenerationConfig, GenerationResult, Message
+
+
+@dataclass(frozen=True, slots=True)
+class LentModel:
+    """What an engine lends.
+
+    Attributes:
+        model: mlx-lm's.
+        tokenizer: the model's.
+        vocabulary_size: number of the model's logits.
+        context: in tokens.
+        kv_bits: of the engine's KV caches; None: not quantized.
+        draft_model: the engine's, if it has one.
+
+    """
+
+    model: nn.Module
+    tokenizer: Tokenizer
+    vocabulary_size: int
+    context: int
+    kv_bits: int | None
+    draft_model: CachedTokenModel | None
 
 
 class Engine:
@@ -181,10 +200,7 @@ class Engine:
         **options: Unpack[GenerationOptions],
     ) -> ReplyStream:
         """Continue a prompt as `generate` does, event by event."""
-        self._admission.check()
-        if isinstance(prompt, str) and not prompt:
-            raise ConfigError("the prompt is empty; give some text")
-        ids = self._prompt_ids(prompt)
+        ids = self.prompt_ids(prompt)
         return self._start(ids, config, progress, options, continues=True)
 
     def chat(
@@ -216,33 +232,36 @@ class Engine:
         ids = self.tokenizer.encode_chat(messages)
         return self._start(ids, config, progress, options, continues=False)
 
-    def beam_search(self, prompt: Prompt, **options: Unpack[BeamKeywords]) -> BeamResult:
-        """Return the `width` best continuations that a beam search finds, best first.
-
-        Options are the fields of `akunu_py.engine.beam_reply.BeamOptions`. With a drafter that
-        searches ahead the same is found in fewer passes (docs/methods.md). The conversation's
-        caches are left alone. Raises as `generate` does, ConfigError for a reproducible engine, and
-        what `check` raises.
-        """
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
+        """Return the ids of a prompt that `generate` would continue; raises as it does."""
         self._admission.check()
-        if self.reproducible:
-            raise ConfigError(
-                "beam search has no reproducible passes; load the engine without reproducible"
-            )
-        ids = self._prompt_ids(prompt)
-        if not ids or (isinstance(prompt, str) and not prompt):
+        if isinstance(prompt, str) and not prompt:
             raise ConfigError("the prompt is empty; give some text")
-        settled = BeamOptions(**options)
+        if isinstance(prompt, str):
+            # One that is far too long is refused before all of it is tokenized.
+            check_length([prompt], self.tokenizer, self.context, parse_special=True)
+        return self._ids_of(prompt, parse_special=True)
+
+    @contextlib.contextmanager
+    def lend(self, reason: str) -> Iterator[LentModel]:
+        """Lend the model for work that is not a reply, such as a search with caches of its own.
+
+        No reply runs meanwhile; a stream left unfinished ends with the reason. The conversation's
+        caches are left alone. Raises EngineStateError as `generate` does.
+        """
         with self._admission.exclusive():
-            self._admission.end_reply("this reply was ended by a beam search on the same engine")
+            self._admission.end_reply(reason)
             session = self._open_session
             assert self._loaded is not None  # noqa: S101 - the admission looked
-            source = BeamSource(
-                self._loaded.model, self.tokenizer, session.vocabulary_size, self.context,
-                self._kv_bits, self._sources.token_model,
-            )  # fmt: skip
             with session.measured():
-                return search_beams(source, ids, settled)
+                yield LentModel(
+                    self._loaded.model,
+                    self._loaded.tokenizer,
+                    session.vocabulary_size,
+                    self.context,
+                    self._kv_bits,
+                    self._sources.token_model,
+                )
 
     def logits(self, token_ids: Sequence[int], start: int = 0) -> NDArray[np.float32]:
         """Return the model's logits after each token from `start` on, float32 [n - start, vocab].
@@ -417,9 +436,3 @@ class Engine:
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
         return ids_of(prompt, self.tokenizer, self.vocabulary_size, parse_special=parse_special)
-
-    def _prompt_ids(self, prompt: Prompt) -> list[int]:
-        """Return the ids of a prompt that is continued; refuse one that is far too long soon."""
-        if isinstance(prompt, str):
-            check_length([prompt], self.tokenizer, self.context, parse_special=True)
-        return self._ids_of(prompt, parse_special=True)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from akunu_py.drafting.draft_model import DrawnToken, DrawSettings, GoesOn, Guess
 from akunu_py.errors import ConfigError, ContractError
-from akunu_py.models.beam_rows import BeamRows
 from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows
 from akunu_py.sampling.draft_sampler import DraftSampler, Draw
@@ -148,16 +147,10 @@ class CachedTokenModel:
                 found[place, : self.common] = probabilities(draw.row[0], greedy=greedy)
         return found
 
-    def beam_rows(self, prompt: Sequence[int], check: Callable[[], None] | None) -> BeamRows:
-        """Return rows of the draft model for a beam search; the caches of drafts are left alone."""
-        return BeamRows(
-            self._open_rows.model,
-            prompt,
-            vocabulary_size=self._target_size,
-            context=self.context,
-            common=self.common,
-            check=check,
-        )
+    @property
+    def model(self) -> nn.Module:
+        """Return the model itself."""
+        return self._open_rows.model
 
     def close(self) -> None:
         """Let go of the model and its caches."""

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 from bench.bench_fakes import reply
 
-from akunu_py.bench.alpha.measure import measure_setting
-from akunu_py.bench.alpha.texts import Text
 from akunu_py.bench.workloads import Prompt
+from akunu_py.lab.alpha.measure import measure_setting
+from akunu_py.lab.alpha.texts import Text
 
 P = (0.5, 0.25, 0.25)
 Q = (0.25, 0.5, 0.25)

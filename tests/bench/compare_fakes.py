@@ -3,8 +3,8 @@
 import os
 import sys
 
-from akunu_py.bench.compare.arm import Program, Recorder, Skipped, UnavailableError
-from akunu_py.bench.compare.runner import Item
+from akunu_py.lab.compare.arm import Program, Recorder, Skipped, UnavailableError
+from akunu_py.lab.compare.runner import Item
 
 END = frozenset({0})
 

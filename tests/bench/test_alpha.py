@@ -8,12 +8,15 @@ import pytest
 from bench.alpha_toys import P, Q, Toy, measured, raw
 
 from akunu_py import ConfigError
-from akunu_py.bench.alpha import run as run_module
-from akunu_py.bench.alpha import texts as texts_module
-from akunu_py.bench.alpha.alpha_result import alpha_result
-from akunu_py.bench.alpha.measure import measure_setting
-from akunu_py.bench.alpha.run import run_alpha
-from akunu_py.bench.alpha.sources import (
+from akunu_py.bench.resume import ItemStore
+from akunu_py.drafting import LookupDrafter
+from akunu_py.engine.engine import Engine
+from akunu_py.lab.alpha import run as run_module
+from akunu_py.lab.alpha import texts as texts_module
+from akunu_py.lab.alpha.alpha_result import alpha_result
+from akunu_py.lab.alpha.measure import measure_setting
+from akunu_py.lab.alpha.run import run_alpha
+from akunu_py.lab.alpha.sources import (
     ContextSource,
     CorpusSource,
     DrafterSource,
@@ -22,13 +25,10 @@ from akunu_py.bench.alpha.sources import (
     fitted_on_other_half,
     reply_logits,
 )
-from akunu_py.bench.alpha.texts import Text, generate_texts
-from akunu_py.bench.resume import ItemStore
-from akunu_py.decoding.theory import acceptance, coupled_acceptance, match_acceptance
-from akunu_py.drafting import LookupDrafter
-from akunu_py.drafting.counts.fitting import fit_counts
-from akunu_py.drafting.counts.ngram_model import NgramModel
-from akunu_py.engine.engine import Engine
+from akunu_py.lab.alpha.texts import Text, generate_texts
+from akunu_py.lab.counts.fitting import fit_counts
+from akunu_py.lab.counts.ngram_model import NgramModel
+from akunu_py.lab.theory import acceptance, coupled_acceptance, match_acceptance
 
 
 def test_a_draft_model_by_hand():

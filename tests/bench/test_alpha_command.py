@@ -9,21 +9,21 @@ from bench.alpha_toys import P, Q, Toy, measured, raw
 from bench.bench_fakes import FakeEngine, reply
 from click.testing import CliRunner
 
-from akunu_py.bench.alpha import run as run_module
-from akunu_py.bench.alpha import texts as texts_module
-from akunu_py.bench.alpha.alpha_result import alpha_result
-from akunu_py.bench.alpha.report import AlphaReport, Prediction, Setting
-from akunu_py.bench.alpha.run import with_predictions
-from akunu_py.bench.alpha.sources import DrafterSource
-from akunu_py.bench.alpha.speed import predict
-from akunu_py.bench.alpha.texts import Text
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.hit_rate import model_of
 from akunu_py.bench.metrics import Speedup
 from akunu_py.bench.result_file import BenchResult
-from akunu_py.cli import bench_alpha as command
 from akunu_py.cli.main import cli
 from akunu_py.drafting import LookupDrafter
+from akunu_py.lab.alpha import run as run_module
+from akunu_py.lab.alpha import texts as texts_module
+from akunu_py.lab.alpha.alpha_result import alpha_result
+from akunu_py.lab.alpha.report import AlphaReport, Prediction, Setting
+from akunu_py.lab.alpha.run import with_predictions
+from akunu_py.lab.alpha.sources import DrafterSource
+from akunu_py.lab.alpha.speed import predict
+from akunu_py.lab.alpha.texts import Text
+from akunu_py.lab.commands import alpha as command
 
 
 @pytest.fixture

@@ -12,16 +12,16 @@ import pytest
 from compare_fakes import END, FakeArm, Ticks, item
 
 from akunu_py import ConfigError
-from akunu_py.bench.compare import arm as arm_module
-from akunu_py.bench.compare.arm import Decoded, Recorder, Skipped, Subject
-from akunu_py.bench.compare.figures import arm_figures, identity, ratio
-from akunu_py.bench.compare.peer import PeerError, start_peers
-from akunu_py.bench.compare.result import compare, deterministic, item_records, tables, timing
-from akunu_py.bench.compare.runner import ItemRun, run_items, turned
 from akunu_py.bench.metrics import Speedup
 from akunu_py.bench.record import Record
 from akunu_py.bench.resume import ItemStore
 from akunu_py.errors import ContractError
+from akunu_py.lab.compare import arm as arm_module
+from akunu_py.lab.compare.arm import Decoded, Recorder, Skipped, Subject
+from akunu_py.lab.compare.figures import arm_figures, identity, ratio
+from akunu_py.lab.compare.peer import PeerError, start_peers
+from akunu_py.lab.compare.result import compare, deterministic, item_records, tables, timing
+from akunu_py.lab.compare.runner import ItemRun, run_items, turned
 
 
 @pytest.fixture

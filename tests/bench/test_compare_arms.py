@@ -19,17 +19,17 @@ from mlx_lm.models import llama
 from tiny_models import prompt_of, tiny
 
 from akunu_py import ConfigError, Engine
-from akunu_py.bench.compare import run, transformers_arms
-from akunu_py.bench.compare.akunu_arms import make_arms as make_akunu_arms
-from akunu_py.bench.compare.arm import Decoded, Skipped, Subject, UnavailableError
-from akunu_py.bench.compare.llama_cpp_arms import LLAMA_CPP, MODES, PLAIN, LlamaCppArm
-from akunu_py.bench.compare.mlx_lm_arms import MLX_LM
-from akunu_py.bench.compare.run import encode_items
-from akunu_py.bench.compare.transformers_arms import TRANSFORMERS
 from akunu_py.bench.result_file import BenchResult
 from akunu_py.bench.workloads import Prompt
 from akunu_py.cli.main import cli
 from akunu_py.errors import ContractError
+from akunu_py.lab.compare import run, transformers_arms
+from akunu_py.lab.compare.akunu_arms import make_arms as make_akunu_arms
+from akunu_py.lab.compare.arm import Decoded, Skipped, Subject, UnavailableError
+from akunu_py.lab.compare.llama_cpp_arms import LLAMA_CPP, MODES, PLAIN, LlamaCppArm
+from akunu_py.lab.compare.mlx_lm_arms import MLX_LM
+from akunu_py.lab.compare.run import encode_items
+from akunu_py.lab.compare.transformers_arms import TRANSFORMERS
 from akunu_py.models.baseline import drafted_passes, plain_passes
 from akunu_py.models.layers import FrequencyRope
 from akunu_py.models.load import load_model

@@ -9,11 +9,11 @@ from result_values import ENVIRONMENT, TABLE, result
 from test_plots import HIT_RATE
 
 from akunu_py.bench.measured_model import Model
-from akunu_py.bench.pages.content import Source, make_page, warnings_of
-from akunu_py.bench.pages.forms import html_page, markdown_page
 from akunu_py.bench.result_file import Failure, write_result
 from akunu_py.bench.tables import Column, Table
-from akunu_py.cli.bench_report import command_text, report
+from akunu_py.lab.commands.report import command_text, report
+from akunu_py.lab.pages.content import Source, make_page, warnings_of
+from akunu_py.lab.pages.forms import html_page, markdown_page
 
 EVIL = "<script>alert(1)</script>\"' ](javascript:x) ../../etc `$(x)`"
 

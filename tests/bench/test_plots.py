@@ -7,7 +7,9 @@ import re
 import pytest
 from result_values import result
 
-from akunu_py.bench.plots import (
+from akunu_py.bench.tables import Column, Table
+from akunu_py.errors import ConfigError
+from akunu_py.lab.plots import (
     accepted_tokens,
     canvas,
     cost_curve,
@@ -16,9 +18,7 @@ from akunu_py.bench.plots import (
     speedup,
     theory_curve,
 )
-from akunu_py.bench.plots.pictures import LeftOut, Picture, pictures_of
-from akunu_py.bench.tables import Column, Table
-from akunu_py.errors import ConfigError
+from akunu_py.lab.plots.pictures import LeftOut, Picture, pictures_of
 
 pytest.importorskip("matplotlib", reason="the extra bench is not installed")
 

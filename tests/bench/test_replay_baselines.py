@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.bench.replay.baselines import BASELINES
-from akunu_py.bench.replay.baselines.suffix_tree import SuffixTree
+from akunu_py.lab.baselines import BASELINES
+from akunu_py.lab.baselines.suffix_tree import SuffixTree
 
 
 def draft(name, text, limit=10, earlier=()):

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.bench.replay.baselines import BASELINES
 from akunu_py.bench.replay.runner import ReplayItem, passes_cost, replay_item, sweep_item
 from akunu_py.cost_curve import CostCurve
+from akunu_py.lab.baselines import BASELINES
 from akunu_py.types import DecodeStats, Draft
 
 CURVE = CostCurve({1: 1.0, 2: 1.5, 5: 3.0})

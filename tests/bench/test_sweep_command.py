@@ -9,14 +9,14 @@ from command_help import printed_and_imported
 
 from akunu_py.bench.result_file import read_result
 from akunu_py.bench.resume import ItemStore
-from akunu_py.bench.sweep import run as run_module
-from akunu_py.bench.sweep.plan import make_plan
-from akunu_py.bench.sweep.recorded import record_replies
-from akunu_py.bench.sweep.result import deterministic_figures, make_report, timing_figures
-from akunu_py.bench.sweep.run import RECORDED, SweepOptions, SweepRun
 from akunu_py.bench.workloads import Prompt, load_prompts
 from akunu_py.cli.main import cli
 from akunu_py.engine.engine import Engine
+from akunu_py.lab.sweep import run as run_module
+from akunu_py.lab.sweep.plan import make_plan
+from akunu_py.lab.sweep.recorded import record_replies
+from akunu_py.lab.sweep.result import deterministic_figures, make_report, timing_figures
+from akunu_py.lab.sweep.run import RECORDED, SweepOptions, SweepRun
 from akunu_py.types import GenerationConfig
 
 TEXT = "the draft is the token of the model and the draft is the token of the world "

@@ -14,12 +14,12 @@ from bench.sweep_values import (
 from akunu_py.bench.replay.jobs import Job, run_job
 from akunu_py.bench.replay.results import Results
 from akunu_py.bench.result_file import Costs
-from akunu_py.bench.sweep.figures import Figures, compare, cost_by_clock, cost_by_curve
-from akunu_py.bench.sweep.grid import PLAIN, Cell, default_cell
-from akunu_py.bench.sweep.outcomes import ItemOutcome
-from akunu_py.bench.sweep.recorded import curve_of
-from akunu_py.bench.sweep.replayed import ReplayData, replay_cell, replay_cells
 from akunu_py.cost_curve import CostCurve
+from akunu_py.lab.sweep.figures import Figures, compare, cost_by_clock, cost_by_curve
+from akunu_py.lab.sweep.grid import PLAIN, Cell, default_cell
+from akunu_py.lab.sweep.outcomes import ItemOutcome
+from akunu_py.lab.sweep.recorded import curve_of
+from akunu_py.lab.sweep.replayed import ReplayData, replay_cell, replay_cells
 from akunu_py.types import DecodeStats
 
 

@@ -5,7 +5,9 @@ from itertools import product
 
 import pytest
 
-from akunu_py.bench.sweep.grid import (
+from akunu_py.drafting.registry import make_drafter
+from akunu_py.errors import ConfigError
+from akunu_py.lab.sweep.grid import (
     MOST_CELLS,
     PLAIN,
     Axes,
@@ -15,11 +17,9 @@ from akunu_py.bench.sweep.grid import (
     parse_numbers,
     varied,
 )
-from akunu_py.bench.sweep.heat_map import choose_axes, make_heat_map
-from akunu_py.bench.sweep.plan import make_plan
-from akunu_py.bench.sweep.settings import cell_config, cell_exactness, drafter_choices
-from akunu_py.drafting.registry import make_drafter
-from akunu_py.errors import ConfigError
+from akunu_py.lab.sweep.heat_map import choose_axes, make_heat_map
+from akunu_py.lab.sweep.plan import make_plan
+from akunu_py.lab.sweep.settings import cell_config, cell_exactness, drafter_choices
 from akunu_py.types import GenerationConfig
 
 

@@ -9,9 +9,9 @@ from bench.sweep_values import (
     outcome,
 )
 
-from akunu_py.bench.sweep.plan import make_plan
-from akunu_py.bench.sweep.replayed import ReplayData, replay_cell
-from akunu_py.bench.sweep.result import (
+from akunu_py.lab.sweep.plan import make_plan
+from akunu_py.lab.sweep.replayed import ReplayData, replay_cell
+from akunu_py.lab.sweep.result import (
     Sweep,
     deterministic_figures,
     make_report,

@@ -7,8 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from akunu_py.cli.main import cli
-from akunu_py.drafting import all_drafter_names
-from akunu_py.drafting.counts import read_counts
+from akunu_py.lab.counts import read_counts
 
 TEXT = "def hello(world):\n    return world\n\n" * 40
 
@@ -104,13 +103,6 @@ def test_a_reply_drafted_from_a_corpus(tiny_gguf, fitted):
 def test_counts_of_another_vocabulary_are_refused(fitted):
     said = run("generate", "-p", "x", "--drafter", "corpus", "--counts", fitted, code=2)
     assert "another vocabulary" in said
-
-
-def test_help_has_every_name():
-    said = run("generate", "--help")
-    option = re.search(r"--drafter NAME(.*?)--num-draft-tokens", said, re.DOTALL)[1]
-    names = set(re.findall(r"[a-z]+(?:-[a-z]+)*", re.sub(r"-\s+", "-", option)))
-    assert names >= set(all_drafter_names())
 
 
 def test_a_rule_that_a_drafter_cannot_have_is_refused_before_the_model_is_loaded(tmp_path):

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from akunu_py.bench.replay.tokens import tokenize
 from akunu_py.bench.replay.traces import read_trace
 from akunu_py.cli.main import cli
+from akunu_py.cli.reply_options import DRAFTERS
 from akunu_py.drafting.memory import Memory
-from akunu_py.drafting.registry import BUILT_IN
 from akunu_py.engine.engine import Engine
 from akunu_py.errors import ConfigError
 
@@ -102,7 +102,7 @@ def test_the_help_names_every_drafter(command):
     text = run(*command, "--help").output
     start = text.index("--drafter")
     said = text[start : start + 400]
-    for name in BUILT_IN:
+    for name in DRAFTERS:
         assert name in said
 
 

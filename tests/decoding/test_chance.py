@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.keyed_noise import Purpose
-from akunu_py.lab.chance import KeyedChance
+from akunu_py.lab.verifying.chance import KeyedChance
 
 COUNT = 20_000
 

@@ -7,18 +7,13 @@ import numpy as np
 import pytest
 from enumeration import distance, enumerate_law, extended, plain_law
 
-from akunu_py.drafting.adaptive_length import (
-    AllOf,
-    EntropyLength,
-    FixedLength,
-    LowerBoundStop,
-)
-from akunu_py.drafting.assisted import AssistedNgramDrafter
-from akunu_py.drafting.combined import Source, combine
-from akunu_py.drafting.counts.drafter import SampledCountDrafter
-from akunu_py.drafting.counts.ngram_model import NgramModel
-from akunu_py.lab.draft_law import draft_law
-from akunu_py.lab.verifiers import RejectionVerifier
+from akunu_py.lab.counts.drafter import SampledCountDrafter
+from akunu_py.lab.counts.ngram_model import NgramModel
+from akunu_py.lab.drafting.adaptive_length import AllOf, EntropyLength, FixedLength, LowerBoundStop
+from akunu_py.lab.drafting.assisted import AssistedNgramDrafter
+from akunu_py.lab.drafting.combined import Source, combine
+from akunu_py.lab.verifying.draft_law import draft_law
+from akunu_py.lab.verifying.verifiers import RejectionVerifier
 from akunu_py.testing import hashed_law
 from akunu_py.types import GenerationConfig
 

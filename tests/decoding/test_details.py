@@ -8,8 +8,8 @@ from akunu_py.decode_stats import DraftedToken, StepStats
 from akunu_py.decoding.details import step_detail
 from akunu_py.decoding.loop import decode
 from akunu_py.errors import ContractError
-from akunu_py.lab.law_loop import LawStep, with_trials
-from akunu_py.lab.verifiers import Trial, Verdict
+from akunu_py.lab.verifying.law_loop import LawStep, with_trials
+from akunu_py.lab.verifying.verifiers import Trial, Verdict
 from akunu_py.testing import ScriptedDrafter, ToyTarget
 from akunu_py.types import Draft, LengthTrace, Verification
 

@@ -35,17 +35,17 @@ from enumeration import (
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from akunu_py.decoding.theory import acceptance
 from akunu_py.errors import ConfigError, ContractError
-from akunu_py.lab.draft_law import DraftLaw, certain
-from akunu_py.lab.rejection import (
+from akunu_py.lab.theory import acceptance
+from akunu_py.lab.verifying.draft_law import DraftLaw, certain
+from akunu_py.lab.verifying.rejection import (
     accept_probability,
     distribution,
     residual,
     residual_without,
     softmax,
 )
-from akunu_py.lab.verifiers import LenientGreedyVerifier, RejectionVerifier
+from akunu_py.lab.verifying.verifiers import LenientGreedyVerifier, RejectionVerifier
 from akunu_py.testing import hashed_law
 from akunu_py.types import Draft
 

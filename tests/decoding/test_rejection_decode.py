@@ -1,6 +1,6 @@
 """Rejection sampling over whole runs of the decode loop: the law of everything emitted.
 
-Drafters that break what `akunu_py.lab.draft_law` demands are here too, and must fail.
+Drafters that break what `akunu_py.lab.verifying.draft_law` demands are here too, and must fail.
 """
 
 import itertools
@@ -14,12 +14,12 @@ from enumeration import distance, enumerate_law, plain_law
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import BudgetState
 from akunu_py.decoding.stats import StatsRecorder
-from akunu_py.decoding.theory import expected_tokens
 from akunu_py.drafting import NgramDrafter
 from akunu_py.errors import ContractError
-from akunu_py.lab.chance import KeyedChance
-from akunu_py.lab.law_loop import DrawnBudget, decode_by_law
-from akunu_py.lab.verifiers import LenientGreedyVerifier, RejectionVerifier
+from akunu_py.lab.theory import expected_tokens
+from akunu_py.lab.verifying.chance import KeyedChance
+from akunu_py.lab.verifying.law_loop import DrawnBudget, decode_by_law
+from akunu_py.lab.verifying.verifiers import LenientGreedyVerifier, RejectionVerifier
 from akunu_py.testing import (
     SampledToyDrafter,
     ScriptedDrafter,

@@ -8,8 +8,8 @@ import pytest
 from enumeration import distance, enumerate_law, extended, laws, plain_law
 
 from akunu_py.errors import ContractError
-from akunu_py.lab.draft_law import DraftLaw, certain, draft_law
-from akunu_py.lab.verifiers import RejectionVerifier
+from akunu_py.lab.verifying.draft_law import DraftLaw, certain, draft_law
+from akunu_py.lab.verifying.verifiers import RejectionVerifier
 from akunu_py.testing import ScriptedDrafter, hashed_law
 from akunu_py.types import Draft
 

@@ -10,7 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from akunu_py.decoding.pass_costs import roofline
-from akunu_py.decoding.theory import (
+from akunu_py.errors import ConfigError
+from akunu_py.lab.theory import (
     Roofline,
     acceptance,
     best_num_draft_tokens,
@@ -25,7 +26,6 @@ from akunu_py.decoding.theory import (
     rejection_sampling_acceptance,
     walltime_factor,
 )
-from akunu_py.errors import ConfigError
 
 ALPHAS = st.floats(0, 1)
 COSTS = st.floats(0, 2)

@@ -16,9 +16,9 @@ from akunu_py.decode_stats import TreeCut, TreePart
 from akunu_py.decoding.loop import decode
 from akunu_py.decoding.tree_choice import TreeChoice, TreeCounts
 from akunu_py.engine.engine import Engine
-from akunu_py.lab.chance import KeyedChance
-from akunu_py.lab.law_loop import decode_by_law, law_budget
-from akunu_py.lab.verifiers import RejectionVerifier
+from akunu_py.lab.verifying.chance import KeyedChance
+from akunu_py.lab.verifying.law_loop import decode_by_law, law_budget
+from akunu_py.lab.verifying.verifiers import RejectionVerifier
 from akunu_py.testing import ScriptedDrafter, ToyDistributions, ToyTarget
 from akunu_py.types import Draft
 

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.drafting.adaptive_length import (
+from akunu_py.errors import ConfigError
+from akunu_py.lab.counts.distribution import SparseDistribution
+from akunu_py.lab.drafting.adaptive_length import (
     AfterDraws,
     AllOf,
     DenseSpread,
@@ -16,8 +18,6 @@ from akunu_py.drafting.adaptive_length import (
     FixedLength,
     LowerBoundStop,
 )
-from akunu_py.drafting.counts.distribution import SparseDistribution
-from akunu_py.errors import ConfigError
 from akunu_py.types import LengthTrace
 
 

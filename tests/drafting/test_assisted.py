@@ -4,10 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.drafting import CandidateObserver, NgramDrafter, assisted
-from akunu_py.drafting.assisted import AssistedNgramDrafter
+from akunu_py.drafting import NgramDrafter
 from akunu_py.drafting.ngram import fnv1a
 from akunu_py.errors import ConfigError
+from akunu_py.lab.drafting import assisted
+from akunu_py.lab.drafting.assisted import AssistedNgramDrafter
+from akunu_py.protocols import CandidateObserver
 
 TOKENS = st.lists(st.integers(0, 5), max_size=40)
 

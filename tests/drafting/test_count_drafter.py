@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.adjustment import Adjustment
 from akunu_py.decoding.loop import decode
-from akunu_py.drafting.adaptive_length import EntropyLength, LowerBoundStop
-from akunu_py.drafting.counts.drafter import CountDrafter, SampledCountDrafter
-from akunu_py.drafting.counts.ngram_model import NgramModel
 from akunu_py.errors import ConfigError
 from akunu_py.keyed_noise import Purpose, gumbels, noise_key
+from akunu_py.lab.adjustment import Adjustment
+from akunu_py.lab.counts.drafter import CountDrafter, SampledCountDrafter
+from akunu_py.lab.counts.ngram_model import NgramModel
+from akunu_py.lab.drafting.adaptive_length import EntropyLength, LowerBoundStop
 from akunu_py.protocols import Drafter, SampledDrafter
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain

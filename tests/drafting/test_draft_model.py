@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from akunu_py.drafting.adaptive_length import AfterDraws, FixedLength
 from akunu_py.drafting.draft_model import DraftModelDrafter, DrawnToken
-from akunu_py.drafting.hierarchical import NUM_GUESSES, NgramGuesses
 from akunu_py.errors import ConfigError, ContractError
+from akunu_py.lab.drafting.adaptive_length import AfterDraws, FixedLength
+from akunu_py.lab.drafting.hierarchical import NUM_GUESSES, NgramGuesses
 from akunu_py.types import GenerationConfig
 
 CONFIG = GenerationConfig(temperature=0.7, top_k=5)
@@ -153,7 +153,7 @@ def test_guesses_below_even_odds_are_not_made():
 
 
 def test_a_hierarchical_drafter_lets_its_guesses_be_checked():
-    model, drafter = begun(hierarchical=True)
+    model, drafter = begun(guesses=NgramGuesses())
     drafter.observe([5])
     drafter.propose(4)
     assert model.guess([], 1) == (6,)

@@ -5,8 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.decoding.loop import decode
-from akunu_py.drafting import CandidateObserver, NgramDrafter, RecyclingDrafter, recycling
+from akunu_py.drafting import NgramDrafter
 from akunu_py.errors import ConfigError
+from akunu_py.lab.drafting import recycling
+from akunu_py.lab.drafting.recycling import RecyclingDrafter
+from akunu_py.protocols import CandidateObserver
 from akunu_py.testing import ToyTarget
 
 ROWS = st.lists(st.tuples(st.integers(0, 6), st.lists(st.integers(0, 6), max_size=3)), max_size=30)

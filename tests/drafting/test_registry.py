@@ -1,52 +1,63 @@
 """Drafters by name, plug-ins included."""
 
+from pathlib import Path
+
 import pytest
 
 from akunu_py.drafting import (
     AutoState,
-    all_drafter_names,
     check_drafter,
     default_num_draft_tokens,
     drafter_names,
     make_drafter,
     registry,
 )
-from akunu_py.drafting.adaptive_length import (
+from akunu_py.drafting.registry import DrafterSetup
+from akunu_py.errors import ConfigError, ContractError
+from akunu_py.lab.counts import CorpusModel, fit_counts
+from akunu_py.lab.drafting.adaptive_length import (
     EntropyLength,
     FixedLength,
     LowerBoundStop,
     length_rule,
 )
-from akunu_py.drafting.counts import CorpusModel, fit_counts
-from akunu_py.drafting.registry import WITH_COUNTS, WITH_DRAFT_MODEL
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.protocols import SampledDrafter
 from akunu_py.testing import ScriptedDrafter
 from akunu_py.types import GenerationConfig
 
 
 def test_own_drafters_are_made_by_name():
+    assert drafter_names("text", "candidates") == (
+        "auto",
+        "ngram",
+        "ngram-window",
+        "lookup",
+        "none",
+        "bigram",
+        "counts",
+        "ngram-assisted",
+        "recycling",
+        "tree",
+        "unigram",
+    )
     assert drafter_names() == (
         "auto",
         "ngram",
         "ngram-window",
-        "ngram-assisted",
         "lookup",
+        "draft-model",
+        "none",
+        "bigram",
+        "corpus",
+        "counts",
+        "draft-model-ngram",
+        "ngram-assisted",
+        "ngram-draft-model",
         "recycling",
         "tree",
         "unigram",
-        "bigram",
-        "counts",
-        "none",
     )
-    assert all_drafter_names() == (
-        *drafter_names(),
-        "corpus",
-        "draft-model",
-        "draft-model-ngram",
-        "ngram-draft-model",
-    )
-    for name in drafter_names():
+    for name in drafter_names("text", "candidates"):
         drafter = make_drafter(name, num_draft_tokens=2)
         drafter.observe([1, 2, 1, 2, 1])
         drafted = len(drafter.propose(9))
@@ -100,14 +111,24 @@ class Offered:
         self.load = lambda: factory
 
 
+@pytest.fixture
+def fresh():
+    """Forget what was loaded of plug-ins, before and after."""
+    registry._loaded.cache_clear()
+    yield
+    registry._loaded.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh")
 def test_a_plug_in_is_found_and_checked(monkeypatch):
-    points = [Offered(lambda *, num_draft_tokens: ScriptedDrafter([[num_draft_tokens]]))]
+    points = [Offered(lambda setup: ScriptedDrafter([[setup.num_draft_tokens]]))]
     monkeypatch.setattr(registry, "entry_points", lambda group: points)
-    assert "mine" in drafter_names()
+    assert "mine" in drafter_names("text", "candidates")
     assert make_drafter("mine", num_draft_tokens=3).propose(1).tokens == (3,)
     assert make_drafter("mine", auto_state=AutoState()).propose(1).tokens == (4,)
-    points[0] = Offered(lambda *, num_draft_tokens: object())
-    with pytest.raises(ContractError, match="somewhere:factory"):
+    points[0] = Offered(lambda setup: object())
+    registry._loaded.cache_clear()
+    with pytest.raises(ContractError, match="'mine' is a object; a drafter has the methods"):
         make_drafter("mine", num_draft_tokens=3)
 
 
@@ -116,16 +137,23 @@ class NoModel:
 
 
 def test_what_is_missing_is_said_with_how_to_get_it():
-    for name in WITH_DRAFT_MODEL:
+    for name in drafter_names("draft model"):
         with pytest.raises(ConfigError, match="--draft-model"):
             make_drafter(name)
-    for name in WITH_COUNTS:
+    for name in drafter_names("counts"):
         with pytest.raises(ConfigError, match=r"akunu counts fit.*--counts"):
             make_drafter(name)
-    for name in all_drafter_names():
+    for name in drafter_names():
         check_drafter(name)
     with pytest.raises(ConfigError, match="did you mean 'corpus'"):
         check_drafter("corpsu")
+
+
+def made(name, config, corpus):
+    setup = DrafterSetup(
+        4, config, vocabulary_size=8, counts=Path("any"), kept={"corpus": corpus}
+    )  # fmt: skip
+    return registry.make(name, setup)
 
 
 def test_counts_draw_as_the_reply_does():
@@ -134,11 +162,11 @@ def test_counts_draw_as_the_reply_does():
     for name in ("unigram", "bigram", "counts", "corpus"):
         for sampling, sampled in (("coupled", False), ("rejection", True)):
             config = GenerationConfig(temperature=1.5, draft_sampling=sampling)
-            drafter = make_drafter(name, config=config, corpus=corpus, vocabulary_size=8)
+            drafter = made(name, config, corpus)
             assert isinstance(drafter, SampledDrafter) == sampled
             drafts = set()
             for seed in range(30):
-                drafter = make_drafter(name, config=config, corpus=corpus, vocabulary_size=8)
+                drafter = made(name, config, corpus)
                 drafter.begin_reply(config, seed)
                 drafter.observe([1, 2, 3, 1, 2, 4, 1])
                 draft = drafter.propose(3)
@@ -227,7 +255,7 @@ def test_a_rule_needs_a_drafter_with_probabilities(rule):
 
 
 def test_a_rule_reaches_the_draft_model():
-    for name in WITH_DRAFT_MODEL:
+    for name in drafter_names("draft model"):
         config = GenerationConfig(draft_length="entropy")
         drafter = make_drafter(name, config=config, token_model=NoModel(), vocabulary_size=8)
         model = drafter if name != "ngram-draft-model" else drafter.sources[1].drafter

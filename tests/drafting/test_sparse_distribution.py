@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from akunu_py.adjustment import Adjustment
-from akunu_py.drafting.counts.distribution import SparseDistribution
 from akunu_py.errors import ConfigError
 from akunu_py.keyed_noise import Purpose, gumbels, noise_key
+from akunu_py.lab.adjustment import Adjustment
+from akunu_py.lab.counts.distribution import SparseDistribution
 
 
 def distribution_of(vocabulary_size, weights, tail):
@@ -80,7 +80,7 @@ def test_a_draw_over_a_large_vocabulary_is_the_dense_one(tail, listed):
 
 def test_a_draw_does_not_hash_a_large_vocabulary(monkeypatch):
     hashed = []
-    from akunu_py.drafting.counts import distribution
+    from akunu_py.lab.counts import distribution
 
     real = distribution.tokens_of_bits
     monkeypatch.setattr(

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from akunu_py.decoding.loop import decode
 from akunu_py.draft_trees import part, reaches
-from akunu_py.drafting import tree as tree_module
-from akunu_py.drafting.recycling import RecyclingDrafter
-from akunu_py.drafting.tree import TreeDrafter
 from akunu_py.errors import ConfigError
+from akunu_py.lab.drafting import tree as tree_module
+from akunu_py.lab.drafting.recycling import RecyclingDrafter
+from akunu_py.lab.drafting.tree import TreeDrafter
 from akunu_py.protocols import CandidateObserver, Drafter
 from akunu_py.testing import ScriptedDrafter, ToyTarget
 from akunu_py.types import Draft

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from akunu_py import Engine
-from akunu_py.drafting.counts import NgramModel
-from akunu_py.drafting.counts.beams import CountRows
-from akunu_py.engine.beam_reply import _text
 from akunu_py.errors import ConfigError, ContextOverflowError, EngineStateError
+from akunu_py.lab.beam import beam_search
+from akunu_py.lab.beam.reply import _text
+from akunu_py.lab.counts import NgramModel
+from akunu_py.lab.counts.beams import CountRows
 
 PROMPTS = (
     "def fibonacci(n):\n    if n < 2:\n        return n\n    return fibonacci(",
@@ -30,11 +31,11 @@ def shipped(default_model):
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_searching_ahead_changes_nothing_on_the_shipped_model(shipped, prompt):
     options = {"width": 2, "max_tokens": 10}
-    plain = shipped.beam_search(prompt, drafter="none", **options)
+    plain = beam_search(shipped, prompt, drafter="none", **options)
     assert plain.stats.passes == plain.stats.steps == 10
     assert (plain.stats.draft_steps, plain.stats.acceptance) == (0, None)
-    by_model = shipped.beam_search(prompt, num_draft_steps=3, **options)
-    by_counts = shipped.beam_search(prompt, drafter="ngram", num_draft_steps=1, **options)
+    by_model = beam_search(shipped, prompt, num_draft_steps=3, **options)
+    by_counts = beam_search(shipped, prompt, drafter="ngram", num_draft_steps=1, **options)
     assert by_model.hypotheses == by_counts.hypotheses == plain.hypotheses
     stats = by_model.stats
     assert stats.passes == len(stats.rows) == stats.steps - stats.kept_draft_steps < 10
@@ -47,7 +48,7 @@ def test_a_beam_of_one_is_greedy_and_scores_are_the_models(shipped):
     prompt = PROMPTS[1]
     reply = shipped.generate(prompt, max_tokens=16, temperature=0, drafter="none")
     for drafter in ("none", "draft-model"):
-        found = shipped.beam_search(prompt, width=1, max_tokens=16, drafter=drafter)
+        found = beam_search(shipped, prompt, width=1, max_tokens=16, drafter=drafter)
         (best,) = found.hypotheses
         assert (best.token_ids, best.text) == (reply.token_ids, reply.text)
         assert best.finished == (reply.finish_reason == "stop")
@@ -60,7 +61,7 @@ def test_a_beam_of_one_is_greedy_and_scores_are_the_models(shipped):
 
 
 def test_ended_hypotheses_stay_and_carry_no_end_text(shipped):
-    found = shipped.beam_search("The capital of France is", width=5, max_tokens=14, drafter="none")
+    found = beam_search(shipped, "The capital of France is", width=5, max_tokens=14, drafter="none")
     ended = [one for one in found.hypotheses if one.finished]
     assert 0 < len(ended) < 5
     end_ids = shipped.tokenizer.end_ids
@@ -72,8 +73,13 @@ def test_ended_hypotheses_stay_and_carry_no_end_text(shipped):
         assert len(one.token_ids) == 14 or one.finished
         assert one.score == one.log_probability
     assert sorted(found.hypotheses, key=lambda one: -one.score) == list(found.hypotheses)
-    again = shipped.beam_search(
-        "The capital of France is", width=5, max_tokens=14, length_penalty=2.0, drafter="none"
+    again = beam_search(
+        shipped,
+        "The capital of France is",
+        width=5,
+        max_tokens=14,
+        length_penalty=2.0,
+        drafter="none",
     )
     assert again.hypotheses[0].token_ids != found.hypotheses[0].token_ids
     for one in again.hypotheses:
@@ -106,13 +112,13 @@ def test_an_end_token_with_a_text_is_left_out():
 
 def test_the_conversation_stays(engine):
     engine.generate("Hello there", max_tokens=3)
-    engine.beam_search("Something else", width=2, max_tokens=3)
+    beam_search(engine, "Something else", width=2, max_tokens=3)
     assert engine.generate("Hello there", max_tokens=3).num_cached_tokens > 0
 
 
 def test_a_search_of_token_ids_wide_as_the_vocabulary(engine):
     size = engine.vocabulary_size
-    found = engine.beam_search([5, 6], width=size, max_tokens=1, drafter="ngram")
+    found = beam_search(engine, [5, 6], width=size, max_tokens=1, drafter="ngram")
     assert sorted(one.token_ids[0] for one in found.hypotheses) == list(range(size))
     total = np.exp([one.log_probability for one in found.hypotheses]).sum()
     assert total == pytest.approx(1, abs=1e-5)
@@ -137,18 +143,18 @@ def test_a_search_of_token_ids_wide_as_the_vocabulary(engine):
 )
 def test_what_is_refused(engine, options, message):
     with pytest.raises(ConfigError, match=message):
-        engine.beam_search("Hello", **{"width": 2, "max_tokens": 3, **options})
+        beam_search(engine, "Hello", **{"width": 2, "max_tokens": 3, **options})
 
 
 def test_no_room_and_no_prompt(engine):
     context = engine.context
     with pytest.raises(ContextOverflowError, match=f"the model has a context of {context}"):
-        engine.beam_search([5] * (context - 2), width=2, max_tokens=3)
-    found = engine.beam_search([5] * (context - 2), width=1, max_tokens=2)
+        beam_search(engine, [5] * (context - 2), width=2, max_tokens=3)
+    found = beam_search(engine, [5] * (context - 2), width=1, max_tokens=2)
     assert found.stats.steps <= 2
     for prompt in ([], ""):
         with pytest.raises(ConfigError):
-            engine.beam_search(prompt, width=2, max_tokens=3)
+            beam_search(engine, prompt, width=2, max_tokens=3)
 
 
 def test_a_search_that_is_cancelled_leaves_the_engine_ready(engine):
@@ -160,16 +166,16 @@ def test_a_search_that_is_cancelled_leaves_the_engine_ready(engine):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        engine.beam_search("Hello", width=2, max_tokens=30, check=check)
-    expected = engine.beam_search("Hello", width=2, max_tokens=4)
+        beam_search(engine, "Hello", width=2, max_tokens=30, check=check)
+    expected = beam_search(engine, "Hello", width=2, max_tokens=4)
     assert len(expected.hypotheses) == 2
 
     def calls_the_engine():
         engine.generate("Hello", max_tokens=1)
 
     with pytest.raises(EngineStateError, match="busy"):
-        engine.beam_search("Hello", width=2, max_tokens=4, check=calls_the_engine)
-    assert engine.beam_search("Hello", width=2, max_tokens=4).hypotheses == expected.hypotheses
+        beam_search(engine, "Hello", width=2, max_tokens=4, check=calls_the_engine)
+    assert beam_search(engine, "Hello", width=2, max_tokens=4).hypotheses == expected.hypotheses
 
 
 def test_counts_say_what_they_do_of_each_text():

@@ -13,7 +13,7 @@ from gguf_files import write_tiny_llama
 
 from akunu_py import ConfigError, Engine, GenerationConfig, ModelFormatError
 from akunu_py.drafting import vocabulary_fingerprint
-from akunu_py.drafting.counts import fit_counts, save_counts, text_pieces
+from akunu_py.lab.counts import fit_counts, save_counts, text_pieces
 from akunu_py.sampling.transforms import TransformChain
 
 PROMPT = "def hello(world):\n    return world"
@@ -243,7 +243,7 @@ def test_counts_of_order_1(tiny_gguf, tmp_path):
         found = engine.generate(PROMPT, drafter="corpus", draft_budget="always", max_tokens=20)
         assert found.stats.drafted > 20
     engine.close()
-    assert engine._sources.corpus is None
+    assert not engine._sources._kept
 
 
 def test_a_reproducible_engine_drafts_seven_tokens_of_counts(tiny_gguf):

@@ -16,11 +16,14 @@ from tiny_architectures.builder import build
 
 from akunu_py import ConfigError, ContractError, Engine
 from akunu_py.drafting import registry
-from akunu_py.drafting.registry import BUILT_IN, WITH_DRAFT_MODEL
+from akunu_py.drafting.registry import drafter_names
 from akunu_py.types import Draft
 
 PROMPT = "def hello(world):\n    return world"
-DRAFTERS = [*(name for name in BUILT_IN if name != "none"), *WITH_DRAFT_MODEL]
+DRAFTERS = [
+    *(name for name in drafter_names("text", "candidates") if name != "none"),
+    *drafter_names("draft model"),
+]
 REJECTION = {"temperature": 0.9, "seed": 4, "draft_sampling": "rejection"}
 MODES = {
     "greedy": {},
@@ -83,9 +86,10 @@ def plug_in(monkeypatch, propose):
 
         @staticmethod
         def load():
-            return lambda *, num_draft_tokens: Mine()
+            return lambda setup: Mine()
 
     monkeypatch.setattr(registry, "entry_points", lambda group: [Point])
+    registry._loaded.cache_clear()
 
 
 def fork(text, size):
@@ -196,7 +200,7 @@ def test_a_draft_model_that_cannot_drop_rows(tiny_gguf, tmp_path, architecture, 
     with Engine.load(tiny_gguf, draft_model=path) as engine:
         options = endless(engine, max_tokens=24, **SAME_TEXT[mode])
         plain = engine.generate(PROMPT, drafter="none", **options)
-        for drafter in WITH_DRAFT_MODEL:
+        for drafter in drafter_names("draft model"):
             found, steps = details(engine, drafter=drafter, **options)
             assert found.token_ids == plain.token_ids
             assert found.stats.drafted > 5

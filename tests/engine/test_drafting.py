@@ -14,12 +14,11 @@ import pytest
 
 from akunu_py import ConfigError, Engine, EngineStateError, GenerationConfig
 from akunu_py.bench.replay.traces import read_trace
-from akunu_py.drafting import make_drafter
-from akunu_py.drafting.registry import BUILT_IN, default_num_draft_tokens
+from akunu_py.drafting.registry import default_num_draft_tokens, drafter_names, make
 from akunu_py.models.tree.forward import TreeForward
 
 PROMPT = "def hello(world):\n    return world"
-DRAFTERS = [name for name in BUILT_IN if name != "none"]
+DRAFTERS = [name for name in drafter_names("text", "candidates") if name != "none"]
 
 
 def texts(engine):
@@ -66,7 +65,7 @@ def test_a_reply_comes_back_faster_the_second_time(fresh):
 
 def test_only_replies_of_auto_are_remembered(fresh):
     weights = list(fresh._learning.replies.state.calibration.weights)
-    for drafter in BUILT_IN:
+    for drafter in drafter_names("text", "candidates"):
         if drafter != "auto":
             fresh.generate(PROMPT, max_tokens=8, drafter=drafter, draft_budget="always")
     assert texts(fresh) == []
@@ -220,11 +219,11 @@ def test_a_folder_that_cannot_be_made_is_reported_before_the_first_reply(
 def test_reproducible_passes_take_seven_tokens_at_most(tiny_gguf, monkeypatch):
     asked = []
 
-    def spy(name, **options):
-        asked.append(options["num_draft_tokens"])
-        return make_drafter(name, **options)
+    def spy(name, setup):
+        asked.append(setup.num_draft_tokens)
+        return make(name, setup)
 
-    monkeypatch.setattr("akunu_py.engine.draft_sources.make_drafter", spy)
+    monkeypatch.setattr("akunu_py.engine.draft_sources.make", spy)
     with Engine.load(tiny_gguf, reproducible=True) as engine:
         plain = engine.generate(PROMPT, max_tokens=40, drafter="none").token_ids
         for drafter in DRAFTERS:

@@ -17,17 +17,20 @@ from tiny_architectures.builder import build
 
 from akunu_py import Engine, GenerationConfig
 from akunu_py.drafting import vocabulary_fingerprint
-from akunu_py.drafting.counts import fit_counts, save_counts
-from akunu_py.drafting.registry import (
-    BUILT_IN,
-    WITH_COUNTS,
-    WITH_DRAFT_MODEL,
-    has_probabilities,
-)
+from akunu_py.drafting.registry import drafter_names, kind_of
+from akunu_py.lab.counts import fit_counts, save_counts
 
 # All of one attention; windows; part recurrent; experts; windows with sinks and experts.
 ARCHITECTURES = ["llama", "gemma3", "qwen3next", "qwen3moe", "gpt-oss"]
-NAMES = [name for name in (*BUILT_IN, *WITH_COUNTS, *WITH_DRAFT_MODEL) if name != "none"]
+NAMES = [
+    name
+    for name in (
+        *drafter_names("text", "candidates"),
+        *drafter_names("counts"),
+        *drafter_names("draft model"),
+    )
+    if name != "none"
+]
 PROPOSING = ("draft-model", "draft-model-ngram")
 OF_TEXT = ("ngram", "ngram-window", "lookup")
 WORDS = tuple(range(40, 46))
@@ -71,7 +74,7 @@ def draftings(draw):
         options |= draw(optional(num_proposals=st.integers(2, 4)))
     if name in OF_TEXT:
         options |= draw(optional(ngram_order=st.integers(3, 6), ngram_min_match=st.integers(1, 2)))
-    if has_probabilities(name):
+    if kind_of(name).has_q:
         options |= draw(optional(draft_temperature=st.sampled_from([0.0, 0.6, 2.0])))
         options |= draw(
             st.sampled_from([

@@ -9,8 +9,8 @@ reply marked by its verifier's `exact` at lenience 1 and "stream" below; q asked
 import pytest
 
 from akunu_py import ConfigError, Engine, GenerationConfig
-from akunu_py.adjustment import Adjustment
 from akunu_py.decoding.verifier import make_verifier
+from akunu_py.lab.adjustment import Adjustment
 
 MESSAGES = [{"role": "user", "content": "Write a function that adds two numbers."}]
 SAMPLED = {"temperature": 0.8, "seed": 3, "draft_sampling": "rejection"}

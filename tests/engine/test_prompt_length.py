@@ -8,6 +8,7 @@ from akunu_py import ContextOverflowError, Engine
 from akunu_py.engine import prompt_ids
 from akunu_py.engine.prompt_ids import check_chat_length, check_length
 from akunu_py.gguf.reader import GGUFFile
+from akunu_py.lab.beam import beam_search
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 
@@ -50,7 +51,7 @@ def test_a_megabyte_is_not_tokenized_whole(engine, tokenized, text):
     calls = (
         lambda: engine.generate(text),
         lambda: engine.chat([{"role": "user", "content": text}]),
-        lambda: engine.beam_search(text),
+        lambda: beam_search(engine, text),
     )
     for call in calls:
         tokenized.clear()

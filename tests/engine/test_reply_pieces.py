@@ -2,12 +2,12 @@
 
 import pytest
 
-from akunu_py.drafting.registry import BUILT_IN
+from akunu_py.drafting.registry import drafter_names
 
 PROMPT = "def hello(world):\n    return world"
 
 
-@pytest.mark.parametrize("drafter", BUILT_IN)
+@pytest.mark.parametrize("drafter", drafter_names("text", "candidates"))
 @pytest.mark.parametrize("options", [{}, {"stop": ("e", "lo w")}, {"max_tokens": 7}], ids=str)
 def test_pieces_joined_are_the_text(engine, drafter, options):
     options = {"max_tokens": 40, "temperature": 1.2, "seed": 4, **options}

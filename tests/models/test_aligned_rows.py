@@ -9,6 +9,7 @@ from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
 
 from akunu_py import ConfigError, Engine
 from akunu_py.drafting import NgramDrafter, PlainDrafter
+from akunu_py.lab.beam import beam_search
 from akunu_py.models.aligned_rows import BLOCK_ROWS, AlignedRows
 from akunu_py.models.row_bits import rows_bit_equal
 from akunu_py.models.session import Session
@@ -242,7 +243,7 @@ def test_the_rows_of_the_padding_have_positions(tiny_gguf):
 
 def test_beam_search_is_refused(reproducible):
     with pytest.raises(ConfigError, match="without reproducible"):
-        reproducible.beam_search(PROMPT, width=2, max_tokens=3)
+        beam_search(reproducible, PROMPT, width=2, max_tokens=3)
 
 
 def test_models_that_cannot_go_back_are_refused():

@@ -12,10 +12,10 @@ from family_models import build_family, variant_of
 from mlx_lm.models.cache import KVCache
 from tiny_models import tiny
 
-from akunu_py.decoding.beam import beam_search, speculative_beam_search
 from akunu_py.errors import ConfigError, ContractError
-from akunu_py.models import beam_rows
-from akunu_py.models.beam_rows import BeamRows
+from akunu_py.lab.beam import rows as rows_module
+from akunu_py.lab.beam.rows import BeamRows
+from akunu_py.lab.beam.search import beam_search, speculative_beam_search
 from akunu_py.models.cache import make_caches
 
 SIZE = 97
@@ -190,7 +190,7 @@ def test_a_failed_pass_is_not_built_upon(monkeypatch):
     rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)
     rows.log_probabilities([(4,), (5,)])
     with monkeypatch.context() as patch:
-        patch.setattr(beam_rows.mx, "eval", lambda *_: 1 / 0)
+        patch.setattr(rows_module.mx, "eval", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             rows.log_probabilities([(4, 1), (5, 1)])
     found = rows.log_probabilities([(4, 1, 2)])

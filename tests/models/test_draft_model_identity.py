@@ -12,6 +12,7 @@ from tiny_models import VOCABULARY, prompt_of
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import PlainDrafter
 from akunu_py.drafting.draft_model import DraftModelDrafter
+from akunu_py.lab.drafting.hierarchical import NgramGuesses
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.sampling.sampler import Sampler
@@ -100,7 +101,8 @@ def plain_text(models):
 def leaves_the_stream(models, plain_text, target, draft, name, sizes, tokens):
     session, drafts = Session(models[target], context=600), token_model(models[draft])
     for turn, size in enumerate(sizes):
-        drafter = DraftModelDrafter(drafts, num_draft_tokens=6, hierarchical=turn % 2 == 1)
+        guesses = NgramGuesses() if turn % 2 else None
+        drafter = DraftModelDrafter(drafts, num_draft_tokens=6, guesses=guesses)
         about = f"{target}, {draft}, {name}, {size}"
         plain = plain_text(target, name, size, tokens)
         steps = check(

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from model_folders import change_json, write_folder
 
 from akunu_py import AkunuError, Engine, ModelFormatError, UnsupportedArchitectureError
+from akunu_py.lab.beam import beam_search
 from akunu_py.models import folder_config
 from akunu_py.models.folder_tokenizer import FolderTokenizer
 from akunu_py.models.load import load_model
@@ -278,7 +279,7 @@ def test_ids_that_the_model_does_not_have_are_not_fed(folder):
             lambda: engine.generate("lazy"),
             lambda: engine.chat([{"role": "user", "content": "lazy"}]),
             lambda: engine.remember("lazy"),
-            lambda: engine.beam_search("lazy", width=2, max_tokens=2),
+            lambda: beam_search(engine, "lazy", width=2, max_tokens=2),
         ):
             with pytest.raises(ModelFormatError, match="makes the id 5000, and the model has 336"):
                 call()

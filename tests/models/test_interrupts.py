@@ -16,7 +16,7 @@ from tiny_models import generate, prompt_of
 
 from akunu_py import models
 from akunu_py.drafting import PlainDrafter
-from akunu_py.models.beam_rows import BeamRows
+from akunu_py.lab.beam.rows import BeamRows
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain

@@ -6,7 +6,7 @@ from fresh_draws import CONFIGS, SEED, expected, made
 from tiny_models import VOCABULARY, prompt_of, tiny
 
 from akunu_py.drafting.draft_model import DrawSettings
-from akunu_py.drafting.proposals import ProposalsDrafter
+from akunu_py.lab.drafting.proposals import ProposalsDrafter
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from tiny_models import VOCABULARY, prompt_of, tiny
 
 from akunu_py.drafting.draft_model import DraftModelDrafter
 from akunu_py.errors import ContractError
-from akunu_py.lab.chance import KeyedChance
-from akunu_py.lab.law_loop import decode_by_law
-from akunu_py.lab.verifiers import RejectionVerifier
+from akunu_py.lab.verifying.chance import KeyedChance
+from akunu_py.lab.verifying.law_loop import decode_by_law
+from akunu_py.lab.verifying.verifiers import RejectionVerifier
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.sampling.sampler import Sampler

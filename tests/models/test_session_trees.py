@@ -20,9 +20,9 @@ from tree_matrix import FALL_BACK, TAKEN, TreeAdversary, Watched, largest_differ
 from akunu_py.decoding.verify import verify_match
 from akunu_py.drafting import PlainDrafter
 from akunu_py.errors import ContractError
-from akunu_py.lab.chance import KeyedChance
-from akunu_py.lab.law_loop import decode_by_law
-from akunu_py.lab.verifiers import RejectionVerifier
+from akunu_py.lab.verifying.chance import KeyedChance
+from akunu_py.lab.verifying.law_loop import decode_by_law
+from akunu_py.lab.verifying.verifiers import RejectionVerifier
 from akunu_py.models import session as session_module
 from akunu_py.models.session import Session
 from akunu_py.models.tree import Trees

@@ -3,27 +3,29 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from akunu_py.bench.replay.baselines import BASELINES
+from akunu_py.bench.replay.baseline import baselines
 from akunu_py.cost_curve import CostCurve
 from akunu_py.drafting import default_num_draft_tokens, drafter_names, make_drafter
 from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.auto.drafter import MAX_LENGTH
-from akunu_py.drafting.registry import WITH_DRAFT_MODEL
+from akunu_py.drafting.registry import Need, kind_of
 from akunu_py.errors import ConfigError
 from akunu_py.protocols import Drafter
 from akunu_py.types import Draft
 
-_LOGITS = "it learns from the target's logits, and a trace has none"
-_MODEL = "it is a model that would have to run, and its target's choices with it"
-
-NOT_REPLAYABLE = {
-    "recycling": _LOGITS,
-    "tree": _LOGITS,
-    "ngram-assisted": _LOGITS,
-    "corpus": "it needs counts of a corpus, and a replay loads none",
-    **dict.fromkeys(WITH_DRAFT_MODEL, _MODEL),
+_NOT_REPLAYABLE: dict[Need, str] = {
+    "candidates": "it learns from the target's logits, and a trace has none",
+    "draft model": "it is a model that would have to run, and its target's choices with it",
+    "counts": "it needs counts of a corpus, and a replay loads none",
 }
-"""Drafters that a replay of texts cannot stand for, and why."""
+
+
+def not_replayable(name: str) -> str | None:
+    """Return why a replay of texts cannot stand for a drafter; None where it can.
+
+    Raises ConfigError for a name that is neither a drafter's nor a baseline's.
+    """
+    return None if name in baselines() else _NOT_REPLAYABLE.get(kind_of(name).needs)
 
 
 class Arm(Protocol):
@@ -105,7 +107,7 @@ CURVE_BOUND: dict[str, Callable[[CostCurve], Arm]] = {"auto": AutoArm}
 def check_names(names: Sequence[str]) -> None:
     """Raise ConfigError for a name that is neither a drafter's nor a baseline's."""
     for name in names:
-        if name not in BASELINES and name not in NOT_REPLAYABLE:
+        if not_replayable(name) is None and name not in baselines():
             make_drafter(name)
 
 
@@ -119,10 +121,10 @@ def make_arm(name: str, curve: CostCurve | None = None) -> Arm:
 
     Raises ConfigError for an unknown name and for a drafter that cannot be replayed.
     """
-    if name in BASELINES:
-        return BASELINES[name]()
-    if name in NOT_REPLAYABLE:
-        raise ConfigError(f"{name} cannot be replayed: {NOT_REPLAYABLE[name]}")
+    if name in baselines():
+        return baselines()[name]()
+    if (reason := not_replayable(name)) is not None:
+        raise ConfigError(f"{name} cannot be replayed: {reason}")
     if name in CURVE_BOUND and curve is not None:
         return CURVE_BOUND[name](curve)
     return RegistryArm(lambda: make_drafter(name), default_limit=default_num_draft_tokens(name))
@@ -130,5 +132,5 @@ def make_arm(name: str, curve: CostCurve | None = None) -> Arm:
 
 def known_names() -> tuple[str, ...]:
     """Return the names of all arms that can be replayed, akunu's drafters first."""
-    own = (name for name in drafter_names() if name not in NOT_REPLAYABLE and name != "none")
-    return (*own, *BASELINES)
+    own = (name for name in drafter_names("text") if name != "none")
+    return (*own, *baselines())

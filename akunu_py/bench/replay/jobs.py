@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from akunu_py.bench.replay.arms import is_curve_bound, make_arm
-from akunu_py.bench.replay.baselines import BASELINES, Baseline
+from akunu_py.bench.replay.baseline import Baseline, baselines
 from akunu_py.bench.replay.runner import ItemCounts, ReplayItem, replay_item, sweep_item
 from akunu_py.bench.worker_pool import run_tasks
 from akunu_py.cost_curve import CostCurve
@@ -58,7 +58,7 @@ def plan_jobs(
     for name, items in traces.items():
         size = sum(len(item.prompt) + len(item.output) for item in items)
         for arm in arms:
-            limits = LIMITS if tune and arm in BASELINES else ()
+            limits = LIMITS if tune and arm in baselines() else ()
             bound = curves if is_curve_bound(arm) else (None,)
             jobs += ((size, Job(name, arm, curve, limits, memory)) for curve in bound)
     jobs.sort(key=lambda entry: -entry[0])

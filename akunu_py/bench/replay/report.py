@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from akunu_py.bench.replay.arms import NOT_REPLAYABLE
-from akunu_py.bench.replay.baselines import BASELINES
+from akunu_py.bench.replay.arms import not_replayable
+from akunu_py.bench.replay.baseline import baselines
 from akunu_py.bench.replay.jobs import Memory
 from akunu_py.bench.replay.results import Figures, Ratio, Results, ratio
 
@@ -66,12 +66,12 @@ def _dicts(arms: Mapping[str, Figures]) -> dict[str, object]:
 
 def make_report(results: Results, arms: Sequence[str], *, memory: Memory) -> ReplayReport:
     """Work out all figures; `arms` gives their order, those not replayable among them."""
-    order = [arm for arm in arms if arm not in NOT_REPLAYABLE]
+    order = [arm for arm in arms if not_replayable(arm) is None]
     return ReplayReport(
         tune=results.tune,
         memory=memory,
         curves=[_curve_report(results, order, curve) for curve in results.curves],
-        not_replayable={arm: NOT_REPLAYABLE[arm] for arm in arms if arm in NOT_REPLAYABLE},
+        not_replayable={arm: reason for arm in arms if (reason := not_replayable(arm)) is not None},
     )
 
 
@@ -80,7 +80,7 @@ def _curve_report(results: Results, arms: Sequence[str], curve: str) -> CurveRep
     traces = {name: _all(results, arms, curve, trace=name) for name in results.traces}
     categories = dict.fromkeys(item.category for items in results.traces.values() for item in items)
     best = results.best_baseline(curve)
-    own = [arm for arm in total if arm not in BASELINES]
+    own = [arm for arm in total if arm not in baselines()]
     of_trace: dict[str, dict[str, Ratio]] = {}
     for name, figures in traces.items():
         chosen = results.best_of_trace(curve, name)

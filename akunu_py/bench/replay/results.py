@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from akunu_py.bench.bootstrap import Floats, Interval, interval, session_weights
-from akunu_py.bench.replay.baselines import BASELINES
+from akunu_py.bench.replay.baseline import baselines
 from akunu_py.bench.replay.jobs import JobResult, Trace
 from akunu_py.bench.replay.runner import ItemCounts, ReplayItem
 from akunu_py.cost_curve import CostCurve
@@ -194,7 +194,7 @@ class Results:
         speeds = {
             arm: figures.speed
             for arm in self.arms
-            if arm in BASELINES and (figures := self.figures(arm, curve)) is not None
+            if arm in baselines() and (figures := self.figures(arm, curve)) is not None
         }
         return max(speeds, key=lambda arm: speeds[arm]) if speeds else None
 
@@ -205,7 +205,7 @@ class Results:
         """
         speeds: dict[tuple[str, int], float] = {}
         for arm in self.arms:
-            if arm in BASELINES:
+            if arm in baselines():
                 index = self.best_index(arm, curve, trace)
                 if self.tune:
                     speeds[arm, index] = self._tuning_speed(arm, curve, [trace], index)

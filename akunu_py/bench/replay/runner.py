@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from akunu_py.bench.replay.baselines import Baseline
+from akunu_py.bench.replay.baseline import Baseline
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.verify import verify_match

@@ -264,15 +264,13 @@ class Actions:
 
     def _check_sources(self, config: GenerationConfig) -> None:
         """Raise ConfigError for a drafter without what it drafts from."""
-        from akunu_py.drafting.registry import (  # noqa: PLC0415 - numpy, for --help
-            WITH_COUNTS,
-            WITH_DRAFT_MODEL,
-        )
+        from akunu_py.drafting.registry import kind_of  # noqa: PLC0415 - numpy, for --help
 
         name, engine = config.drafter, self._conversation.engine
-        if name in WITH_DRAFT_MODEL and engine.draft_model is None:
+        needs = "text" if name is None else kind_of(name).needs
+        if needs == "draft model" and engine.draft_model is None:
             raise ConfigError(f"{name} needs a draft model; begin with --draft-model MODEL")
-        if name in WITH_COUNTS and not engine.has_counts:
+        if needs == "counts" and not engine.has_counts:
             raise ConfigError(
                 f"{name} needs counts of a corpus: fit them with `akunu counts fit`, and begin "
                 "with --counts FILE"

@@ -135,9 +135,9 @@ def completions(before: str) -> Iterator[Completion]:
 
 
 def _drafters() -> tuple[str, ...]:
-    from akunu_py.drafting.registry import all_drafter_names  # noqa: PLC0415 - numpy, for --help
+    from akunu_py.drafting.registry import drafter_names  # noqa: PLC0415 - numpy, for --help
 
-    return all_drafter_names()
+    return drafter_names()
 
 
 def _paths(written: str) -> Iterator[Completion]:

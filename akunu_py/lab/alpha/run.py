@@ -1,0 +1,199 @@
+"""`akunu bench alpha`: texts are made, sources set up, acceptance measured."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from akunu_py.bench.environment import Environment
+from akunu_py.bench.hit_rate import model_of
+from akunu_py.bench.record import Record
+from akunu_py.bench.resume import ItemStore
+from akunu_py.bench.workloads import Prompt
+from akunu_py.drafting import LookupDrafter, NgramDrafter, default_num_draft_tokens
+from akunu_py.errors import ConfigError
+from akunu_py.lab.alpha.measure import measure_setting
+from akunu_py.lab.alpha.report import AlphaReport, Prediction, Setting
+from akunu_py.lab.alpha.sources import (
+    ContextSource,
+    CorpusSource,
+    DrafterSource,
+    ModelSource,
+    Source,
+    UniformSource,
+    fitted_on_other_half,
+)
+from akunu_py.lab.alpha.speed import measure_speed
+from akunu_py.lab.alpha.texts import AlphaEngine, Text, generate_texts
+from akunu_py.lab.counts.corpus_model import CorpusCounts
+from akunu_py.lab.counts.fitting import fit_counts, text_pieces
+from akunu_py.types import GenerationConfig
+
+OTHER_REPLIES = "replies at the same temperature to the other half of the prompts"
+SPEED_PROMPTS = 3
+_NGRAM = "drafter ngram"
+
+
+def run_alpha(
+    engine: AlphaEngine,
+    prompts: Sequence[Prompt],
+    *,
+    draft: AlphaEngine | None = None,
+    temperatures: Sequence[float] = (0.0, 1.0),
+    num_tokens: int = 10_000,
+    lenience: Sequence[float] = (),
+    corpus: Path | None = None,
+    seed: int = 0,
+    store: ItemStore | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> AlphaReport:
+    """Measure what a model accepts of each source of q, at each temperature on texts of its own.
+
+    Unigrams and bigrams are fitted on `corpus`, a text file, or without one on the replies to the
+    other half of the prompts (halves by a hash of the prompt's id): never on what is measured.
+    `progress` is called with steps done and in all; a token made and a token measured are steps.
+    `store` keeps each temperature's figures, of an interrupted run too; after an interrupt the
+    report is that of the temperatures that were finished.
+
+    Raises ConfigError for options out of range, a corpus that cannot be read or a draft model with
+    another vocabulary, ContextOverflowError for a prompt that does not fit.
+    """
+    check_alpha_options(temperatures, num_tokens, lenience, seed)
+    fitted = None
+    if corpus is not None:
+        fitted = fit_counts(text_pieces(corpus, engine.tokenizer), engine.vocabulary_size)
+    model = None if draft is None else ModelSource(draft, engine)
+    total = 2 * num_tokens * len(temperatures)
+    settings: list[Setting] = []
+    store = ItemStore(None, {}) if store is None else store
+
+    def measured(temperature: float) -> Setting:
+        before = 2 * num_tokens * len(settings)
+        making, measuring = (
+            _from(progress, start, total) for start in (before, before + num_tokens)
+        )
+        texts = generate_texts(
+            engine,
+            prompts,
+            temperature=temperature,
+            num_tokens=num_tokens,
+            seed=seed,
+            progress=making,
+        )
+        sources = [*_count_sources(engine, texts, fitted), *([] if model is None else [model])]
+        return measure_setting(
+            engine,
+            texts,
+            sources,
+            temperature=temperature,
+            lenience=lenience,
+            progress=measuring,
+        )
+
+    finished = True
+    try:
+        for temperature in temperatures:
+            key = f"temperature {temperature:g}"
+            stored = store.get(key)
+            if stored is None:
+                settings.append(measured(temperature))
+                store.put(key, settings[-1].to_dict())
+            else:
+                settings.append(Setting.from_dict(Record(stored, f"the finished {key}")))
+    except KeyboardInterrupt:
+        finished = False
+    return AlphaReport(
+        model=model_of(engine, hashed=True),
+        draft_model=None if draft is None else model_of(draft, hashed=True),
+        environment=Environment.current(),
+        corpus=OTHER_REPLIES if corpus is None else str(corpus),
+        seed=seed,
+        num_tokens=num_tokens,
+        settings=tuple(settings),
+        finished=finished,
+    )
+
+
+def _from(
+    progress: Callable[[int, int], None] | None, start: int, total: int
+) -> Callable[[int], None]:
+    """Return what counts from a step on."""
+
+    def tell(done: int) -> None:
+        if progress:
+            progress(start + done, total)
+
+    return tell
+
+
+def _count_sources(
+    engine: AlphaEngine, texts: Sequence[Text], fitted: CorpusCounts | None
+) -> list[Source]:
+    """Return the sources that need no model, unigrams and bigrams from a corpus or the texts."""
+    size = engine.vocabulary_size
+    counts = fitted_on_other_half(texts, size) if fitted is None else {0: fitted, 1: fitted}
+    return [
+        UniformSource(),
+        CorpusSource(1, counts),
+        CorpusSource(2, counts),
+        ContextSource(size),
+        DrafterSource("copy from context", lambda: LookupDrafter(num_draft_tokens=1), size),
+        DrafterSource(_NGRAM, lambda: NgramDrafter(num_draft_tokens=1), size),
+    ]
+
+
+def with_predictions(
+    report: AlphaReport,
+    engine: AlphaEngine,
+    prompts: Sequence[Prompt],
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> AlphaReport:
+    """Return the report with what its acceptances predict of speed, and what a clock says.
+
+    For the drafter ngram and, where there is one, the draft model, which the engine must have then;
+    each with the number of tokens it drafts by itself, at every temperature of the report. The
+    first `SPEED_PROMPTS` prompts of each category are used. `progress` is called with replies made
+    and to make. Raises as `akunu_py.lab.alpha.speed.measure_speed` does.
+    """
+    kept = _first_of_each(prompts)
+    drafters = {"ngram": _NGRAM}
+    if report.draft_model is not None:
+        drafters["draft-model"] = ModelSource.name
+    total = 2 * len(kept) * len(drafters) * len(report.settings)
+    predictions: list[Prediction] = []
+    for number, setting in enumerate(report.settings):
+        figures = {source.name: source for source in setting.sources}
+        predictions += measure_speed(
+            engine,
+            kept,
+            [
+                (name, default_num_draft_tokens(name), figures[source])
+                for name, source in drafters.items()
+            ],
+            temperature=setting.temperature,
+            seed=report.seed,
+            progress=_from(progress, number * total // len(report.settings), total),
+        )
+    return replace(report, predictions=tuple(predictions))
+
+
+def _first_of_each(prompts: Sequence[Prompt]) -> list[Prompt]:
+    by_category: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        by_category.setdefault(prompt.category, []).append(prompt)
+    return [prompt for members in by_category.values() for prompt in members[:SPEED_PROMPTS]]
+
+
+def check_alpha_options(
+    temperatures: Sequence[float], num_tokens: int, lenience: Sequence[float], seed: int
+) -> None:
+    """Raise ConfigError for an option of `run_alpha` out of range."""
+    if not temperatures:
+        raise ConfigError("there is no temperature to measure at; give at least one")
+    for temperature in temperatures:
+        GenerationConfig(temperature=temperature, seed=seed)
+    if num_tokens < 1:
+        raise ConfigError(f"the number of tokens is {num_tokens}; give 1 or more")
+    for share in lenience:
+        if not 0 < share <= 1:
+            raise ConfigError(f"lenience is {share!r}; give a number above 0, at most 1")

@@ -1,0 +1,163 @@
+"""Where q comes from: distributions of the next token that a draft could be drawn from.
+
+In order of what they know: nothing, counts of other texts, counts of the text itself, copies of
+it, a smaller model. Leviathan et al. 2023 (arXiv:2211.17192) measure the like in table 3.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.lab.adjustment import Adjustment
+from akunu_py.lab.alpha.texts import AlphaEngine, Text
+from akunu_py.lab.counts.corpus_model import CorpusCounts, CorpusModel
+from akunu_py.lab.counts.fitting import fit_counts
+from akunu_py.lab.counts.interpolation import CountModel
+from akunu_py.lab.counts.ngram_model import NgramModel
+from akunu_py.protocols import Drafter
+from akunu_py.tokenizers.vocabulary_match import common_ids
+
+Row = NDArray[np.float64]
+"""One distribution, float64 [vocab]."""
+
+CONTEXT_ORDER = 4
+
+
+class Source(Protocol):
+    """A way to come to a q."""
+
+    @property
+    def name(self) -> str:
+        """Return what tables call it."""
+
+    def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:
+        """Yield q for each token of the reply, after the transforms of that temperature.
+
+        None where the source has nothing to say.
+        """
+
+
+class UniformSource:
+    """Every token alike, at every temperature: a drafter that knows nothing."""
+
+    name = "uniform"
+
+    def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:  # noqa: ARG002
+        """Yield None for each token."""
+        return (None for _ in text.reply)
+
+
+class CorpusSource:
+    """A unigram or bigram model of other texts; `counts` are by the half of the text measured."""
+
+    def __init__(self, order: int, counts: Mapping[int, CorpusCounts]) -> None:
+        self.name = ("unigram", "bigram")[order - 1]
+        self._models = {half: CorpusModel(fitted, order) for half, fitted in counts.items()}
+
+    def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:
+        """Yield the corpus's distribution after each token before."""
+        return _count_rows(self._models[text.half], text, temperature)
+
+
+def fitted_on_other_half(texts: Iterable[Text], vocabulary_size: int) -> dict[int, CorpusCounts]:
+    """Return for each half what the replies of the other half count: nothing fits what it meets."""
+    texts = list(texts)
+    return {
+        half: fit_counts((text.reply for text in texts if text.half != half), vocabulary_size)
+        for half in (0, 1)
+    }
+
+
+class ContextSource:
+    """Counts of prompt and reply so far, of n-grams up to `CONTEXT_ORDER`, with back-off."""
+
+    name = f"{CONTEXT_ORDER}-gram of the context"
+
+    def __init__(self, vocabulary_size: int) -> None:
+        self._vocabulary_size = vocabulary_size
+
+    def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:
+        """Yield what was counted up to each token."""
+        model = NgramModel(self._vocabulary_size, order=CONTEXT_ORDER)
+        return _count_rows(model, text, temperature)
+
+
+def _count_rows(model: CountModel, text: Text, temperature: float) -> Iterator[Row]:
+    adjustment = Adjustment(temperature=temperature)
+    ids = [*text.prompt, *text.reply]
+    model.observe(text.prompt)
+    for place in range(len(text.prompt), len(ids)):
+        before = ids[max(0, place - model.order + 1) : place]
+        yield model.distribution(before).adjusted(adjustment).dense()
+        model.observe(ids[place : place + 1])
+
+
+class DrafterSource:
+    """The first token a drafter proposes, one-hot at every temperature; None without one."""
+
+    def __init__(self, name: str, make: Callable[[], Drafter], vocabulary_size: int) -> None:
+        self.name = name
+        self._make = make
+        self._vocabulary_size = vocabulary_size
+
+    def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:  # noqa: ARG002
+        """Yield what is proposed for each token."""
+        drafter = self._make()
+        drafter.observe(text.prompt)
+        for token in text.reply:
+            draft = drafter.propose(1)
+            yield one_hot(draft.tokens[0], self._vocabulary_size) if draft.tokens else None
+            drafter.observe((token,))
+
+
+class ModelSource:
+    """A smaller model, over the ids it shares with the target; None beyond its context.
+
+    Raises ConfigError for a model with another vocabulary.
+    """
+
+    name = "draft model"
+
+    def __init__(self, model: AlphaEngine, target: AlphaEngine) -> None:
+        self._model = model
+        self._vocabulary_size = target.vocabulary_size
+        texts = (engine.tokenizer.token_texts() for engine in (target, model))
+        self._common = min(common_ids(*texts), model.vocabulary_size, target.vocabulary_size)
+
+    def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:
+        """Yield the model's distribution of each token, from one pass over the text."""
+        adjustment = Adjustment(temperature=temperature)
+        # An id that the draft model has not is fed as id 0, as its drafter does.
+        ids = [token if token < self._common else 0 for token in (*text.prompt, *text.reply)]
+        rows = reply_logits(self._model, ids, len(text.prompt))
+        for logits in rows:
+            row = np.zeros(self._vocabulary_size)
+            known = logits[: self._common].astype(np.float64)
+            row[: self._common] = adjustment.probabilities(known)
+            yield row
+        yield from (None for _ in range(len(text.reply) - len(rows)))
+
+
+def reply_logits(
+    engine: AlphaEngine, ids: Sequence[int], num_prompt_tokens: int
+) -> NDArray[np.float32]:
+    """Return the logits of each token behind the prompt as far as the context reaches: [n, vocab].
+
+    One pass (or one a chunk), which gives what a pass a token does up to the rounding of kernels;
+    of a text that begins as the engine's last one only the rest is fed.
+    """
+    # The last token's own row says what would follow it.
+    fed = ids[:-1][: engine.context]
+    start = num_prompt_tokens - 1
+    if start >= len(fed):
+        return np.zeros((0, engine.vocabulary_size), dtype=np.float32)
+    return engine.logits(fed, start)
+
+
+def one_hot(token: int, size: int) -> Row:
+    """Return the distribution that is all on one token."""
+    row = np.zeros(size)
+    row[token] = 1.0
+    return row

@@ -1,0 +1,121 @@
+"""Predicted speed next to measured speed: what the theory makes of an acceptance, and a clock.
+
+Leviathan et al. 2023 (arXiv:2211.17192) compare theorem 3.8 with measured times in table 4. Their
+theorem takes a pass over several rows to cost what one over one row does; C, measured, says what it
+costs on this machine.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypedDict, Unpack
+
+import numpy as np
+
+from akunu_py.bench.hit_rate import encode_prompt, run_hit_rate
+from akunu_py.bench.report import Summary
+from akunu_py.bench.workloads import Prompt
+from akunu_py.lab.alpha.report import Prediction, SourceFigures
+from akunu_py.lab.alpha.texts import AlphaEngine
+from akunu_py.lab.theory import expected_tokens
+
+MAX_TOKENS = 128
+
+
+class _Setting(TypedDict):
+    """What was asked for; fields of a `Prediction`."""
+
+    drafter: str
+    temperature: float
+    num_draft_tokens: int
+
+
+def predict(
+    acceptance: float, known: float, num_draft_tokens: int, draft_cost: float, pass_cost: float
+) -> tuple[float, float]:
+    """Return tokens a pass and speed over plain decoding.
+
+    A pass with a draft emits (1 - a^(g+1)) / (1 - a) tokens for g c + C plain steps; one where the
+    drafter has nothing to say is a plain step. With `pass_cost` 1 and `known` 1 the speed is
+    theorem 3.8's.
+    """
+    tokens = known * expected_tokens(acceptance, num_draft_tokens) + 1 - known
+    cost = known * (num_draft_tokens * draft_cost + pass_cost) + 1 - known
+    return tokens, tokens / cost
+
+
+def measure_speed(
+    engine: AlphaEngine,
+    prompts: Sequence[Prompt],
+    drafters: Sequence[tuple[str, int, SourceFigures]],
+    *,
+    temperature: float,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> list[Prediction]:
+    """Answer the prompts with and without each drafter, and hold its prediction against the clock.
+
+    `drafters` are names, numbers of draft tokens and the acceptance measured of their first token.
+    Passes are measured after the first prompt. `progress` is called with replies made. A drafter
+    that drafted nothing is left out. Raises as `run_hit_rate` and `tune` do.
+    """
+    costs = engine.tune(encode_prompt(engine, prompts[0])).costs
+    found: list[Prediction] = []
+    per_drafter = 2 * len(prompts)
+    for number, (name, num_draft_tokens, figures) in enumerate(drafters):
+
+        def tell(done: int, _total: int, before: int = number * per_drafter) -> None:
+            if progress:
+                progress(before + done)
+
+        total = run_hit_rate(
+            engine,
+            prompts,
+            drafter=name,
+            num_draft_tokens=num_draft_tokens,
+            max_tokens=MAX_TOKENS,
+            temperature=temperature,
+            seed=seed,
+            progress=tell,
+        ).total
+        made = _prediction(
+            figures,
+            costs,
+            total,
+            drafter=name,
+            temperature=temperature,
+            num_draft_tokens=num_draft_tokens,
+        )
+        if made is not None:
+            found.append(made)
+    return found
+
+
+def _prediction(
+    figures: SourceFigures,
+    costs: dict[int, float],
+    total: Summary,
+    **setting: Unpack[_Setting],
+) -> Prediction | None:
+    num_draft_tokens = setting["num_draft_tokens"]
+    plain, passes = total.off_tokens_per_s, total.stats.tokens_per_pass
+    drafted = total.stats.drafted
+    if plain is None or passes is None or not drafted:
+        return None
+    draft_cost = total.stats.propose_s / drafted * plain
+    rows = sorted(costs)
+    pass_cost = float(np.interp(num_draft_tokens + 1, rows, [costs[size] for size in rows]))
+    acceptance = figures.coupled_known or 0.0
+    predicted_tokens, predicted = predict(
+        acceptance, figures.known, num_draft_tokens, draft_cost, pass_cost
+    )
+    return Prediction(
+        **setting,
+        acceptance=acceptance,
+        known=figures.known,
+        draft_cost=draft_cost,
+        pass_cost=pass_cost,
+        theorem=predict(acceptance, figures.known, num_draft_tokens, draft_cost, 1.0)[1],
+        predicted=predicted,
+        predicted_tokens_per_pass=predicted_tokens,
+        measured=total.decode,
+        tokens_per_pass=passes,
+    )

@@ -1,0 +1,182 @@
+"""`akunu bench alpha`: how likely a model accepts a drafted token, by where it was drafted from."""
+
+import contextlib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from akunu_py.bench.workloads import first_of_each, load_prompts
+from akunu_py.cli import completing
+from akunu_py.cli.bench_options import category_option, limit_option, limited, seed_option
+from akunu_py.cli.bench_output import Output, output_options, quick_option
+from akunu_py.cli.count_progress import count_progress
+from akunu_py.cli.loading_options import load_engine, model_options
+from akunu_py.model_store.default_model import default_model_path
+
+if TYPE_CHECKING:
+    from akunu_py.lab.alpha.report import AlphaReport
+
+_TOKENS, _QUICK_TOKENS = 10_000, 350
+_QUICK_PROMPTS = 2
+_DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
+
+
+@click.command()
+@click.argument("model", required=False, shell_complete=completing.models)
+@click.option(
+    "--draft-model",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="A smaller model to draft with. For the model that ships with akunu, the one that ships "
+    "with it.",
+)
+@click.option(
+    "--temperature",
+    "--temp",
+    "temperatures",
+    type=float,
+    multiple=True,
+    default=(0.0, 1.0),
+    show_default=True,
+    help="Of target and drafts alike; repeatable.",
+)
+@click.option(
+    "--tokens",
+    "num_tokens",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Measure on N tokens for each temperature.  [default: {_TOKENS:,}; {_QUICK_TOKENS} with "
+    "--quick]",
+)
+@click.option(
+    "--lenience",
+    type=float,
+    multiple=True,
+    metavar="L",
+    help="Also measure what is accepted with this lenience, above 0 and at most 1; repeatable.",
+)
+@click.option(
+    "--corpus",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Fit unigrams and bigrams on this text (UTF-8); without it on the replies to the other "
+    "half of the prompts.",
+)
+@category_option
+@limit_option
+@seed_option
+@click.option(
+    "--speed",
+    is_flag=True,
+    help="Also hold the speed that theory predicts against a clock, for the drafter ngram and the "
+    "draft model.",
+)
+@quick_option
+@model_options
+@output_options
+def alpha(  # noqa: PLR0917 - click passes by name
+    model: str | None,
+    draft_model: Path | None,
+    categories: tuple[str, ...],
+    speed: bool,
+    num_tokens: int | None,
+    limit: int | None,
+    quick: bool,
+    loading: dict[str, Any],
+    output: Output,
+    **measuring: Any,
+) -> None:
+    """Measure how likely a model accepts a drafted token, for several ways to draft it.
+
+    The model answers the shipped prompts; at each of its tokens p is its distribution and q that of
+    the draft, both after the same transforms. alpha is sum min(p, q), what rejection sampling
+    accepts; coupled what draws by the target's own noise accept, which is the default; independent
+    what draws with other noise accept. All are computed from p and q.
+
+    \b
+    Examples:
+      akunu bench alpha
+      akunu bench alpha --temperature 0.5 --temperature 1.5 --tokens 2000
+      akunu bench alpha large.gguf --draft-model small.gguf --lenience 0.5 --lenience 0.1
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    limit = limited(limit, _QUICK_PROMPTS, is_quick=quick)
+    measuring["temperatures"] = tuple(dict.fromkeys(measuring["temperatures"]))
+    measuring["num_tokens"] = num_tokens or (_QUICK_TOKENS if quick else _TOKENS)
+    from akunu_py.bench.environment import Environment  # noqa: PLC0415
+    from akunu_py.bench.hit_rate import model_of  # noqa: PLC0415
+    from akunu_py.bench.measured_model import model_hash  # noqa: PLC0415
+    from akunu_py.bench.result_file import utc_now  # noqa: PLC0415
+    from akunu_py.bench.resume import run_fingerprint  # noqa: PLC0415
+    from akunu_py.lab.alpha.alpha_result import alpha_result  # noqa: PLC0415 - MLX
+    from akunu_py.lab.alpha.run import check_alpha_options, run_alpha, with_predictions  # noqa: PLC0415
+
+    started, clock = utc_now(), time.perf_counter()
+
+    # A mistyped option should not cost the seconds that a large model takes to load.
+    check_alpha_options(
+        measuring["temperatures"],
+        measuring["num_tokens"],
+        measuring["lenience"],
+        measuring["seed"],
+    )
+    if draft_model is None and model is None:
+        draft_model = _shipped_draft()
+    prompts = first_of_each(load_prompts(categories or None), limit)
+    corpus = measuring["corpus"]
+    arguments = {
+        "model": model,
+        "draft_model": None if draft_model is None else str(draft_model),
+        "category": list(categories),
+        "limit": limit,
+        "speed": speed,
+        **measuring,
+        "corpus": None if corpus is None else str(corpus),
+        **loading,
+    }
+    with contextlib.ExitStack() as stack:
+        engine = stack.enter_context(load_engine(model, loading))
+        draft = None
+        if draft_model is not None:
+            draft = stack.enter_context(load_engine(str(draft_model), loading))
+        models = [model_of(found, hashed=True) for found in (engine, draft) if found is not None]
+        corpus_hash = None if corpus is None else model_hash(corpus)
+        fingerprint = run_fingerprint(
+            "alpha", {**arguments, "corpus_hash": corpus_hash}, models, Environment.current()
+        )
+        store = stack.enter_context(output.items(fingerprint))
+        progress = stack.enter_context(count_progress("tokens"))
+        report = run_alpha(
+            engine, prompts, draft=draft, store=store, progress=progress, **measuring
+        )
+    if speed and report.finished:
+        # An engine of its own: there the draft model drafts.
+        with (
+            load_engine(model, {**loading, "draft_model": draft_model}) as engine,
+            count_progress("replies", "measuring passes") as progress,
+        ):
+            report = with_predictions(report, engine, prompts, progress=progress)
+    result = alpha_result(
+        report,
+        arguments,
+        corpus_hash=corpus_hash,
+        started=started,
+        seconds=time.perf_counter() - clock,
+    )
+    output.emit(result, _head(report))
+
+
+def _shipped_draft() -> Path | None:
+    """Return the draft model next to the default model, where it is installed."""
+    path = default_model_path().with_name(_DEFAULT_DRAFT)
+    return path if path.is_file() else None
+
+
+def _head(report: "AlphaReport") -> str:
+    draft = "none" if report.draft_model is None else report.draft_model.name
+    return (
+        f"{report.model.name}, {report.model.weights} weights; draft model {draft}; "
+        f"seed {report.seed}\n"
+        f"unigrams and bigrams fitted on {report.corpus}\n"
+    )

@@ -1,0 +1,74 @@
+"""`akunu bench report`: results as a page."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from akunu_py.errors import ConfigError
+
+if TYPE_CHECKING:
+    from akunu_py.bench.result_file import BenchResult
+
+
+@click.command()
+@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    "folder",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write report.html, report.md and pictures/ here.",
+)
+@click.option("--no-pictures", is_flag=True, help="Tables alone, which needs no matplotlib.")
+def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> None:
+    """Gather RESULTS into one page, as HTML and as Markdown.
+
+    RESULTS are the result.json files that the other commands keep with --output, or their folders.
+    The page begins with what failed, what is not identical and what got slower. report.html needs
+    no other file and no network.
+
+    \b
+    Examples:
+      akunu bench hit-rate --output kept
+      akunu bench report kept --output page
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_py.bench.result_file import read_result, write_text  # noqa: PLC0415
+    from akunu_py.lab.pages.content import Source, make_page  # noqa: PLC0415 - --help without
+    from akunu_py.lab.pages.forms import PICTURES, html_page, markdown_page  # noqa: PLC0415
+
+    sources: list[Source] = []
+    for path in results:
+        result = read_result(path)
+        sources.append(Source(str(path), command_text(result), result))
+    page = make_page(sources, pictures=not no_pictures)
+    try:
+        (folder / PICTURES if not no_pictures else folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make {folder}: {error.strerror or error}") from error
+    for section in page.sections:
+        for picture in section.pictures:
+            write_text(folder / PICTURES / f"{picture.file}.svg", picture.svg.decode("utf-8"))
+    write_text(folder / "report.html", html_page(page))
+    write_text(folder / "report.md", markdown_page(page))
+    warnings = f", {len(page.warnings)} things to know first" if page.warnings else ""
+    click.echo(f"wrote {folder / 'report.html'} and report.md{warnings}")
+
+
+def command_text(result: "BenchResult") -> str:
+    """Return the command that makes a result again, as one would type it."""
+    from akunu_py.cli.bench import bench  # noqa: PLC0415 - that module offers this one
+    from akunu_py.cli.bench_check import command_line  # noqa: PLC0415
+
+    command = bench.get_command(click.Context(bench), result.command)
+    name = f"akunu bench {result.command}"
+    if command is None:
+        return name
+    try:
+        options, positional = command_line(command, result.arguments)
+    except ConfigError:
+        # Of another version, or no run of a model: the name is all that can be said.
+        return name
+    return shlex.join(["akunu", "bench", result.command, *positional, *options])

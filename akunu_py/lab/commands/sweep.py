@@ -1,0 +1,336 @@
+"""`akunu bench sweep`: drafters over a grid of their settings, a heat map and a recommendation."""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from akunu_py.cli import completing
+from akunu_py.cli.bench_options import (
+    category_option,
+    limited,
+    processes_option,
+    seed_option,
+    temperature_option,
+)
+from akunu_py.cli.bench_output import Output, output_options, quick_option
+from akunu_py.cli.count_progress import count_progress
+from akunu_py.cli.loading_options import (
+    counts_option,
+    draft_model_option,
+    load_engine,
+    model_options,
+)
+from akunu_py.cli.reply_options import warn_if_not_exact
+
+if TYPE_CHECKING:
+    from akunu_py.bench.result_file import BenchResult
+    from akunu_py.engine.engine import Engine
+    from akunu_py.lab.sweep.grid import Cell, Setting
+    from akunu_py.lab.sweep.result import Report
+    from akunu_py.lab.sweep.run import SweepOptions
+    from akunu_py.protocols import Tokenizer
+
+_QUICK_LIMIT = 3
+_QUICK_TOKENS = 64
+_TOKENS = 128
+
+
+@click.command()
+@click.argument("model", required=False, shell_complete=completing.models)
+@click.option(
+    "--trace",
+    "traces",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Replay these recorded replies instead of the model's own; repeatable.",
+)
+@click.option(
+    "--tokenizer",
+    type=click.Path(path_type=Path),
+    metavar="MODEL|GGUF",
+    help="Whose tokenizer counts in traces, with --curve; the model's, when left out.",
+)
+@click.option(
+    "--curve",
+    metavar="NAME|FILE",
+    help="What passes cost: a shipped curve or a JSON file. Measured, when left out.",
+)
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Decode with every cell instead of replaying: for draft models, and for times.",
+)
+@click.option(
+    "--drafter",
+    "drafters",
+    shell_complete=completing.drafters,
+    multiple=True,
+    metavar="NAME",
+    help="Sweep this drafter; repeatable. The n-gram drafters and auto, when left out.",
+)
+@click.option("--num-draft-tokens", multiple=True, metavar="N|A..B", help="Most tokens of a draft.")
+@click.option("--order", multiple=True, metavar="N|A..B", help="Longest n-gram, in tokens.")
+@click.option("--window", multiple=True, metavar="N|A..B", help="Last tokens that are counted.")
+@click.option(
+    "--min-match", multiple=True, metavar="N|A..B", help="Shortest context that may decide."
+)
+@click.option(
+    "--draft-length",
+    multiple=True,
+    type=click.Choice(["budget", "fixed", "entropy", "lower-bound"]),
+    help="What ends a draft; repeatable.",
+)
+@click.option(
+    "--draft-sampling",
+    multiple=True,
+    type=click.Choice(["coupled", "rejection"]),
+    help="How drafts are accepted, with --live; repeatable. By rejection replies are others by the "
+    "same law.",
+)
+@click.option(
+    "--num-proposals",
+    multiple=True,
+    metavar="K|A..B",
+    help="Tokens that a draft model proposes for each position, with --live.",
+)
+@click.option(
+    "--lenience",
+    multiple=True,
+    type=float,
+    metavar="L",
+    help="Lenience of acceptance, with --live; repeatable. Below 1 replies are not exact.",
+)
+@click.option(
+    "--no-adjust",
+    is_flag=True,
+    help="Try each cell with rejection without adjusting the residual as well: not exact.",
+)
+@click.option(
+    "--recommend",
+    "recommendable",
+    type=click.Choice(["identical", "law", "any"]),
+    default="identical",
+    show_default=True,
+    help="Recommend only cells with the replies of plain decoding, those by the same law too, or "
+    "any, also what is not exact.",
+)
+@click.option(
+    "--heat-map", "heat_axes", metavar="X,Y", help="Axes of the heat map, such as window,order."
+)
+@click.option(
+    "--memory",
+    type=click.Choice(["trace", "session"]),
+    default="session",
+    show_default=True,
+    help="How long drafters remember earlier replies of a replay.",
+)
+@category_option
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Use N prompts of each category, or N items of each trace.",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Generate at most N tokens a reply.  [default: {_TOKENS}; {_QUICK_TOKENS} with --quick]",
+)
+@temperature_option
+@seed_option
+@processes_option
+@quick_option
+@output_options
+@model_options
+@draft_model_option
+@counts_option
+def sweep(
+    drafters: tuple[str, ...], output: Output, loading: dict[str, Any], **options: Any
+) -> None:
+    """Find the drafter and the settings that are fastest here.
+
+    The model answers the shipped prompts once, plainly; then each cell of the grid is replayed on
+    these replies, which needs no further pass, and a pass costs what was measured on this machine.
+    Numbers are given one by one, as a range A..B, or with commas; each may be repeated. What is
+    left out is as the drafter ships; with nothing given a grid is chosen.
+
+    The recommendation is the cell that is best on half of the sessions, and what it does on the
+    other half, next to the default. Cells that give other replies than plain decoding are marked
+    and not recommended unless --recommend says so.
+
+    \b
+    Examples:
+      akunu bench sweep
+      akunu bench sweep --drafter ngram --order 2..6 --num-draft-tokens 1..8 --output sweep
+      akunu bench sweep --trace mine.jsonl --curve m5-max-70b-4bit
+      akunu bench sweep --live --draft-model draft.gguf --drafter draft-model --draft-length entropy
+      akunu bench sweep --live --temp 1 --drafter counts --draft-sampling coupled
+          --draft-sampling rejection --lenience 1 --lenience 0.5
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_py.cli.bench_replay import load_tokenizer  # noqa: PLC0415
+    from akunu_py.lab.sweep.heat_map import choose_axes  # noqa: PLC0415 - numpy
+    from akunu_py.lab.sweep.plan import make_plan  # noqa: PLC0415
+    from akunu_py.lab.sweep.run import SweepOptions  # noqa: PLC0415
+
+    axes = _axes(options)
+    quick, model, tokenizer = options.pop("quick"), options.pop("model"), options.pop("tokenizer")
+    _check(options)
+    options["max_tokens"] = options["max_tokens"] or (_QUICK_TOKENS if quick else _TOKENS)
+    options["limit"] = limited(options["limit"], _QUICK_LIMIT, is_quick=quick)
+    processes = options.pop("processes") or os.cpu_count() or 1
+    plan = make_plan(
+        drafters,
+        axes,
+        live=options["live"],
+        temperature=options["temperature"],
+        has_draft_model=loading["draft_model"] is not None,
+        has_counts=loading["counts"] is not None,
+        quick=quick,
+    )
+    choose_axes(dict.fromkeys(plan.grid.cells, 1.0), options["heat_axes"])
+    _warn(plan.grid.cells, options["temperature"])
+    settled = SweepOptions(plan=plan, processes=processes, **options)
+    arguments = _json_ready({
+        "model": model, "drafters": drafters, "axes": axes, "tokenizer": tokenizer, **options,
+        **loading,
+    })  # fmt: skip
+    if not settled.needs_model:
+        found = load_tokenizer(tokenizer)
+        _measure(settled, arguments, None, tokenizer=found, output=output)
+        return
+    with load_engine(model, loading) as engine:
+        _measure(settled, arguments, engine, tokenizer=engine.tokenizer, output=output)
+
+
+def _axes(options: dict[str, Any]) -> "dict[str, Sequence[Setting]]":
+    """Take the axes out of the options."""
+    from akunu_py.lab.sweep.grid import parse_numbers  # noqa: PLC0415 - numpy
+
+    axes: dict[str, Sequence[Setting]] = {}
+    for axis in ("num_draft_tokens", "order", "window", "min_match", "num_proposals"):
+        given = options.pop(axis)
+        if given:
+            axes[axis] = parse_numbers(given)
+    for axis in ("draft_length", "draft_sampling", "lenience"):
+        given = options.pop(axis)
+        if given:
+            axes[axis] = tuple(dict.fromkeys(given))
+    if options.pop("no_adjust"):
+        axes["adjust"] = ("yes", "no")
+    return axes
+
+
+def _warn(cells: "Iterable[Cell]", temperature: float) -> None:
+    """Say once where any cell is not exact."""
+    from akunu_py.lab.sweep.settings import cell_config  # noqa: PLC0415 - numpy
+    from akunu_py.types import GenerationConfig  # noqa: PLC0415
+
+    for cell in cells:
+        if not cell.is_exact:
+            warn_if_not_exact(cell_config(cell, GenerationConfig(temperature=temperature)))
+            return
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    if options["traces"] and options["live"]:
+        raise click.UsageError("--live decodes prompts; leave out --trace")
+    if options["traces"] and options["categories"]:
+        raise click.UsageError("--category chooses shipped prompts; leave it out with --trace")
+
+
+def _json_ready(options: Mapping[str, Any]) -> dict[str, object]:
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: plain(entry) for name, entry in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(entry) for entry in value]
+        return str(value) if isinstance(value, Path) else value
+
+    return {name: plain(value) for name, value in options.items()}
+
+
+def _measure(
+    options: "SweepOptions",
+    arguments: dict[str, object],
+    engine: "Engine | None",
+    *,
+    tokenizer: "Tokenizer",
+    output: Output,
+) -> None:
+    from akunu_py.bench.environment import Environment  # noqa: PLC0415 - MLX
+    from akunu_py.bench.hit_rate import model_of  # noqa: PLC0415
+    from akunu_py.bench.measured_model import model_from, model_hash  # noqa: PLC0415
+    from akunu_py.bench.result_file import BenchResult, utc_now  # noqa: PLC0415
+    from akunu_py.bench.resume import run_fingerprint  # noqa: PLC0415
+    from akunu_py.lab.sweep import result as figures  # noqa: PLC0415
+    from akunu_py.lab.sweep.run import SweepRun  # noqa: PLC0415
+
+    started = utc_now()
+    environment = Environment.current()
+    model = None if engine is None else model_of(engine, hashed=True)
+    loaded = None if engine is None else engine.draft_model
+    draft = None if loaded is None else model_from(loaded)
+    traces = [model_hash(path) for path in options.traces]
+    fingerprint = run_fingerprint(
+        "sweep", {**arguments, "traces_sha256": traces}, [model, draft], environment
+    )
+    with output.items(fingerprint) as store:
+        run = SweepRun(options, store, engine=engine, tokenizer=tokenizer, bar=count_progress)
+        sweep = run.measure()
+    report = figures.make_report(sweep)
+    result = BenchResult(
+        command="sweep",
+        arguments=arguments,
+        environment=environment,
+        model=model,
+        draft_model=draft,
+        costs=run.costs,
+        deterministic=figures.deterministic_figures(report),
+        timing=figures.timing_figures(report),
+        tables=figures.make_tables(report),
+        items=figures.item_figures(sweep.traces),
+        failures=run.failures,
+        started=started,
+        seconds=run.seconds,
+        finished=run.finished,
+    )
+    if output.form == "terminal":
+        _print_heat_map(report)
+    # A recommendation stands below its table.
+    words = () if report.recommendation is not None else (report.words,)
+    output.emit(
+        result, _head(options, result, report), "\n".join((*options.plan.grid.notes, *words))
+    )
+
+
+def _head(options: "SweepOptions", result: "BenchResult", report: "Report") -> str:
+    all_cells, done = len(options.plan.grid.cells), len(report.sweep.outcomes)
+    size = f"{all_cells}" if done == all_cells else f"{done} of {all_cells}"
+    what = "decoded" if options.live else "replayed on"
+    source = f"{len(result.items)} items"
+    cost = options.curve or "measured"
+    speed = "by the clock" if options.live else f"passes cost as {cost}"
+    name = "" if result.model is None else f"{result.model.name}; "
+    return f"{name}{size} cells {what} {source}; {speed}"
+
+
+def _print_heat_map(report: "Report") -> None:
+    from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
+    from rich.text import Text  # noqa: PLC0415
+
+    from akunu_py.lab.commands.heat_map import heat_table  # noqa: PLC0415
+
+    heat_map = report.heat_map
+    if heat_map is None:
+        return
+    console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+    title = f"Best speed by {heat_map.y_heading} (rows) and {heat_map.x_heading} (columns)"
+    console.print(Text(title, style="bold"))
+    console.print(heat_table(heat_map))
+    console.print()

@@ -1,0 +1,145 @@
+"""llama.cpp by xllamacpp, on the same GGUF file: plain, and with each of its n-gram modes."""
+
+import functools
+import json
+import re
+from collections.abc import Callable, Sequence
+from http.client import HTTPConnection
+from importlib.metadata import version
+from typing import Any
+from urllib.parse import urlsplit
+
+from akunu_py.errors import ContractError
+from akunu_py.lab.compare.arm import (
+    INSTALL,
+    Arm,
+    Decoded,
+    Program,
+    Skipped,
+    Subject,
+    UnavailableError,
+)
+
+PLAIN = "llama.cpp-plain"
+MODES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
+"""Values of llama.cpp's option --spec-type that need no draft model."""
+
+
+class LlamaCppArm:
+    """Replies of llama.cpp's server in its process; `serve` starts one.
+
+    Each reply gets a server of its own, since some of the modes remember what earlier replies said.
+    Times and counts are llama.cpp's, so that neither HTTP nor JSON counts.
+    """
+
+    plain = PLAIN
+    steady = True
+
+    def __init__(self, name: str, about: str, serve: Callable[[], Any]) -> None:
+        self.name = name
+        self.version = f"xllamacpp {version('xllamacpp')}"
+        self.about = about
+        self._serve = serve
+
+    def decode(
+        self, prompt: tuple[int, ...], max_tokens: int, end_ids: frozenset[int], /
+    ) -> Decoded:
+        """Continue a prompt; see the protocol. llama.cpp ends at the end ids that it knows.
+
+        Raises ContractError where the server refuses the prompt, or goes on behind an end id.
+        """
+        server = self._serve()
+        reply = _complete(server.listening_address, prompt, max_tokens)
+        token_ids, timings = tuple(reply["tokens"]), reply["timings"]
+        behind = next((token for token in token_ids[:-1] if token in end_ids), None)
+        if behind is not None:
+            raise ContractError(f"llama.cpp went on behind token {behind}, which ends a reply")
+        # A draft never goes beyond the tokens asked for: all that it accepts is in the reply.
+        num_accepted = timings.get("draft_n_accepted", 0)
+        return Decoded(
+            token_ids=token_ids,
+            num_first=1,
+            first_s=timings["prompt_ms"] / 1e3,
+            decode_s=timings["predicted_ms"] / 1e3,
+            num_passes=len(token_ids) - 1 - num_accepted,
+            num_drafted=timings.get("draft_n", 0),
+            num_accepted=num_accepted,
+        )
+
+    def close(self) -> None:
+        """Do nothing: servers end with their replies."""
+
+
+def _complete(address: str, prompt: Sequence[int], max_tokens: int) -> Any:
+    """Return what a server's /completion says; raises ContractError with its words if it refuses.
+
+    A prompt is fed whole: no rows of an earlier one are used.
+    """
+    request = {
+        "prompt": prompt,
+        "n_predict": max_tokens,
+        "temperature": 0,
+        "cache_prompt": False,
+        "return_tokens": True,
+    }
+    connection = HTTPConnection(urlsplit(address).netloc)
+    try:
+        connection.request(
+            "POST", "/completion", json.dumps(request), {"Content-Type": "application/json"}
+        )
+        response = connection.getresponse()
+        text = response.read().decode()
+    finally:
+        connection.close()
+    if response.status != 200:
+        raise ContractError(f"llama.cpp refused the prompt: {text:.200}")
+    return json.loads(text)
+
+
+def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
+    """Return the plain arm and one for each mode, with llama.cpp's own settings for it.
+
+    Raises UnavailableError where xllamacpp is not installed, or the model is not a file.
+    """
+    path = subject.path
+    if not path.is_file():
+        raise UnavailableError("it reads GGUF files, and the model is a folder; give its GGUF file")
+    try:
+        import xllamacpp  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise UnavailableError(f"xllamacpp is not installed: {INSTALL}") from error
+
+    def serve(mode: str = "none") -> Any:
+        types = xllamacpp.common_speculative_type
+        kind = f"COMMON_SPECULATIVE_TYPE_{mode.upper().replace('-', '_')}"
+        parameters = xllamacpp.CommonParams()
+        parameters.model.path = str(path)
+        parameters.n_ctx = subject.longest + 64
+        parameters.n_parallel = 1
+        parameters.verbosity = 0
+        parameters.ui = False
+        parameters.fit_params = False
+        # It would keep the rows of replies.
+        parameters.cache_ram_mib = 0
+        if not subject.on_gpu:
+            parameters.n_gpu_layers = 0
+            parameters.cpuparams.n_threads = subject.num_threads
+            parameters.cpuparams_batch.n_threads = subject.num_threads
+        parameters.speculative.types = [getattr(types, kind)]
+        return xllamacpp.Server(parameters)
+
+    # A model that llama.cpp cannot load is found now, not at every prompt. A server that is closed
+    # without having answered may wait for itself for ever.
+    server = serve()
+    _complete(server.listening_address, subject.probe, 1)
+    del server
+    where = "all layers on the GPU" if subject.on_gpu else f"{subject.num_threads} threads"
+    built = ", ".join(re.findall(r"(\w+) = 1", xllamacpp.get_system_info()))
+    about = f"the file's own weights, {where}, built with {built}"
+    modes = [
+        LlamaCppArm(f"llama.cpp-{mode}", about, functools.partial(serve, mode)) for mode in MODES
+    ]
+    return [LlamaCppArm(PLAIN, about, serve), *modes]
+
+
+LLAMA_CPP = Program("llama.cpp", (PLAIN, *(f"llama.cpp-{mode}" for mode in MODES)), make_arms)

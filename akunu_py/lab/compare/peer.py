@@ -1,0 +1,144 @@
+"""Other programs, each in a process of its own: no other's BLAS or threads are there."""
+
+import multiprocessing
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+from akunu_py.lab.compare.arm import Arm, Decoded, Program, Skipped, Subject, UnavailableError
+
+
+class PeerError(Exception):
+    """What a program in another process failed with, in its words."""
+
+
+@dataclass(slots=True)
+class PeerArm:
+    """An arm in another process; all of its fields but `peer` are the arm's own."""
+
+    name: str
+    plain: str
+    steady: bool
+    version: str
+    about: str
+    peer: "Peer | None" = None
+
+    def decode(
+        self, prompt: tuple[int, ...], max_tokens: int, end_ids: frozenset[int], /
+    ) -> Decoded:
+        """Continue a prompt; see the protocol."""
+        assert self.peer is not None  # noqa: S101 - `Peer` sets it
+        decoded: Decoded = self.peer.ask((self.name, prompt, max_tokens, end_ids))
+        return decoded
+
+    def close(self) -> None:
+        """End the process, and with it the program's other arms."""
+        assert self.peer is not None  # noqa: S101
+        self.peer.close()
+
+
+class Peer:
+    """A program in a new process.
+
+    Attributes:
+        arms: that it has.
+        skipped: arms that it could not make, with the reasons.
+
+    """
+
+    def __init__(self, program: Program, subject: Subject) -> None:
+        # A fork would have this process's libraries.
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, program, subject), daemon=True)
+        self.arms: tuple[PeerArm, ...] = ()
+        self.skipped: tuple[Skipped, ...] = ()
+        try:
+            self._process.start()
+            theirs.close()
+            arms, self.skipped = self._answer()
+            self.arms = tuple(replace(arm, peer=self) for arm in arms)
+        except PeerError as error:
+            self.skipped = tuple(Skipped(name, str(error)) for name in program.arms)
+        finally:
+            if not self.arms:
+                self.close()
+
+    def ask(self, request: object) -> Any:
+        """Return the answer to a request; raises PeerError with what went wrong there."""
+        try:
+            self._connection.send(request)
+        except OSError as error:
+            raise PeerError("its process has ended") from error
+        return self._answer()
+
+    def _answer(self) -> Any:
+        try:
+            good, answer = self._connection.recv()
+        except (EOFError, OSError) as error:
+            self._process.join(1)
+            raise PeerError(f"its process ended with exit code {self._process.exitcode}") from error
+        if not good:
+            raise PeerError(answer)
+        return answer
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        if self._process.pid is not None:
+            self._process.kill()
+            self._process.join()
+        self._connection.close()
+
+
+def start_peers(
+    programs: Sequence[Program], subject: Subject
+) -> tuple[tuple[Arm, ...], tuple[Skipped, ...]]:
+    """Start all programs, each in its process; return their arms, and those that are missing."""
+    arms: list[Arm] = []
+    skipped: list[Skipped] = []
+    try:
+        for program in programs:
+            peer = Peer(program, subject)
+            arms += peer.arms
+            skipped += peer.skipped
+    except BaseException:
+        # An interrupt while a program starts.
+        for arm in arms:
+            arm.close()
+        raise
+    return tuple(arms), tuple(skipped)
+
+
+def _serve(connection: Connection, program: Program, subject: Subject) -> None:
+    """Make the program's arms, then decode what comes in until the first process is gone.
+
+    Sends pairs: whether it went well, and the answer or what went wrong.
+    """
+    # Ctrl-C reaches all processes of a terminal; the first one decides what becomes of the run.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        made = program.make(subject)
+    except UnavailableError as error:
+        connection.send((False, str(error)))
+        return
+    except Exception as error:  # noqa: BLE001 - whatever another program raises
+        connection.send((False, f"could not be set up: {type(error).__name__}: {error}"))
+        return
+    arms = {arm.name: arm for arm in made if not isinstance(arm, Skipped)}
+    described = tuple(
+        PeerArm(arm.name, arm.plain, arm.steady, arm.version, arm.about) for arm in arms.values()
+    )
+    skipped = tuple(arm for arm in made if isinstance(arm, Skipped))
+    connection.send((True, (described, skipped)))
+    with suppress(EOFError, OSError):
+        while True:
+            name, *request = connection.recv()
+            try:
+                answer: object = arms[name].decode(*request)
+            except Exception as error:  # noqa: BLE001
+                connection.send((False, f"{type(error).__name__}: {error}"))
+            else:
+                connection.send((True, answer))

@@ -1,0 +1,221 @@
+"""One comparison: a model, prompts and programs to a result."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median_low
+
+from akunu_py.bench.environment import Environment
+from akunu_py.bench.measured_model import model_from
+from akunu_py.bench.record import Record
+from akunu_py.bench.result_file import BenchResult, Costs, Failure, utc_now
+from akunu_py.bench.resume import ItemStore
+from akunu_py.bench.workloads import Prompt
+from akunu_py.blas import fix_threads
+from akunu_py.drafting.registry import kind_of, make_drafter
+from akunu_py.engine.engine import Engine
+from akunu_py.errors import AkunuError, ConfigError, ContextOverflowError
+from akunu_py.lab.compare import akunu_arms
+from akunu_py.lab.compare.arm import Arm, Program, Subject
+from akunu_py.lab.compare.llama_cpp_arms import LLAMA_CPP
+from akunu_py.lab.compare.mlx_lm_arms import MLX_LM
+from akunu_py.lab.compare.peer import start_peers
+from akunu_py.lab.compare.result import compare, deterministic, item_records, tables, timing
+from akunu_py.lab.compare.runner import Item, run_items
+from akunu_py.lab.compare.transformers_arms import TRANSFORMERS
+from akunu_py.models.load import LoadOptions, draft_options, load_model
+from akunu_py.protocols import Tokenizer
+from akunu_py.types import DraftBudget
+
+PROGRAMS = {program.name: program for program in (MLX_LM, LLAMA_CPP, TRANSFORMERS)}
+"""What akunu is compared with, by name."""
+
+_PROBE_TOKENS = 128
+_REPEATS = 5
+_COSTS = "costs of passes"
+"""What they are kept as, among the finished items; no id of a prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareOptions:
+    """What is compared, and how.
+
+    Attributes:
+        drafters: akunu's, by name.
+        programs: what akunu is compared with.
+        max_tokens: most tokens of a reply.
+        draft_budget: of akunu's arms.
+        num_threads: of every program that computes on the CPU.
+
+    """
+
+    drafters: tuple[str, ...] = ("auto", "ngram")
+    programs: tuple[Program, ...] = tuple(PROGRAMS.values())
+    max_tokens: int = 96
+    draft_budget: DraftBudget = "auto"
+    num_threads: int = 1
+
+
+def run_compare(
+    path: Path,
+    prompts: Sequence[Prompt],
+    options: CompareOptions,
+    *,
+    load_options: LoadOptions,
+    context: int | None = None,
+    draft_path: Path | None = None,
+    arguments: Mapping[str, object],
+    failures: Sequence[Failure] = (),
+    open_store: Callable[[Mapping[str, object]], ItemStore],
+    progress: Callable[[int, int], None] | None = None,
+) -> BenchResult:
+    """Decode each prompt with each arm of each program, greedily, and compare.
+
+    The costs of akunu's passes are measured first, and remembered as `akunu tune` does. An
+    interrupt gives the result of the items that are finished.
+
+    Args:
+        path: of the model.
+        prompts: what is decoded.
+        options: what is compared.
+        load_options: how the model is loaded, in every process that does.
+        context: most tokens of prompt and reply that akunu takes; None: as many as the model.
+        draft_path: of a smaller model with the same vocabulary, for the arms that ask one.
+        arguments: the command's, for the result.
+        failures: prompts that could not be read, for the result.
+        open_store: opens the finished items of the run with the fingerprint it is given.
+        progress: called with replies made and to make.
+
+    Raises ConfigError where no prompt can be used, for an unknown drafter, and for a store that
+    cannot be used; and as `load_model` does.
+    """
+    for name in options.drafters:
+        if kind_of(name).needs != "draft model":
+            make_drafter(name)
+    started, clock = utc_now(), time.perf_counter()
+    loaded = load_model(path, load_options, context=context)
+    draft_model = None
+    if draft_path is not None:
+        draft_model = load_model(draft_path, draft_options(draft_path, load_options))
+    bound = context or loaded.description.context
+    items, unfit = encode_items(loaded.tokenizer, prompts, bound - options.max_tokens)
+    if not items:
+        reason = unfit[0].error if unfit else "there are none"
+        raise ConfigError(f"there are no prompts to compare with: {reason}")
+    environment = Environment.current()
+    fix_threads(options.num_threads)
+    with Engine(loaded, context=bound) as engine:
+        probe = items[0].prompt[:_PROBE_TOKENS]
+        subject = Subject(
+            path=loaded.description.path,
+            options=asdict(load_options),
+            context=context,
+            draft_path=draft_path,
+            longest=max(len(item.prompt) for item in items) + options.max_tokens,
+            num_threads=options.num_threads,
+            on_gpu=environment.device == "gpu",
+            probe=probe,
+            logits=engine.logits(probe),
+        )
+        own, missing = akunu_arms.make_arms(
+            loaded,
+            draft_model,
+            context=bound,
+            drafters=options.drafters,
+            draft_budget=options.draft_budget,
+        )
+        arms: list[Arm] = [*own]
+        try:
+            peers, absent = start_peers(options.programs, subject)
+            arms += peers
+            skipped = [*missing, *absent]
+            model = model_from(loaded.description)
+            draft = None if draft_model is None else model_from(draft_model.description)
+            fingerprint = {
+                "command": "compare",
+                "arguments": dict(arguments),
+                "model": model.sha256,
+                "draft_model": "" if draft is None else draft.sha256,
+                "arms": {arm.name: arm.version for arm in arms},
+                "blas": environment.blas,
+            }
+            with open_store(fingerprint) as store:
+                costs = _costs(engine, items, store)
+                runs = run_items(
+                    arms,
+                    items,
+                    store,
+                    max_tokens=options.max_tokens,
+                    end_ids=loaded.tokenizer.end_ids,
+                    progress=progress,
+                )
+            comparison = compare(arms, runs.items, engine.logits)
+        finally:
+            for arm in arms:
+                arm.close()
+    failed = [
+        Failure(f"{run.item.id}, {name}", error)
+        for run in runs.items
+        for name, error in run.errors.items()
+    ]
+    before = sum(run.took_s for run in runs.items[: runs.resumed])
+    measured = [run for run in runs.items if run.replies]
+    return BenchResult(
+        command="compare",
+        arguments=arguments,
+        environment=environment,
+        model=model,
+        draft_model=draft,
+        costs=costs,
+        deterministic=deterministic(comparison, measured),
+        timing=timing(comparison, measured),
+        tables=tables(comparison, skipped, measured),
+        items=item_records(comparison, measured),
+        failures=(*failures, *unfit, *failed),
+        started=started,
+        seconds=time.perf_counter() - clock + before,
+        finished=runs.finished,
+    )
+
+
+def encode_items(
+    tokenizer: Tokenizer, prompts: Sequence[Prompt], most: int
+) -> tuple[list[Item], list[Failure]]:
+    """Return prompts in token ids, once for all arms, and those that are none or over `most`."""
+    items: list[Item] = []
+    failures: list[Failure] = []
+    for prompt in prompts:
+        try:
+            if prompt.kind == "chat" and tokenizer.has_chat_template:
+                ids = tokenizer.encode_chat(prompt.messages)
+            else:
+                ids = tokenizer.encode(prompt.last_user_text)
+        except AkunuError as error:
+            failures.append(Failure(prompt.id, str(error)))
+            continue
+        if 0 < len(ids) <= most:
+            items.append(Item(prompt.id, prompt.category, prompt.session, tuple(ids)))
+        else:
+            failures.append(
+                Failure(prompt.id, f"it has {len(ids)} tokens; 1 to {most} leave room for a reply")
+            )
+    return items, failures
+
+
+def _costs(engine: Engine, items: Sequence[Item], store: ItemStore) -> Costs | None:
+    """Return what passes cost behind a prompt of the usual length, as this run measured it.
+
+    None where the context has no room for it.
+    """
+    kept = store.get(_COSTS)
+    if kept is not None:
+        return Costs.from_dict(Record(kept, f"the kept {_COSTS}"))
+    usual = median_low(sorted((item.prompt for item in items), key=len))
+    try:
+        times = engine.tune(usual, repeats=_REPEATS)
+    except ContextOverflowError:
+        return None
+    costs = Costs(times.unit_s, times.costs)
+    store.put(_COSTS, costs.to_dict())
+    return costs

@@ -1,0 +1,198 @@
+"""Drafting from counts: the likeliest tokens, draws coupled to the target's, or independent ones.
+
+`CountDrafter` goes with the target's own choices (`verify_match`): nothing it does can change the
+output. `SampledCountDrafter` goes with rejection sampling and says what it drew from.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.errors import ConfigError
+from akunu_py.keyed_noise import Purpose, noise_key
+from akunu_py.lab.adjustment import Adjustment
+from akunu_py.lab.counts.distribution import SparseDistribution
+from akunu_py.lab.counts.interpolation import CountModel
+from akunu_py.lab.drafting.adaptive_length import FixedLength, LengthRule
+from akunu_py.types import Draft, GenerationConfig
+
+NUM_DRAFT_TOKENS = 4
+
+CountDraws = Literal["greedy", "coupled"]
+
+
+class CountDrafter:
+    """Drafts from a count model, verified by the target's own choices.
+
+    `draws` is "greedy", the likeliest token at each position, or "coupled", the token that the
+    target's own noise draws from q: where q is near p both choose the same token far more often
+    than two draws would (arXiv:2408.07978). At temperature 0 both are the likeliest token.
+
+    q is the model's distribution after the reply's whole chain of transforms, at
+    `draft_temperature` where one is given, else at the config's. `confidence` is q of each token,
+    before temperature and filters where the likeliest is taken. `length` decides, besides the
+    limits, where a draft ends.
+
+    Raises ConfigError for numbers out of range or an unknown way to draw.
+    """
+
+    def __init__(
+        self,
+        model: CountModel,
+        *,
+        num_draft_tokens: int = NUM_DRAFT_TOKENS,
+        draws: CountDraws = "coupled",
+        draft_temperature: float | None = None,
+        length: LengthRule | None = None,
+        name: str = "counts",
+    ) -> None:
+        if not 0 <= num_draft_tokens <= 64:
+            raise ConfigError(f"num_draft_tokens is {num_draft_tokens}; give 0 to 64")
+        if draws not in {"greedy", "coupled"}:
+            raise ConfigError(f"draws is {draws!r}; give 'greedy' or 'coupled'")
+        self.name = name
+        self.num_draft_tokens = num_draft_tokens
+        self.model = model
+        self.length: LengthRule = length or FixedLength(num_draft_tokens)
+        self._greedy_always = draws == "greedy"
+        self._draft_temperature = draft_temperature
+        self._num_observed = 0
+        self.begin_reply(GenerationConfig(), 0)
+
+    def begin_reply(
+        self,
+        config: GenerationConfig,
+        seed: int,
+        check: Callable[[], None] | None = None,  # noqa: ARG002 - nothing here takes long
+    ) -> None:
+        """Draft with these transforms and this seed; to be called before the prompt is observed.
+
+        Without it drafts are greedy. Raises ConfigError for a draft temperature out of range.
+        """
+        self._seed = seed
+        self._num_observed = 0
+        self._tail: tuple[int, ...] = ()
+        temperature = self._draft_temperature
+        if temperature is None:
+            temperature = config.draft_temperature
+        adjustment = Adjustment.from_config(config, temperature=temperature)
+        self._greedy = self._greedy_always or adjustment.temperature == 0
+        if self._greedy:
+            # The likeliest token is the same without them, and q says more.
+            adjustment = Adjustment(
+                repetition_penalty=adjustment.repetition_penalty,
+                presence_penalty=adjustment.presence_penalty,
+                frequency_penalty=adjustment.frequency_penalty,
+                penalty_window=adjustment.penalty_window,
+                logit_bias=adjustment.logit_bias,
+            )
+        self._adjustment = adjustment
+        window = adjustment.penalty_window if adjustment.has_history else 0
+        self._window = max(self.model.order - 1, window)
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Take in committed tokens."""
+        self.model.observe(tokens)
+        self._num_observed += len(tokens)
+        if self._window:
+            self._tail = (*self._tail, *tokens[-self._window :])[-self._window :]
+
+    def propose(self, limit: int) -> Draft:
+        """Draft at most min(limit, num_draft_tokens) tokens."""
+        return self.extend((), limit)
+
+    def extend(self, drafted: Sequence[int], limit: int) -> Draft:
+        """Draft at most min(limit, num_draft_tokens) tokens to follow `drafted`.
+
+        Those follow what was observed; they are looked at and not counted.
+        """
+        self._begin_draft()
+        limit = min(limit, self.num_draft_tokens)
+        before = (*self._tail, *drafted)
+        start = self._num_observed + len(drafted)
+        tokens: list[int] = []
+        confidence: list[float] = []
+        for place in range(limit):
+            context = (*before, *tokens)
+            q = self.model.distribution(context).adjusted(self._adjustment, context)
+            # Asked before the draw: the length must not depend on the token.
+            if not self.length.wants(place, q):
+                break
+            token = self._chosen(q, start + place)
+            tokens.append(token)
+            confidence.append(q.probability(token))
+            self._drawn_from(q)
+        return self._draft(tokens, confidence)
+
+    def _begin_draft(self) -> None:
+        """Forget the draft before."""
+
+    def _chosen(self, q: SparseDistribution, position: int) -> int:
+        if self._greedy:
+            return q.likeliest()
+        return q.draw(noise_key(self._seed, position, Purpose.TARGET))
+
+    def _drawn_from(self, q: SparseDistribution) -> None:
+        """Take note of a draw."""
+
+    def _draft(self, tokens: list[int], confidence: list[float]) -> Draft:
+        return Draft.chain(tokens, self.name, 0, tuple(confidence), length=self.length.trace)
+
+
+class SampledCountDrafter(CountDrafter):
+    """Draws from a count model with noise of its own, for rejection sampling.
+
+    A `SampledDrafter`: `draft_probabilities` has q of each draw. There is no `confidence`, so that
+    no budget cuts a draft by the tokens that were drawn. At temperature 0 q is one-hot.
+    """
+
+    def __init__(
+        self,
+        model: CountModel,
+        *,
+        num_draft_tokens: int = NUM_DRAFT_TOKENS,
+        draft_temperature: float | None = None,
+        length: LengthRule | None = None,
+        name: str = "counts",
+    ) -> None:
+        self._rows: list[SparseDistribution] = []
+        super().__init__(
+            model,
+            num_draft_tokens=num_draft_tokens,
+            draft_temperature=draft_temperature,
+            length=length,
+            name=name,
+        )
+
+    def draft_probabilities(self) -> NDArray[np.float64]:
+        """Return q of each token of the last draft, float64 [n, vocab]."""
+        rows = np.empty((len(self._rows), self.model.vocabulary_size))
+        for row, q in zip(rows, self._rows, strict=True):
+            q.fill(row)
+        return rows
+
+    def _begin_draft(self) -> None:
+        self._rows = []
+        # A token that was drawn and discarded must have nothing to do with the one drawn at its
+        # position later, so the noise is keyed by where the draft began as well.
+        low, high = noise_key(self._seed, self._num_observed, Purpose.DRAFT)
+        self._draw_seed = high << 32 | low
+
+    def _chosen(self, q: SparseDistribution, position: int) -> int:
+        if self._greedy:
+            return q.likeliest()
+        return q.draw(noise_key(self._draw_seed, position, Purpose.DRAFT))
+
+    def _drawn_from(self, q: SparseDistribution) -> None:
+        if self._greedy:
+            certain = SparseDistribution(
+                np.array([q.likeliest()], np.int64), np.ones(1), 0.0, q.vocabulary_size
+            )
+            self._rows.append(certain)
+        else:
+            self._rows.append(q)
+
+    def _draft(self, tokens: list[int], confidence: list[float]) -> Draft:  # noqa: ARG002
+        return Draft.chain(tokens, self.name, length=self.length.trace)

@@ -1,0 +1,1 @@
+"""Drafters for study: from counts, trees, several at once, by rules of length."""

@@ -1,0 +1,86 @@
+"""Measured speedups beside what theorem 3.8 of Leviathan et al. 2023 promises at their acceptance.
+
+arXiv:2211.17192. The theorem takes a pass over several rows to cost what one over one row does;
+where the machine's costs are known, a second curve has them instead.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from akunu_py.lab.plots.canvas import DARK, GREY, LIGHT, MIDDLE, label, new_figure
+from akunu_py.lab.theory import expected_tokens, walltime_factor
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MARKERS = "osD^vP*Xp<>h"
+_FILLS = (MIDDLE, LIGHT, DARK, "white")
+_STEPS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A category: its acceptance (alpha, 0 to 1) and measured speedup."""
+
+    name: str
+    alpha: float
+    speedup: float
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Points, and what the curve is for.
+
+    `num_draft_tokens` is gamma; `draft_cost` c, the drafter's time a token in plain steps;
+    `pass_cost` C(gamma + 1) in plain steps, None where it was not measured.
+    """
+
+    points: tuple[Point, ...]
+    num_draft_tokens: int
+    draft_cost: float = 0.0
+    pass_cost: float | None = None
+
+
+def draw(promise: Promise) -> "Figure":
+    """Draw the curves and the points, each with a marker and fill of its own."""
+    figure, axes = new_figure(4.0 + 0.16 * max(0, len(promise.points) - 12))
+    gamma, cost = promise.num_draft_tokens, promise.draft_cost
+    alphas = [step / _STEPS for step in range(_STEPS + 1)]
+    axes.plot(
+        alphas,
+        [walltime_factor(alpha, gamma, cost) for alpha in alphas],
+        color=DARK,
+        linewidth=2,
+        label=f"theorem 3.8, γ = {gamma}, c = {cost:.2g}",
+    )
+    if promise.pass_cost is not None:
+        price = promise.pass_cost + gamma * cost
+        axes.plot(
+            alphas,
+            [expected_tokens(alpha, gamma) / price for alpha in alphas],
+            color=MIDDLE,
+            linewidth=2,
+            linestyle=(0, (5, 2)),
+            label=f"with C({gamma + 1}) = {promise.pass_cost:.2f}",
+        )
+    axes.axhline(1, color=GREY, linewidth=1.2)
+    for number, point in enumerate(promise.points):
+        axes.plot(
+            [point.alpha],
+            [point.speedup],
+            linestyle="none",
+            marker=_MARKERS[number % len(_MARKERS)],
+            markersize=9,
+            markerfacecolor=_FILLS[number % len(_FILLS)],
+            markeredgecolor="black",
+            label=label(point.name, 24),
+            zorder=3,
+        )
+    axes.set_xlim(0, 1.02)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("acceptance of a tested token, alpha")
+    axes.set_ylabel("speedup")
+    axes.grid()
+    # Beside the axes: points may lie anywhere in them.
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure

@@ -1,0 +1,167 @@
+"""Which cell to take: chosen on half of the sessions, judged on the other half.
+
+The best of many cells on the items it was chosen by looks better than it is; the other half says
+how much of that is left. Which cells may be chosen at all is asked first: by default those whose
+replies have to be those of plain decoding, and were.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from akunu_py.bench.replay.results import REPORTED_HALF, TUNING_HALF
+from akunu_py.generation_config import Exactness
+from akunu_py.lab.sweep.figures import CellFigures, Comparison, Cost, Figures, Traces, compare
+from akunu_py.lab.sweep.grid import PLAIN, Cell
+from akunu_py.lab.sweep.replayed import TraceOutcomes
+
+Recommendable = Literal["identical", "law", "any"]
+"""Cells that give the replies of plain decoding; those that give others by the same law as well; or
+all, also those that are not exact."""
+
+_ALLOWED: Mapping[Recommendable, tuple[Exactness, ...]] = {
+    "identical": ("stream",),
+    "law": ("stream", "distribution"),
+    "any": ("stream", "distribution", "none"),
+}
+
+
+def eligible_cells(
+    outcomes: Mapping[Cell, TraceOutcomes],
+    exactness: Mapping[Cell, Exactness],
+    recommendable: Recommendable,
+) -> list[Cell]:
+    """Return the cells that may be recommended, in their order; plain decoding always may.
+
+    A cell whose replies have to be those of plain decoding and are not may be recommended only
+    where any may.
+    """
+    return [
+        cell
+        for cell, found in outcomes.items()
+        if cell == PLAIN
+        or (
+            exactness[cell] in _ALLOWED[recommendable]
+            and (recommendable == "any" or exactness[cell] != "stream" or not _differs(found))
+        )
+    ]
+
+
+def _differs(outcomes: TraceOutcomes) -> bool:
+    return any(item.identical is False for items in outcomes.values() for item in items)
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The cell that was best on one half, and its figures on the other.
+
+    Attributes:
+        best: of the cells that may be taken the fastest on the half that chooses; of equal ones
+            the first.
+        chosen_speed: its speed there.
+        figures: on the other half, of `best` and of all that it is compared with.
+        comparisons: `best` against others on the other half.
+        default: the cell that is taken where nobody says.
+        default_may_be_taken: whether it is among those that may.
+        num_left_out: cells that may not be taken and are faster than `best` on the half that
+            chooses.
+
+    """
+
+    best: Cell
+    chosen_speed: float
+    figures: Mapping[Cell, CellFigures]
+    comparisons: Mapping[Cell, Comparison]
+    default: Cell
+    default_may_be_taken: bool = True
+    num_left_out: int = 0
+
+    @property
+    def take(self) -> Cell:
+        """The cell to take: the best one where it beats the default beyond the interval.
+
+        Also where the default may not be taken.
+        """
+        if not self.default_may_be_taken:
+            return self.best
+        against = self.comparisons.get(self.default)
+        return self.best if against is not None and against.is_better else self.default
+
+    @property
+    def words(self) -> str:
+        """What to do, in a sentence or a few."""
+        if not self.num_left_out:
+            return self._advice
+        number = f"{self.num_left_out} faster cell{'' if self.num_left_out == 1 else 's'}"
+        return f"{self._advice} Not considered: {number} with other replies than plain decoding's."
+
+    @property
+    def _advice(self) -> str:
+        best, default = self.best, self.default
+        if not self.default_may_be_taken:
+            return (
+                f"Take {best.title}: the default, {default.options}, changed replies that have to "
+                "stay the same."
+            )
+        if best == default:
+            return f"Keep the default, {default.options}: no cell of the grid is faster."
+        against = self.comparisons[default]
+        low, high = against.interval
+        change = f"{against.ratio - 1:+.1%} ({low - 1:+.1%} to {high - 1:+.1%})"
+        if not against.is_better:
+            return (
+                f"Keep the default, {default.options}: no cell is better beyond the interval. The "
+                f"best one, {best.title}, does {change} on the half that did not choose it."
+            )
+        if best == PLAIN:
+            return f"Do not draft, {best.options}: {change} against the default."
+        slower = self.figures[best].speed_interval[1] < 1
+        warning = " Plain decoding is faster still." if slower else ""
+        return (
+            f"Take {best.title}: {change} against the default, {default.options}, on the half "
+            f"that did not choose it.{warning}"
+        )
+
+
+def recommend(
+    traces: Traces,
+    outcomes: Mapping[Cell, TraceOutcomes],
+    cost: Cost,
+    *,
+    default: Cell,
+    own: Mapping[str, Cell],
+    eligible: Collection[Cell] | None = None,
+) -> Recommendation | None:
+    """Choose a cell; None where one half has no item.
+
+    `outcomes` holds cells in the order of preference, plain decoding and `default` among them;
+    `own` maps drafters to their cells as they ship. `eligible` are the cells that may be taken,
+    plain decoding among them; None: all.
+    """
+    halves = {
+        half: Figures(traces, lambda item, half=half: item.half == half)  # type: ignore[misc]
+        for half in (TUNING_HALF, REPORTED_HALF)
+    }
+    if not all(half.num_items for half in halves.values()):
+        return None
+    plain = outcomes[PLAIN]
+    speeds = {
+        cell: halves[TUNING_HALF].of(found, plain, cost).speed for cell, found in outcomes.items()
+    }
+    may = speeds.keys() if eligible is None else eligible
+    best = max((cell for cell in speeds if cell in may), key=lambda cell: speeds[cell])
+    wanted = dict.fromkeys((best, default, own.get(best.drafter, best), PLAIN))
+    # An interrupt may have come before a drafter's own settings.
+    wanted = {cell: None for cell in wanted if cell in outcomes}
+    figures = {cell: halves[REPORTED_HALF].of(outcomes[cell], plain, cost) for cell in wanted}
+    return Recommendation(
+        best=best,
+        chosen_speed=speeds[best],
+        figures=figures,
+        comparisons={
+            cell: compare(figures[best], other) for cell, other in figures.items() if cell != best
+        },
+        default=default,
+        default_may_be_taken=default in may,
+        num_left_out=sum(speed > speeds[best] for cell, speed in speeds.items() if cell not in may),
+    )

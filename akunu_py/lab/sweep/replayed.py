@@ -1,0 +1,92 @@
+"""Cells over recorded replies: no pass of a model is made."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from akunu_py.bench.replay.arms import (
+    CURVE_BOUND,
+    Arm,
+    RegistryArm,
+    check_names,
+    make_arm,
+    not_replayable,
+)
+from akunu_py.bench.replay.jobs import Memory
+from akunu_py.bench.replay.runner import ReplayItem, replay_item
+from akunu_py.bench.worker_pool import run_tasks
+from akunu_py.cost_curve import CostCurve
+from akunu_py.drafting.registry import make_drafter
+from akunu_py.errors import ConfigError
+from akunu_py.lab.baselines import BASELINES
+from akunu_py.lab.sweep.grid import Cell
+from akunu_py.lab.sweep.outcomes import ItemOutcome
+from akunu_py.lab.sweep.settings import cell_config
+from akunu_py.types import GenerationConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayData:
+    """What all cells are replayed on; `curve` is what drafters that ask for one are told."""
+
+    traces: Mapping[str, Sequence[ReplayItem]]
+    curve: CostCurve
+    memory: Memory
+    vocabulary_size: int
+
+
+TraceOutcomes = Mapping[str, Sequence[ItemOutcome]]
+"""By trace, an outcome for each of its items."""
+
+
+def replay_cells(
+    cells: Sequence[Cell], data: ReplayData, *, processes: int = 1
+) -> Iterator[tuple[Cell, TraceOutcomes]]:
+    """Yield the cells as they are done; counts do not depend on `processes`, seconds may."""
+    yield from run_tasks(replay_cell, cells, data, processes=processes)
+
+
+def replay_cell(cell: Cell, data: ReplayData) -> TraceOutcomes:
+    """Replay all traces with one cell; state lives as long as the data's `memory` says."""
+    return {name: _replay_trace(cell, items, data) for name, items in data.traces.items()}
+
+
+def _replay_trace(cell: Cell, items: Sequence[ReplayItem], data: ReplayData) -> list[ItemOutcome]:
+    arm = make_cell_arm(cell, data)
+    limit = arm.default_limit if cell.num_draft_tokens is None else cell.num_draft_tokens
+    outcomes: list[ItemOutcome] = []
+    session: str | None = None
+    for item in items:
+        if data.memory == "session" and item.session != session:
+            arm.reset()
+        session = item.session
+        arm.begin()
+        counts = replay_item(item, arm, limit)
+        arm.end()
+        outcomes.append(ItemOutcome(counts.stats, counts.stats.propose_s + counts.observe_s))
+    return outcomes
+
+
+def make_cell_arm(cell: Cell, data: ReplayData) -> Arm:
+    """Make the drafter of a cell; raises ConfigError for one that cannot be replayed."""
+    name, most = cell.drafter, cell.num_draft_tokens
+    if name in BASELINES or name in CURVE_BOUND or most is None:
+        return make_arm(name, data.curve)
+    config = cell_config(cell, GenerationConfig())
+    return RegistryArm(
+        lambda: make_drafter(
+            name, num_draft_tokens=most, config=config, vocabulary_size=data.vocabulary_size
+        ),
+        default_limit=most,
+    )
+
+
+def check_replayable(name: str) -> None:
+    """Raise ConfigError for a drafter that is unknown, or that a replay cannot stand for."""
+    if (reason := not_replayable(name)) is not None:
+        raise ConfigError(f"{name} cannot be replayed: {reason}; decode with --live")
+    check_names([name])
+
+
+def is_curve_bound(cell: Cell) -> bool:
+    """Return whether a cell drafts by the costs it is told."""
+    return cell.drafter in CURVE_BOUND

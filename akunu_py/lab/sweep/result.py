@@ -1,0 +1,360 @@
+"""A sweep as a result: the tables, and which figures must be the same in every run."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from akunu_py.bench.exactness import NOT_EXACT
+from akunu_py.bench.tables import Cell as TableCell
+from akunu_py.bench.tables import Column, Table
+from akunu_py.cost_curve import CostCurve
+from akunu_py.lab.sweep.figures import (
+    CellFigures,
+    Cost,
+    Figures,
+    Traces,
+    cost_by_clock,
+    cost_by_curve,
+)
+from akunu_py.lab.sweep.grid import AXES, HEADINGS, Cell, Setting, varied
+from akunu_py.lab.sweep.heat_map import HeatMap, choose_axes, make_heat_map
+from akunu_py.lab.sweep.plan import Plan
+from akunu_py.lab.sweep.recommend import Recommendable, Recommendation, eligible_cells, recommend
+from akunu_py.lab.sweep.replayed import TraceOutcomes, is_curve_bound
+from akunu_py.lab.sweep.settings import cell_exactness
+from akunu_py.types import Exactness, GenerationConfig
+
+_SHOWN = 12
+"""Rows of the table for the terminal, the fastest cells first."""
+
+_SHORT = {
+    "num_draft_tokens": "up\nto",
+    "min_match": "least\nmatch",
+    "draft_length": "length",
+    "num_proposals": "pro-\nposals",
+    "lenience": "leni-\nence",
+    "adjust": "adjust",
+}
+_EXACTNESS: Mapping[Exactness, str] = {
+    "stream": "stream", "distribution": "law", "none": NOT_EXACT,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What was measured.
+
+    Attributes:
+        plan: the grid that was asked for.
+        traces: the items, as far as they are done.
+        outcomes: of the cells that are done, in the order of the grid.
+        curve: what passes cost.
+        curve_measured: whether it was measured in this run, and is another in the next.
+        live: whether replies were decoded; speeds are then by the clock.
+        heat_axes: the axes of the heat map as asked for; None: the first two that are varied.
+        temperature: of the replies.
+        recommendable: which cells may be recommended.
+
+    """
+
+    plan: Plan
+    traces: Traces
+    outcomes: Mapping[Cell, TraceOutcomes]
+    curve: CostCurve
+    curve_measured: bool
+    live: bool
+    heat_axes: str | None = None
+    temperature: float = 0.0
+    recommendable: Recommendable = "identical"
+
+    def exactness(self, cell: Cell) -> Exactness:
+        """Return what the replies of a cell have in common with those of plain decoding."""
+        return cell_exactness(cell, GenerationConfig(temperature=self.temperature))
+
+    def eligible(self) -> list[Cell]:
+        """Return the cells that may be recommended, of those that are done."""
+        exactness = {cell: self.exactness(cell) for cell in self.outcomes}
+        return eligible_cells(self.outcomes, exactness, self.recommendable)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The figures of a sweep over all items, in plain decoding's units.
+
+    `passes` are figures with a pass costing what the curve says; `figures` those the sweep is
+    judged by, the same ones in a replay. Both are empty before plain decoding is done.
+    """
+
+    sweep: Sweep
+    figures: Mapping[Cell, CellFigures]
+    passes: Mapping[Cell, CellFigures]
+    heat_map: HeatMap | None
+    recommendation: Recommendation | None
+
+    @property
+    def ranked(self) -> list[Cell]:
+        """The cells, the fastest first; of equal ones the one that comes first in the grid."""
+        return sorted(self.figures, key=lambda cell: -self.figures[cell].speed)
+
+    def identical(self, cell: Cell) -> int | None:
+        """Return how many replies are those of plain decoding, None where they need not be."""
+        has_to = self.sweep.exactness(cell) == "stream"
+        return self.figures[cell].identical if has_to else None
+
+    @property
+    def words(self) -> str:
+        """What to do."""
+        if self.recommendation is not None:
+            return self.recommendation.words
+        return (
+            "No recommendation: it takes finished cells and sessions in both halves, one to choose "
+            "by and one to judge by."
+        )
+
+
+def make_report(sweep: Sweep) -> Report:
+    """Work out all figures. Raises ConfigError for a heat map of axes that are not varied."""
+    axes = choose_axes(dict.fromkeys(sweep.plan.grid.cells, 1.0), sweep.heat_axes)
+    plain_cell = sweep.plan.own["none"]
+    by_curve = cost_by_curve(sweep.curve)
+    cost: Cost = cost_by_clock if sweep.live else by_curve
+    complete = {plain_cell, sweep.plan.default} <= set(sweep.outcomes)
+    if not complete or not any(sweep.traces.values()):
+        return Report(sweep, {}, {}, None, None)
+    plain = sweep.outcomes[plain_cell]
+    everything = Figures(sweep.traces, lambda _item: True)
+    figures = {cell: everything.of(o, plain, cost) for cell, o in sweep.outcomes.items()}
+    passes = figures
+    if sweep.live:
+        passes = {cell: everything.of(o, plain, by_curve) for cell, o in sweep.outcomes.items()}
+    eligible = set(sweep.eligible())
+    # A map shows what may be taken, and besides what departs from plain decoding by its own axes.
+    speeds = {
+        cell: found.speed
+        for cell, found in figures.items()
+        if cell in eligible or (cell.relaxed and set(cell.relaxed) <= set(axes or ()))
+    }
+    return Report(
+        sweep,
+        figures,
+        passes,
+        make_heat_map(speeds, axes) if axes and set(axes) <= set(varied(speeds)) else None,
+        recommend(
+            sweep.traces,
+            sweep.outcomes,
+            cost,
+            default=sweep.plan.default,
+            own=sweep.plan.own,
+            eligible=eligible,
+        ),
+    )
+
+
+def deterministic_figures(report: Report) -> dict[str, object]:
+    """Return what must be the same in every run: counts, and speeds under a curve by name.
+
+    Cells whose drafts end where measured costs say are left out.
+    """
+    sweep = report.sweep
+    digest = hashlib.sha256()
+    for items in sweep.traces.values():
+        for item in items:
+            digest.update(f"{item.id} {item.prompt} {item.output}\n".encode())
+    return {
+        "total": {
+            "items": sum(map(len, sweep.traces.values())),
+            "output_tokens": sum(len(i.output) for items in sweep.traces.values() for i in items),
+            "token_ids_sha256": digest.hexdigest(),
+        },
+        "cells": {
+            cell.key: _counts(report, cell)
+            for cell in report.figures
+            if not _depends_on_costs(sweep, cell)
+        },
+        "recommended": None
+        if sweep.live or sweep.curve_measured or report.recommendation is None
+        else report.recommendation.take.key,
+    }
+
+
+def _depends_on_costs(sweep: Sweep, cell: Cell) -> bool:
+    if sweep.live:
+        return cell.draft_length == "budget"
+    return sweep.curve_measured and is_curve_bound(cell)
+
+
+def _counts(report: Report, cell: Cell) -> dict[str, object]:
+    stats, sweep = report.figures[cell].stats, report.sweep
+    return {
+        "passes": stats.steps,
+        "passes_with_draft": stats.steps_with_draft,
+        "drafted": stats.drafted,
+        "accepted": stats.accepted,
+        "tested": stats.tested,
+        "output_tokens": stats.output_tokens,
+        "tokens_per_pass": stats.tokens_per_pass,
+        "hit_rate": stats.hit_rate,
+        "identical": report.identical(cell),
+        "normalised_speed": None if sweep.curve_measured else report.passes[cell].speed,
+    }
+
+
+def timing_figures(report: Report) -> dict[str, object]:
+    """Return what need not be the same: speeds by measured costs or by the clock, and seconds."""
+    found = report.recommendation
+    ratios: dict[str, object] = {}
+    if found is not None:
+        for cell, comparison in found.comparisons.items():
+            low, high = comparison.interval
+            ratios[f"{found.best.key} over {cell.key}"] = {
+                "ratio": comparison.ratio, "low": low, "high": high, "pairs": comparison.items,
+            }  # fmt: skip
+    return {
+        "ratios": ratios,
+        "recommended": None if found is None else found.take.key,
+        "cells": {
+            cell.key: {
+                "exactness": report.sweep.exactness(cell),
+                "speed": figures.speed,
+                "low": figures.speed_interval[0],
+                "high": figures.speed_interval[1],
+                "normalised_speed": report.passes[cell].speed,
+                "tokens_per_pass": figures.stats.tokens_per_pass,
+                "drafter_s": figures.drafter_s,
+                "decode_s": figures.decode_s,
+            }
+            for cell, figures in report.figures.items()
+        },
+    }
+
+
+def item_figures(traces: Traces) -> tuple[dict[str, object], ...]:
+    """Return the items: what was asked for, and in which half it is."""
+    return tuple(
+        {
+            "id": item.id if len(traces) == 1 else f"{name}: {item.id}",
+            "category": item.category,
+            "session": item.session,
+            "half": item.half,
+            "prompt_tokens": len(item.prompt),
+            "output_tokens": len(item.output),
+        }
+        for name, items in traces.items()
+        for item in items
+    )
+
+
+def make_tables(report: Report) -> tuple[Table, ...]:
+    """Return the fastest cells, the recommendation, all cells and the heat map."""
+    if not report.figures:
+        return ()
+    ranked = report.ranked
+    shown = dict.fromkeys((*ranked[:_SHOWN], *report.sweep.plan.own.values()))
+    kept = [cell for cell in ranked if cell in shown]
+    tables = [
+        _cells_table(report, kept, "fastest", "The fastest cells, and the drafters as they ship"),
+        _recommendation_table(report),
+        _cells_table(report, ranked, "cells", "All cells", detail=True),
+        _heat_map_table(report.heat_map),
+    ]
+    return tuple(table for table in tables if table is not None)
+
+
+def _cells_table(
+    report: Report, cells: list[Cell], name: str, title: str, *, detail: bool = False
+) -> Table:
+    axes = [axis for axis in AXES if any(cell.setting(axis) is not None for cell in cells)]
+    live = report.sweep.live
+    columns = [
+        Column("drafter", "drafter"),
+        *(Column(axis, _SHORT.get(axis, HEADINGS[axis])) for axis in AXES if axis in axes),
+        Column("fire_rate", "fire\nrate", ".0%", detail=True),
+        Column("hit_rate", "hit\nrate", ".0%"),
+        Column("alpha", "alpha", ".0%", detail=True),
+        Column("drafted", "drafted", detail=True),
+        Column("tokens_per_pass", "tok/\npass", ".2f"),
+        Column("normalised_speed", "normal.\nspeed", ".3f", detail=not live),
+        Column("speed", "speed", ".3f"),
+        Column("low", "low", ".3f"),
+        Column("high", "high", ".3f"),
+        Column("us_a_pass", "us a\npass", ".0f", detail=live),
+        Column("identical", "ident-\nical", detail=not live),
+        Column("exactness", "exactness", detail=True),
+    ]
+    rows = [
+        (cell.drafter, *(cell.setting(axis) for axis in axes), *_cells_row(report, cell))
+        for cell in cells
+    ]
+    note = "Speed 1 is plain decoding; low and high are a 95 % interval over sessions."
+    return Table(name, title, tuple(columns), tuple(rows), note, detail=detail)
+
+
+def _cells_row(report: Report, cell: Cell) -> tuple[TableCell, ...]:
+    figures = report.figures[cell]
+    stats, (low, high) = figures.stats, figures.speed_interval
+    exactness = report.sweep.exactness(cell)
+    identical = NOT_EXACT if exactness == "none" else report.identical(cell)
+    return (
+        stats.fire_rate, stats.hit_rate, stats.alpha, stats.drafted, stats.tokens_per_pass,
+        report.passes[cell].speed, figures.speed, low, high, figures.us_a_pass, identical,
+        _EXACTNESS[exactness],
+    )  # fmt: skip
+
+
+def _recommendation_table(report: Report) -> Table | None:
+    found = report.recommendation
+    if found is None:
+        return None
+    roles = {
+        found.best: "the cell",
+        report.sweep.plan.own.get(found.best.drafter, found.best): "its drafter as it ships",
+        report.sweep.plan.own["none"]: "plain decoding",
+        found.default: "the default",
+    }
+    if not found.best.is_exact:
+        roles[found.best] = f"the cell, {NOT_EXACT}"
+    elif roles[found.best] != "the cell":
+        roles[found.best] = f"the cell; {roles[found.best]}"
+    rows: list[tuple[TableCell, ...]] = []
+    for cell, figures in found.figures.items():
+        low, high = figures.speed_interval
+        against = found.comparisons.get(cell)
+        rows.append((
+            roles[cell], cell.key, figures.speed, low, high,
+            None if against is None else against.ratio - 1,
+            None if against is None else against.interval[0] - 1,
+            None if against is None else against.interval[1] - 1,
+        ))  # fmt: skip
+    columns = (
+        Column("role", ""),
+        Column("cell", "cell", detail=True),
+        Column("speed", "speed", ".3f"),
+        Column("low", "low", ".3f", detail=True),
+        Column("high", "high", ".3f", detail=True),
+        Column("best_against", "the cell\nagainst it", "+.1%"),
+        Column("best_against_low", "low", "+.1%"),
+        Column("best_against_high", "high", "+.1%"),
+    )
+    items = next(iter(found.figures.values())).items
+    title = f"The cell that is best on half of the sessions, on the other half ({items} items)"
+    return Table("recommendation", title, columns, tuple(rows), report.words)
+
+
+def _heat_map_table(heat_map: HeatMap | None) -> Table | None:
+    if heat_map is None:
+        return None
+    columns = (
+        Column("x", heat_map.x_heading),
+        Column("y", heat_map.y_heading),
+        Column("value", "best speed", ".3f"),
+    )
+    pairs: list[tuple[Setting, Setting]] = [
+        (x, y) for y in heat_map.y_values for x in heat_map.x_values if (x, y) in heat_map.speeds
+    ]
+    return Table(
+        "heat_map",
+        f"The best speed by {heat_map.x_heading} and {heat_map.y_heading}",
+        columns,
+        tuple((x, y, heat_map.speeds[x, y]) for x, y in pairs),
+        detail=True,
+    )

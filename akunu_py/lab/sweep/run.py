@@ -1,0 +1,257 @@
+"""A sweep from its plan to what was measured, going on where an earlier run stopped."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from akunu_py.bench.replay.curves import load_curves
+from akunu_py.bench.replay.jobs import Memory
+from akunu_py.bench.replay.runner import ReplayItem
+from akunu_py.bench.replay.tokens import tokenize
+from akunu_py.bench.replay.traces import read_trace
+from akunu_py.bench.result_file import Costs, Failure
+from akunu_py.bench.resume import ItemStore
+from akunu_py.bench.workloads import load_prompts
+from akunu_py.cost_curve import CostCurve
+from akunu_py.engine.engine import Engine
+from akunu_py.errors import ConfigError
+from akunu_py.lab.sweep.figures import Traces
+from akunu_py.lab.sweep.grid import Cell
+from akunu_py.lab.sweep.live import decode_cells
+from akunu_py.lab.sweep.outcomes import ItemOutcome
+from akunu_py.lab.sweep.plan import Plan
+from akunu_py.lab.sweep.recommend import Recommendable
+from akunu_py.lab.sweep.recorded import curve_of, measured_costs, record_replies
+from akunu_py.lab.sweep.replayed import ReplayData, TraceOutcomes, replay_cells
+from akunu_py.lab.sweep.result import Sweep
+from akunu_py.protocols import Tokenizer
+from akunu_py.types import GenerationConfig
+
+Bar = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
+"""Opens a progress bar over what is counted, named by the text."""
+
+RECORDED = "replies"
+"""The trace that the model's own replies are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOptions:
+    """What a sweep is over.
+
+    Attributes:
+        plan: the cells.
+        traces: files of recorded replies; without any the model answers the shipped prompts.
+        curve: name or file of a cost curve; None measures it.
+        live: whether every cell is decoded.
+        memory: how long drafters remember earlier replies of a replay.
+        categories: of the shipped prompts; none: all.
+        limit: prompts of each category, or items of each trace; None: all.
+        max_tokens: of a reply.
+        temperature: of the replies; `seed` is that of their noise.
+        processes: that replay.
+        heat_axes: of the heat map, as "X,Y"; None: the first two that are varied.
+        recommendable: which cells may be recommended.
+
+    """
+
+    plan: Plan
+    traces: tuple[Path, ...] = ()
+    curve: str | None = None
+    live: bool = False
+    memory: Memory = "session"
+    categories: tuple[str, ...] = ()
+    limit: int | None = None
+    max_tokens: int = 128
+    temperature: float = 0.0
+    seed: int = 0
+    processes: int = 1
+    heat_axes: str | None = None
+    recommendable: Recommendable = "identical"
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether a model has to run, and not only its tokenizer."""
+        return self.live or not self.traces or self.curve is None
+
+
+class SweepRun:
+    """One run over all cells, those in the store left out.
+
+    Args:
+        options: what to sweep over.
+        store: what earlier runs finished.
+        engine: the model, where `options.needs_model`.
+        tokenizer: what traces are counted with.
+        bar: opens progress bars.
+
+    Attributes:
+        costs: C(m) where it was measured.
+        failures: prompts that got no reply, lines and items of traces that cannot be used.
+        finished: whether nothing is left to do.
+        seconds: that the run took, earlier parts of it included.
+
+    """
+
+    def __init__(
+        self,
+        options: SweepOptions,
+        store: ItemStore,
+        *,
+        engine: Engine | None,
+        tokenizer: Tokenizer,
+        bar: Bar,
+    ) -> None:
+        self.costs: Costs | None = None
+        self.failures: tuple[Failure, ...] = ()
+        self.finished = False
+        self.seconds = 0.0
+        self._options = options
+        self._store = store
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._bar = bar
+        self._curve = CostCurve({1: 1.0})
+        self._traces: Traces = {}
+        self._outcomes: dict[Cell, TraceOutcomes] = {}
+
+    def measure(self) -> Sweep:
+        """Measure; an interrupt ends the run with what was finished.
+
+        Raises ConfigError for a trace or a curve that cannot be read, and where no prompt could be
+        answered.
+        """
+        options = self._options
+        started = time.perf_counter()
+        try:
+            self._measure()
+            self.finished = True
+        except KeyboardInterrupt:
+            pass
+        earlier: dict[str, Any] = self._store.get("seconds") or {"seconds": 0.0}
+        self.seconds = earlier["seconds"] + time.perf_counter() - started
+        self._store.put("seconds", {"seconds": self.seconds})
+        cells = options.plan.grid.cells
+        return Sweep(
+            plan=options.plan,
+            traces=self._traces,
+            outcomes={cell: self._outcomes[cell] for cell in cells if cell in self._outcomes},
+            curve=self._curve,
+            curve_measured=self.costs is not None,
+            live=options.live,
+            heat_axes=options.heat_axes,
+            temperature=options.temperature,
+            recommendable=options.recommendable,
+        )
+
+    def _measure(self) -> None:
+        options, engine = self._options, self._engine
+        if options.curve is not None:
+            # A file may hold several; its first one counts.
+            self._curve = next(iter(load_curves([options.curve]).values()))
+        if options.traces:
+            traces = self._read()
+        else:
+            assert engine is not None  # noqa: S101 - `needs_model`
+            traces = {RECORDED: self._record(engine)}
+        if options.curve is None:
+            assert engine is not None  # noqa: S101 - `needs_model`
+            items = [item for found in traces.values() for item in found]
+            with self._bar("rounds measured") as count:
+                self.costs = measured_costs(engine, items, self._store, progress=count)
+            self._curve = curve_of(self.costs)
+        if options.live:
+            assert engine is not None  # noqa: S101 - `needs_model`
+            self._decode(engine, traces[RECORDED])
+        else:
+            source = self._tokenizer if engine is None else engine
+            self._replay(ReplayData(traces, self._curve, options.memory, source.vocabulary_size))
+
+    @property
+    def _config(self) -> GenerationConfig:
+        options = self._options
+        return GenerationConfig(
+            max_tokens=options.max_tokens, temperature=options.temperature, seed=options.seed
+        )
+
+    def _record(self, engine: Engine) -> Sequence[ReplayItem]:
+        options = self._options
+        prompts = load_prompts(options.categories or None, limit=options.limit)
+        with self._bar("replies") as count:
+            recording = record_replies(engine, prompts, self._store, self._config, progress=count)
+        self.failures = recording.failures
+        if not recording.items:
+            first = recording.failures[0]
+            raise ConfigError(f"no prompt could be answered; {first.item}: {first.error}")
+        return recording.items
+
+    def _read(self) -> Traces:
+        """Read all traces before any is tokenized: a mistake in the last one is told at once."""
+        options = self._options
+        if len({path.resolve() for path in options.traces}) < len(options.traces):
+            raise ConfigError("a trace is given twice")
+        failures: list[Failure] = []
+        read = {str(path): read_trace(path, failures)[: options.limit] for path in options.traces}
+        distinct = len({Path(name).stem for name in read}) == len(read)
+        total, done = sum(map(len, read.values())), 0
+        with self._bar("items tokenized") as count:
+
+            def one_more() -> None:
+                nonlocal done
+                done += 1
+                count(done, total)
+
+            traces = {
+                Path(name).stem if distinct else name: tokenize(
+                    items, self._tokenizer, failures=failures, progress=one_more
+                )
+                for name, items in read.items()
+            }
+        self.failures = tuple(failures)
+        for name, found in traces.items():
+            if not found:
+                last = failures[-1]
+                raise ConfigError(
+                    f"the tokenizer can encode no item of {name}; {last.item}: {last.error}"
+                )
+        return traces
+
+    def _replay(self, data: ReplayData) -> None:
+        """Go on cell by cell."""
+        self._traces = data.traces
+        cells, outcomes = self._options.plan.grid.cells, self._outcomes
+        left: list[Cell] = []
+        for cell in cells:
+            kept = self._store.get(f"cell {cell.key}")
+            if kept is None:
+                left.append(cell)
+            else:
+                outcomes[cell] = _outcomes(kept)
+        processes = min(self._options.processes, max(1, len(left)))
+        with self._bar("cells") as count:
+            count(len(outcomes), len(cells))
+            for cell, found in replay_cells(left, data, processes=processes):
+                record = {name: [item.to_dict() for item in items] for name, items in found.items()}
+                self._store.put(f"cell {cell.key}", record)
+                outcomes[cell] = found
+                count(len(outcomes), len(cells))
+
+    def _decode(self, engine: Engine, items: Sequence[ReplayItem]) -> None:
+        """Go on item by item: only items that every cell decoded are compared."""
+        cells = self._options.plan.grid.cells
+        done: list[Mapping[Cell, ItemOutcome]] = []
+        try:
+            with self._bar("items") as count:
+                count(0, len(items))
+                for found in decode_cells(engine, cells, items, self._store, self._config):
+                    done.append(found)
+                    count(len(done), len(items))
+        finally:
+            self._traces = {RECORDED: items[: len(done)]}
+            self._outcomes = {cell: {RECORDED: [at[cell] for at in done]} for cell in cells}
+
+
+def _outcomes(record: Mapping[str, Any]) -> TraceOutcomes:
+    return {name: [ItemOutcome.from_dict(item) for item in items] for name, items in record.items()}

@@ -1,0 +1,1 @@
+"""Verifiers that go by probabilities: rejection sampling, lenience, sampled trees."""

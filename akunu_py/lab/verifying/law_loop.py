@@ -1,0 +1,202 @@
+"""The decode loop that goes by probabilities: rejection sampling, lenience, sampled trees.
+
+It has the steps of `akunu_py.decoding.loop.decode`, with the target's distributions in the place of
+its choices, and drafts that a budget does not cut once they are drawn.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from akunu_py.decode_stats import StepDetail
+from akunu_py.decoding.budget import Budget, BudgetState, VerifyAll
+from akunu_py.decoding.details import step_detail
+from akunu_py.decoding.loop import Step, observer, propose, step_stats
+from akunu_py.decoding.stopping import LoopDetector, cut_at_end
+from akunu_py.decoding.tree_choice import TreeChoice
+from akunu_py.errors import ContractError
+from akunu_py.lab.verifying.draft_law import certain, draft_law
+from akunu_py.lab.verifying.verdict import LawVerifier, Verdict
+from akunu_py.protocols import (
+    BranchingDrafter,
+    DistributionTarget,
+    Drafter,
+    SampledDrafter,
+    Target,
+    TreeTarget,
+)
+from akunu_py.types import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class LawStep(Step):
+    """A step, and how a verifier decided over its draft."""
+
+    verdict: Verdict | None = None
+
+
+def decode_by_law(
+    target: Target,
+    drafter: Drafter,
+    last: int,
+    *,
+    rule: LawVerifier,
+    num_draft_tokens: int,
+    max_tokens: int,
+    end_ids: Collection[int] = (),
+    loops: LoopDetector | None = None,
+    budget: Budget | None = None,
+    position: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Iterator[LawStep]:
+    """Yield steps as `akunu_py.decoding.loop.decode` does; `rule` decides over drafts.
+
+    `budget` is one of `law_budget`. Without one all that is drafted is verified.
+
+    Raises ContractError as `decode` does, and for a target without distributions.
+    """
+    if not isinstance(target, DistributionTarget):
+        raise ContractError(
+            f"the verifier {rule.name!r} needs a target with distributions; this one has none"
+        )
+    drawn = rule.uses_q and isinstance(drafter, SampledDrafter)
+    cut = budget or (VerifyAllDrawn(target, drafter) if drawn else VerifyAll(target))
+    observe = observer(drafter, target)
+    remaining = max_tokens
+    while remaining > 0:
+        started = clock()
+        room = min(num_draft_tokens, target.max_draft_tokens(), remaining - 1)
+        proposed = propose(drafter, cut.limit(room))
+        draft = cut.trim(proposed)
+        drafted = clock()
+        law = draft_law(drafter, draft) if rule.uses_q else certain(draft)
+        verdict = rule.verify(draft, law, target.distributions(last, draft), position)
+        verification = verdict.verification
+        chosen = clock()
+        target.commit(verification.accepted)
+        committed = clock()
+        output, reason = cut_at_end(verification.output(draft), end_ids, loops)
+        observe(output)
+        observed = clock()
+        detail = partial(step_detail, draft, verification, position, cut.tree, proposed.length)
+        stats = step_stats(
+            draft,
+            verification,
+            output,
+            propose_s=drafted - started + observed - committed,
+            target_s=chosen - drafted,
+            commit_s=committed - chosen,
+            describe=partial(with_trials, detail, verdict),
+        )
+        cut.observe(stats, output)
+        position += len(output)
+        remaining -= len(output)
+        last = output[-1]
+        if reason is None and not remaining:
+            reason = "length"
+        yield LawStep(output, stats, reason, draft, verification, cut.tree, verdict)
+        if reason is not None:
+            return
+
+
+def with_trials(detail: Callable[[], StepDetail], verdict: Verdict) -> StepDetail:
+    """Return a step's detail with how each token was tried, the last time where several were."""
+    trials = {trial.node: trial for trial in verdict.trials}
+    step = detail()
+    drafted = tuple(
+        replace(token, accepted=trial.accepted, p=trial.p, q=trial.q, uniform=trial.uniform)
+        if (trial := trials.get(node)) is not None
+        else replace(token, accepted=None)
+        for node, token in enumerate(step.drafted)
+    )
+    return replace(step, drafted=drafted, origin=verdict.origin)
+
+
+class VerifyAllDrawn(VerifyAll):
+    """In a budget's place for drafts that were drawn: all of it, whatever was drawn."""
+
+    def __init__(self, target: Target, drafter: Drafter) -> None:
+        super().__init__(target)
+        self._without_branches = _without_branches(target, drafter)
+
+    def trim(self, draft: Draft) -> Draft:
+        """Return the draft, or the chain that the drafter makes of a tree nobody takes."""
+        kept = self._without_branches(draft)
+        self.tree = _choice(draft, kept)
+        return kept
+
+
+class DrawnBudget(Budget):
+    """Decides how many tokens a drafter may draw that samples from q.
+
+    Before it draws them: a draft that is cut for what was drawn biases what rejection sampling
+    emits. So the estimate knows the drafter's record alone, and its time a token.
+    """
+
+    def __init__(
+        self, state: BudgetState, *, context: int, target: Target, drafter: Drafter, name: str = ""
+    ) -> None:
+        # Without the drafter: it must not be ended by a rule that sees what it drew.
+        super().__init__(state, context=context, target=target, pipelined=False, name=name)
+        self._without_branches = _without_branches(target, drafter)
+
+    def limit(self, most: int) -> int:
+        """Return how many tokens, at most `most`, are to be drawn."""
+        most = super().limit(most)
+        if most <= 0:
+            return 0
+        probabilities = self._acceptance.probabilities(Draft.chain(range(most), self._source))
+        own = self._drafter.a_token
+        size, _ = self._best_size(probabilities, own)
+        return size or int(self._may_try(probabilities[0], own))
+
+    def trim(self, draft: Draft) -> Draft:
+        """Take in a draft that was drawn as planned; return it, or its chain: see `_choice`."""
+        kept = self._without_branches(draft)
+        self.tree = _choice(draft, kept)
+        self._proposed = len(kept)
+        if kept.tokens:
+            self._source = kept.source
+            self._shadow = Draft(kept.tokens, kept.parents, kept.source)
+            self._chosen = []
+        return kept
+
+
+def law_budget(
+    state: BudgetState,
+    *,
+    context: int,
+    target: Target,
+    drafter: Drafter,
+    name: str = "",
+    rule: LawVerifier,
+) -> Budget:
+    """Return the budget of a reply whose drafts `rule` decides over."""
+    if rule.uses_q and isinstance(drafter, SampledDrafter):
+        return DrawnBudget(state, context=context, target=target, drafter=drafter, name=name)
+    return Budget(
+        state, context=context, target=target, drafter=drafter, pipelined=False, name=name
+    )
+
+
+def _without_branches(target: Target, drafter: Drafter) -> Callable[[Draft], Draft]:
+    """Return what makes a draft a chain where the target does not take it as a tree."""
+    if not (isinstance(target, TreeTarget) and isinstance(drafter, BranchingDrafter)):
+        return lambda draft: draft
+
+    def chain(draft: Draft) -> Draft:
+        # Equal draws are one node: a sampled tree may be a chain by chance. That must not decide
+        # how often its tokens are tried, or the law is biased.
+        if not draft.tokens or target.takes_tree(draft):
+            return draft
+        return drafter.without_branches(draft)
+
+    return chain
+
+
+def _choice(proposed: Draft, kept: Draft) -> TreeChoice | None:
+    """Return what was made of a drafted tree; None for a chain."""
+    if proposed.is_chain:
+        return None
+    return TreeChoice(proposed, kept, "all" if kept is proposed else "target")
