@@ -76,94 +76,103 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
     floors: Sequence[float],
     pace: float,
 ) -> None:
-    """Fill the chain: its early tokens here, one by one, what follows them by `Rest`."""
+    """Fill the chain: its early tokens here, one by one, what follows them by `Rest`.
+
+    A proposal's estimate is a logistic regression: the sum of one weight for each feature. The
+    features of a position are summed once (`context`), those of a proposal for each. A variable
+    named after a feature is the index of its weight, as `features` lays the tables out.
+    """
     tokens, probabilities, runs = chain.tokens, chain.probabilities, chain.runs
     weights, by_token, by_pair = calibration.weights, calibration.by_token, calibration.by_pair
     by_previous = calibration.by_previous
     pointer, memory_end, prompt_end = at.pointer, at.memory_end, at.prompt_end
-    streak = f.POSITION[min(at.streak, f.MAX_POSITION)]
-    pointer_row = f.POINTER + streak
-    streak = f.STREAK + 9 * streak + 3 * at.last_outcome
-    earlier = certainty = row = 0
+    streak_bucket = f.POSITION[min(at.streak, f.MAX_POSITION)]
+    no_pointer = f.POINTER + streak_bucket
+    streak = f.STREAK + 9 * streak_bucket + 3 * at.last_outcome
+    earlier = certainty = first_certainty = 0
     voters = voters_of(found, pointer)
     previous = text[-1]
     end = len(text)
-    nexts = [text[position] for position, _ in found]
-    k, reach = 0, 1.0
-    while k < longest:
-        before = PREVIOUS_ROWS[by_previous.get(previous, UNSEEN)]
-        context = at.bias + weights[streak] + weights[before]
-        total = 1.0
+    nexts = [text[place] for place, _ in found]
+    position, reach = 0, 1.0
+    while position < longest:
+        after_previous = PREVIOUS_ROWS[by_previous.get(previous, UNSEEN)]
+        context = at.bias + weights[streak] + weights[after_previous]
+        all_votes = 1.0
         if len(voters) == 1:
-            options = [(1.0, text[voters[0][1] + k], voters)]
+            options = [(1.0, text[voters[0][1] + position], voters)]
         else:
-            options, total = proposals(text, voters, k)
-        if k:
-            earlier = f.EARLIER + row + certainty
+            options, all_votes = proposals(text, voters, position)
+        if position:
+            earlier = f.EARLIER + first_certainty + certainty
             context += weights[earlier]
-        position_of = f.position_match[k]
+        position_match_of = f.position_match[position]
         best = _LEAST
-        of_token: tuple[int, ...] = ()
-        for weight, token, group in options:
+        best_features: tuple[int, ...] = ()
+        for votes, token, supporters in options:
             if token < 0:
                 continue
-            lead = group[0]
-            count = len(group)
-            m = lead[2] + k
+            leader = supporters[0]
+            count = len(supporters)
+            match = leader[2] + position
             if count > 1:
-                lead = max(group)
-                m = max([voter[2] for voter in group]) + k
-            source = lead[1]
-            share = weight / total
-            a = f.match_row[m]
-            a += f.ALL_AGREE if share >= 0.995 else bisect_left(f.SHARE_BOUNDS, share)
-            b = position_of[m]
-            c = f.support_row[count] + f.middle_match[m]
-            d = f.REGION_MATCH + (m > 3)
+                leader = max(supporters)
+                match = max([voter[2] for voter in supporters]) + position
+            source = leader[1]
+            share = votes / all_votes
+            match_share = f.match_row[match]
+            match_share += f.ALL_AGREE if share >= 0.995 else bisect_left(f.SHARE_BOUNDS, share)
+            position_match = position_match_of[match]
+            support = f.support_row[count] + f.middle_match[match]
+            region = f.REGION_MATCH + (match > 3)
             if source >= memory_end:
-                d += 2 if source < prompt_end else 4
-            e = pointer_row
+                region += 2 if source < prompt_end else 4
+            near_pointer = no_pointer
             if pointer is not None:
-                e += 8 if NEAR_BEFORE <= source - pointer <= NEAR_AFTER else 16
-            i = f.DISTANCE + 2 * (end - source).bit_length() + (m > 3)
-            if not k:
-                times = (nexts.count(token) + 0.4) / (len(nexts) + 0.8)
-                earlier = f.RATIO + 10 * bisect_left(f.RATIO_BOUNDS, times)
-                earlier += f.ratio_column[len(nexts)] + (m > 2)
-                recent = f.recent_row[m] + 3 * (nexts[0] == token)
+                near_pointer += 8 if NEAR_BEFORE <= source - pointer <= NEAR_AFTER else 16
+            distance = f.DISTANCE + 2 * (end - source).bit_length() + (match > 3)
+            if not position:
+                ratio = (nexts.count(token) + 0.4) / (len(nexts) + 0.8)
+                earlier = f.RATIO + 10 * bisect_left(f.RATIO_BOUNDS, ratio)
+                earlier += f.ratio_column[len(nexts)] + (match > 2)
+                recent = f.recent_row[match] + 3 * (nexts[0] == token)
                 recent += 2 if len(nexts) == 1 else nexts[1] == token
-                context = at.bias + weights[streak] + weights[before] + weights[earlier]
+                context = at.bias + weights[streak] + weights[after_previous] + weights[earlier]
                 context += weights[recent]
-            g = TOKEN_ROWS[by_token.get(token, UNSEEN)]
-            h = PAIR_ROWS[by_pair.get(previous << PAIR_SHIFT ^ token, UNSEEN)]
-            z = (
-                context + weights[a] + weights[b] + weights[c] + weights[d] + weights[e]
-                + weights[g] + weights[h] + weights[i]
+            of_token = TOKEN_ROWS[by_token.get(token, UNSEEN)]
+            of_pair = PAIR_ROWS[by_pair.get(previous << PAIR_SHIFT ^ token, UNSEEN)]
+            log_odds = (
+                context + weights[match_share] + weights[position_match] + weights[support]
+                + weights[region] + weights[near_pointer] + weights[of_token] + weights[of_pair]
+                + weights[distance]
             )  # fmt: skip
-            if z > best:
-                best, chosen, winners, leader = z, token, group, lead
-                of_token = (a, b, c, d, e, streak, earlier, before, g, h, i)
-                if not k:
-                    of_token += (recent,)
+            if log_odds > best:
+                best, chosen, winners, source_of_best = log_odds, token, supporters, leader
+                best_features = (
+                    match_share, position_match, support, region, near_pointer, streak, earlier,
+                    after_previous, of_token, of_pair, distance,
+                )  # fmt: skip
+                if not position:
+                    best_features += (recent,)
         if best == _LEAST:
             return
-        p = 0.5 + 0.5 * tanh(0.5 * best)
-        certainty = int(p * f.CERTAINTY_SCALE)
-        if not k:
-            row = f.CERTAINTY * certainty
-            chain.match_length = leader[2]
+        probability = 0.5 + 0.5 * tanh(0.5 * best)
+        certainty = int(probability * f.CERTAINTY_SCALE)
+        if not position:
+            first_certainty = f.CERTAINTY * certainty
+            chain.match_length = source_of_best[2]
             streak += 1
         text.append(chosen)
         tokens.append(chosen)
-        probabilities.append(p)
-        k += 1
-        runs.append((k, of_token, leader[1]))
-        reach *= p
-        if reach < MIN_REACH or reach < pace * floors[k]:
+        probabilities.append(probability)
+        position += 1
+        runs.append((position, best_features, source_of_best[1]))
+        reach *= probability
+        if reach < MIN_REACH or reach < pace * floors[position]:
             return
         voters, previous = winners, chosen
-        if k == f.EARLY:
-            deep = f.EARLIER_DEEP + row + certainty
-            rest = Rest(text, calibration, at, pointer_row, streak + 1, deep, end)
+        if position == f.EARLY:
+            deep = f.EARLIER_DEEP + first_certainty + certainty
+            rest = Rest(text, calibration, at, no_pointer, streak + 1, deep, end)
             rest.vote(chain, voters, reach, longest, floors, pace)
             return
