@@ -7,6 +7,8 @@ from akunu_py.drafting.memory import Memory, open_memory, vocabulary_fingerprint
 from akunu_py.drafting.ngram import NgramDrafter, WindowedNgramDrafter
 from akunu_py.drafting.plain import PlainDrafter
 from akunu_py.drafting.registry import (
+    DrafterKind,
+    DrafterSetup,
     check_drafter,
     default_num_draft_tokens,
     drafter_names,
@@ -18,6 +20,8 @@ __all__ = [
     "AutoDrafter",
     "AutoState",
     "DraftModelDrafter",
+    "DrafterKind",
+    "DrafterSetup",
     "LookupDrafter",
     "Memory",
     "NgramDrafter",

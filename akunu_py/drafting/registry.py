@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.auto.drafter import MAX_LENGTH
@@ -57,7 +57,7 @@ class DrafterSetup:
     token_model: TokenModel | None = None
     load_token_model: Callable[[Path], TokenModel] | None = None
     counts: Path | None = None
-    kept: dict[str, object] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)
     auto_state: AutoState | None = None
 
     @property
