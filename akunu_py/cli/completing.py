@@ -70,7 +70,7 @@ def _aliases(incomplete: str) -> Items:
 
 
 def _listed(incomplete: str, places: AbstractSet[str]) -> Items:
-    from akunu_py.cli.model_inventory import inventory  # noqa: PLC0415 - huggingface_hub
+    from akunu_py.model_store.inventory import inventory  # noqa: PLC0415 - huggingface_hub
     from akunu_py.settings import load_settings  # noqa: PLC0415 - TOML
 
     with contextlib.suppress(AkunuError, OSError, ValueError):

@@ -57,9 +57,9 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
 
     `context`, in tokens, is what memory is reckoned for. Raises as `akunu_py.models.requirements`.
     """
-    from akunu_py.cli.model_weights import by_class  # noqa: PLC0415
     from akunu_py.models.memory_check import PROGRAM_BYTES  # noqa: PLC0415
     from akunu_py.models.requirements import memory_limit, requirements  # noqa: PLC0415 - MLX
+    from akunu_py.models.stored_tensors import by_class  # noqa: PLC0415
 
     needs = requirements(path)
     described = _describe_folder(path) if path.is_dir() else _describe_gguf(path)
@@ -111,8 +111,8 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
 
 def _describe_gguf(path: Path) -> dict[str, Any]:
     from akunu_py.cli.info import describe  # noqa: PLC0415
-    from akunu_py.cli.model_weights import gguf_tensors  # noqa: PLC0415
     from akunu_py.gguf.reader import GGUFFile  # noqa: PLC0415
+    from akunu_py.models.stored_tensors import gguf_tensors  # noqa: PLC0415
 
     with GGUFFile.open(path) as file:
         known = describe(file, tensors=False)
@@ -129,11 +129,11 @@ def _describe_gguf(path: Path) -> dict[str, Any]:
 
 
 def _describe_folder(folder: Path) -> dict[str, Any]:
-    from akunu_py.cli.model_weights import folder_tensors  # noqa: PLC0415
     from akunu_py.models.converted_plan import DESCRIPTION  # noqa: PLC0415
     from akunu_py.models.folder_config import read_folder_config  # noqa: PLC0415
     from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
     from akunu_py.models.load import folder_name  # noqa: PLC0415
+    from akunu_py.models.stored_tensors import folder_tensors  # noqa: PLC0415
     from akunu_py.models.weight_files import check_weight_files  # noqa: PLC0415
 
     check_weight_files(folder)

@@ -5,7 +5,7 @@ import click
 from akunu_py.cli.group import CommandGroup
 
 _LATER = {
-    "alias": "akunu_py.cli.model_alias:alias",
+    "alias": "akunu_py.cli.model_list:alias",
     "convert": "akunu_py.cli.model_convert:convert",
     "list": "akunu_py.cli.model_list:list_models",
     "path": "akunu_py.cli.model_store:path",

@@ -1,5 +1,6 @@
 """`akunu models show`, and models by name where they are loaded: figures, refusals, bad paths."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -11,10 +12,10 @@ from fake_hub import add_to_cache
 from gguf_files import write_tiny_llama
 
 from akunu_py.cli.main import cli
-from akunu_py.cli.tensor_classes import tensor_class
 from akunu_py.engine.engine import Engine
 from akunu_py.models.memory_check import PROGRAM_BYTES
 from akunu_py.models.requirements import requirements
+from akunu_py.models.stored_tensors import tensor_class
 
 GENERATE = ("generate", "--raw", "-p", "hello", "--max-tokens", "2")
 
@@ -158,8 +159,10 @@ def test_benchmarks_refuse_too(hub_cache, tiny_gguf, tmp_path, command, monkeypa
 
 def test_other_programs_count_in_a_comparison(hub_cache, tiny_gguf, monkeypatch):
     limited(monkeypatch, 1000)
+    find, installed = importlib.util.find_spec, {"xllamacpp": "here", "torch": None}
     monkeypatch.setattr(
-        "importlib.util.find_spec", lambda name: name if name == "llama_cpp" else None
+        "importlib.util.find_spec",
+        lambda name, *rest: installed[name] if name in installed else find(name, *rest),
     )
     output = run("bench", "compare", tiny_gguf, code=2)
     assert "llama.cpp's weights" in output

@@ -1,15 +1,27 @@
 """How the weights of a model on disk are stored, by what they are for."""
 
 import json
+import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from akunu_py.cli.tensor_classes import tensor_class
-
 if TYPE_CHECKING:
     from akunu_py.gguf import GGUFFile
+
+_CLASSES = (
+    ("norms", r"norm|(^|\.)ln_"),
+    ("embedding", r"^(token_embd|per_layer_token_embd)|embed_tokens|(^|\.)(wte|embeddings?)\."),
+    ("output", r"^output\.|lm_head"),
+    ("shared experts", r"shexp|shared_expert"),
+    ("router", r"ffn_gate_inp|(mlp|moe)\.(gate|router)\.|\.router\."),
+    ("experts", r"_exps|experts|switch_mlp"),
+    ("state space", r"ssm_|mamba|mixer|shortconv|time_mix|linear_attn|(^|\.)conv"),
+    ("attention", r"attn|attention"),
+    ("feed-forward", r"ffn_|mlp|feed_forward"),
+)
+"""What tensors are for, by the names that GGUF files and MLX folders give them."""
 
 _PARTS_OF_A_MATRIX = (".scales", ".biases")
 
@@ -83,3 +95,8 @@ def _form(quantization: Mapping[str, Any]) -> str:
     mode = quantization.get("mode", "affine")
     shown = "" if mode == "affine" or not isinstance(mode, str) else f" {mode}"
     return f"{bits} bit{shown}, groups of {group}"
+
+
+def tensor_class(name: str) -> str:
+    """Return what a tensor is for, such as "attention", or "other"."""
+    return next((kind for kind, pattern in _CLASSES if re.search(pattern, name)), "other")
