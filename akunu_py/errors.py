@@ -6,7 +6,7 @@
         UnsupportedArchitectureError  a model family akunu has no class for
       ConfigError                     an option or argument out of its range
         MemoryLimitError              a model that does not fit into this machine's memory
-      HubError                        the hub does not answer, or what it has cannot be kept
+      HubError                        a hub or package index does not answer as it should
       ContextOverflowError            the prompt leaves no room in the context
       EngineStateError                the engine is closed, busy or forked
       RollbackError                   a cache cannot drop what it should
@@ -71,7 +71,7 @@ class MemoryLimitError(ConfigError):
 
 
 class HubError(AkunuError):
-    """The hub does not answer, or what it has cannot be kept here."""
+    """A hub or package index does not answer, or what it has cannot be kept here."""
 
 
 class ContextOverflowError(AkunuError):

@@ -145,9 +145,10 @@ class GenerationResult:
     this machine: "equal", or nothing was drafted; "different": between two tokens that are almost
     equally likely the other one may have been chosen; "unknown": not measured.
 
-    `estimated_plain_s` is what `decode_s` might have been without drafts: the tokens times a
-    measured plain step; None where nothing was drafted, no step was measured, or the reply is too
-    short to say.
+    `time_saved` is an estimate of what drafting saved of the time that plain decoding would have
+    taken: a range of shares, (low, high), below 0 where drafting cost time; None where nothing was
+    drafted, `draft_budget` is "always", or too few drafts were timed so far
+    (`akunu_py.decoding.time_saved`).
     """
 
     text: str
@@ -163,7 +164,7 @@ class GenerationResult:
     exactness: Exactness = "stream"
     row_bits: RowBits = "unknown"
     time_to_first_token_s: float | None = None
-    estimated_plain_s: float | None = None
+    time_saved: tuple[float, float] | None = None
 
     @property
     def decode_tokens_per_s(self) -> float | None:

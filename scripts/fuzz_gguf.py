@@ -37,7 +37,7 @@ from gguf_fuzzing.mutations import make_case
 from gguf_fuzzing.seeds import GROUPS, make_seeds
 
 _START_SECONDS = 120.0
-_END_SECONDS = 5.0
+_END_SECONDS = 60.0
 _PROGRESS_EVERY = 1000
 _SHOWN_FAILURES = 20
 

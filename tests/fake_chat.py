@@ -44,7 +44,9 @@ class FakeEngine:
 
     def __init__(self, name="fake", context=100, template=True):
         self.context = context
-        self.description = SimpleNamespace(name=name, path=f"models/{name}")
+        self.description = SimpleNamespace(
+            name=name, path=f"models/{name}", weights="dense", weights_text="dense weights"
+        )
         self.draft_model, self.has_counts = None, False
         self.tokenizer = SimpleNamespace(
             encode_chat=lambda messages: (

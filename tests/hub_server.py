@@ -290,7 +290,7 @@ def _handler(hub: HubServer) -> type[http.server.BaseHTTPRequestHandler]:
                 self.send(file, body[begin : hub.holds[file]])
                 begin = hub.holds.pop(file)
                 hub.held.set()
-                hub.release.wait(60)
+                hub.release.wait(300)
             self.send(file, body[begin:end])
             if end < whole:
                 self.close_connection = True

@@ -20,6 +20,8 @@ class PtyChild:
     """`akunu ARGUMENTS` on a terminal of its own, history and settings in `home`."""
 
     program = AKUNU
+    patience_s = 120
+    """Long enough for a busy machine: only a program that hangs is given up."""
 
     def __init__(self, *arguments, home, rows=24, columns=80, **environment):
         self._leader, follower = os.openpty()
@@ -47,9 +49,9 @@ class PtyChild:
                 data = data[os.write(self._leader, data[:1024]) :]
             self._read(0)
 
-    def until(self, words, seconds=15):
+    def until(self, words):
         """Wait for words, codes left out; return what came before them."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + self.patience_s
         while words not in (text := _CODES.sub("", self._unread)):
             assert time.monotonic() < end, f"no {words!r} in {text[-2000:]!r}"
             self._read(0.1)
@@ -57,19 +59,19 @@ class PtyChild:
         self._unread = rest
         return before
 
-    def ready(self, seconds=30):
+    def ready(self):
         """Wait for the next prompt; what came before it counts as read."""
         self._prompts += 1
-        end = time.monotonic() + seconds
+        end = time.monotonic() + self.patience_s
         # Drawn at its beginning; what is typed from then on reaches it.
         while self.seen.count("\x1b[?2004h") < self._prompts:
             assert time.monotonic() < end, f"no prompt in {self.seen[-2000:]!r}"
             self._read(0.1)
         self._unread = ""
 
-    def characters(self, count, seconds=30):
+    def characters(self, count):
         """Wait for so many, after what was read."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + self.patience_s
         while len(_CODES.sub("", self._unread)) < count:
             assert time.monotonic() < end, f"only {self._unread!r}"
             self._read(0.1)
@@ -80,9 +82,9 @@ class PtyChild:
     def interrupt(self):
         self.type("\x03")
 
-    def wait(self, seconds=30):
+    def wait(self):
         """Return the exit status."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + self.patience_s
         while self.child.poll() is None and time.monotonic() < end:
             self._read(0.05)
         return self.child.wait(0.1)

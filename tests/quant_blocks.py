@@ -98,11 +98,14 @@ def stored_weights(matrix):
 def weights_of(matrix):
     """The weights of a matrix in mode "affine", float64 [rows, cols]."""
     stored = stored_weights(matrix)
-    if not matrix.planes:
-        return stored
-    parts = stored.reshape(len(stored), -1, 2, 16)
-    joined = parts[:, :, 0] + 2.0**-matrix.bits * parts[:, :, 1]
-    return joined.reshape(len(stored), -1)
+    return joined_planes(matrix, stored)
+
+
+def joined_planes(matrix, stored):
+    """The weights [rows, cols] of which `stored` holds a part in each plane."""
+    factors = np.array(matrix.multipliers or (1.0,))
+    parts = stored.reshape(len(stored), -1, len(factors), matrix.group_size // len(factors))
+    return (parts * factors[:, None]).sum(axis=2).reshape(len(stored), -1)
 
 
 def magnitudes_of(matrix):
@@ -110,10 +113,7 @@ def magnitudes_of(matrix):
     scales = np.repeat(np.abs(matrix.scales.astype(np.float64)), matrix.group_size, axis=1)
     biases = np.repeat(np.abs(matrix.biases.astype(np.float64)), matrix.group_size, axis=1)
     stored = codes_of(matrix) * scales + biases
-    if not matrix.planes:
-        return stored
-    parts = stored.reshape(len(stored), -1, 2, 16)
-    return (parts[:, :, 0] + 2.0**-matrix.bits * parts[:, :, 1]).reshape(len(stored), -1)
+    return joined_planes(matrix, stored)
 
 
 IQ4_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113])

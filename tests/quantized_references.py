@@ -1,8 +1,8 @@
 """Small llamas with random weights in each quantized type, blocks by ggml, and llama.cpp's results for them.
 
-Recorded by scripts/record_references.py; scripts/references/quantizations.py says what the files hold. The
-matrices with rows of WIDTH are in the type of the model's name; narrower ones, whose rows are too short for
-most types, are in Q8_0 and the same in all models, as are the norms.
+Recorded by scripts/record_references.py; scripts/references/quantizations.py says what the files hold. Matrices
+with rows of WIDTH have the type that the model is named after. The narrower ones, whose rows are too short for a
+block, are in F16 and the same in all models, as are the norms.
 """
 
 import functools
@@ -13,10 +13,16 @@ import numpy as np
 from gguf_files import raw_type
 
 GOLDEN = Path(__file__).resolve().parent / "golden" / "quantizations"
-WIDTH, HEAD, HEADS, FEED_FORWARD, LAYERS, CONTEXT = 256, 16, 2, 32, 2, 128
-TOKENS = [*(chr(code) for code in range(0x21, 0x7D)), "Ġ", "Ċ", "th", "</s>"]
+WIDTH, HEAD, HEADS, FEED_FORWARD, LAYERS, CONTEXT = 256, 8, 2, 16, 1, 128
+TOKENS = [*(chr(code) for code in range(0x4A, 0x76)), "Ġ", "Ċ", "th", "</s>"]
 
-_LAYER = {"attn_q": HEADS * HEAD, "attn_k": HEAD, "attn_v": HEAD, "ffn_gate": FEED_FORWARD, "ffn_up": FEED_FORWARD}
+_LAYER = {
+    "attn_q": HEADS * HEAD,
+    "attn_k": HEAD,
+    "attn_v": HEAD,
+    "ffn_gate": FEED_FORWARD,
+    "ffn_up": FEED_FORWARD,
+}
 WIDE = {"token_embd": len(TOKENS)} | {
     f"blk.{layer}.{name}": rows for layer in range(LAYERS) for name, rows in _LAYER.items()
 }
@@ -64,7 +70,7 @@ def matrices(name):
 
 
 def narrow_matrices():
-    return {key: ("Q8_0", recorded("common")[key]) for key in NARROW}
+    return {key: ("F16", recorded("common")[key]) for key in NARROW}
 
 
 def norm(place):
@@ -102,3 +108,8 @@ def write_llama(path, tensors):
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def write_quantized(path, name):
+    """Write a recorded model; return its path."""
+    return write_llama(path, matrices(name) | narrow_matrices())

@@ -1,11 +1,11 @@
 """Where models lie, and recorded outputs and vocabularies that are not part of the project."""
 
-import os
 from pathlib import Path
+
+from akunu_py.model_store.default_model import data_folder
+from akunu_py.model_store.package_index import SMOLLM2
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
-REAL_MODEL = Path(
-    os.environ.get("AKUNU_TEST_MODEL") or ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
-)
-"""The default model; the checkout has it where it was fetched, with `scripts/akunu`."""
+REAL_MODEL = data_folder() / SMOLLM2.file_name
+"""The default model where akunu looks for it, asked before conftest.py names a folder without one."""

@@ -3,13 +3,13 @@
 NEAR_TIE = 1e-3
 """Distance of two logits: rounding may decide between two that are closer, and no recorded choice is so close."""
 
-_FUNCTION = '''def read_all(paths, encoding):
+_FUNCTION = """def read_all(paths, encoding):
     contents = []
     for path in paths:
         with open(path, encoding=encoding) as stream:
             contents.append(stream.read())
     return contents
-'''
+"""
 _HANDLERS = "\n".join(
     f"def handle_{verb}_{noun}(request, store):\n"
     f'    """{verb.capitalize()} one {noun}."""\n'
@@ -59,7 +59,7 @@ SMOLLM2 = {
     "fibonacci": _asked("def fibonacci(n):\n"),
     "query": _asked("SELECT name, COUNT(*) FROM orders\nGROUP BY name\n-- now only those above ten:\n"),
     "json": _asked('{"name": "akunu", "size": 12, "tags": ["a", "b"]}\nWrite this as YAML.'),
-    "tabs": _asked("int main(void)\n{\n\tfor (int i = 0; i < 3; ++i) {\n\t\tputs(\"x\");\r\n\t}\n"),
+    "tabs": _asked('int main(void)\n{\n\tfor (int i = 0; i < 3; ++i) {\n\t\tputs("x");\r\n\t}\n'),
     # Other languages and writings.
     "french": _asked("Où se trouve la bibliothèque ? Réponds en français, s'il te plaît."),
     "german": _asked("Schreibe einen kurzen Brief an deine Großmutter über schönes Wetter."),
@@ -79,9 +79,13 @@ AKUNU_TINY = {
     "rename": _asked(f"Rename `contents` to `texts`.\n```python\n{_FUNCTION}```"),
     "turns": _asked(
         "Now add the parameter `limit=10` at the end.",
-        before=[(f"Repeat this function.\n```python\n{_FUNCTION}```", f"```python\n{_FUNCTION}```")],
+        before=[
+            (f"Repeat this function.\n```python\n{_FUNCTION}```", f"```python\n{_FUNCTION}```")
+        ],
     ),
-    "class": _asked("class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push("),
+    "class": _asked(
+        "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push("
+    ),
     "unicode": _asked("straße = '👩‍👧 e\u0301 日本'\n\n\n\t# \u00a0½\ndef "),
 }
 

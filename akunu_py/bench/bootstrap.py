@@ -6,6 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 RESAMPLES = 1000
+
+LEAST_SESSIONS = 5
+"""Sessions below which a ratio of times has no interval: the whole range of n independent values
+misses the one they vary about in 1 case of 2 ** (n - 1), and a resample cannot leave that range."""
+
 _SEED = 20240917
 _LOW, _HIGH = 2.5, 97.5
 

@@ -12,7 +12,7 @@ from akunu_py.errors import ConfigError
 DEFAULT_TOLERANCE = 0.1
 
 _MISSING = "missing"
-_DIFFERENT_BY_RIGHT = ("device", "machine", "blas_preloaded")
+_DIFFERENT_BY_RIGHT = ("device", "machine", "blas")
 """With another of these logits are rounded otherwise, so that replies may differ by right."""
 
 _VERSIONS = ("akunu", "mlx", "mlx_lm", "python", "platform", "device_name", "commit")

@@ -10,9 +10,10 @@ from typing import Self
 
 import akunu_py
 from akunu_py.bench.record import Record
+from akunu_py.blas import load_blas
 
 _TEXTS = (
-    "akunu", "mlx", "mlx_lm", "python", "platform", "machine", "device", "device_name",
+    "akunu", "mlx", "mlx_lm", "python", "platform", "machine", "device", "device_name", "blas",
 )  # fmt: skip
 
 
@@ -30,7 +31,7 @@ class Environment:
             None for an installed package.
         cpu_count: logical processors this process may use.
         memory_bytes: the machine's memory; None where the system does not say.
-        blas_preloaded: whether a library is preloaded, which on the CPU may be another BLAS.
+        blas: what the CPU backend multiplies with; "" on a GPU.
 
     """
 
@@ -45,11 +46,12 @@ class Environment:
     commit: str | None
     cpu_count: int
     memory_bytes: int | None
-    blas_preloaded: bool
+    blas: str
 
     @classmethod
     def current(cls) -> Self:
         """Return that of this process."""
+        load_blas()
         import mlx.core as mx  # noqa: PLC0415 - reading a result file needs no MLX
 
         # The machine of a Mac is "arm64" on every chip; the device says which one.
@@ -65,7 +67,7 @@ class Environment:
             commit=_commit(),
             cpu_count=_cpu_count(),
             memory_bytes=_memory_bytes(),
-            blas_preloaded=bool(os.environ.get("LD_PRELOAD")),
+            blas=load_blas().name if mx.default_device() == mx.Device(mx.cpu) else "",
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -82,7 +84,6 @@ class Environment:
             commit=record.optional_text("commit"),
             cpu_count=record.count("cpu_count"),
             memory_bytes=memory,
-            blas_preloaded=record.flag("blas_preloaded"),
         )
         record.end()
         return environment

@@ -3,10 +3,13 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from akunu_py.bench import metrics
+from akunu_py.bench.bootstrap import LEAST_SESSIONS
 from akunu_py.bench.exactness import NOT_EXACT
 from akunu_py.bench.measured_model import Model
+from akunu_py.bench.metrics import NOT_ENOUGH, Speedup, TimedPair
 from akunu_py.bench.report import HitRateReport, Outcome, Summary
 from akunu_py.bench.result_file import BenchResult, Costs, Failure
 from akunu_py.bench.tables import Cell, Column, Table
@@ -28,13 +31,15 @@ _COLUMNS = (
     Column("off_tokens_per_s", "off\ntok/s", ".1f"),
     Column("on_tokens_per_s", "on\ntok/s", ".1f"),
     Column("speedup", "speedup", ".2f", "x"),
+    Column("speedup_range", "95 %"),
     Column("speedup_low", "speedup, low", ".2f", "x", detail=True),
     Column("speedup_high", "speedup, high", ".2f", "x", detail=True),
-    Column("median_speedup", "median speedup", ".2f", "x", detail=True),
-    Column("end_to_end", "end to\nend", ".2f", "x"),
+    Column("end_to_end", "end to end", ".2f", "x", detail=True),
+    Column("end_to_end_range", "end to end, 95 %", detail=True),
     Column("end_to_end_low", "end to end, low", ".2f", "x", detail=True),
     Column("end_to_end_high", "end to end, high", ".2f", "x", detail=True),
     Column("normalised_speed", "normalised speed", ".2f", detail=True),
+    Column("normalised_range", "normalised speed, 95 %", detail=True),
     Column("off_first_token_ms", "first token off", ".1f", " ms", detail=True),
     Column("on_first_token_ms", "first token on", ".1f", " ms", detail=True),
     Column("looping_share", "loops", ".0%"),
@@ -79,7 +84,7 @@ def hit_rate_result(
         timing["drafting"] = counted
     times, curve = report.times, report.curve
     if times is not None and times.traffic is not None:
-        timing["roofline"] = roofline(report.outcomes, times.traffic)
+        timing["roofline"] = _roofline_figures(report.outcomes, times.traffic)
     return BenchResult(
         command="hit-rate",
         arguments=arguments,
@@ -102,43 +107,79 @@ def hit_rate_result(
     )
 
 
+def speedup_line(report: HitRateReport) -> str:
+    """Return the speedup of all prompts, with its interval, in a sentence."""
+    decode, whole = report.total.decode, report.total.end_to_end
+    if decode.ratio is None or whole.ratio is None:
+        return f"Speedup of all: {NOT_ENOUGH}; an interval takes {LEAST_SESSIONS} sessions."
+    return (
+        f"Speedup of all: {decode.ratio:.2f}x, 95 % interval {decode.low:.2f}x to "
+        f"{decode.high:.2f}x; prefill included {whole.ratio:.2f}x, {whole.low:.2f}x to "
+        f"{whole.high:.2f}x."
+    )
+
+
 def roofline_line(report: HitRateReport) -> str:
     """Return what memory bandwidth allows plain decoding, in a sentence; "" if not measured."""
     traffic = None if report.times is None else report.times.traffic
     if traffic is None:
         return ""
     found = roofline(report.outcomes, traffic)
-    allowed, share = found["tokens_per_s"], found["off_share"]
-    if allowed is None or share is None:
+    if found.tokens_per_s is None:
         return ""
-    return (
-        f"Memory copies at {traffic.copy_bytes_per_s / 1e9:.1f} GB/s, which allows {allowed:.0f} "
-        f"tokens/s of plain decoding; it reaches {share:.0%} of that."
+    line = (
+        f"Memory copies at {traffic.copy_bytes_per_s / 1e9:.1f} GB/s, which allows "
+        f"{found.tokens_per_s:.0f} tokens/s of plain decoding"
+    )
+    share = found.off_share
+    if share.ratio is None:
+        return f"{line}."
+    return f"{line}; it reaches {share.ratio:.0%} of that, 95 % interval {share.range_text('.0%')}."
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """The speed that memory bandwidth allows plain decoding; None where nothing was decoded.
+
+    `off_share` and `on_share` are what decoding reaches of it, without and with drafting. With
+    drafting it may be above 1: a pass that brings several tokens reads the weights once.
+    """
+
+    tokens_per_s: float | None
+    off_share: Speedup
+    on_share: Speedup
+
+
+def roofline(outcomes: Iterable[Outcome], traffic: MemoryTraffic) -> Roofline:
+    """Return what memory bandwidth allows.
+
+    A reply's steps read the cache at its mean length: the prompt and half of the reply.
+    """
+    off: list[TimedPair] = []
+    on: list[TimedPair] = []
+    for item in outcomes:
+        session, size = item.session or item.id, len(item.off.token_ids)
+        allowed_s = size / traffic.tokens_per_s(item.num_prompt_tokens + size / 2)
+        for pairs, reply in ((off, item.off), (on, item.on)):
+            made = len(reply.token_ids)
+            pairs.append(TimedPair(session, size, allowed_s, made, reply.decode_s))
+    allowed_s = sum(pair.off_s for pair in off)
+    return Roofline(
+        tokens_per_s=sum(pair.off_tokens for pair in off) / allowed_s if allowed_s else None,
+        off_share=metrics.speedup(off),
+        on_share=metrics.speedup(on),
     )
 
 
-def roofline(outcomes: Iterable[Outcome], traffic: MemoryTraffic) -> dict[str, float | None]:
-    """Return the speed that memory bandwidth allows plain decoding, and the shares reached.
-
-    A reply's steps read the cache at its mean length: the prompt and half of the reply.
-    `on_share` may exceed 1: a pass that brings several tokens reads the weights once.
-    """
-    tokens, allowed_s, off_s, on_tokens, on_s = 0, 0.0, 0.0, 0, 0.0
-    for item in outcomes:
-        size = len(item.off.token_ids)
-        tokens += size
-        allowed_s += size / traffic.tokens_per_s(item.num_prompt_tokens + size / 2)
-        off_s += item.off.decode_s
-        on_tokens += len(item.on.token_ids)
-        on_s += item.on.decode_s
-    allowed = tokens / allowed_s if allowed_s else None
+def _roofline_figures(outcomes: Iterable[Outcome], traffic: MemoryTraffic) -> Figures:
+    found = roofline(outcomes, traffic)
     return {
         "copy_bytes_per_s": traffic.copy_bytes_per_s,
         "weight_bytes": traffic.weight_bytes,
         "cache_bytes_per_token": sum(part.per_token for part in traffic.caches),
-        "tokens_per_s": allowed,
-        "off_share": tokens / off_s / allowed if off_s and allowed else None,
-        "on_share": on_tokens / on_s / allowed if on_s and allowed else None,
+        "tokens_per_s": found.tokens_per_s,
+        "off_share": found.off_share.to_dict(),
+        "on_share": found.on_share.to_dict(),
     }
 
 
@@ -185,6 +226,7 @@ def _drafting_figures(summary: Summary) -> Figures:
 
 
 def _timing_figures(summary: Summary) -> Figures:
+    normalised = summary.normalised_speed
     return {
         "off_tokens_per_s": summary.off_tokens_per_s,
         "on_tokens_per_s": summary.on_tokens_per_s,
@@ -194,8 +236,7 @@ def _timing_figures(summary: Summary) -> Figures:
         "on_prefill_s": sum(item.on.prefill_s for item in summary.outcomes),
         "off_first_token_s": summary.median_first_token_s(drafting=False),
         "on_first_token_s": summary.median_first_token_s(drafting=True),
-        "median_speedup": summary.median_speedup,
-        "normalised_speed": summary.normalised_speed,
+        "normalised_speed": None if normalised is None else normalised.to_dict(),
         "propose_s": summary.stats.propose_s,
         "target_s": summary.stats.target_s,
         "commit_s": summary.stats.commit_s,
@@ -240,15 +281,20 @@ def _tables(report: HitRateReport) -> Iterable[Table]:
 
 def _row(name: str, summary: Summary) -> tuple[Cell, ...]:
     figures = {**_reply_figures(summary), **_drafting_figures(summary), **_timing_figures(summary)}
+    decode, whole, normalised = summary.decode, summary.end_to_end, summary.normalised_speed
     cells: dict[str, object] = {
         **figures,
         "category": name,
-        "speedup": summary.decode.ratio,
-        "speedup_low": summary.decode.low,
-        "speedup_high": summary.decode.high,
-        "end_to_end": summary.end_to_end.ratio,
-        "end_to_end_low": summary.end_to_end.low,
-        "end_to_end_high": summary.end_to_end.high,
+        "speedup": decode.ratio,
+        "speedup_range": decode.range_text(".2f"),
+        "speedup_low": decode.low,
+        "speedup_high": decode.high,
+        "end_to_end": whole.ratio,
+        "end_to_end_range": whole.range_text(".2f"),
+        "end_to_end_low": whole.low,
+        "end_to_end_high": whole.high,
+        "normalised_speed": None if normalised is None else normalised.ratio,
+        "normalised_range": None if normalised is None else normalised.range_text(".2f"),
         "off_first_token_ms": _milliseconds(summary.median_first_token_s(drafting=False)),
         "on_first_token_ms": _milliseconds(summary.median_first_token_s(drafting=True)),
         "identical": _identical(summary),

@@ -12,12 +12,15 @@ from statistics import mean
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.bench.bootstrap import interval, session_weights
+from akunu_py.bench.bootstrap import LEAST_SESSIONS, Floats, interval, session_weights
 from akunu_py.cost_curve import CostCurve
 from akunu_py.types import DecodeStats
 
 LONGEST_LOOP = 32
 """Tokens of the longest block whose repetition counts as a loop."""
+
+NOT_ENOUGH = "not enough items"
+"""What stands in place of a ratio's interval where there is neither."""
 
 LEAST_REPEATS = 3
 """How often in a row a block must come to be a loop."""
@@ -88,18 +91,6 @@ def coverage(stats: DecodeStats) -> float | None:
     return stats.accepted / stats.output_tokens if stats.output_tokens else None
 
 
-def normalised_speed(passes: Iterable[Pass], curve: CostCurve) -> float | None:
-    """Return tokens / sum of C(1 + drafted): tokens a plain step of decoding, by the curve alone.
-
-    1 is plain decoding where C(1) is 1; the drafter's own time is left out.
-    """
-    tokens, cost = 0, 0.0
-    for step in passes:
-        tokens += step.tokens
-        cost += curve.cost(1 + step.drafted)
-    return tokens / cost if cost else None
-
-
 def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     """Return the first index at which two sequences differ, or None for equal ones.
 
@@ -154,14 +145,20 @@ class TimedPair:
 class Speedup:
     """Tokens a second with drafting over those without, of all tokens, with its 95 % interval.
 
-    Above 1 drafting is faster. `low` and `high` are None where there is one session only, all of
-    them where no time passed. `pairs` is how many items it comes from.
+    Above 1 drafting is faster. All three are None where the items in which time passed, `pairs` of
+    them, are of fewer than `LEAST_SESSIONS` sessions: there is no ratio without an interval.
     """
 
     ratio: float | None
     low: float | None
     high: float | None
     pairs: int
+
+    def range_text(self, form: str) -> str:
+        """Return the interval as people read it, its ends in a format, or that there is none."""
+        if self.low is None or self.high is None:
+            return NOT_ENOUGH
+        return f"{self.low:{form}}-{self.high:{form}}"
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON-ready values."""
@@ -171,16 +168,48 @@ class Speedup:
 def speedup(pairs: Sequence[TimedPair]) -> Speedup:
     """Return the speedup over items; the interval is from 1,000 resamples of their sessions."""
     timed = [pair for pair in pairs if pair.off_s > 0 and pair.on_s > 0 and pair.off_tokens]
-    if not timed:
-        return Speedup(None, None, None, 0)
+    if not _enough(timed):
+        return Speedup(None, None, None, len(timed))
     weights = session_weights([pair.session for pair in timed], name="speedup")
-    on, on_s, off, off_s = (
-        weights @ np.array([getattr(pair, name) for pair in timed], dtype=np.float64)
-        for name in ("on_tokens", "on_s", "off_tokens", "off_s")
-    )
+    on, on_s, off, off_s = (weights @ column for column in _columns(timed))
     samples = (on / on_s) / (off / off_s)
-    ratio = float(samples[0])
-    if len({pair.session for pair in timed}) == 1:
-        return Speedup(ratio, None, None, len(timed))
-    low, high = interval(samples)
-    return Speedup(ratio, low, high, len(timed))
+    return Speedup(float(samples[0]), *interval(samples), len(timed))
+
+
+def median_speedup(pairs: Sequence[TimedPair]) -> Speedup:
+    """Return the median of the items' speedups, which a stall in one hardly moves; as `speedup`."""
+    timed = [pair for pair in pairs if pair.off_s > 0 and pair.on_s > 0 and pair.off_tokens]
+    if not _enough(timed):
+        return Speedup(None, None, None, len(timed))
+    on, on_s, off, off_s = _columns(timed)
+    ratios = (on / on_s) / (off / off_s)
+    weights = session_weights([pair.session for pair in timed], name="speed").astype(np.int64)
+    medians = np.array([np.median(np.repeat(ratios, counts)) for counts in weights])
+    return Speedup(float(medians[0]), *interval(medians), len(timed))
+
+
+def _enough(pairs: Iterable[TimedPair]) -> bool:
+    return len({pair.session for pair in pairs}) >= LEAST_SESSIONS
+
+
+def _columns(pairs: Sequence[TimedPair]) -> tuple[Floats, ...]:
+    """Return tokens and seconds with drafting, tokens and seconds without, an entry a pair each."""
+    names = ("on_tokens", "on_s", "off_tokens", "off_s")
+    return tuple(
+        np.array([getattr(pair, name) for pair in pairs], dtype=np.float64) for name in names
+    )
+
+
+def normalised_speed(replies: Iterable[tuple[str, Sequence[Pass]]], curve: CostCurve) -> Speedup:
+    """Return tokens / sum of C(1 + drafted): tokens a plain step of decoding, by the curve alone.
+
+    `replies` are the passes of each, with its session. 1 is plain decoding where C(1) is 1; the
+    drafter's own time is left out.
+    """
+    pairs: list[TimedPair] = []
+    for session, passes in replies:
+        tokens = sum(step.tokens for step in passes)
+        cost = sum(curve.cost(1 + step.drafted) for step in passes)
+        # Plain decoding takes a step a token.
+        pairs.append(TimedPair(session, tokens, float(tokens), tokens, cost))
+    return speedup(pairs)

@@ -97,12 +97,6 @@ class Outcome:
         """The index of the first token that differs; None for identical replies."""
         return metrics.first_difference(self.off.token_ids, self.on.token_ids)
 
-    @property
-    def speedup(self) -> float | None:
-        """Tokens a second with drafting over those without; None where either is unknown."""
-        on, off = self.on.tokens_per_s, self.off.tokens_per_s
-        return on / off if on is not None and off else None
-
     def with_margin(self, margin: float) -> "Outcome":
         """Return the outcome with what is known of its first difference."""
         return replace(self, top2_margin=margin)
@@ -213,21 +207,13 @@ class Summary:
         return metrics.speedup([self._pair(item, item.off.whole_s, item.on.whole_s)
                                 for item in self.outcomes])  # fmt: skip
 
-    @property
-    def speedup(self) -> float | None:
-        """Tokens a second with drafting over those without; None where either is unknown."""
-        return self.decode.ratio
-
-    @property
-    def median_speedup(self) -> float | None:
-        """The median over the prompts: one that the machine stalled in hardly moves it."""
-        speedups = [item.speedup for item in self.outcomes if item.speedup is not None]
-        return median(speedups) if speedups else None
-
-    @property
-    def normalised_speed(self) -> float | None:
-        """The speed under the measured costs of passes; None where they are unknown."""
-        return None if self.curve is None else metrics.normalised_speed(self.passes, self.curve)
+    @cached_property
+    def normalised_speed(self) -> Speedup | None:
+        """The speed under the measured costs of passes; None where those are unknown."""
+        if self.curve is None:
+            return None
+        replies = [(item.session or item.id, item.on.passes) for item in self.outcomes]
+        return metrics.normalised_speed(replies, self.curve)
 
     @cached_property
     def looping_share(self) -> float | None:

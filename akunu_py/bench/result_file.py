@@ -227,9 +227,12 @@ def write_result(result: BenchResult, path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, replaced whole; raises ConfigError where it cannot."""
+    """Write a text file, replaced whole, as open to others as the umask says.
+
+    Raises ConfigError where it cannot.
+    """
     try:
-        replace_file(path, text.encode("utf-8", "surrogatepass"))
+        replace_file(path, text.encode("utf-8", "surrogatepass"), private=False)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
 

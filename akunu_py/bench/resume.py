@@ -11,7 +11,7 @@ from typing import Self
 
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import Model
-from akunu_py.bench.record import Record, check_json, parse_json
+from akunu_py.bench.record import Record, check_json, parse_json, read_json
 from akunu_py.errors import ConfigError
 
 FILE = "items.jsonl"
@@ -151,6 +151,21 @@ class ItemStore:
             raise ConfigError(f"{self.path} holds items of another run: {'; '.join(differing)}")
 
 
+def held_command(folder: Path) -> str | None:
+    """Return the command under `akunu bench` that a folder holds the items or the result of."""
+    with contextlib.suppress(OSError, ConfigError):
+        path = folder / FILE
+        # A pipe would be waited for.
+        if path.is_file():
+            with path.open("rb") as stream:
+                header = Record(parse_json(stream.readline(), str(path)), str(path))
+            return header.record("fingerprint").text("command")
+    with contextlib.suppress(ConfigError):
+        path = folder / "result.json"
+        return Record(read_json(path), str(path)).text("command")
+    return None
+
+
 def run_fingerprint(
     command: str,
     arguments: Mapping[str, object],
@@ -168,7 +183,7 @@ def run_fingerprint(
         "akunu": environment.akunu,
         "mlx": environment.mlx,
         "device": environment.device_name,
-        "blas_preloaded": environment.blas_preloaded,
+        "blas": environment.blas,
     }
 
 
@@ -180,7 +195,8 @@ def _differences(
     for name in dict.fromkeys((*found, *wanted)):
         old, new = found.get(name), wanted.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            phrases += _differences(old, new, f"{prefix}{name}.")
+            # An argument goes by its own name.
+            phrases += _differences(old, new, "" if name == "arguments" else f"{prefix}{name}.")
         elif old != new:
             phrases.append(f"{prefix}{name} was {old!r} and is {new!r}")
     return phrases

@@ -6,11 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-import numpy as np
-
-from akunu_py.bench.bootstrap import Interval, interval, session_weights
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import Model
+from akunu_py.bench.metrics import Speedup, TimedPair, median_speedup, speedup
 from akunu_py.bench.record import Record
 from akunu_py.bench.result_file import BenchResult, Costs, Failure
 from akunu_py.bench.tables import Column, Table
@@ -61,16 +59,15 @@ class Run:
 class ArmSummary:
     """One arm over all cases. `ratio` is its tokens a second over the baseline's, of all tokens.
 
-    `median_ratio` is over the pairs, which a machine that stalls hardly moves; `interval` is that
-    of the median, 95 %, from resampled sessions. `outside` is the share of the time spent outside
-    passes, `identical` how many replies are the baseline's, of `pairs`.
+    `median_ratio` is over the pairs, which a machine that stalls hardly moves. `outside` is the
+    share of the time spent outside passes, `identical` how many replies are the baseline's, of
+    `pairs`.
     """
 
     arm: str
     tokens_per_s: float
-    ratio: float
-    median_ratio: float
-    interval: Interval
+    ratio: Speedup
+    median_ratio: Speedup
     tokens_per_pass: float | None
     hit_rate: float | None
     outside: float | None
@@ -138,14 +135,7 @@ class SpeedReport:
             },
             timing={
                 "ratios": {
-                    arm.arm: {
-                        "ratio": arm.median_ratio,
-                        "low": arm.interval[0],
-                        "high": arm.interval[1],
-                        "pairs": arm.pairs,
-                    }
-                    for arm in arms
-                    if arm.arm != BASELINE
+                    arm.arm: arm.median_ratio.to_dict() for arm in arms if arm.arm != BASELINE
                 },
                 "arms": {arm.arm: _timing(arm) for arm in arms},
                 "traffic": None if self.times.traffic is None else self.times.traffic.to_dict(),
@@ -162,8 +152,9 @@ class SpeedReport:
 _COLUMNS = (
     Column("arm", "arm"),
     Column("tokens_per_s", "tokens/s", ".1f"),
-    Column("ratio", "of\nmlx-lm", ".3f"),
-    Column("median_ratio", "median\nof pairs", ".3f"),
+    Column("ratio", "of\nmlx-lm", ".3f", detail=True),
+    Column("ratio_interval", "95 %", detail=True),
+    Column("median_ratio", "of mlx-lm,\nmedian", ".3f"),
     Column("interval", "95 %"),
     Column("tokens_per_pass", "tokens\na pass", ".2f"),
     Column("hit_rate", "hit\nrate", ".0%"),
@@ -178,9 +169,10 @@ def _table(arms: Sequence["ArmSummary"]) -> Table:
         (
             arm.arm,
             arm.tokens_per_s,
-            arm.ratio,
-            arm.median_ratio,
-            f"{arm.interval[0]:.3f}-{arm.interval[1]:.3f}",
+            arm.ratio.ratio,
+            arm.ratio.range_text(".3f"),
+            arm.median_ratio.ratio,
+            arm.median_ratio.range_text(".3f"),
             arm.tokens_per_pass,
             arm.hit_rate,
             arm.outside,
@@ -193,10 +185,8 @@ def _table(arms: Sequence["ArmSummary"]) -> Table:
 
 
 def _timing(arm: ArmSummary) -> dict[str, object]:
-    names = (
-        "tokens_per_s", "ratio", "tokens_per_pass", "hit_rate", "outside", "peak_memory_bytes",
-    )  # fmt: skip
-    return {name: getattr(arm, name) for name in names}
+    names = ("tokens_per_s", "tokens_per_pass", "hit_rate", "outside", "peak_memory_bytes")
+    return {**{name: getattr(arm, name) for name in names}, "ratio": arm.ratio.to_dict()}
 
 
 def _items(runs: Sequence[Run]) -> Iterator[dict[str, object]]:
@@ -217,35 +207,31 @@ def _token_hash(runs: Sequence[Run], arm: str) -> str:
 
 def summary(runs: Sequence[Run], baseline: Sequence[Run]) -> ArmSummary:
     """Compare an arm's runs with the baseline's, case by case in the order they were made."""
-    pairs = list(zip(_by_case(runs), _by_case(baseline), strict=True))
-    tokens, seconds, their_tokens, their_seconds = (
-        np.array(values, dtype=np.float64)
-        for values in zip(
-            *(
-                (ours.num_timed_tokens, ours.decode_s, theirs.num_timed_tokens, theirs.decode_s)
-                for ours, theirs in pairs
-            ),
-            strict=True,
+    matched = list(zip(_by_case(runs), _by_case(baseline), strict=True))
+    pairs = [
+        TimedPair(
+            ours.session,
+            theirs.num_timed_tokens,
+            theirs.decode_s,
+            ours.num_timed_tokens,
+            ours.decode_s,
         )
-    )
-    ratios = (tokens / seconds) / (their_tokens / their_seconds)
-    weights = session_weights([ours.session for ours, _ in pairs], name="speed").astype(np.int64)
-    medians = np.array([np.median(np.repeat(ratios, counts)) for counts in weights])
+        for ours, theirs in matched
+    ]
     passes = [run.num_passes for run in runs if run.num_passes is not None]
     drafted = sum(run.num_drafted for run in runs)
     target_s = [run.target_s for run in runs if run.target_s is not None]
-    timed = float(seconds.sum())
+    tokens, seconds = sum(run.num_timed_tokens for run in runs), sum(run.decode_s for run in runs)
     return ArmSummary(
         arm=runs[0].arm,
-        tokens_per_s=float(tokens.sum() / timed),
-        ratio=float(tokens.sum() / timed / (their_tokens.sum() / their_seconds.sum())),
-        median_ratio=float(medians[0]),
-        interval=interval(medians),
-        tokens_per_pass=float(tokens.sum()) / sum(passes) if sum(passes) else None,
+        tokens_per_s=tokens / seconds,
+        ratio=speedup(pairs),
+        median_ratio=median_speedup(pairs),
+        tokens_per_pass=tokens / sum(passes) if sum(passes) else None,
         hit_rate=sum(run.num_accepted for run in runs) / drafted if drafted else None,
-        outside=1 - sum(target_s) / timed if target_s else None,
+        outside=1 - sum(target_s) / seconds if target_s else None,
         peak_memory_bytes=max(run.peak_memory_bytes for run in runs),
-        identical=sum(ours.token_ids == theirs.token_ids for ours, theirs in pairs),
+        identical=sum(ours.token_ids == theirs.token_ids for ours, theirs in matched),
         pairs=len(pairs),
     )
 

@@ -9,7 +9,7 @@ import click
 
 from akunu_py.bench.workloads import first_of_each, load_prompts
 from akunu_py.cli import completing
-from akunu_py.cli.bench_options import category_option, limit_option, seed_option
+from akunu_py.cli.bench_options import category_option, limit_option, limited, seed_option
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import load_engine, model_options
@@ -47,7 +47,8 @@ _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
     "num_tokens",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"Measure on N tokens for each temperature.  [default: {_TOKENS:,}]",
+    help=f"Measure on N tokens for each temperature.  [default: {_TOKENS:,}; {_QUICK_TOKENS} with "
+    "--quick]",
 )
 @click.option(
     "--lenience",
@@ -100,11 +101,9 @@ def alpha(  # noqa: PLR0917 - click passes by name
       akunu bench alpha --temperature 0.5 --temperature 1.5 --tokens 2000
       akunu bench alpha large.gguf --draft-model small.gguf --lenience 0.5 --lenience 0.1
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    if quick and (num_tokens is not None or limit is not None):
-        raise click.UsageError("give either --quick, or --tokens and --limit")
-    limit = _QUICK_PROMPTS if quick else limit
+    limit = limited(limit, _QUICK_PROMPTS, is_quick=quick)
     measuring["temperatures"] = tuple(dict.fromkeys(measuring["temperatures"]))
-    measuring["num_tokens"] = _QUICK_TOKENS if quick else num_tokens or _TOKENS
+    measuring["num_tokens"] = num_tokens or (_QUICK_TOKENS if quick else _TOKENS)
     from akunu_py.bench.alpha.alpha_result import alpha_result  # noqa: PLC0415 - MLX
     from akunu_py.bench.alpha.run import (  # noqa: PLC0415
         check_alpha_options,

@@ -120,19 +120,21 @@ def compare(  # noqa: PLR0917 - click passes by name
 def _run(arguments: dict[str, Any], output: Output) -> "BenchResult":
     from akunu_py.bench.compare.run import CompareOptions, run_compare  # noqa: PLC0415 - MLX
     from akunu_py.bench.workloads import load_prompts  # noqa: PLC0415
-    from akunu_py.models.load import LoadOptions, load_model  # noqa: PLC0415
+    from akunu_py.models.load import LoadOptions, draft_options, load_model  # noqa: PLC0415
 
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
-    options = LoadOptions(**{name: arguments[name] for name in names})
     context, draft_path = arguments["context"], None
     path = model_path(arguments["model"])
     if arguments["draft_model"] is not None:
         draft_path = model_path(arguments["draft_model"])
-    check_memory(path, draft_path, arguments, _others(path, arguments["programs"]))
+    arguments["exact_weights"] = check_memory(
+        path, draft_path, arguments, _others(path, arguments["programs"])
+    )
+    options = LoadOptions(**{name: arguments[name] for name in names})
     loaded = load_model(path, options, context=context)
     draft_model = None
     if draft_path is not None:
-        draft_model = load_model(draft_path, LoadOptions(weights=arguments["weights"]))
+        draft_model = load_model(draft_path, draft_options(draft_path, options))
     with count_progress("replies", "setting up") as progress:
         return run_compare(
             loaded,

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from akunu_py.bench.workloads import Prompt
     from akunu_py.types import GenerationConfig
 
-_QUICK_LIMIT = 3
+_QUICK_LIMIT = 2
+_QUICK_TOKENS = 64
+_TOKENS = 128
 
 _EXACTNESS = {
     "stream": "",
@@ -62,10 +64,8 @@ _EXACTNESS = {
 @click.option(
     "--max-tokens",
     type=int,
-    default=128,
-    show_default=True,
     metavar="N",
-    help="Generate at most N tokens a reply.",
+    help=f"Generate at most N tokens a reply.  [default: {_TOKENS}; {_QUICK_TOKENS} with --quick]",
 )
 @temperature_option
 @seed_option
@@ -117,6 +117,8 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
       akunu bench hit-rate model.gguf --quick --category edit
     """  # noqa: D301 - \b keeps click from wrapping the examples
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
+    if measuring["max_tokens"] is None:
+        measuring["max_tokens"] = _QUICK_TOKENS if quick else _TOKENS
     from akunu_py.bench.environment import Environment  # noqa: PLC0415 - MLX
     from akunu_py.bench.hit_rate import model_of, run_hit_rate, settled_config  # noqa: PLC0415
     from akunu_py.bench.hit_rate_result import hit_rate_result  # noqa: PLC0415
@@ -213,9 +215,9 @@ def _changed(config: "GenerationConfig") -> str:
 
 
 def _tail(report: "HitRateReport") -> str:
-    from akunu_py.bench.hit_rate_result import roofline_line  # noqa: PLC0415
+    from akunu_py.bench.hit_rate_result import roofline_line, speedup_line  # noqa: PLC0415
 
-    lines = [_interval_line(report), roofline_line(report), _EXACTNESS[report.exactness]]
+    lines = [speedup_line(report), roofline_line(report), _EXACTNESS[report.exactness]]
     for outcome in report.differences:
         margin = outcome.top2_margin
         reason = "" if margin is None else f"; the two likeliest lie {margin:.2g} apart there"
@@ -223,12 +225,3 @@ def _tail(report: "HitRateReport") -> str:
             f"{outcome.id}: differs from generated token {outcome.first_difference} on{reason}"
         )
     return "\n".join(line for line in lines if line)
-
-
-def _interval_line(report: "HitRateReport") -> str:
-    found = report.total.decode
-    if found.low is None or found.high is None:
-        return ""
-    return (
-        f"Speedup of all: {found.ratio:.2f}x, 95 % interval {found.low:.2f}x to {found.high:.2f}x."
-    )

@@ -58,10 +58,5 @@ def processes_option(command: Command) -> Command:
 
 
 def limited(limit: int | None, quick: int, *, is_quick: bool) -> int | None:
-    """Return how many prompts or items are taken: `limit`, or `quick` with --quick.
-
-    Raises click.UsageError where both options are given.
-    """
-    if is_quick and limit is not None:
-        raise click.UsageError("give either --quick or --limit")
-    return quick if is_quick else limit
+    """Return how many prompts or items are taken: what --limit says, or `quick` with --quick."""
+    return quick if is_quick and limit is None else limit

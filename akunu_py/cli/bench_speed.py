@@ -114,9 +114,10 @@ def speed(  # noqa: PLR0917 - click passes by name
     """Compare decoding with mlx-lm's own, greedily, ids to ids, in one run.
 
     Every case is decoded by mlx-lm's generate_step and by akunu with each drafter, in turns. Ratios
-    are of tokens a second to mlx-lm's: of all tokens, and the median of the pairs with its 95 %
-    interval. Outside is the share of the time that is not spent in passes. With --trace the choices
-    are forced to recorded replies: passes are real, and how much is accepted is the recording's.
+    are of tokens a second to mlx-lm's: the median of the pairs with its 95 % interval; files have
+    that of all tokens, too. Outside is the share of the time that is not spent in passes. With
+    --trace the choices are forced to recorded replies: passes are real, and how much is accepted is
+    the recording's.
 
     \b
     Examples:
@@ -141,9 +142,10 @@ def speed(  # noqa: PLR0917 - click passes by name
     loaded = _loaded(model, random_model, tokenizer_path, draft_path, loading)
     draft_model = None
     if draft_path is not None:
-        from akunu_py.models.load import LoadOptions, load_model  # noqa: PLC0415
+        from akunu_py.models.load import LoadOptions, draft_options, load_model  # noqa: PLC0415
 
-        draft_model = load_model(draft_path, LoadOptions(weights=loading["weights"]))
+        options = LoadOptions(weights=loading["weights"], exact_weights=loading["exact_weights"])
+        draft_model = load_model(draft_path, draft_options(draft_path, options))
     failures: list[Failure] = []
     cases = (
         _trace_cases(
@@ -207,9 +209,9 @@ def _loaded(
         return build_random_model(random_model, load_tokenizer(tokenizer))
     context = loading["context"]
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
-    options = LoadOptions(**{name: loading[name] for name in names})
     path = model_path(model)
-    check_memory(path, draft, loading)
+    loading["exact_weights"] = check_memory(path, draft, loading)
+    options = LoadOptions(**{name: loading[name] for name in names})
     return load_model(path, options, context=context)
 
 

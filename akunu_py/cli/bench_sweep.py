@@ -11,6 +11,7 @@ import click
 from akunu_py.cli import completing
 from akunu_py.cli.bench_options import (
     category_option,
+    limited,
     processes_option,
     seed_option,
     temperature_option,
@@ -139,7 +140,7 @@ _TOKENS = 128
     "--max-tokens",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"Generate at most N tokens a reply.  [default: {_TOKENS}]",
+    help=f"Generate at most N tokens a reply.  [default: {_TOKENS}; {_QUICK_TOKENS} with --quick]",
 )
 @temperature_option
 @seed_option
@@ -181,7 +182,7 @@ def sweep(
     quick, model, tokenizer = options.pop("quick"), options.pop("model"), options.pop("tokenizer")
     _check(options)
     options["max_tokens"] = options["max_tokens"] or (_QUICK_TOKENS if quick else _TOKENS)
-    options["limit"] = options["limit"] or (_QUICK_LIMIT if quick else None)
+    options["limit"] = limited(options["limit"], _QUICK_LIMIT, is_quick=quick)
     processes = options.pop("processes") or os.cpu_count() or 1
     plan = make_plan(
         drafters,

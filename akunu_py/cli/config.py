@@ -111,7 +111,7 @@ def edit() -> None:
     if not place.exists():
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(place, _TEMPLATE.encode())
+            replace_file(place, _TEMPLATE.encode(), private=True)
         except OSError as error:
             raise ConfigError(f"{place} cannot be written: {error.strerror or error}") from None
     edit_file(place)

@@ -102,7 +102,18 @@ def _parameters(tensors: Iterable["TensorInfo"]) -> int:
 
 
 def _quantization(tensors: Iterable["TensorInfo"]) -> list[dict[str, Any]]:
-    """Return tensors, parameters and bytes of each type, the largest first."""
+    """Return tensors, parameters and bytes of each type, the largest first.
+
+    Of types with a fitted form also the bits of a weight that stays quantized, in either form.
+    """
+    from akunu_py.gguf.quants.forms import FITTED, form_of  # noqa: PLC0415 - numpy
+
+    def bits(name: str) -> dict[str, float]:
+        if name not in FITTED:
+            return {}
+        exact, fitted = (form_of(name, fitted=fitted) for fitted in (False, True))
+        return {"exact_bits": exact.bits_per_weight, "fitted_bits": fitted.bits_per_weight}
+
     by_type: dict[str, list[TensorInfo]] = {}
     for tensor in tensors:
         by_type.setdefault(tensor.type.name, []).append(tensor)
@@ -115,6 +126,7 @@ def _quantization(tensors: Iterable["TensorInfo"]) -> list[dict[str, Any]]:
             "parameters": _parameters(by_type[name]),
             "bytes": size,
             "share": size / total,
+            **bits(name),
         }
         for name, size in sorted(sizes.items(), key=lambda item: -item[1])
     ]
@@ -205,7 +217,11 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
 
 def _share(group: Mapping[str, Any]) -> str:
     size = size_text(group["bytes"])
-    return f"{group['tensors']:5d} tensors  {size:>10}  {group['share']:6.1%}"
+    bits = ""
+    if "fitted_bits" in group:
+        exact, fitted = group["exact_bits"], group["fitted_bits"]
+        bits = f"  {exact:g} bits a weight in memory, {fitted:g} with --fitted-weights"
+    return f"{group['tensors']:5d} tensors  {size:>10}  {group['share']:6.1%}{bits}"
 
 
 def _table(rows: list[tuple[str, str]]) -> Iterator[str]:

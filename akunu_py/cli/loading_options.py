@@ -10,6 +10,7 @@ import click
 from akunu_py.cli import completing
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.option_stack import stack
+from akunu_py.cli.verbosity import is_quiet
 from akunu_py.settings import load_settings
 
 if TYPE_CHECKING:
@@ -20,6 +21,11 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _FORCE = "akunu_py.force"
+
+_TOY_ANSWERS = (
+    "akunu-tiny answers, a toy that edits short Python functions, often wrongly. For a real model: "
+    "akunu models pull smollm2"
+)
 
 _MODEL_OPTIONS = (
     click.option(
@@ -39,9 +45,10 @@ _MODEL_OPTIONS = (
         "it holds the model's numbers.",
     ),
     click.option(
-        "--exact-weights",
-        is_flag=True,
-        help="Take no smaller fitted forms: with float32 scales the weights are the file's.",
+        "--exact-weights/--fitted-weights",
+        default=None,
+        help="Keep quantized weights of the IQ types as the file has them, or in smaller forms "
+        "close to them. Exact where memory holds them, when left out.",
     ),
     click.option(
         "--q6k",
@@ -144,15 +151,19 @@ def load_engine(
     Raises ConfigError where it, with the draft model, would not fit into this machine's memory,
     unless `--force` was given.
     """
+    from akunu_py.model_store.default_model import is_toy  # noqa: PLC0415 - not for --help
+
     path = model_path(model)
+    if model is None and is_toy(path) and not is_quiet():
+        click.echo(_TOY_ANSWERS, err=True)
     draft = loading.get("draft_model")
     if draft is not None:
         draft = model_path(str(draft))
         loading = {**loading, "draft_model": draft}
     from akunu_py.engine.engine import Engine  # noqa: PLC0415 - mlx-lm takes over a second
 
-    check_memory(path, draft, loading)
-    return Engine.load(path, memory=memory, **loading)
+    exact_weights = check_memory(path, draft, loading)
+    return Engine.load(path, memory=memory, **{**loading, "exact_weights": exact_weights})
 
 
 def check_memory(
@@ -160,24 +171,30 @@ def check_memory(
     draft: Path | None,
     loading: Mapping[str, Any],
     others: "Sequence[MemoryPart]" = (),
-) -> None:
-    """Refuse models that do not fit into this machine's memory together, unless `--force` says so.
+) -> bool | None:
+    """Return `exact_weights`: what was asked for, or False where memory does not hold exact ones.
 
+    Refuses models that do not fit into this machine's memory together, unless `--force` says so.
     `loading` is what `model_options` collected, `others` what the command holds besides. Raises
     ConfigError.
     """
+    exact_weights: bool | None = loading.get("exact_weights")
     context = click.get_current_context(silent=True)
     if context is not None and context.meta.get(_FORCE):
-        return
+        return exact_weights
     from akunu_py.models import memory_check  # noqa: PLC0415 - MLX
-    from akunu_py.models.load import LoadOptions  # noqa: PLC0415
+    from akunu_py.models.load import LoadOptions, draft_options  # noqa: PLC0415
 
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
     options = LoadOptions(**{name: loading[name] for name in names if name in loading})
     models = [memory_check.PlannedModel(path, options, loading.get("kv_bits"))]
     if draft is not None:
-        # A draft model is loaded with no other option, and its cache is never quantized.
-        models.append(memory_check.PlannedModel(draft, LoadOptions(weights=options.weights)))
+        # Its cache is never quantized.
+        models.append(memory_check.PlannedModel(draft, draft_options(draft, options)))
     # What is neither a file nor a folder is refused when it is loaded.
     if all(model.path.is_file() or model.path.is_dir() for model in models):
-        memory_check.check_memory(models, context=loading.get("context"), others=others)
+        fitted = memory_check.check_memory(models, context=loading.get("context"), others=others)
+        # An MLX folder's weights have their form, whatever its draft model gets.
+        if fitted and path.is_file():
+            return False
+    return exact_weights

@@ -22,9 +22,10 @@ from akunu_py.settings import load_settings
     help="Of scales and dense weights: float16 where it holds the model's numbers.",
 )
 @click.option(
-    "--exact-weights",
-    is_flag=True,
-    help="Take no smaller fitted forms: with float32 scales the weights are the file's.",
+    "--exact-weights/--fitted-weights",
+    default=True,
+    help="Keep weights of the IQ types as the file has them, or in smaller forms close to them, "
+    "which mlx-lm reads.",
 )
 @click.option(
     "--q6k",

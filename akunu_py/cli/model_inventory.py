@@ -1,4 +1,4 @@
-"""Which models there are: in the hub's cache, in the user's folders, and by alias."""
+"""Which models there are: akunu's own, the hub's cache, the user's folders, and aliases."""
 
 import contextlib
 import json
@@ -9,8 +9,10 @@ from pathlib import Path
 
 from akunu_py.errors import AkunuError
 from akunu_py.model_store.aliases import load_aliases
+from akunu_py.model_store.default_model import TOY_NAME, fetched_model_path, toy_model_path
 from akunu_py.model_store.hub_cache import cached_repositories
 from akunu_py.model_store.names import HubName, own_names, resolve_model
+from akunu_py.model_store.package_index import SMOLLM2
 from akunu_py.model_store.repository_files import ModelFiles, models_of, quantization_of
 from akunu_py.regular_file import open_to_read
 from akunu_py.settings import Settings
@@ -25,7 +27,7 @@ class ListedModel:
 
     Attributes:
         name: which commands take.
-        place: "hub", "folder" or "alias".
+        place: "akunu", "hub", "folder" or "alias".
         path: to open; None where it is not here as a whole.
         num_bytes: on disk; None for an alias.
         quantization: as file names or the config say; "" where they do not.
@@ -42,12 +44,21 @@ class ListedModel:
 
 
 def inventory(settings: Settings) -> list[ListedModel]:
-    """Return all models: of the hub's cache, of the settings' folders, and aliases.
+    """Return all models: akunu's own, the hub's cache, the settings' folders, and aliases.
 
     Raises ConfigError where the cache or the aliases cannot be read. Folders that cannot be are
     left out.
     """
-    return [*_of_cache(), *_of_folders(settings), *_of_aliases(settings)]
+    return [*_own(), *_of_cache(), *_of_folders(settings), *_of_aliases(settings)]
+
+
+def _own() -> Iterator[ListedModel]:
+    path = fetched_model_path()
+    quantization = quantization_of(SMOLLM2.file_name)
+    yield ListedModel(SMOLLM2.name, "akunu", path, SMOLLM2.num_bytes, quantization)
+    with contextlib.suppress(AkunuError):
+        toy = toy_model_path()
+        yield ListedModel(TOY_NAME, "akunu", toy, toy.stat().st_size, quantization_of(toy.name))
 
 
 def _of_cache() -> Iterator[ListedModel]:

@@ -13,7 +13,7 @@ from akunu_py.settings import load_settings
 @click.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def list_models(as_json: bool) -> None:
-    """List models: in the hub's cache, in the folders of the settings, and aliases.
+    """List models: akunu's own, those in the hub's cache and in your folders, and aliases.
 
     The settings name folders as model-folders, the environment as AKUNU_MODEL_FOLDERS. They are
     searched three folders deep.
@@ -26,9 +26,6 @@ def list_models(as_json: bool) -> None:
     found = inventory(load_settings())
     if as_json:
         click.echo(json.dumps([_record(model) for model in found]))
-        return
-    if not found:
-        click.echo("No models but the one that ships with akunu; akunu models pull fetches some.")
         return
     # Names come last: they may be longer than a line, or wider than they have characters.
     rows = [("size", "weights", "name"), *map(_row, found)]
@@ -48,7 +45,8 @@ def _row(model: ListedModel) -> tuple[str, str, str]:
     if model.place == "alias":
         return "", "alias", f"{name} -> {model.target}" + _note("not on this machine", model)
     size = "" if model.num_bytes is None else size_text(model.num_bytes)
-    return size, model.quantization, name + _note("incomplete", model)
+    missing = "not fetched yet" if model.place == "akunu" else "incomplete"
+    return size, model.quantization, name + _note(missing, model)
 
 
 def _note(text: str, model: ListedModel) -> str:

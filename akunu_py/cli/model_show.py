@@ -72,7 +72,13 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
             if bits is not None and not needs.quantizable:
                 continue
             whole = f"{8 * needs.number_bytes} bit" if bits is None else label
-            total = needs.total_bytes(tokens, kv_bits=bits) + PROGRAM_BYTES
+            exact, smaller = (
+                needs.total_bytes(tokens, kv_bits=bits, fitted=fitted) + PROGRAM_BYTES
+                for fitted in (False, True)
+            )
+            # As it is decided where a model is loaded.
+            fitted = exact > limit and smaller < exact
+            total = smaller if fitted else exact
             memory.append(
                 {
                     "context": tokens,
@@ -81,6 +87,7 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
                     "pass_bytes": needs.working_bytes(tokens, kv_bits=bits),
                     "total_bytes": total,
                     "fits": total <= limit,
+                    "fitted_weights": fitted,
                 }
             )
     return {
@@ -93,6 +100,7 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
         "quantization": by_class(described["quantization"]),
         "weights": "dense" if needs.dense else "quantized",
         "weights_bytes": needs.weights_bytes,
+        "fitted_weights_bytes": needs.fitted_bytes,
         "program_bytes": PROGRAM_BYTES,
         "memory_limit": limit,
         "memory": memory,
@@ -123,12 +131,10 @@ def _describe_gguf(path: Path) -> dict[str, Any]:
 def _describe_folder(folder: Path) -> dict[str, Any]:
     from akunu_py.cli.model_weights import folder_tensors  # noqa: PLC0415
     from akunu_py.models.converted_plan import DESCRIPTION  # noqa: PLC0415
-    from akunu_py.models.mlx_folder import (  # noqa: PLC0415 - MLX
-        FolderTokenizer,
-        check_weight_files,
-        folder_name,
-        read_folder_config,
-    )
+    from akunu_py.models.folder_config import read_folder_config  # noqa: PLC0415
+    from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
+    from akunu_py.models.load import folder_name  # noqa: PLC0415
+    from akunu_py.models.weight_files import check_weight_files  # noqa: PLC0415
 
     check_weight_files(folder)
     config = read_folder_config(folder)
@@ -168,16 +174,20 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
             f"  {group['class']:15s} {group['type']:22s} {group['tensors']:5d} tensors "
             f"{size_text(group['bytes']):>9} {group['share']:6.1%}"
         )
+    smaller = ""
+    if record["fitted_weights_bytes"] < record["weights_bytes"]:
+        smaller = f" ({size_text(record['fitted_weights_bytes'])} in fitted forms)"
     yield (
-        f"\nmemory: {size_text(record['weights_bytes'])} for {record['weights']} weights, "
+        f"\nmemory: {size_text(record['weights_bytes'])} for {record['weights']} weights{smaller}, "
         f"{size_text(record['program_bytes'])} for the program; this machine has "
         f"{size_text(record['memory_limit'])}"
     )
     for need in record["memory"]:
         caches = f"{need['kv']:>6} caches {size_text(need['kv_bytes']):>8}"
+        fits = "fits with fitted weights" if need["fitted_weights"] else "fits"
         yield (
             f"{need['context']:>9,} tokens, {caches}, pass {size_text(need['pass_bytes']):>8}, "
-            f"all {size_text(need['total_bytes']):>8}  {'fits' if need['fits'] else 'too much'}"
+            f"all {size_text(need['total_bytes']):>8}  {fits if need['fits'] else 'too much'}"
         )
     if record["drafting"]:
         yield f"\nrollback       {'; '.join(record['rollback'])}"

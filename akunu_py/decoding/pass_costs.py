@@ -33,6 +33,13 @@ _WARM_UP = 3.0
 _REMEMBERED = 3
 """How many samples a remembered cost stands for: three new ones outvote it."""
 
+_DRAFTS = 128
+"""Steps with a draft whose times are kept, for how far times lie from what they should be."""
+
+_FEWEST_DRAFTS = 16
+_TENTHS = 10
+"""The spread leaves out a tenth of them at either end."""
+
 _REACH = 2
 _LONG_AGO = 32
 """Samples of other sizes."""
@@ -80,6 +87,8 @@ class PassCosts:
         self._last: dict[tuple[int, int], int] = {}
         self._warm: set[int] = set()
         self._restarts: deque[float] = deque(maxlen=_SPEEDS)
+        self._plain: deque[float] = deque(maxlen=_SPEEDS)
+        self._drafts: deque[float] = deque(maxlen=_DRAFTS)
         self._bucket = -1
         # Interpolated costs by bucket, made when asked for, and the measured ones they come from.
         self._memo: dict[int, dict[int, float]] = {}
@@ -94,10 +103,12 @@ class PassCosts:
         if bucket != self._bucket:
             self._bucket = bucket
             self._speeds.clear()
+            self._plain.clear()
             self.unit_s = None
 
     def add_plain(self, seconds: float) -> None:
         """Take in a plain step with one in flight."""
+        self._plain.append(seconds)
         self._add_speed(seconds)
 
     def add_pass(self, context: int, rows: int, seconds: float) -> None:
@@ -125,6 +136,30 @@ class PassCosts:
         """Take in a plain step that found nothing in flight, and put the next one there."""
         if self.unit_s is not None:
             self._restarts.append(seconds / self.unit_s)
+
+    def add_draft(self, seconds: float, cost: float) -> None:
+        """Take in a step that drafted, or came after a draft, and what it should have cost."""
+        if self.plain_s is not None:
+            self._drafts.append(seconds / (cost * self.plain_s))
+
+    @property
+    def plain_s(self) -> float | None:
+        """Seconds of a plain step, by plain steps alone; None before the first at this length.
+
+        `unit_s` follows the clock through long drafts, by costs that may be off; this does not.
+        """
+        return statistics.median(self._plain) if self._plain else None
+
+    @property
+    def spread(self) -> tuple[float, float] | None:
+        """Times of such steps over what each should have cost: 8 in 10 lie between these two.
+
+        None before the sixteenth.
+        """
+        if len(self._drafts) < _FEWEST_DRAFTS:
+            return None
+        tenths = statistics.quantiles(self._drafts, n=_TENTHS, method="inclusive")
+        return tenths[0], tenths[-1]
 
     @property
     def prepaid(self) -> float:

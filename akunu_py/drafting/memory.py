@@ -122,7 +122,7 @@ class Memory:
         }
         content = _MAGIC + json.dumps(header).encode() + b"\n" + ids
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self._path, content)
+        replace_file(self._path, content, private=True)
         self.unsaved = False
 
     def _drop_oldest(self, room: int) -> None:

@@ -60,10 +60,16 @@ class Admission:
             self._reply = None
 
     def unfinished_reply(self) -> ReplyStream | None:
-        """Return the stream left unfinished, if any; refuse where another thread is at it."""
+        """Return the stream left unfinished, if any; refuse where another thread is at it.
+
+        A cancelled one is ended, whichever thread it belongs to.
+        """
         self.check()
         reply = self._reply() if self._reply else None
         if reply is None or reply.finished:
+            return None
+        if reply.cancelled:
+            reply.end_cancelled()
             return None
         mine = reply.thread is threading.current_thread() or not reply.thread.is_alive()
         if reply.executing or not mine:

@@ -171,6 +171,7 @@ def search_beams(source: BeamSource, prompt: Sequence[int], options: BeamOptions
         source.model,
         prompt,
         vocabulary_size=source.vocabulary_size,
+        context=source.context,
         kv_bits=source.kv_bits,
         check=options.check,
         progress=options.progress,

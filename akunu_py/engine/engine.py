@@ -32,6 +32,7 @@ from akunu_py.engine.prompt_ids import (
 from akunu_py.engine.reply import ReplyStream, Request
 from akunu_py.engine.trace_file import append_line
 from akunu_py.errors import ConfigError, ContextOverflowError
+from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.load import (
@@ -40,8 +41,10 @@ from akunu_py.models.load import (
     LoadOptions,
     ModelDescription,
     Weights,
+    draft_options,
     load_model,
 )
+from akunu_py.models.memory_check import PlannedModel, settle_forms
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.session import Session
 from akunu_py.types import GenerationConfig, GenerationResult, Message, Tokenizer
@@ -101,7 +104,7 @@ class Engine:
         *,
         weights: Weights = "auto",
         compute_type: ComputeType = "auto",
-        exact_weights: bool = False,
+        exact_weights: bool | None = None,
         q6k: Literal["planes", "8bit"] = "planes",
         pre_tokenizer: str | None = None,
         context: int | None = None,
@@ -119,7 +122,8 @@ class Engine:
         the row sees (docs/architecture.md), at a price that `akunu tune` measures; `memory` is a
         folder in which what `auto` drafts from is kept (docs/drafting.md); `draft_model` is a
         smaller model with the same vocabulary to draft with (docs/methods.md); `counts` is a file
-        of `akunu counts fit`, for the drafter `corpus`. The others are those of `LoadOptions`.
+        of `akunu counts fit`, for the drafter `corpus`. The others are those of `LoadOptions`;
+        without `exact_weights` exact forms are taken where memory holds them.
 
         Raises ConfigError for a path that is no model or an option out of range, ModelFormatError
         for a file that is not what it claims to be.
@@ -131,10 +135,16 @@ class Engine:
             q6k=q6k,
             pre_tokenizer=pre_tokenizer,
         )
-        loaded = load_model(path, options, context=context)
-        draft = None
+        place = default_model_path() if path is None else Path(path)
+        models = [PlannedModel(place, options, kv_bits)]
         if draft_model is not None:
-            draft = load_model(draft_model, LoadOptions(weights=weights), context=context)
+            beside = draft_options(draft_model, options)
+            models.append(PlannedModel(Path(draft_model), beside))
+        target, *drafts = settle_forms(models, context=context)
+        loaded = load_model(path, target.options, context=context)
+        draft = None
+        if drafts:
+            draft = load_model(draft_model, drafts[0].options, context=context)
         return cls(
             loaded, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory,
             draft_model=draft, counts=counts,

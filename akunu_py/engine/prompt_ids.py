@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from akunu_py.errors import ConfigError, ContextOverflowError
+from akunu_py.errors import ConfigError, ContextOverflowError, ModelFormatError
 from akunu_py.tokenizers.chat_template import check_messages
 from akunu_py.types import Message, Tokenizer
 
@@ -24,10 +24,15 @@ _USUAL = 4
 def ids_of(
     prompt: Prompt, tokenizer: Tokenizer, vocabulary_size: int, *, parse_special: bool = False
 ) -> list[int]:
-    """Return a prompt's ids; raises as `checked_ids` does. An empty text may have some, or none."""
-    if isinstance(prompt, str):
-        return tokenizer.encode(prompt, parse_special=parse_special)
-    return checked_ids(prompt, vocabulary_size)
+    """Return a prompt's ids; raises as `checked_ids` does. An empty text may have some, or none.
+
+    Raises ModelFormatError where the tokenizer makes ids that the model does not have.
+    """
+    if not isinstance(prompt, str):
+        return checked_ids(prompt, vocabulary_size)
+    ids = tokenizer.encode(prompt, parse_special=parse_special)
+    _check_tokenized(ids, vocabulary_size)
+    return ids
 
 
 def check_length(
@@ -73,10 +78,11 @@ def check_reply(
     """Check that a prompt leaves room for a reply, and that the ids of biases are the model's.
 
     Raises ConfigError for a prompt without tokens or an id out of range, ContextOverflowError for a
-    prompt that fills the context.
+    prompt that fills the context, ModelFormatError for ids of a tokenizer that is another model's.
     """
     if not prompt:
         raise ConfigError("the prompt has no tokens: its text, or what the chat template makes")
+    _check_tokenized(prompt, vocabulary_size)
     if len(prompt) >= context:
         raise ContextOverflowError(
             f"the prompt has {len(prompt)} tokens and the context holds {context}, the reply "
@@ -84,6 +90,15 @@ def check_reply(
         )
     for token in biases:
         check_id(token, "logit_bias", vocabulary_size)
+
+
+def _check_tokenized(ids: Sequence[int], vocabulary_size: int) -> None:
+    """Refuse ids that a model's own tokenizer made and the embedding has no rows for."""
+    if (largest := max(ids, default=0)) >= vocabulary_size:
+        raise ModelFormatError(
+            f"the tokenizer makes the id {largest}, and the model has {vocabulary_size} tokens: "
+            "its files do not belong together; download the model again"
+        )
 
 
 def checked_ids(token_ids: Sequence[int], vocabulary_size: int) -> list[int]:

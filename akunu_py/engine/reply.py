@@ -1,18 +1,18 @@
 """One reply as a stream of events: prompt ids in, text and statistics out."""
 
+import contextlib
 import logging
 import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
 from akunu_py.decode_stats import StepDetail, StepStats
 from akunu_py.decoding.budget import Budget, BudgetState, CurveUser
 from akunu_py.decoding.loop import decode
-from akunu_py.decoding.pass_costs import PassCosts
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.stopping import LoopDetector
 from akunu_py.decoding.tree_choice import TreeCounts
@@ -26,7 +26,6 @@ from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import (
-    DecodeStats,
     Drafter,
     FinishReason,
     GenerationConfig,
@@ -40,11 +39,11 @@ from akunu_py.types import (
 
 _log = logging.getLogger(__name__)
 
-_ESTIMATE_FROM = 32
-"""Tokens of a reply from which on plain decoding is estimated: in fewer one stall decides."""
+_STEP_TIMEOUT_S = 1.0
+"""How long whoever ends a cancelled reply waits for the step under way."""
 
 
-class _CancelledDuringPrefillError(Exception):
+class _CancelledError(Exception):
     """Leaves the prefill through its progress callback."""
 
 
@@ -72,12 +71,16 @@ class ReplyStream(Iterator[StreamEvent]):
 
     `cancel` may be called from any thread: the reply ends after the step under way, with the
     finish reason "cancelled". `close` ends it without a result. Both leave the engine ready for
-    the next call, and so does dropping the stream.
+    the next call, in any thread, and so does dropping the stream.
+
+    A cancelled reply is ended by whoever comes first: its reader, or the engine's next call, which
+    leaves the last event for the reader. One thread at a time is inside a step.
 
     Attributes:
         prompt: the ids the model was given.
         config: what the reply is made with.
         result: of a reply that is over; None before, and for one that was closed.
+        thread: that made the stream or read it last.
 
     """
 
@@ -85,7 +88,9 @@ class ReplyStream(Iterator[StreamEvent]):
         self, session: Session, tokenizer: Tokenizer, request: Request, admit: Callable[[], None]
     ) -> None:
         self.thread = threading.current_thread()
-        self.executing = False
+        # Held inside a step and while the reply is ended; callbacks in there may not wait for it.
+        self._lock = threading.Lock()
+        self._holder: threading.Thread | None = None
         self._admit = admit
         self._tokenizer = tokenizer
         self._cancelled = threading.Event()
@@ -96,36 +101,73 @@ class ReplyStream(Iterator[StreamEvent]):
         self.prompt = request.prompt
         self.config = request.config
         self.result: GenerationResult | None = None
+        # The last event of a cancelled reply that another thread ended.
+        self._left: StreamEvent | None = None
         self._steps: list[StepStats] = []
 
     @property
     def finished(self) -> bool:
         """Whether no further event will come."""
-        return self._events is None
+        return self._events is None and self._left is None
+
+    @property
+    def executing(self) -> bool:
+        """Whether a step is under way."""
+        return self._lock.locked()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._cancelled.is_set()
 
     def __next__(self) -> StreamEvent:
-        if self._events is None:
-            if self._ended_by:
-                raise EngineStateError(self._ended_by)
-            raise StopIteration
-        self._admit()
-        if self.executing:
-            raise EngineStateError("this reply is being read in another thread already")
-        self.executing = True
-        self.thread = threading.current_thread()
+        with self._held() as events:
+            if events is not None:
+                self._admit()
+                self.thread = threading.current_thread()
+                return self._next_of(events)
+            if self._left is not None:
+                event, self._left = self._left, None
+                return event
+        if self._ended_by:
+            raise EngineStateError(self._ended_by)
+        raise StopIteration
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[Generator[StreamEvent, None, None] | None]:
+        """Hold the reply and give its events, None of one that is over.
+
+        Refuses where a step is under way. That of a cancelled reply is waited for, but not for
+        long, and not by a callback inside it.
+        """
+        if not self._lock.acquire(blocking=False):
+            inside = self._holder is threading.current_thread()
+            wait = self.cancelled and not inside
+            if not wait or not self._lock.acquire(timeout=_STEP_TIMEOUT_S):
+                raise EngineStateError(
+                    "a step of this reply is under way, in another thread or around this callback; "
+                    "wait for its end, or use cancel()"
+                )
         try:
-            event = next(self._events)
+            self._holder = threading.current_thread()
+            yield self._events
+        finally:
+            self._holder = None
+            self._lock.release()
+
+    def _next_of(self, events: Generator[StreamEvent, None, None]) -> StreamEvent:
+        try:
+            event = next(events)
         except BaseException:
             # Exhausted, interrupted or failed: the generator is over in each case.
             self._events = None
             raise
-        finally:
-            self.executing = False
         if event.step is not None:
             self._steps.append(event.step)
         if event.result is not None:
             self.result = event.result
             self._events = None
+            events.close()
         return event
 
     def __iter__(self) -> Self:
@@ -143,14 +185,29 @@ class ReplyStream(Iterator[StreamEvent]):
         """Ask the reply to end after the step under way; safe from any thread."""
         self._cancelled.set()
 
+    def end_cancelled(self) -> None:
+        """End a cancelled reply and leave its last event to its reader.
+
+        Raises EngineStateError where the step under way takes longer than a second.
+        """
+        with self._held() as events:
+            if events is not None:
+                # No step is made for it: see `_events`.
+                self._ended_by = "this reply was cancelled, and its end was interrupted"
+                self._left = self._next_of(events)
+                self._ended_by = ""
+
     def close(self, reason: str = "") -> None:
-        """End the reply now; with a reason, later reads raise EngineStateError with it."""
-        if self.executing:
-            raise EngineStateError("a step of this reply is under way; use cancel() instead")
-        if self._events is not None:
-            self._events.close()
-            self._events = None
-            self._ended_by = reason
+        """End the reply now; with a reason, later reads raise EngineStateError with it.
+
+        Raises EngineStateError where a step is under way.
+        """
+        with self._held() as events:
+            self._left = None
+            if events is not None:
+                self._events = None
+                self._ended_by = reason
+                events.close()
 
     def trace_line(
         self,
@@ -224,7 +281,7 @@ def _events(
 
     def check() -> None:
         if cancelled.is_set():
-            raise _CancelledDuringPrefillError
+            raise _CancelledError
 
     detokenizer = tokenizer.detokenizer(continues=request.continues)
     marks = reasoning_marks(tokenizer)
@@ -234,19 +291,21 @@ def _events(
     finish_reason: FinishReason | None = None
     num_cached = 0
     first_s: float | None = None
-    costs: PassCosts | None = None
+    budget: Budget | None = None
     started = prefilled = time.perf_counter()
     with session.measured():
         try:
+            check()
             num_cached = session.begin(prompt, sampler, max_tokens, progress)
             if isinstance(drafter, ReplyDrafter):
                 drafter.begin_reply(config, seed, check)
             drafter.observe(prompt)
-        except _CancelledDuringPrefillError:
+        except _CancelledError:
             finish_reason = "cancelled"
         prefilled = time.perf_counter()
 
         def result(reason: FinishReason) -> GenerationResult:
+            stats = recorder.stats
             decode_s = time.perf_counter() - prefilled
             peak = session.peak_memory_bytes()
             return GenerationResult(
@@ -259,21 +318,19 @@ def _events(
                 prefill_s=prefilled - started,
                 decode_s=decode_s,
                 peak_memory_bytes=peak,
-                stats=recorder.stats,
+                stats=stats,
                 exactness=config.exactness,
-                row_bits=request.row_bits() if recorder.stats.drafted else "equal",
+                row_bits=request.row_bits() if stats.drafted else "equal",
                 time_to_first_token_s=first_s,
-                estimated_plain_s=_estimated_plain_s(costs, recorder.stats),
+                time_saved=None if budget is None else budget.saved.share(stats),
             )
 
         if finish_reason is not None:
             yield StreamEvent("", (), None, result(finish_reason))
             return
-        budget = None
         if request.budgets is not None:
             # The session keeps no step in flight where the host needs each token, or its row.
             pipelined = not (chain.needs_history or verifier is not None)
-            costs = request.budgets.costs if pipelined else request.budgets.costs_alone
             budget = Budget(
                 request.budgets,
                 context=len(prompt),
@@ -294,6 +351,8 @@ def _events(
             position=len(prompt),
         )
         trees = TreeCounts()
+        # Of the step that ended the reply; empty where it was cancelled between two.
+        last = StreamEvent("", ())
         for raw in steps:
             first_s = first_s or time.perf_counter() - started
             step, pieces = text.take(raw)
@@ -302,17 +361,18 @@ def _events(
             recorder.add(step.stats)
             token_ids += step.token_ids
             finish_reason = step.finish_reason
-            if finish_reason is None and cancelled.is_set():
-                finish_reason = "cancelled"
-            if finish_reason is None:
-                yield StreamEvent(_joined(pieces), step.token_ids, step.stats, pieces=pieces)
-                continue
-            pieces = (*pieces, *text.finish())
-            if str(trees):
-                _log.info("%s", trees)
-            ended = result(finish_reason)
-            yield StreamEvent(_joined(pieces), step.token_ids, step.stats, ended, pieces)
-            return
+            event = StreamEvent(_joined(pieces), step.token_ids, step.stats, pieces=pieces)
+            if finish_reason is not None or cancelled.is_set():
+                last = event
+                break
+            yield event
+            if cancelled.is_set():
+                break
+        if str(trees):
+            _log.info("%s", trees)
+        pieces = (*last.pieces, *text.finish())
+        ended = result(finish_reason or "cancelled")
+        yield replace(last, text=_joined(pieces), result=ended, pieces=pieces)
 
 
 def _details(steps: Iterable[StepStats]) -> Iterator[StepDetail]:
@@ -323,10 +383,3 @@ def _details(steps: Iterable[StepStats]) -> Iterator[StepDetail]:
 
 def _joined(pieces: Iterable[TextPiece]) -> str:
     return "".join([piece.text for piece in pieces])
-
-
-def _estimated_plain_s(costs: PassCosts | None, stats: DecodeStats) -> float | None:
-    """Return seconds that the tokens might have taken in plain steps; None for unknown."""
-    step_s = None if costs is None else costs.unit_s
-    known = stats.drafted and stats.output_tokens >= _ESTIMATE_FROM
-    return stats.output_tokens * step_s if step_s is not None and known else None

@@ -101,6 +101,6 @@ def _write(aliases: Mapping[str, str]) -> None:
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, f"[{_TABLE}]\n{''.join(lines)}".encode())
+        replace_file(path, f"[{_TABLE}]\n{''.join(lines)}".encode(), private=False)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None

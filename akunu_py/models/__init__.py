@@ -1,41 +1,42 @@
 """The only room that knows mlx_lm and mlx.nn: models, their caches, and the Target over both."""
 
-import contextlib
-import io
+import importlib.util
 import os
-import resource
-from collections.abc import Iterator
+import sys
+from types import ModuleType
 
 from akunu_py.blas import load_blas
 
-# transformers, which mlx-lm imports, advises on stderr to install PyTorch; akunu's users never need
-# it. A user who set these variables keeps what was set.
+# transformers, which parts of mlx-lm import, advises on stderr to install PyTorch; akunu's users
+# never need it. A user who set these variables keeps what was set.
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-
 
 load_blas()
 
 
-@contextlib.contextmanager
-def _open_files_as_allowed() -> Iterator[None]:
-    """Let mlx-lm's import ask for more open files in vain: where that is not allowed it fails."""
-    raise_limit = resource.setrlimit
+class _DeferredPackage(ModuleType):
+    """mlx_lm before its own imports, which are made when one of its names is asked for.
 
-    def ask(kind: int, limits: tuple[int, int]) -> None:
-        with contextlib.suppress(ValueError, OSError):
-            raise_limit(kind, limits)
+    Its models need MLX alone; the package as a whole needs what `whole_mlx_lm` brings.
+    """
 
-    resource.setrlimit = ask
-    try:
-        yield
-    finally:
-        resource.setrlimit = raise_limit
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        from akunu_py.models import whole_mlx_lm  # noqa: F401, PLC0415 - quietly
+
+        self.__spec__.loader.exec_module(self)
+        return getattr(self, name)
 
 
-with (
-    _open_files_as_allowed(),
-    contextlib.redirect_stdout(io.StringIO()),
-    contextlib.redirect_stderr(io.StringIO()),
-):
-    import mlx_lm  # noqa: F401 - whatever it prints while it loads is not for akunu's users
+def _defer() -> None:
+    spec = importlib.util.find_spec("mlx_lm")
+    if spec is not None and spec.name not in sys.modules:
+        package = importlib.util.module_from_spec(spec)
+        package.__class__ = _DeferredPackage
+        sys.modules[spec.name] = package
+
+
+_defer()

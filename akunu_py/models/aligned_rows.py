@@ -7,6 +7,7 @@ from mlx import nn
 
 from akunu_py.errors import ConfigError
 from akunu_py.models.cached_rows import CachedRows, Progress
+from akunu_py.models.rollback import Saved
 
 BLOCK_ROWS = 8
 """Rows of every pass: drafts of up to 7 tokens. Metal's kernel for attention of few rows takes 8
@@ -57,9 +58,12 @@ class AlignedRows(CachedRows):
 
     def reset(self) -> None:
         """Forget every row."""
-        super().reset()
+        self.settled = False
+        # What the caches were at the beginning of the block; None where they hold `tokens` alone.
+        self._before_block: Saved | None = None
+        self._start = 0
         self._num_prompt_rows = 0
-        self._begin_block()
+        super().reset()
 
     @property
     def replays(self) -> bool:
@@ -69,12 +73,12 @@ class AlignedRows(CachedRows):
     @property
     def room(self) -> int:
         """How many rows the next pass can take: those to the end of the block."""
-        return BLOCK_ROWS - (len(self.tokens) - self._start) % BLOCK_ROWS
+        return BLOCK_ROWS - len(self.tokens) % BLOCK_ROWS
 
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over rows [n], n at most `room`; return their logits [1, n, vocab]."""
-        if len(self.tokens) - self._start == BLOCK_ROWS:
-            # All rows of the last pass were kept.
+        if self._before_block is None or len(self.tokens) - self._start == BLOCK_ROWS:
+            # All rows that the caches hold are there to stay.
             self._begin_block()
         else:
             self.rollback.restore(self._before_block)
@@ -91,16 +95,24 @@ class AlignedRows(CachedRows):
     def prefill(self, rows: Sequence[int], progress: Progress | None = None) -> None:
         """Hold these rows; the ones after the last whole block are fed by the next pass."""
         if self.settled:
-            self.rollback.restore(self._before_block)
-            del self.tokens[self._start :]
+            self._leave_block()
             self.go_back(min(self._num_prompt_rows, len(self.tokens)))
         whole = len(rows) - len(rows) % BLOCK_ROWS
         super().prefill(rows[:whole], progress)
         self._num_prompt_rows = whole
-        self._begin_block()
-        self.tokens += rows[whole:]
+        with self.changing():
+            self._begin_block()
+            self.tokens += rows[whole:]
 
     def _begin_block(self) -> None:
         """Take what the caches hold as the beginning of a block."""
         self._start = len(self.tokens)
-        self._before_block = self.rollback.save() if self.rollback.supported else []
+        self._before_block = self.rollback.save()
+
+    def _leave_block(self) -> None:
+        """Go back to the beginning of the block: then the caches hold `tokens` alone."""
+        if self._before_block is not None:
+            with self.changing():
+                self.rollback.restore(self._before_block)
+                del self.tokens[self._start :]
+                self._before_block = None

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 from mlx import nn
-from mlx_lm.generate import generate_step, speculative_generate_step
 from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
 
 from akunu_py.models.cache import Cache
+from akunu_py.models.whole_mlx_lm import generate_step, speculative_generate_step
 from akunu_py.sampling.forced import forced
 
 _PREFILL_CHUNK = 512

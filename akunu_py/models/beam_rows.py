@@ -76,10 +76,10 @@ class _Trie:
 class BeamRows:
     """A model over one prompt, asked for several continuations at once; caches of its own.
 
-    `prompt` has at least one token. `common` is how many ids a draft model shares with the target
-    (`tokenizers.vocabulary_match`): rows are normalised over these, the others have -inf, up to
-    `vocabulary_size` columns. `check` is called before every pass, and may raise; `progress` is
-    that of the prompt.
+    `prompt` has at least one token, and `context` is the model's. `common` is how many ids a draft
+    model shares with the target (`tokenizers.vocabulary_match`): rows are normalised over these,
+    the others have -inf, up to `vocabulary_size` columns. `check` is called before every pass, and
+    may raise; `progress` is that of the prompt.
 
     Raises ConfigError for a model whose caches cannot go back.
 
@@ -95,6 +95,7 @@ class BeamRows:
         prompt: Sequence[int],
         *,
         vocabulary_size: int,
+        context: int,
         common: int | None = None,
         kv_bits: int | None = None,
         check: Callable[[], None] | None = None,
@@ -111,7 +112,7 @@ class BeamRows:
         self._prompt = [self._known(token) for token in prompt]
         self._check = check or _nothing
         self._progress = progress
-        self._tree_passes = Trees(model)
+        self._tree_passes = Trees(model, context)
         self._stream = mx.new_thread_local_stream(mx.default_device())
         # The last pass, whose rows are in the caches still, and what these were before it.
         self._last: tuple[_Trie, Saved] | None = None
@@ -168,13 +169,13 @@ class BeamRows:
         held = self._held
         self._check()
         before = held.rollback.save()
-        with held.passes():
+        with held.changing():
             if rows.is_chain:
                 logits = held.feed(mx.array(trie.tokens))
             else:
                 logits = self._tree_passes.forward(trie.tokens, rows, held.caches)
             mx.eval(logits)
-        self._last = (trie, before)
+            self._last = (trie, before)
         return logits[0]
 
     def _passes_over_chains(
@@ -188,7 +189,7 @@ class BeamRows:
         fed = passes = 0
         if shared:
             self._check()
-            with held.passes():
+            with held.changing():
                 held.feed_apart(shared)
             held.mark("shared")
             fed, passes = len(shared), 1
@@ -199,13 +200,13 @@ class BeamRows:
             # The rows that all share come first on every path.
             path = rows.path(leaf)[len(shared) :]
             self._check()
-            with held.passes():
+            with held.changing():
                 logits = held.feed(mx.array([trie.tokens[row] for row in path]))[0]
                 for index, row in enumerate(path):
                     if row in ends and row not in after:
                         after[row] = self._log_probabilities(logits[index : index + 1])
                 mx.eval(after)
-            held.rollback.restore(before)
+                held.rollback.restore(before)
             fed += len(path)
             passes += 1
         self.calls.append(BeamPass(asked, fed, passes))
@@ -214,9 +215,12 @@ class BeamRows:
     def _hold_beginning_of(self, shared: list[int]) -> None:
         """Have the caches hold a beginning of `shared`, the prompt without its last at least."""
         held = self._held
+        if not held.settled:
+            self._last = None
         if self._last is not None:
-            self._keep_of_last(shared)
-        self._last = None
+            with held.changing():
+                self._keep_of_last(shared)
+                self._last = None
         common = len(_common_prefix([held.tokens, shared]))
         held.go_back(common)
         lead = self._prompt[:-1]
@@ -245,7 +249,7 @@ class BeamRows:
     def _takes_trees(self, depth: int) -> bool:
         held = self._held
         # An interrupted try leaves it open what the caches hold.
-        with held.passes():
+        with held.changing():
             return self._tree_passes.usable(held.caches, held.rollback, self._common, depth)
 
     def _log_probabilities(self, logits: mx.array) -> mx.array:

@@ -26,7 +26,8 @@ class CachedRows:
         caches: the model's, for whoever feeds rows in another way than `feed`.
         tokens: those whose rows the caches hold, in order; whoever feeds rows adds them.
         rollback: how the caches go back.
-        settled: whether every pass so far came to its end.
+        settled: whether the caches hold the rows of `tokens`: not inside a change, nor after one
+            that was interrupted. Then the caches start afresh before they are used again.
 
     """
 
@@ -37,6 +38,7 @@ class CachedRows:
 
     def reset(self) -> None:
         """Forget every row."""
+        self.settled = False
         self.caches = make_caches(self.model, self._kv_bits)
         self.rollback = RollbackCaches(self.caches)
         self.tokens: list[int] = []
@@ -52,11 +54,15 @@ class CachedRows:
         self._marks = {}
 
     @contextlib.contextmanager
-    def passes(self) -> Iterator[None]:
-        """Frame passes: after one that was interrupted nobody knows what each layer took in."""
-        self.settled = False
+    def changing(self) -> Iterator[None]:
+        """Frame whatever changes the caches or `tokens`: passes, and ways back.
+
+        An interrupt can come between any two steps of Python: then nobody knows which layers took
+        a pass in, or dropped rows, and whether `tokens` followed.
+        """
+        before, self.settled = self.settled, False
         yield
-        self.settled = True
+        self.settled = before
 
     @property
     def replays(self) -> bool:
@@ -103,7 +109,7 @@ class CachedRows:
             progress(kept, total)
         for start in range(kept, total, PREFILL_CHUNK):
             chunk = list(rows[start : start + PREFILL_CHUNK])
-            with self.passes():
+            with self.changing():
                 self.feed_apart(chunk)
             mx.clear_cache()
             if progress:
@@ -140,21 +146,22 @@ class CachedRows:
         if surplus <= 0 and self.settled:
             return
         marks = [mark for mark in self._marks.values() if mark[0] <= length]
-        if not self.settled:
+        if not self.settled or not (self.rollback.can_drop(surplus) or marks):
             self.reset()
-        elif self.rollback.can_drop(surplus):
-            self.drop(surplus)
-        elif marks:
-            held, saved = max(marks, key=lambda mark: mark[0])
-            self.rollback.restore(saved)
-            del self.tokens[held:]
-        else:
-            self.reset()
-        self._marks = {
-            name: mark for name, mark in self._marks.items() if mark[0] <= len(self.tokens)
-        }
+            return
+        with self.changing():
+            if self.rollback.can_drop(surplus):
+                self.drop(surplus)
+            else:
+                held, saved = max(marks, key=lambda mark: mark[0])
+                self.rollback.restore(saved)
+                del self.tokens[held:]
+            self._marks = {
+                name: mark for name, mark in self._marks.items() if mark[0] <= len(self.tokens)
+            }
 
     def drop(self, count: int) -> None:
         """Drop the last `count` rows; raises RollbackError where the caches cannot."""
-        self.rollback.drop(count)
-        del self.tokens[len(self.tokens) - count :]
+        with self.changing():
+            self.rollback.drop(count)
+            del self.tokens[len(self.tokens) - count :]

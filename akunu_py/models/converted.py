@@ -12,7 +12,7 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.switch_layers import SwitchLinear
-from mlx_lm.utils import save_model
 
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf.cursor import MetadataValue
@@ -38,7 +37,7 @@ from akunu_py.models.layers import (
     ScaledSwitchLinear,
     StackedLinear,
 )
-from akunu_py.models.mlx_folder import FolderTokenizer, check_weight_files
+from akunu_py.models.weight_files import check_weight_files
 from akunu_py.models.weights import MATRIX_LAYERS, planes_layer, quantized_layer
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.hugging_face import tokenizer_files
@@ -47,6 +46,7 @@ _log = logging.getLogger(__name__)
 
 _EXTRA = "akunu.safetensors"
 _METADATA = "metadata.gguf"
+_GROUP_SIZES = (16, 32, 64, 128)
 _TYPES = {"float16": mx.float16, "bfloat16": mx.bfloat16, "float32": mx.float32}
 
 
@@ -64,12 +64,18 @@ def check_new(folder: Path, num_bytes: int = 0) -> None:
 
 
 def save_converted(
-    folder: Path, metadata: Mapping[str, MetadataValue], plan: ModelPlan, model: nn.Module
+    folder: Path,
+    metadata: Mapping[str, MetadataValue],
+    plan: ModelPlan,
+    model: nn.Module,
+    *,
+    fitted_types: Sequence[str] = (),
 ) -> bool:
     """Write a model built from a GGUF file into a new folder; return whether mlx-lm loads it too.
 
-    What is written is complete or not there: it gets its name last. Raises ConfigError for a
-    folder that exists or cannot be written.
+    `fitted_types` are the GGML types whose weights are not exactly the file's. What is written is
+    complete or not there: it gets its name last. Raises ConfigError for a folder that exists or
+    cannot be written.
     """
     check_new(folder)
     part = None
@@ -95,6 +101,7 @@ def save_converted(
                 "context_length": plan.context_length,
                 "vocabulary_size": plan.vocabulary_size,
                 "layers": forms,
+                "fitted_types": list(fitted_types),
                 "compute_type": _compute_type(model),
                 "factors_change_at": (
                     plan.rotary.original_context
@@ -115,6 +122,8 @@ def save_converted(
             _write_json(part / name, content)
         write_metadata(part / _METADATA, metadata)
         mx.save_safetensors(str(part / _EXTRA), {"akunu.format": mx.array(FORMAT), **extra})
+        from akunu_py.models.whole_mlx_lm import save_model  # noqa: PLC0415 - not to load one
+
         save_model(part, model)
         read_by_mlx_lm = stock and files is not None and _tokenizer_loads(part, config)
         part.rename(folder)
@@ -133,8 +142,10 @@ def save_converted(
     return read_by_mlx_lm
 
 
-def load_converted(folder: Path, context: int | None) -> tuple[nn.Module, ModelPlan, GGUFFile]:
-    """Return model, plan (without placements) and the open metadata of a converted model.
+def load_converted(
+    folder: Path, context: int | None
+) -> tuple[nn.Module, ModelPlan, tuple[str, ...], GGUFFile]:
+    """Return model, plan (without placements), fitted types and open metadata of a converted model.
 
     Raises ModelFormatError where the folder does not hold together, ConfigError for a context on
     the other side of where the model's rotary factors change.
@@ -150,6 +161,7 @@ def load_converted(folder: Path, context: int | None) -> tuple[nn.Module, ModelP
         model = make_model(plan)
         if isinstance(plan.rotary, RotaryScaling):
             set_rotary_scaling(model, plan.rotary, plan.context_length)
+        fitted_types = tuple(map(str, description["fitted_types"]))
         change = description["factors_change_at"]
         if change is not None:
             change = int(change)
@@ -177,11 +189,13 @@ def load_converted(folder: Path, context: int | None) -> tuple[nn.Module, ModelP
         raise ModelFormatError(
             f"{folder / _METADATA} belongs to another model; convert it again from its GGUF file"
         )
-    return model, plan, file
+    return model, plan, fitted_types, file
 
 
 def _tokenizer_loads(folder: Path, config: dict[str, Any]) -> bool:
     """Whether mlx-lm's way to a tokenizer takes a folder: it also wants to know the model type."""
+    from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
+
     try:
         FolderTokenizer(folder, config)
     except Exception as error:  # noqa: BLE001 - of transformers and what it calls
@@ -196,7 +210,12 @@ def _describe(model: nn.Module) -> tuple[dict[str, dict[str, Any]], dict[str, mx
     extra: dict[str, mx.array] = {}
     for path, module in model.named_modules():
         if isinstance(module, Planes):
-            forms[path] = {"form": "planes", "bits": module.bits}
+            forms[path] = {
+                "form": "planes",
+                "bits": module.bits,
+                "group_size": module.group_size,
+                "multipliers": list(module.multipliers),
+            }
         elif isinstance(module, STOCK_LAYERS):
             forms[path] = {
                 "form": "quantized",
@@ -287,9 +306,14 @@ def _matrix_layer(
         raise TypeError(f"{path} is no matrix")
     packed, scales = arrays[f"{path}.weight"], arrays[f"{path}.scales"]
     biases = arrays.get(f"{path}.biases")
+    bits, group = int(form["bits"]), int(form["group_size"])
+    if group not in _GROUP_SIZES:
+        raise ValueError(f"{path} has groups of {group}")
+    multipliers = [float(number) for number in form.get("multipliers", ())]
     planes = form["form"] == "planes"
-    bits, group = int(form["bits"]), 32 if planes else int(form["group_size"])
-    stored = old.weight.shape[-1] * (2 if planes else 1)
+    if planes and (len(multipliers) not in (2, 4) or not all(0 <= m <= 1 for m in multipliers)):
+        raise ValueError(f"{path} has planes with the multipliers {multipliers}")
+    stored = old.weight.shape[-1] * max(1, len(multipliers))
     lead = old.weight.shape[:-1]
     wanted = {(*lead, stored * bits // 32), (*lead, stored // group)}
     if packed.dtype != mx.uint32 or {packed.shape, scales.shape} != wanted:
@@ -299,7 +323,8 @@ def _matrix_layer(
     if planes:
         if biases is None:
             raise ValueError(f"{path} has no biases")
-        return planes_layer(old, packed, scales, biases, bits=bits)
+        form = {"bits": bits, "group_size": group, "multipliers": multipliers}
+        return planes_layer(old, packed, scales, biases, form=form)
     mode = str(form["mode"])
     if (biases is None) != (mode != "affine"):
         raise ValueError(f"{path} has the mode {mode!r} and the biases of another")

@@ -2,29 +2,31 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from akunu_py.errors import ModelFormatError
 from akunu_py.gguf.plan import ModelPlan, RotaryScaling
+from akunu_py.models.number_limits import check_numbers
 
 DESCRIPTION = "akunu.json"
 """The file by which a folder is known to be a converted model."""
 
-FORMAT = 1
-_MAX_LAYERS = 10_000
+FORMAT = 2
 _MAX_DESCRIPTION_BYTES = 64 * 2**20
 _MODULE_NAME = re.compile(r"(variants\.)?[a-z0-9][a-z0-9_-]*")
 
 
-def read_converted_plan(folder: Path) -> ModelPlan:
-    """Return the plan (without placements) of a converted model.
+def read_converted_plan(folder: Path) -> tuple[ModelPlan, int]:
+    """Return the plan (without placements) of a converted model, and the most codes of a weight.
 
     Raises ModelFormatError where the folder does not say it.
     """
     try:
-        return plan_of(read_description(folder / DESCRIPTION))
+        description = read_description(folder / DESCRIPTION)
+        layers = description["layers"].values()
+        codes = max((len(layer.get("multipliers", ())) for layer in layers), default=0)
+        return plan_of(description), max(1, codes)
     except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
         raise ModelFormatError(
             f"the converted model in {folder} does not hold together ({error}); convert it again "
@@ -54,14 +56,8 @@ def plan_of(description: dict[str, Any]) -> ModelPlan:
     # It names a module to import.
     if not _MODULE_NAME.fullmatch(model):
         raise ValueError(f"no model is called {model!r}")
-    arguments = description["arguments"]
-    # As the readers of GGUF files bound them: a class makes its layers before it sees a weight.
-    for size in _numbers(arguments):
-        if not -(2**40) <= size <= 2**40:
-            raise ValueError(f"its arguments have the number {size}")
-    for key, value in _items(arguments):
-        if "layers" in key and isinstance(value, int) and value > _MAX_LAYERS:
-            raise ValueError(f"its {key} is {value}")
+    sizes = ("arguments", "num_layers", "context_length", "vocabulary_size")
+    check_numbers({name: description[name] for name in sizes})
     rotary = description["rotary"]
     return ModelPlan(
         architecture=str(description["architecture"]),
@@ -73,18 +69,3 @@ def plan_of(description: dict[str, Any]) -> ModelPlan:
         vocabulary_size=int(description["vocabulary_size"]),
         rotary=None if rotary is None else RotaryScaling(**rotary),
     )
-
-
-def _items(arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the entries of arguments and of the groups within them."""
-    for key, value in arguments.items():
-        yield str(key), value
-        if isinstance(value, dict):
-            yield from _items(value)
-
-
-def _numbers(arguments: dict[str, Any]) -> Iterator[float]:
-    for _, value in _items(arguments):
-        for number in value if isinstance(value, list) else [value]:
-            if isinstance(number, int | float) and number == number:  # noqa: PLR0124 - not NaN
-                yield number

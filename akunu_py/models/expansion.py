@@ -1,4 +1,4 @@
-"""Quantized layers to dense ones, for backends that multiply those faster."""
+"""Quantized layers, and the dense ones they stand for, which some backends multiply faster."""
 
 import mlx.core as mx
 from mlx import nn
@@ -32,6 +32,20 @@ def expand(model: nn.Module) -> None:
             layers.append((path, new))
     model.update_modules(tree_unflatten(layers))
     model.set_dtype(mx.float32)
+
+
+def num_parameters(model: nn.Module) -> int:
+    """Return how many numbers a model has: of quantized layers the weights, not their codes."""
+    count = 0
+    for _, module in model.named_modules():
+        own = {name: value for name, value in module.items() if isinstance(value, mx.array)}
+        if isinstance(module, (*STOCK_LAYERS, Planes)):
+            codes = own["weight"].size * 32 // module.bits
+            planes = len(module.multipliers) if isinstance(module, Planes) else 1
+            own = {"bias": own["bias"]} if "bias" in own else {}
+            count += codes // planes
+        count += sum(array.size for name, array in own.items() if not name.startswith("_"))
+    return count
 
 
 def dense_arrays(model: nn.Module) -> dict[str, mx.array]:

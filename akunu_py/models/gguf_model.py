@@ -85,12 +85,12 @@ def _read_weights(
     return layers, arrays
 
 
-def overflows(model: nn.Module, vocabulary_size: int) -> bool:
+def overflows(model: nn.Module, vocabulary_size: int, context: int) -> bool:
     """Return whether a model computes numbers beyond its type, on a text of many different tokens.
 
     Some families were trained in bfloat16 with activations that float16 cannot hold.
     """
-    ids = np.linspace(0, vocabulary_size - 1, 64, dtype=np.int32)
+    ids = np.linspace(0, vocabulary_size - 1, min(64, context), dtype=np.int32)
     logits = model(mx.array(ids)[None])
     return not bool(mx.isfinite(logits).all().item())
 

@@ -6,9 +6,6 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-_PLANE_WIDTH = 16
-_GROUP = 32
-
 
 class FrequencyRope(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
     """Rotary embedding with given frequencies, as GGUF files hold those of Llama 3 and Phi 3.
@@ -133,18 +130,29 @@ class FloatEmbedding(nn.QuantizedEmbedding):  # type: ignore[misc]
 
 
 class Planes(nn.Module):  # type: ignore[misc]
-    """Weights as two bit planes of `bits` bits; `akunu_py.gguf.quants.forms` explains the form.
+    """Weights as planes of `bits` bits; `akunu_py.gguf.quants.forms` explains the form.
 
-    weight, uint32 [..., rows, 2 * cols * bits / 32]; scales and biases [..., rows, cols / 16].
+    With a plane for each of the p `multipliers`: weight, uint32 [..., rows, p * cols * bits / 32];
+    scales and biases [..., rows, p * cols / group_size].
     """
 
-    def __init__(self, weight: mx.array, scales: mx.array, biases: mx.array, *, bits: int) -> None:
+    def __init__(
+        self,
+        weight: mx.array,
+        scales: mx.array,
+        biases: mx.array,
+        *,
+        bits: int,
+        group_size: int,
+        multipliers: Sequence[float],
+    ) -> None:
         super().__init__()
         self.weight = weight
         self.scales = scales
         self.biases = biases
         self.bits = bits
-        self.group_size = _GROUP
+        self.group_size = group_size
+        self.multipliers = tuple(multipliers)
         self.freeze()
 
     def dense_weight(self) -> mx.array:
@@ -153,22 +161,27 @@ class Planes(nn.Module):  # type: ignore[misc]
             self.weight,
             self.scales.astype(mx.float32),
             self.biases.astype(mx.float32),
-            group_size=_GROUP,
+            group_size=self.group_size,
             bits=self.bits,
         )
         return self._joined(parts)
 
-    def _doubled(self, x: mx.array) -> mx.array:
-        """Return the input of both planes: for each 16 of x, [x | 2**-bits x]."""
-        x = x.reshape(*x.shape[:-1], -1, _PLANE_WIDTH)
-        x = mx.concatenate([x, x * 2.0**-self.bits], axis=-1)
-        return x.reshape(*x.shape[:-2], -1)
+    def _widened(self, x: mx.array) -> mx.array:
+        """Return the input of all planes: of each group's columns, x times each multiplier."""
+        width = self.group_size // len(self.multipliers)
+        x = x.reshape(*x.shape[:-1], -1, 1, width) * self._factors(x.dtype)
+        return x.reshape(*x.shape[:-3], -1)
 
     def _joined(self, parts: mx.array) -> mx.array:
-        """Return the weights of which `parts` holds both planes along the last axis."""
-        parts = parts.reshape(*parts.shape[:-1], -1, 2, _PLANE_WIDTH)
-        joined = parts[..., 0, :] + parts[..., 1, :] * 2.0**-self.bits
+        """Return the weights of which `parts` holds all planes along the last axis."""
+        count = len(self.multipliers)
+        parts = parts.reshape(*parts.shape[:-1], -1, count, self.group_size // count)
+        joined = (parts * self._factors(parts.dtype)).sum(axis=-2)
         return joined.reshape(*joined.shape[:-2], -1)
+
+    def _factors(self, kind: mx.Dtype) -> mx.array:
+        """Return the multipliers [p, 1], which every type holds exactly."""
+        return mx.array(self.multipliers, dtype=kind)[:, None]
 
     def _product(self, x: mx.array, *, transpose: bool = True) -> mx.array:
         return mx.quantized_matmul(
@@ -177,22 +190,22 @@ class Planes(nn.Module):  # type: ignore[misc]
             self.scales,
             self.biases,
             transpose=transpose,
-            group_size=_GROUP,
+            group_size=self.group_size,
             bits=self.bits,
         )
 
 
 class PlanesLinear(Planes):
-    """A linear layer over bit planes."""
+    """A linear layer over planes."""
 
     def __call__(self, x: mx.array) -> mx.array:
         """Multiply x [..., in]; the result is [..., out]."""
-        y = self._product(self._doubled(x))
+        y = self._product(self._widened(x))
         return y + self["bias"] if "bias" in self else y
 
 
 class PlanesEmbedding(Planes):
-    """An embedding over bit planes, which may also make the logits."""
+    """An embedding over planes, which may also make the logits."""
 
     def __call__(self, ids: mx.array) -> mx.array:
         """Return the rows of ids [...], [..., width]."""
@@ -200,28 +213,28 @@ class PlanesEmbedding(Planes):
             self.weight[ids],
             self.scales[ids],
             self.biases[ids],
-            group_size=_GROUP,
+            group_size=self.group_size,
             bits=self.bits,
         )
         return self._joined(parts)
 
     def as_linear(self, x: mx.array) -> mx.array:
         """Return the product of x [..., width] with every row, [..., rows]."""
-        return self._product(self._doubled(x))
+        return self._product(self._widened(x))
 
 
 class PlanesMultiLinear(Planes):
-    """A matrix a head over bit planes, as mlx-lm's MultiLinear."""
+    """A matrix a head over planes, as mlx-lm's MultiLinear."""
 
     def __call__(self, x: mx.array, transpose: bool = True) -> mx.array:
         """Multiply x [..., heads, length, in] by the transposed matrices, or as they are."""
         if transpose:
-            return self._product(self._doubled(x))
+            return self._product(self._widened(x))
         return self._joined(self._product(x, transpose=False))
 
 
 class PlanesSwitchLinear(Planes):
-    """The linear layers of a mixture's experts over bit planes, as mlx-lm's SwitchLinear."""
+    """The linear layers of a mixture's experts over planes, as mlx-lm's SwitchLinear."""
 
     @property
     def output_dims(self) -> int:
@@ -236,13 +249,13 @@ class PlanesSwitchLinear(Planes):
     def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
         """Multiply x by the matrix of the expert each index names."""
         y = mx.gather_qmm(
-            self._doubled(x),
+            self._widened(x),
             self.weight,
             self.scales,
             self.biases,
             rhs_indices=indices,
             transpose=True,
-            group_size=_GROUP,
+            group_size=self.group_size,
             bits=self.bits,
             sorted_indices=sorted_indices,
         )

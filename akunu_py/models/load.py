@@ -9,25 +9,17 @@ from typing import Literal, get_args
 import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.switch_layers import SwitchLinear
-from mlx_lm.utils import get_total_parameters
 
 from akunu_py.errors import ConfigError
 from akunu_py.gguf.config import read_plan
 from akunu_py.gguf.plan import ModelPlan
-from akunu_py.gguf.quants.forms import Q6KForm
+from akunu_py.gguf.quants.forms import SUPPORTED_TYPES, Q6KForm, form_of
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.converted import check_new, load_converted, save_converted
 from akunu_py.models.converted_plan import DESCRIPTION
-from akunu_py.models.expansion import expand
+from akunu_py.models.expansion import expand, num_parameters
 from akunu_py.models.gguf_model import build_gguf_model, overflows
-from akunu_py.models.mlx_folder import (
-    FolderTokenizer,
-    folder_context,
-    folder_name,
-    load_folder_model,
-    read_folder_config,
-)
 from akunu_py.models.weights import Float16OverflowError, WeightReader
 from akunu_py.tokenizers import from_gguf
 from akunu_py.types import Tokenizer
@@ -55,7 +47,9 @@ class LoadOptions:
             the CPU backend where they fit, since quantized products are very slow there.
         compute_type: of activations, scales and dense weights of a GGUF file. "auto" is float32 on
             the CPU backend; elsewhere float16, or bfloat16 where the model does not fit float16.
-        exact_weights: no GGUF type gets a smaller form fitted to it; see docs/gguf.md.
+        exact_weights: whether quantized weights of the IQ types are the file's, or False: close to
+            them, in smaller forms (docs/gguf.md). With None they are the file's, and
+            `memory_check` may be asked first whether memory holds them.
         q6k: Q6_K as "planes" (exact, 8 bits a weight) or quantized anew to "8bit" (9 bits).
         pre_tokenizer: how a byte-level BPE of a GGUF file splits texts, instead of what the file
             says; a name that `tokenizer.ggml.pre` may take.
@@ -64,7 +58,7 @@ class LoadOptions:
 
     weights: Weights = "auto"
     compute_type: ComputeType = "auto"
-    exact_weights: bool = False
+    exact_weights: bool | None = None
     q6k: Q6KForm = "planes"
     pre_tokenizer: str | None = None
 
@@ -77,18 +71,53 @@ class LoadOptions:
             if value not in known:
                 raise ConfigError(f"{name} is {value!r}; choose from {', '.join(known)}")
 
+    @property
+    def fitted(self) -> bool:
+        """Whether IQ types get the smaller forms that are fitted to them."""
+        return self.exact_weights is False
+
+
+def draft_options(path: str | Path, target: LoadOptions) -> LoadOptions:
+    """Return how a draft model is loaded beside a model that is loaded with `target`."""
+    # A folder's weights have their form. What cannot be looked at is for `load_model` to explain.
+    is_folder = os.path.isdir(os.path.expanduser(path))  # noqa: PTH111, PTH112 - Path's raise
+    exact_weights = None if is_folder else target.exact_weights
+    return LoadOptions(weights=target.weights, exact_weights=exact_weights)
+
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """What is known of a loaded model; `context` in tokens, `file_bytes` on disk."""
+    """What is known of a loaded model.
+
+    Attributes:
+        path: of its file or folder.
+        name: its own, or that of the file.
+        architecture: `general.architecture`, or `model_type` of an MLX folder.
+        parameters: numbers of the model.
+        weights: how they are kept; "fitted": quantized, and of some types not exactly the file's.
+        context: tokens it was trained for.
+        file_bytes: on disk.
+        fitted_types: the GGML types that are not.
+
+    """
 
     path: Path
     name: str
     architecture: str
     parameters: int
-    weights: Literal["quantized", "dense"]
+    weights: Literal["quantized", "dense", "fitted"]
     context: int
     file_bytes: int
+    fitted_types: tuple[str, ...] = ()
+
+    @property
+    def weights_text(self) -> str:
+        """Return in words how weights are kept."""
+        if self.weights == "dense":
+            return "dense weights"
+        if self.weights == "quantized":
+            return "exact quantized weights"
+        return f"fitted quantized weights ({', '.join(self.fitted_types)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +183,31 @@ def _load_gguf(path: Path, options: LoadOptions, context: int | None) -> LoadedM
         model = _build(file, plan, options, dense=dense, context=context)
         name = file.metadata.get("general.name")
         file_bytes = file.nbytes
+        fitted_types = () if dense else fitted_types_of(file, options)
     description = ModelDescription(
         path=path,
         name=name if isinstance(name, str) and name else path.stem,
         architecture=plan.architecture,
         parameters=parameters,
-        weights="dense" if dense else "quantized",
+        weights="dense" if dense else "fitted" if fitted_types else "quantized",
         context=plan.context_length,
         file_bytes=file_bytes,
+        fitted_types=fitted_types,
     )
+    _log.info("%s: %s", description.name, description.weights_text)
     return LoadedModel(model, tokenizer, description)
+
+
+def fitted_types_of(file: GGUFFile, options: LoadOptions) -> tuple[str, ...]:
+    """Return the types of a file whose quantized weights would get a form that is not exact."""
+    names = {info.type.name for info in file.tensors.values()} & set(SUPPORTED_TYPES)
+    return tuple(
+        sorted(
+            name
+            for name in names
+            if not form_of(name, fitted=options.fitted, q6k=options.q6k).exact
+        )
+    )
 
 
 def _build(
@@ -179,7 +223,7 @@ def _build(
     on_gpu = mx.default_device() != mx.Device(mx.cpu)
     kinds = compute_types(file, plan, options, on_gpu=on_gpu or for_gpu)
     for kind in kinds:
-        reader = WeightReader(file, kind, dense, options.exact_weights, options.q6k)
+        reader = WeightReader(file, kind, dense, options.fitted, options.q6k)
         try:
             model = build_gguf_model(plan, reader, context=context)
         except Float16OverflowError as error:
@@ -196,8 +240,10 @@ def _build(
                 "compute_type out"
             )
         # On the CPU backend a pass in 16 bits takes minutes: there small models alone are tried.
-        tried = on_gpu or get_total_parameters(model) <= _TRIED_ON_CPU
-        if kind is kinds[-1] or not tried or not overflows(model, plan.vocabulary_size):
+        tried = on_gpu or num_parameters(model) <= _TRIED_ON_CPU
+        if kind is kinds[-1] or not tried:
+            return model
+        if not overflows(model, plan.vocabulary_size, plan.context_length):
             return model
         _log.info("the model's activations do not fit %s", kind)
         del model
@@ -252,7 +298,9 @@ def convert_model(path: Path, folder: Path, options: LoadOptions | None = None) 
         if options.pre_tokenizer is not None:
             metadata["tokenizer.ggml.pre"] = options.pre_tokenizer
         model = _build(file, plan, options, dense=False, context=None, for_gpu=True)
-        return save_converted(folder, metadata, plan, model)
+        return save_converted(
+            folder, metadata, plan, model, fitted_types=fitted_types_of(file, options)
+        )
 
 
 def _refuse_gguf_options(folder: Path, options: LoadOptions) -> None:
@@ -267,11 +315,11 @@ def _refuse_gguf_options(folder: Path, options: LoadOptions) -> None:
 
 def _load_converted(folder: Path, options: LoadOptions, context: int | None) -> LoadedModel:
     _refuse_gguf_options(folder, options)
-    model, plan, file = load_converted(folder, context)
+    model, plan, fitted_types, file = load_converted(folder, context)
     with file:
         tokenizer = from_gguf(file.metadata)
         name = file.metadata.get("general.name")
-    parameters = get_total_parameters(model)
+    parameters = num_parameters(model)
     dense = wants_dense(options.weights, parameters)
     if dense:
         expand(model)
@@ -285,14 +333,20 @@ def _load_converted(folder: Path, options: LoadOptions, context: int | None) -> 
         name=name if isinstance(name, str) and name else folder_name(folder),
         architecture=plan.architecture,
         parameters=parameters,
-        weights="dense" if dense else "quantized",
+        weights="dense" if dense else "fitted" if fitted_types else "quantized",
         context=plan.context_length,
         file_bytes=sum(place.stat().st_size for place in folder.glob("*.safetensors")),
+        fitted_types=fitted_types,
     )
     return LoadedModel(model, tokenizer, description)
 
 
 def _load_folder(folder: Path, options: LoadOptions) -> LoadedModel:
+    # They bring transformers, which files do without.
+    from akunu_py.models.folder_config import folder_context, read_folder_config  # noqa: PLC0415
+    from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
+    from akunu_py.models.mlx_folder import load_folder_model  # noqa: PLC0415
+
     _refuse_gguf_options(folder, options)
     weights = options.weights
     config = read_folder_config(folder)
@@ -305,12 +359,24 @@ def _load_folder(folder: Path, options: LoadOptions) -> LoadedModel:
         path=folder,
         name=folder_name(folder),
         architecture=config["model_type"],
-        parameters=get_total_parameters(model),
+        parameters=num_parameters(model),
         weights="dense" if dense or not quantized else "quantized",
         context=folder_context(config),
         file_bytes=file_bytes,
     )
     return LoadedModel(model, FolderTokenizer(folder, whole_config), description)
+
+
+def folder_name(folder: Path) -> str:
+    """Return what the model of a folder is called: of a snapshot in a hub's cache, its repository.
+
+    There the folder itself is called by a hash: models--OWNER--REPO/snapshots/HASH.
+    """
+    place = folder.resolve()
+    repository = place.parent.parent.name
+    if place.parent.name == "snapshots" and repository.startswith("models--"):
+        return repository.rpartition("--")[2] or place.name
+    return place.name
 
 
 def wants_dense(weights: Weights, parameters: int) -> bool:

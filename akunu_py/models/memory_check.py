@@ -1,15 +1,19 @@
 """Whether what is to be loaded fits into this machine's memory, all of it together."""
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mlx.core as mx
 
-from akunu_py.errors import ConfigError, MemoryLimitError
+from akunu_py.errors import AkunuError, ConfigError, MemoryLimitError
+from akunu_py.gguf.quants.forms import FITTED
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models import requirements as needs
-from akunu_py.models.load import LoadOptions
+from akunu_py.models.load import LoadOptions, wants_dense
+
+_log = logging.getLogger(__name__)
 
 USUAL_CONTEXT = 4096
 """Tokens for which there should be memory where nobody says how many there will be."""
@@ -50,15 +54,28 @@ def memory_parts(
     program, what it holds already, and `others`. Without a `context`, in tokens, there should be
     room for a usual conversation. Raises as `requirements` does.
     """
+    found = [needs.requirements(model.path, model.options) for model in models]
+    return _parts(models, found, context=context, others=others, fitted=False)
+
+
+def _parts(
+    models: Sequence[PlannedModel],
+    requirements: Sequence[needs.Requirements],
+    *,
+    context: int | None,
+    others: Sequence[MemoryPart],
+    fitted: bool,
+) -> list[MemoryPart]:
     parts: list[MemoryPart] = []
     largest = 0
-    for model in models:
-        found = needs.requirements(model.path, model.options)
+    for model, found in zip(models, requirements, strict=True):
         tokens = min(context or USUAL_CONTEXT, found.context)
         bits = model.kv_bits if found.quantizable else None
         name = model.path.name
+        smaller = fitted and model.options.exact_weights is None
+        weights = found.fitted_bytes if smaller else found.weights_bytes
         parts += [
-            MemoryPart(f"the weights of {name}", found.weights_bytes),
+            MemoryPart(f"the weights of {name}", weights),
             MemoryPart(f"its cache of {tokens:,} tokens", found.cache_bytes(tokens, kv_bits=bits)),
         ]
         largest = max(largest, found.working_bytes(tokens, kv_bits=bits))
@@ -75,29 +92,101 @@ def check_memory(
     *,
     context: int | None = None,
     others: Sequence[MemoryPart] = (),
-) -> None:
-    """Raise MemoryLimitError with figures where what is to be loaded cannot fit into memory.
+) -> bool:
+    """Return whether weights are to have fitted forms, since exact ones do not fit into memory.
 
-    Takes and raises what `memory_parts` does.
+    That is a choice for models whose options leave it open (`exact_weights` is None). Raises
+    MemoryLimitError with figures where what is to be loaded does not fit, or would fit with exact
+    forms if nothing were loaded already. Takes and raises what `memory_parts` does besides.
     """
+    fitted, refusal = _settle(models, context=context, others=others)
+    if refusal is not None:
+        raise refusal
+    if fitted:
+        _warn(models)
+    return fitted
+
+
+def settle_forms(
+    models: Sequence[PlannedModel], *, context: int | None = None
+) -> list[PlannedModel]:
+    """Return the models, with fitted weights where `check_memory` says so, to be loaded anyway.
+
+    What is wrong with a path or a file is left for `load_model` to say.
+    """
+    try:
+        found = [replace(model, path=model.path.expanduser()) for model in models]
+        choices = [_has_choice(model) for model in found]
+        fitted = any(choices) and _settle(found, context=context, others=())[0]
+    except (AkunuError, OSError, RuntimeError):
+        return list(models)
+    if not fitted:
+        return list(models)
+    _warn(models)
+    return [
+        replace(model, options=replace(model.options, exact_weights=False)) if choice else model
+        for model, choice in zip(models, choices, strict=True)
+    ]
+
+
+def _has_choice(model: PlannedModel) -> bool:
+    """Whether there are fitted forms for a model, and exact ones are not asked for."""
+    if model.options.exact_weights is not None or model.path.is_dir():
+        return False
+    with GGUFFile.open(model.path) as file:
+        tensors = file.tensors.values()
+        parameters = sum(info.rows * info.cols for info in tensors)
+        return any(info.type.name in FITTED for info in tensors) and not wants_dense(
+            model.options.weights, parameters
+        )
+
+
+def _settle(
+    models: Sequence[PlannedModel], *, context: int | None, others: Sequence[MemoryPart]
+) -> tuple[bool, MemoryLimitError | None]:
+    """Return whether fitted forms are to be taken, and why the models should not be loaded."""
     limit = needs.memory_limit()
     # Weights in a file take at least a bit: 32 times that is more than any form of them.
     on_disk = sum(_size_on_disk(model.path) for model in models)
     held = mx.get_active_memory()
     known = sum(other.num_bytes for other in others) + held + PROGRAM_BYTES
     if context is None and 32 * on_disk + known < limit // 2:
-        return
-    parts = memory_parts(models, context=context, others=others)
-    needed = sum(part.num_bytes for part in parts)
-    if needed <= limit:
-        return
+        return False, None
+    requirements = [needs.requirements(model.path, model.options) for model in models]
+    exact, fitted = (
+        _parts(models, requirements, context=context, others=others, fitted=choice)
+        for choice in (False, True)
+    )
+    if _total(exact) <= limit:
+        return False, None
+    fits_alone = _total(exact) - held <= limit
+    smaller = _total(fitted) < _total(exact)
+    if smaller and not fits_alone and _total(fitted) <= limit:
+        return True, None
+    parts = exact if fits_alone or not smaller else fitted
+    offered = parts is exact and any(
+        found.fitted_bytes < found.weights_bytes for found in requirements
+    )
     names = " and ".join(model.path.name for model in models)
     listed = ", ".join(f"{_size_text(part.num_bytes)} for {part.what}" for part in parts)
-    raise MemoryLimitError(
-        f"{names} {'need' if len(models) > 1 else 'needs'} about {_size_text(needed)} ({listed}) "
-        f"and this machine has {_size_text(limit)} for it. Take a smaller model or quantization, "
-        "--weights quantized, a shorter --context or --kv-bits 8; --force loads it all the same",
-        fits_alone=needed - held <= limit,
+    refusal = MemoryLimitError(
+        f"{names} {'need' if len(models) > 1 else 'needs'} about {_size_text(_total(parts))} "
+        f"({listed}) and this machine has {_size_text(limit)} for it. Take a smaller model or "
+        f"quantization, --weights quantized, {'--fitted-weights, ' if offered else ''}a shorter "
+        "--context or --kv-bits 8; --force loads it all the same",
+        fits_alone=_total(parts) - held <= limit,
+    )
+    return smaller, refusal
+
+
+def _total(parts: Sequence[MemoryPart]) -> int:
+    return sum(part.num_bytes for part in parts)
+
+
+def _warn(models: Sequence[PlannedModel]) -> None:
+    names = " and ".join(model.path.name for model in models)
+    _log.warning(
+        "%s: memory does not hold exact forms of the weights, fitted ones are taken", names
     )
 
 

@@ -22,7 +22,7 @@ _FUSED_WIDTHS = frozenset({64, 80, 128})
 
 _DRAFTED_ROWS = 65
 _FLOAT32 = 4
-_WIDTH_FACTOR, _HIDDEN_FACTOR, _SCORES_FACTOR = 1.25, 8.0, 1.1
+_WIDTH_FACTOR, _HIDDEN_FACTOR, _SCORES_FACTOR, _WIDENED_FACTOR = 1.25, 8.0, 1.1, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class PassShape:
         width: numbers that all matrices of the widest block make of one row.
         hidden: numbers of a row between blocks.
         vocabulary: logits of a row.
+        planes: most codes of a weight, by which the inputs of its layer are widened.
 
     """
 
@@ -43,6 +44,7 @@ class PassShape:
     width: int
     hidden: int
     vocabulary: int
+    planes: int = 1
 
     def working_bytes(
         self, tokens: int, *, columns: int, number_bytes: int, quantized_cache: bool = False
@@ -59,13 +61,15 @@ class PassShape:
             scores = 0
         mask = chunk * columns * number_bytes
         rows = _WIDTH_FACTOR * self.width + _HIDDEN_FACTOR * self.hidden
+        if self.planes > 1:
+            rows += self.planes * (_WIDENED_FACTOR * self.width + self.hidden)
         prompt = chunk * rows * number_bytes + _SCORES_FACTOR * scores + mask
         # Logits, their float32 form, and what a sampler makes of it.
         drafted = _DRAFTED_ROWS * self.vocabulary * (number_bytes + 2 * _FLOAT32)
         return round(max(prompt, drafted))
 
 
-def pass_shape(model: nn.Module, *, head_width: int, vocabulary: int) -> PassShape:
+def pass_shape(model: nn.Module, *, head_width: int, vocabulary: int, planes: int = 1) -> PassShape:
     """Return the sizes of a model whose shapes are known, evaluated or not."""
     modules = dict(model.named_modules())
     used = _numbers(modules.values(), _EXPERTS_USED)
@@ -92,6 +96,7 @@ def pass_shape(model: nn.Module, *, head_width: int, vocabulary: int) -> PassSha
         # Norms without weights are unknown; an embedding is as wide, or is packed.
         hidden=hidden or embedded,
         vocabulary=vocabulary,
+        planes=planes,
     )
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import mlx.core as mx
 from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models import llama
-from mlx_lm.utils import get_total_parameters
 
 from akunu_py.errors import ConfigError
+from akunu_py.models.expansion import num_parameters
 from akunu_py.models.load import LoadedModel, ModelDescription
 from akunu_py.types import Tokenizer
 
@@ -54,7 +54,7 @@ def build_random_model(name: str, tokenizer: Tokenizer) -> LoadedModel:
     keys = iter(mx.random.split(mx.random.key(_SEED), len(tree_flatten(model.parameters()))))
     model.update(tree_map(lambda array: _random_like(array, next(keys)), model.parameters()))
     mx.eval(model.parameters())
-    parameters = get_total_parameters(model)
+    parameters = num_parameters(model)
     description = ModelDescription(
         path=Path(name),
         name=f"{name}, random weights",

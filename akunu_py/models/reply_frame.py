@@ -1,15 +1,17 @@
 """What surrounds the passes of one reply: memory that stays wired, and how much was held."""
 
 import contextlib
-import io
 import logging
 from collections.abc import Iterator
 
 import mlx.core as mx
 from mlx import nn
-from mlx_lm.generate import wired_limit
+from mlx.utils import tree_flatten
 
 _log = logging.getLogger(__name__)
+
+_CLOSE = 0.9
+"""Share of the memory Metal recommends to use from which a model may be slow."""
 
 
 class ReplyFrame:
@@ -23,15 +25,31 @@ class ReplyFrame:
     def __call__(self, model: nn.Module) -> Iterator[None]:
         """Frame one reply: peak memory counts from here, and on Metal the model stays wired."""
         mx.reset_peak_memory()
-        with contextlib.ExitStack() as stack:
-            notices = io.StringIO()
-            with contextlib.redirect_stdout(notices):
-                stack.enter_context(wired_limit(model, [self._stream]))
-            if notices.getvalue() and not self._warned:
-                self._warned = True
-                _log.warning("%s", notices.getvalue().strip())
-            try:
-                yield
-            finally:
-                # A pass may still be under way; MLX does not like its thread to end then.
-                mx.synchronize(self._stream)
+        limit = self._wire(model)
+        try:
+            yield
+        finally:
+            # A pass may still be under way; MLX does not like its thread to end then, and the limit
+            # must not change during one.
+            mx.synchronize(self._stream)
+            if limit is not None:
+                mx.set_wired_limit(limit)
+
+    def _wire(self, model: nn.Module) -> int | None:
+        """Keep the model in memory while it is used; return the limit before, None without Metal.
+
+        macOS would page weights out between passes.
+        """
+        most = mx.device_info().get("max_recommended_working_set_size")
+        if most is None:
+            return None
+        size = sum(array.nbytes for _, array in tree_flatten(model.parameters()))
+        if size > _CLOSE * int(most) and not self._warned:
+            self._warned = True
+            _log.warning(
+                "the model takes %.1f GB of the %.1f GB that the GPU should use at most, which can "
+                "be slow; akunu doctor says how to raise that",
+                size / 1e9,
+                int(most) / 1e9,
+            )
+        return int(mx.set_wired_limit(int(most)))

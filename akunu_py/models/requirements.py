@@ -15,20 +15,18 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models.cache import ChunkedKVCache, KVCache, RotatingKVCache
-from mlx_lm.utils import get_total_parameters
-from mlx_lm.utils import load_model as mlx_load_model
 
-from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.errors import ConfigError
 from akunu_py.gguf.config import read_plan
 from akunu_py.gguf.plan import ModelPlan
-from akunu_py.gguf.quants.forms import form_of
-from akunu_py.gguf.reader import GGUFFile
+from akunu_py.gguf.quants.forms import WeightForm, form_of
+from akunu_py.gguf.reader import GGUFFile, TensorInfo
 from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.converted_plan import DESCRIPTION, read_converted_plan
+from akunu_py.models.expansion import num_parameters
 from akunu_py.models.gguf_model import make_model
 from akunu_py.models.load import LoadOptions, compute_types, wants_dense
-from akunu_py.models.mlx_folder import check_weight_files, folder_context, quiet, read_folder_config
 from akunu_py.models.pass_memory import PassShape, pass_shape
 from akunu_py.models.rollback import RollbackCaches, leaves
 
@@ -68,6 +66,7 @@ class Requirements:
         context: tokens it was trained for.
         file_bytes: of its weights on disk.
         weights_bytes: of its weights in memory.
+        fitted_bytes: the same where types that have a smaller, fitted form get it.
         number_bytes: of a number in caches that are not quantized.
         caches: one for each cache that holds rows.
         quantizable: whether its caches can be quantized (`kv_bits`).
@@ -82,6 +81,7 @@ class Requirements:
     context: int
     file_bytes: int
     weights_bytes: int
+    fitted_bytes: int
     number_bytes: int
     caches: tuple[CacheNeeds, ...]
     quantizable: bool
@@ -101,10 +101,10 @@ class Requirements:
         )
         return round(kept * size) + sum(cache.fixed_bytes for cache in self.caches)
 
-    def total_bytes(self, tokens: int, *, kv_bits: int | None = None) -> int:
-        """Return the bytes of weights, caches and the largest pass together."""
+    def total_bytes(self, tokens: int, *, kv_bits: int | None = None, fitted: bool = False) -> int:
+        """Return the bytes of weights, `fitted` or not, caches and the largest pass together."""
         return (
-            self.weights_bytes
+            (self.fitted_bytes if fitted else self.weights_bytes)
             + self.cache_bytes(tokens, kv_bits=kv_bits)
             + self.working_bytes(tokens, kv_bits=kv_bits)
         )
@@ -170,17 +170,17 @@ def _of_gguf(path: Path, options: LoadOptions) -> Requirements:
         on_gpu = mx.default_device() != mx.Device(mx.cpu)
         number_bytes = compute_types(file, plan, options, on_gpu=on_gpu)[0].size
         used = {name for placement in plan.placements for name in placement.tensors}
-        weights = 0.0
-        for info in (file.tensors[name] for name in used):
-            form = form_of(info.type.name, exact=options.exact_weights, q6k=options.q6k)
-            if dense or form.mode == "dense":
-                weights += info.rows * info.cols * number_bytes
-                continue
-            # What is not a code is a scale or a bias: 16 bits there, as wide as numbers here.
-            codes = form.bits * (2 if form.planes else 1)
-            wider = number_bytes / 2 if form.mode == "affine" else 1
-            bits = codes + (form.bits_per_weight - codes) * wider
-            weights += info.rows * info.cols * bits / 8
+        tensors = [file.tensors[name] for name in used]
+
+        taken, fitted = (
+            [
+                WeightForm(8 * number_bytes, 0, "dense")
+                if dense
+                else form_of(info.type.name, fitted=choice, q6k=options.q6k)
+                for info in tensors
+            ]
+            for choice in (options.fitted, True)
+        )
         file_bytes = file.nbytes
     model = make_model(plan)
     return _described(
@@ -190,46 +190,77 @@ def _of_gguf(path: Path, options: LoadOptions) -> Requirements:
         dense=dense,
         context=plan.context_length,
         file_bytes=file_bytes,
-        weights_bytes=round(weights),
+        weights_bytes=_weights_bytes(tensors, taken, number_bytes),
+        fitted_bytes=_weights_bytes(tensors, fitted, number_bytes),
         number_bytes=number_bytes,
+        planes=max((form.codes_per_weight for form in taken), default=1),
     )
 
 
+def _weights_bytes(
+    tensors: Sequence[TensorInfo], forms: Sequence[WeightForm], number_bytes: int
+) -> int:
+    """Return the bytes of tensors in these forms, dense ones with numbers of so many bytes."""
+    bits = sum(
+        info.rows * info.cols * _bits_per_weight(form, number_bytes)
+        for info, form in zip(tensors, forms, strict=True)
+    )
+    return round(bits / 8)
+
+
+def _bits_per_weight(form: WeightForm, number_bytes: int) -> float:
+    """Return the bits of a weight beside dense numbers of so many bytes."""
+    if form.mode == "dense":
+        return 8.0 * number_bytes
+    # What is not a code is a scale or a bias: 16 bits there, as wide as numbers here.
+    codes = form.bits * form.codes_per_weight
+    wider = number_bytes / 2 if form.mode == "affine" else 1
+    return codes + (form.bits_per_weight - codes) * wider
+
+
 def _of_folder(folder: Path, options: LoadOptions) -> Requirements:
+    # They bring transformers, which files do without.
+    from akunu_py.models.folder_config import (  # noqa: PLC0415
+        folder_context,
+        from_library,
+        read_folder_config,
+    )
+    from akunu_py.models.mlx_folder import open_folder_model  # noqa: PLC0415
+
     file_bytes = sum(place.stat().st_size for place in folder.glob("*.safetensors"))
     plan: ModelPlan | None = None
+    planes = 1
     if (folder / DESCRIPTION).is_file():
-        plan = read_converted_plan(folder)
+        plan, planes = read_converted_plan(folder)
         model: nn.Module = make_model(plan)
         architecture, context = plan.architecture, plan.context_length
         quantized = True
     else:
         config = read_folder_config(folder)
-        check_weight_files(folder)
         architecture, context = config["model_type"], folder_context(config)
         quantized = "quantization" in config or "quantization_config" in config
-        with quiet():
-            try:
-                model, _ = mlx_load_model(folder, lazy=True)
-            except (ValueError, KeyError, TypeError, RuntimeError) as error:
-                raise ModelFormatError(f"the model in {folder} cannot be read: {error}") from None
-    parameters = get_total_parameters(model)
+        model, _ = open_folder_model(folder, config)
+    parameters = num_parameters(model)
     on_cpu = mx.default_device() == mx.Device(mx.cpu)
     dense = wants_dense(options.weights, parameters) or not quantized
     number_bytes = 4 if on_cpu and (dense or plan is not None) else 2
-    return _described(
-        model,
-        architecture=architecture,
-        parameters=parameters,
-        dense=dense,
-        context=context,
-        file_bytes=file_bytes,
-        weights_bytes=parameters * number_bytes if dense else file_bytes,
-        number_bytes=number_bytes,
-    )
+    weights_bytes = parameters * number_bytes if dense else file_bytes
+    with from_library(folder, "model"):
+        return _described(
+            model,
+            architecture=architecture,
+            parameters=parameters,
+            dense=dense,
+            context=context,
+            file_bytes=file_bytes,
+            weights_bytes=weights_bytes,
+            fitted_bytes=weights_bytes,
+            number_bytes=number_bytes,
+            planes=1 if dense else planes,
+        )
 
 
-def _described(model: nn.Module, **known: Any) -> Requirements:
+def _described(model: nn.Module, *, planes: int = 1, **known: Any) -> Requirements:
     """Return requirements with what the model's caches say of themselves."""
     # Numbers without memory of their own, should a class evaluate something on its way.
     model.update(
@@ -255,6 +286,7 @@ def _described(model: nn.Module, **known: Any) -> Requirements:
             model,
             head_width=max((cache.head_width for cache in kept), default=0),
             vocabulary=logits.shape[-1],
+            planes=planes,
         ),
         **known,
     )

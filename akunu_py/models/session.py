@@ -171,16 +171,13 @@ class Session:
         if self._carried or self._reproducible:
             return False
         if self._trees is None:
-            self._trees = Trees(self._rows.model)
+            self._trees = Trees(self._rows.model, self.context)
+        depth = 1 + max(depths(draft), default=0)
         # An interrupted try leaves it open what the caches hold.
-        settled, self._rows.settled = self._rows.settled, False
-        with mx.stream(self._stream):
-            depth = 1 + max(depths(draft), default=0)
-            usable = self._trees.usable(
+        with mx.stream(self._stream), self._rows.changing():
+            return self._trees.usable(
                 self._rows.caches, self._rows.rollback, self.vocabulary_size, depth
             )
-        self._rows.settled = settled
-        return usable
 
     def track_candidates(self, count: int) -> None:
         """Look for the `count` likeliest ids after every row, until the next `begin`.
@@ -398,7 +395,7 @@ class Session:
             pieces: list[NDArray[np.float32]] = []
             while start < len(token_ids):
                 chunk = token_ids[start : start + min(PREFILL_CHUNK, rows.room)]
-                with rows.passes():
+                with rows.changing():
                     logits = rows.feed(mx.array(list(chunk)))
                     pieces.append(np.array(logits[0].astype(mx.float32)))
                     rows.tokens += chunk

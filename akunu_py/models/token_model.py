@@ -122,7 +122,7 @@ class CachedTokenModel:
         with mx.stream(self._stream):
             try:
                 self._go_back()
-                with rows.passes():
+                with rows.changing():
                     self._active_sampler.begin_draft(len(self._text))
                     if guess is None and not self._active_sampler.chain.needs_history:
                         drawn = self._draw_ahead(limit, goes_on, after)
@@ -154,6 +154,7 @@ class CachedTokenModel:
             self._open_rows.model,
             prompt,
             vocabulary_size=self._target_size,
+            context=self.context,
             common=self.common,
             check=check,
         )
@@ -200,8 +201,8 @@ class CachedTokenModel:
         A row is drawn from as it would be alone: what was guessed before it was drawn before it.
         """
         sampler, rows = self._active_sampler, self._open_rows
-        window = sampler.chain.window if sampler.chain.needs_history else 0
-        before = [*self._text[len(self._text) - window :], *after]
+        window = sampler.chain.window
+        before = [*self._text[-window:], *after]
         start = len(self._text) + len(after)
         draws: list[Draw] = []
         drawn: list[DrawnToken] = []
@@ -219,7 +220,7 @@ class CachedTokenModel:
                 logits = self._catch_up(after, guessed)
             found: list[Draw] = []
             for place in range(len(guessed) + 1):
-                recent = [*before, *ids, *guessed[:place]]
+                recent = [*before, *ids, *guessed[:place]][-window:]
                 recent = [token for token in recent if token < self.common]
                 found.append(sampler.draw(logits[:, place], start + len(ids) + place, recent))
             read = [_read(draw) for draw in found]

@@ -50,7 +50,7 @@ class WeightReader:
         file: whose tensors are read.
         kind: the type of dense weights, of scales and so of activations.
         dense: whether quantized tensors are expanded.
-        exact: whether fitted forms are avoided; see `akunu_py.gguf.quants`.
+        fitted: whether types that have a smaller, fitted form get it; see `akunu_py.gguf.quants`.
         q6k: the form of Q6_K tensors.
         memory: for results on their way into MLX.
 
@@ -59,7 +59,7 @@ class WeightReader:
     file: GGUFFile
     kind: mx.Dtype
     dense: bool = False
-    exact: bool = False
+    fitted: bool = False
     q6k: Q6KForm = "planes"
     memory: ResultMemory = field(default_factory=ResultMemory, repr=False)
 
@@ -192,7 +192,7 @@ class WeightReader:
             raw,
             # numpy has no bfloat16: its scales are rounded once, from float32.
             scale_type="float16" if half else "float32",
-            exact=self.exact,
+            fitted=self.fitted,
             q6k=self.q6k,
             memory=self.memory,
         )
@@ -242,10 +242,12 @@ class WeightReader:
             scales = scales.astype(self.kind)
             biases = mx.array(matrix.biases.reshape(*lead, -1)).astype(self.kind)
         packed = mx.array(matrix.packed.reshape(*lead, -1))
-        if matrix.planes and biases is not None:
-            new = planes_layer(old, packed, scales, biases, bits=matrix.bits)
+        form: dict[str, Any] = {"group_size": matrix.group_size, "bits": matrix.bits}
+        if matrix.multipliers and biases is not None:
+            form["multipliers"] = matrix.multipliers
+            new = planes_layer(old, packed, scales, biases, form=form)
         else:
-            form = {"group_size": matrix.group_size, "bits": matrix.bits, "mode": matrix.mode}
+            form["mode"] = matrix.mode
             new = quantized_layer(old, packed, scales, biases, kind=self.kind, form=form)
         if "bias" in old:
             new.bias = old.bias
@@ -253,9 +255,14 @@ class WeightReader:
 
 
 def planes_layer(
-    old: nn.Module, packed: mx.array, scales: mx.array, biases: mx.array, *, bits: int
+    old: nn.Module,
+    packed: mx.array,
+    scales: mx.array,
+    biases: mx.array,
+    *,
+    form: dict[str, Any],
 ) -> nn.Module:
-    """Return the layer of bit planes to stand where `old` stands."""
+    """Return the layer of planes for `old`; `form` is group_size, bits and multipliers."""
     kinds = {
         nn.Linear: PlanesLinear,
         nn.Embedding: PlanesEmbedding,
@@ -263,7 +270,7 @@ def planes_layer(
         MultiLinear: PlanesMultiLinear,
     }
     make = next(kinds[base] for base in type(old).__mro__ if base in kinds)
-    return make(packed, scales, biases, bits=bits)
+    return make(packed, scales, biases, **form)
 
 
 def quantized_layer(
@@ -296,7 +303,7 @@ def quantized_layer(
 
 def _move_groups(matrix: QuantizedMatrix, columns: NDArray[np.intp]) -> QuantizedMatrix | None:
     """Return a matrix with its columns in another order, or None where groups would be torn."""
-    width = matrix.group_size // (2 if matrix.planes else 1)
+    width = matrix.group_columns
     starts = columns.reshape(-1, width)[:, 0] if len(columns) % width == 0 else columns[:0]
     whole = (starts[:, None] + np.arange(width)).ravel()
     if (starts % width).any() or not np.array_equal(whole, columns):
@@ -314,7 +321,7 @@ def _move_groups(matrix: QuantizedMatrix, columns: NDArray[np.intp]) -> Quantize
         bits=matrix.bits,
         group_size=matrix.group_size,
         mode=matrix.mode,
-        planes=matrix.planes,
+        multipliers=matrix.multipliers,
     )
 
 

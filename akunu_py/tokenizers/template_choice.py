@@ -37,6 +37,11 @@ class Templates:
         self._compiled: dict[str, ChatTemplate] = {}
         self._main = main
 
+    @property
+    def has_main(self) -> bool:
+        """Return whether there is a template for conversations without a name."""
+        return self._main is not None
+
     @cached_property
     def _noticed(self) -> bool:
         _log.warning(

@@ -1,7 +1,7 @@
 """What a template out of a model file may use: time, and the size of what it makes.
 
-The limits of one rendering are in a context variable, since functions that jinja2 calls cannot be
-given them.
+Time is the thread's processor time: a busy machine takes the same templates as others. The limits
+of one rendering are in a context variable, since functions that jinja2 calls cannot be given them.
 """
 
 import contextlib
@@ -49,9 +49,9 @@ _BUDGET: ContextVar[_Budget] = ContextVar("akunu_template_budget")
 
 @contextlib.contextmanager
 def budget(seconds: float, input_size: int) -> Iterator[None]:
-    """Set what may be used within: so many seconds, and sizes that grow with `input_size`."""
+    """Limit what is done within: to seconds, and to sizes that grow with `input_size`."""
     size = _BASE_LIMIT + _GROWTH * input_size
-    token = _BUDGET.set(_Budget(seconds, time.monotonic() + seconds, size, size * _CHURN))
+    token = _BUDGET.set(_Budget(seconds, time.thread_time() + seconds, size, size * _CHURN))
     try:
         yield
     finally:
@@ -61,7 +61,7 @@ def budget(seconds: float, input_size: int) -> Iterator[None]:
 def check_time() -> None:
     """Raise TemplateLimitError when the time is over."""
     allowed = _BUDGET.get()
-    if time.monotonic() > allowed.deadline:
+    if time.thread_time() > allowed.deadline:
         raise TemplateLimitError(f"it takes longer than {allowed.seconds:g} seconds")
 
 

@@ -133,7 +133,7 @@ def library() -> ctypes.CDLL:
         installed = "nothing"
     if installed != VERSION:
         raise RuntimeError(
-            f"needs xllamacpp {VERSION}, found {installed}: pip install xllamacpp=={VERSION}"
+            f"needs xllamacpp {VERSION}, found {installed}: python -m pip install --group references"
         )
     folder = Path(find_spec("xllamacpp").origin).parent
     found = ctypes.CDLL(str(next(folder.glob("xllamacpp.*"))))

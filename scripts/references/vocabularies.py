@@ -1,16 +1,15 @@
 """Token ids by llama.cpp, for tests/tokenizers. Written to tests/golden/tokenizers:
 
-    small/tokens.npz  tokens and merges of three small vocabularies, learnt from this repository's pages and sources and
-                      from texts of many scripts (`learn`, which is needed once: what it learns changes with the pages)
-    small/NAME.npz    ids of the texts of `fuzz_texts.vocabulary_texts` without control tokens ("plain") and, for the
-                      first of them, with ("special"); what ends a reply, FIM tokens
-    NAME.npz          the same for real vocabularies, which are not part of the project (`--vocabularies FOLDER`)
-    splits.npz        ids of a made-up vocabulary under every `tokenizer.ggml.pre`, which show the cuts
-    rules.npz         of each of these names, whether it begins a text and takes whole tokens before it merges
-    gaps.npz          ids of that vocabulary without tokens for some bytes
-    spaces.npz        ids of it for white space beyond ASCII, under the names of SPACED
-    unigram.npz       a small unigram vocabulary with its charsmap, learnt from the pages, and ids
-    templates.npz     conversations as llama.cpp's built-in chat templates write them
+small/tokens.npz  tokens and merges of three small vocabularies, learnt from this repository's pages and sources and
+                  from texts of many scripts (`learn`: what it learns changes with the pages)
+small/NAME.npz    ids of the texts of `fuzz_texts.vocabulary_texts` without control tokens ("plain") and, for the
+                  first of them, with ("special"); what ends a reply, FIM tokens
+NAME.npz          the same for real vocabularies, which are not part of the project (`record_real`)
+splits.npz        ids of a made-up vocabulary under every `tokenizer.ggml.pre`, which show the cuts
+rules.npz         of each of these names, whether it begins a text and takes whole tokens before it merges
+gaps.npz          ids of that vocabulary without tokens for some bytes
+spaces.npz        ids of it for white space beyond ASCII, under the names of SPACED
+unigram.npz       a small unigram vocabulary with its charsmap, learnt from the pages, and ids (`learn` too)
 """
 
 import io
@@ -30,18 +29,16 @@ from fuzz_texts import (
     vocabulary_texts,
     white_space_texts,
 )
-from small_vocabularies import GOLDEN as SMALL_GOLDEN
-from small_vocabularies import SMALL, small_metadata
+from vocabularies import GOLDEN as SMALL_GOLDEN
+from vocabularies import NAMES, small_metadata
 
+from akunu_py.tokenizers.split_rules import split_rule_names
 from references import llama_cpp
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "tests" / "golden" / "tokenizers"
 PLAIN, SPECIAL, SMALL_PLAIN, SMALL_SPECIAL = 1200, 400, 300, 150
 SPLITS, GAPS, UNIGRAM, LEARNT = 150, 400, 1000, 1500
-REAL = (
-    "llama-spm", "phi-3", "llama-bpe", "qwen2", "deepseek-coder", "gpt-2", "starcoder", "gemma-4",
-)  # fmt: skip
 RAW_PRE = ("gemma4", "granite-embed-multi-311m", "sarvam-moe")
 SPACED = ("deepseek-llm", "deepseek-coder")  # whose ranges of characters hold white space
 
@@ -74,7 +71,9 @@ def write_vocabulary(path: Path, metadata: Mapping[str, object]) -> Path:
         elif isinstance(value, int):
             writer.add_uint32(key, value)
         elif isinstance(value, np.ndarray) and value.dtype == np.uint8:
-            writer.add_key_value(key, value.tobytes(), gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.UINT8)
+            writer.add_key_value(
+                key, value.tobytes(), gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.UINT8
+            )
         else:
             writer.add_array(key, value.tolist() if isinstance(value, np.ndarray) else value)
     writer.write_header_to_file()
@@ -115,7 +114,7 @@ def record_vocabulary(path: Path, out: Path, texts: list[str], num_special: int)
 
 
 def record_real(folder: Path) -> None:
-    for name in REAL:
+    for name in NAMES:
         path = folder / f"ggml-vocab-{name}.gguf"
         texts = vocabulary_texts(read_metadata(path), PLAIN)
         record_vocabulary(path, OUT / f"{name}.npz", texts, SPECIAL)
@@ -123,7 +122,7 @@ def record_real(folder: Path) -> None:
 
 
 def record_small() -> None:
-    for name in SMALL:
+    for name in NAMES:
         metadata = small_metadata(name)
         texts = vocabulary_texts(metadata, SMALL_PLAIN)
         with tempfile.TemporaryDirectory() as folder:
@@ -140,7 +139,7 @@ def corpus() -> list[str]:
 
 
 def learn() -> None:
-    """Learn the tokens of the small vocabularies."""
+    """Learn the tokens of the small vocabularies, and a unigram vocabulary with its ids."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
     lines = corpus()
@@ -173,6 +172,7 @@ def learn() -> None:
     np.savez_compressed(
         SMALL_GOLDEN / "tokens.npz", **{key: np.array(value) for key, value in arrays.items()}
     )
+    record_unigram()
 
 
 def tokens_and_merges(tokenizer) -> tuple[list[str], list[str]]:
@@ -218,6 +218,15 @@ def made_up(pre: str, *, gapped: bool = False, further: Sequence[str] = ()) -> d
         "tokenizer.ggml.bos_token_id": 0,
         "tokenizer.ggml.eos_token_id": 0,
     }
+
+
+def record_made_up() -> None:
+    """Record what made-up vocabularies show: cuts and rules of every name, gaps, white space."""
+    names = split_rule_names()
+    record_splits(names)
+    record_rules(names)
+    record_gaps()
+    record_spaces()
 
 
 def record_splits(names: Sequence[str]) -> None:

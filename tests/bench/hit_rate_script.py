@@ -1,5 +1,7 @@
 """Replies that tests of a hit-rate run script: with known rates, and one that differs."""
 
+from dataclasses import replace
+
 from bench.bench_fakes import reply
 
 from akunu_py.bench.workloads import Prompt
@@ -9,6 +11,14 @@ TWO = Prompt("config/two", "config", "raw", "two")
 THREE = Prompt("edit/three", "edit", "chat", messages=({"role": "user", "content": "three"},))
 FOUR = Prompt("edit/four", "edit", "raw", "four")
 TURNS = [Prompt(f"talk/{n}", "session", "raw", "one", session="talk", turn=n) for n in range(2)]
+
+
+def five_of(*prompts):
+    """Return each prompt five times under other names: as many sessions as an interval takes."""
+    return [
+        replace(prompt, id=f"{prompt.id}-{n}", session="") for prompt in prompts for n in range(5)
+    ]
+
 
 SCRIPT = {
     # 12 tokens in 6 s without; 3 passes, one of them without a draft, in 2 s with.

@@ -8,7 +8,7 @@ from akunu_py.bench.tables import Column, Table
 ENVIRONMENT = Environment(
     akunu="1.0", mlx="0.32", mlx_lm="0.32", python="3.11", platform="Linux", machine="x86_64",
     device="cpu", device_name="cpu", commit=None, cpu_count=2, memory_bytes=None,
-    blas_preloaded=False,
+    blas="MLX's own",
 )  # fmt: skip
 
 TABLE = Table(

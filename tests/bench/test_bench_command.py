@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bench.bench_fakes import FakeEngine, reply
@@ -61,24 +62,35 @@ def test_the_table(fake):
     assert result.exit_code == 0, result.output
     table = rows(result.stdout)
     # 22 tokens in 4 s and in 2 s, with 0.1 s of prefill in both; none of them repeats itself.
-    rates = ["40%", "75%", "2.20", "5.5", "11.0", "2.00x", "1.95x", "0%"]
+    rates = ["40%", "75%", "2.20", "5.5", "11.0"]
+    few = ["-", "not", "enough", "items"]
     for category in CATEGORIES:
-        assert table[category] == [*rates, "3/3"]
-    assert table["all"] == [*rates, f"{3 * len(CATEGORIES)}/{3 * len(CATEGORIES)}"]
-    assert "Speedup of all: 2.00x, 95 % interval 2.00x to 2.00x." in result.stdout
+        assert table[category] == [*rates, *few, "0%", "2/2"]
+    total = f"{2 * len(CATEGORIES)}/{2 * len(CATEGORIES)}"
+    assert table["all"] == [*rates, "2.00x", "2.00-2.00", "0%", total]
+    shown = " ".join(result.stdout.split())
+    assert "Speedup of all: 2.00x, 95 % interval 2.00x to 2.00x; prefill included 1.95x" in shown
     assert "tokens/s of plain decoding; it reaches" in result.stdout
     assert "fake [bold] (model.gguf), dense weights" in result.stdout
-    lines = result.stdout.splitlines()
+    assert "…" not in result.stdout
+    assert result.stderr == "akunu: measuring passes\n"  # no bar where nobody watches
+
+
+def test_the_table_fits_a_terminal(fake, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("--quick").stdout.splitlines()
     last = next(number for number, line in enumerate(lines) if line.startswith("all "))
     assert all(len(line) < 80 for line in lines[2 : last + 1])
-    assert "…" not in result.stdout
-    assert result.stderr == ""  # no bar where nobody watches
+    assert not any("…" in line for line in lines)
 
 
 def test_rates_that_do_not_exist_are_dashes(fake):
     fake.script = lambda _: (reply([1], 0.0), reply([1], 0.0, steps=1, output_tokens=1))
     result = run("--limit", "1", "--category", "edit")
-    assert rows(result.stdout)["edit"] == ["0%", "-", "1.00", "-", "-", "-", "1.00x", "0%", "1/1"]
+    assert rows(result.stdout)["edit"] == [
+        "0%", "-", "1.00", "-", "-", "-", "not", "enough", "items", "0%", "1/1",
+    ]  # fmt: skip
+    assert "Speedup of all: not enough items; an interval takes 5 sessions." in result.stdout
 
 
 def test_differences_are_listed(fake):
@@ -95,7 +107,7 @@ def test_json_is_one_line(fake):
     result = run(
         "model.gguf", "--json", "--category", "edit", "--category", "config", "--kv-bits", "8"
     )
-    assert result.stderr == ""
+    assert result.stderr == "akunu: measuring passes\n"
     (line,) = result.stdout.splitlines()
     record = json.loads(line)
     result = BenchResult.from_dict(record)
@@ -154,7 +166,7 @@ def test_options_of_drafting_reach_the_replies_and_the_file(fake):
     assert record["arguments"]["num_proposals"] == 1
     assert {name: getattr(fake.drafting, name) for name in drafting} == drafting
     assert record["deterministic"]["total"]["identical"] is None
-    assert result.stderr.startswith("Warning: replies are not exact")
+    assert "Warning: replies are not exact" in result.stderr
     shown = run(*words)
     assert rows(shown.stdout)["all"][-2:] == ["not", "exact"]
     assert "Replies with drafting are not exact" in shown.stdout
@@ -172,10 +184,24 @@ def test_a_result_with_such_options_is_checked_by_the_same_ones(fake, tmp_path):
 
 
 def test_defaults(fake):
-    assert measuring(json.loads(run("--json", "--quick").stdout)) == {
+    assert measuring(json.loads(run("--json", "--limit", "1").stdout)) == {
         "drafter": "ngram", "num_draft_tokens": 4, "draft_budget": "always", "max_tokens": 128,
         "temperature": 0.0, "seed": 0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "limit", "max_tokens"),
+    [
+        ([], None, 128),
+        (["--quick"], 2, 64),
+        (["--quick", "--limit", "1"], 1, 64),
+        (["--quick", "--max-tokens", "9"], 2, 9),
+    ],
+)
+def test_quick_takes_few_unless_told_how_many(fake, words, limit, max_tokens):
+    found = json.loads(run("--json", "--category", "edit", *words).stdout)["arguments"]
+    assert (found["limit"], found["max_tokens"]) == (limit, max_tokens)
 
 
 def test_the_number_of_tokens_is_the_drafters_own_where_nobody_says(fake):
@@ -193,7 +219,6 @@ def test_the_number_of_tokens_is_the_drafters_own_where_nobody_says(fake):
         (["--seed", "-1"], "seed is -1"),
         (["--category", "poems"], "no category 'poems'; choose from completion"),
         (["--limit", "0"], "0 is not in the range"),
-        (["--quick", "--limit", "2"], "either --quick or --limit"),
         (["--num-proposals", "3"], "num_proposals"),
         (["--draft-length", "entropy"], "draft_length"),
         (["--lenience", "0.5", "--temperature", "1"], "set draft_sampling to 'rejection'"),
@@ -231,7 +256,7 @@ def test_where_nothing_can_be_answered_the_command_fails(fake):
     result = run("--quick", "--json")
     assert result.exit_code == 1
     assert "load the model with a larger context" in result.stderr
-    assert len(json.loads(result.stdout)["failures"]) == 3 * len(CATEGORIES)
+    assert len(json.loads(result.stdout)["failures"]) == 2 * len(CATEGORIES)
     assert fake.calls == ["close"]
 
 
@@ -239,7 +264,7 @@ def test_the_other_forms(fake):
     markdown = run("--limit", "1", "--category", "edit", "--markdown").stdout
     assert "| category | prompts | fire rate | hit rate | alpha |" in markdown
     assert "| **all** |" in markdown
-    csv = run("--limit", "1", "--category", "edit", "--csv").stdout
+    csv = run("--limit", "5", "--category", "edit", "--csv").stdout
     header, row, *_ = csv.splitlines()
     cells = dict(zip(header.split(","), row.split(","), strict=True))
     assert (cells["category"], cells["hit_rate"], cells["speedup"]) == ("edit", "0.75", "2.0")
@@ -262,7 +287,30 @@ def test_a_folder_gets_the_result_and_the_tables(fake, tmp_path):
     assert [call for call in fake.calls[calls:] if isinstance(call, tuple)] == [("tune", 128)]
     other = run("--limit", "2", "--category", "edit", "--output", str(folder))
     assert other.exit_code == 2
-    assert "arguments.limit was 1 and is 2" in " ".join(other.output.split())
+    assert "another run: limit was 1 and is 2" in " ".join(other.output.split())
+
+
+@pytest.mark.parametrize("kept", ["items.jsonl", "result.json"])
+@pytest.mark.parametrize("command", ["compare", "speed", "alpha", "sweep", "check"])
+def test_a_folder_is_for_one_command(fake, tmp_path, command, kept):
+    """As observed: versions and arguments were listed, and the command among them."""
+    folder = tmp_path / "out"
+    assert run("--limit", "1", "--category", "edit", "--output", str(folder)).exit_code == 0
+    for path in folder.iterdir():
+        if path.name != kept:
+            path.unlink()
+    before = (folder / kept).read_bytes()
+    words = [str(folder)] if command == "check" else []
+    other = CliRunner().invoke(cli, ["bench", command, *words, "--output", str(folder)])
+    assert other.exit_code == 2
+    said = " ".join(other.output.split())
+    assert (
+        f"{folder} holds a run of `akunu bench hit-rate`, and this is `akunu bench {command}`"
+        in said
+    )
+    assert said.endswith("give --output another folder")
+    assert (folder / kept).read_bytes() == before
+    assert len(list(folder.iterdir())) == 1
 
 
 def test_what_cannot_be_written_is_shown_all_the_same(fake, tmp_path):
@@ -327,7 +375,7 @@ def test_ctrl_c_ends_a_real_run_with_its_finished_items(tmp_path):
         time.sleep(0.1)
     try:
         process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=60)
+        stdout, stderr = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == 130, stderr
@@ -347,6 +395,48 @@ def test_a_terminal_gets_a_bar_on_stderr(monkeypatch, capsys):
     assert "warming up" in shown.err
     assert "5/6 replies" in shown.err
     assert shown.out == ""
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock for progress that stands still unless `clock.now` is moved on."""
+    found = SimpleNamespace(now=100.0)
+    monkeypatch.setattr("akunu_py.cli.count_progress.monotonic", lambda: found.now)
+    return found
+
+
+def test_a_file_gets_a_line_now_and_then_on_stderr(fake, clock):
+    """As observed: nothing for minutes where output went to a file."""
+    script = fake.script
+
+    def slow(text):
+        clock.now += 4
+        return script(text)
+
+    fake.script = slow
+    words = ("--limit", "3", "--category", "edit")
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    # Two replies of the warm-up, and six: a line every ten seconds at most.
+    assert result.stderr.splitlines() == [
+        "akunu: measuring passes", "akunu: 1/6 replies", "akunu: 4/6 replies",
+    ]  # fmt: skip
+    assert "replies" not in result.stdout.splitlines()[0]
+    quiet = CliRunner().invoke(cli, ["--quiet", "bench", "hit-rate", *words])
+    assert quiet.exit_code == 0
+    assert quiet.stderr == ""
+
+
+def test_lines_of_progress_are_whole_lines_and_few(capsys, clock):
+    with count_progress("tokens") as progress:
+        for done in range(1000):
+            progress(done, 1000)
+            clock.now += 1 / 16
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [
+        f"akunu: {n}/1000 tokens" for n in (160, 320, 480, 640, 800, 960)
+    ]
 
 
 def test_help_imports_nothing_heavy():

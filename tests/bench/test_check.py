@@ -104,7 +104,7 @@ def test_a_ratio_that_had_no_value_cannot_get_worse():
         ({"finished": False}, "the result is unfinished"),
         ({"arguments": {"drafter": "lookup", "seed": 0}}, "drafter (ngram and lookup)"),
         ({"environment": replace(ENVIRONMENT, device="gpu")}, "device (cpu and gpu)"),
-        ({"environment": replace(ENVIRONMENT, blas_preloaded=True)}, "blas_preloaded"),
+        ({"environment": replace(ENVIRONMENT, blas="OpenBLAS")}, "blas (MLX's own and OpenBLAS)"),
         ({"model": replace(result().model, sha256="1" * 64)}, "model (000"),
         ({"model": replace(result().model, weights="quantized")}, "model weights"),
         ({"model": None}, "model (000"),

@@ -2,6 +2,7 @@
 
 import json
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from akunu_py.bench.compare.arm import (
 from akunu_py.bench.compare.figures import arm_figures, identity, ratio
 from akunu_py.bench.compare.result import compare, deterministic, item_records, tables, timing
 from akunu_py.bench.compare.runner import ItemRun, run_items, turned
+from akunu_py.bench.metrics import Speedup
 from akunu_py.bench.record import Record
 from akunu_py.bench.resume import ItemStore
 from akunu_py.errors import ContractError
@@ -197,19 +199,21 @@ class TestFigures:
 
     def test_ratios_are_over_what_both_decoded(self):
         runs = runs_of(
-            {"a": reply((1, 2, 3), decode_s=1.0), "b": reply((1, 2, 3), decode_s=2.0)},
-            {"a": reply((1, 2, 3), decode_s=1.0), "b": reply((1, 2, 3), decode_s=4.0)},
+            *[{"a": reply((1, 2, 3), decode_s=1.0), "b": reply((1, 2, 3), decode_s=2.0)}] * 3,
+            *[{"a": reply((1, 2, 3), decode_s=1.0), "b": reply((1, 2, 3), decode_s=4.0)}] * 3,
             {"a": reply((1, 2, 3), decode_s=100.0)},
             {"a": reply((1,), decode_s=0.0), "b": reply((1, 2), decode_s=1.0)},
         )
         decoding = ratio(runs, "a", "b")
-        assert decoding.ratio == pytest.approx((4 / 2) / (4 / 6))
-        assert decoding.pairs == 2
-        assert 2 <= decoding.low <= decoding.high <= 4
+        assert decoding.ratio == pytest.approx((12 / 6) / (12 / 18))
+        assert decoding.pairs == 6
+        assert 2 <= decoding.low < 3 < decoding.high <= 4
         whole = ratio(runs, "a", "b", end_to_end=True)
-        assert whole.pairs == 3
-        assert whole.ratio == pytest.approx((7 / 5) / (8 / 10))
+        assert whole.pairs == 7
+        assert whole.ratio == pytest.approx((19 / 13) / (20 / 26))
         assert ratio(runs, "a", "c").ratio is None
+        # Two sessions give neither a ratio nor an interval.
+        assert ratio(runs[2:4], "a", "b") == Speedup(None, None, None, 2)
 
     def test_identity_and_the_margin_where_it_ends(self):
         runs = runs_of(
@@ -225,17 +229,17 @@ class TestFigures:
         assert found.differences["i2"].margin == pytest.approx(0.4)
 
 
-def some_runs():
+def some_runs(times=1):
+    """Two items, `times` times: mlx-lm-draft failed on the second one."""
     plain = reply((1, 2, 3), decode_s=2.0)
-    return runs_of(
-        {
-            "akunu-plain": plain,
-            "akunu-auto": reply((1, 2, 3), decode_s=1.0, passes=1, drafted=4, accepted=1),
-            "mlx-lm-plain": reply((1, 2, 3), decode_s=4.0),
-            "mlx-lm-draft": reply((1, 2, 9), decode_s=8.0, passes=1, drafted=2, accepted=1),
-        },
-        {"akunu-plain": plain, "akunu-auto": plain, "mlx-lm-plain": plain},
-    )
+    first = {
+        "akunu-plain": plain,
+        "akunu-auto": reply((1, 2, 3), decode_s=1.0, passes=1, drafted=4, accepted=1),
+        "mlx-lm-plain": reply((1, 2, 3), decode_s=4.0),
+        "mlx-lm-draft": reply((1, 2, 9), decode_s=8.0, passes=1, drafted=2, accepted=1),
+    }
+    second = {"akunu-plain": plain, "akunu-auto": plain, "mlx-lm-plain": plain}
+    return runs_of(*[first, second] * times)
 
 
 def some_arms():
@@ -248,31 +252,76 @@ def some_arms():
     )
 
 
+def rows_of(table):
+    """Return a table's rows by their first cell, each by the names of its columns."""
+    names = [column.name for column in table.columns]
+    return {row[0]: dict(zip(names, row, strict=True)) for row in table.rows}
+
+
 class TestResult:
     def test_tables(self):
-        comparison = compare(some_arms(), some_runs(), logits)
-        found = tables(comparison, [Skipped("x-plain", "is | away")], some_runs())
+        runs = some_runs(5)
+        comparison = compare(some_arms(), runs, logits)
+        found = tables(comparison, [Skipped("x-plain", "is | away")], runs)
         by_name = {table.name: table for table in found}
         assert list(by_name) == ["speed", "output", "by_category", "programs", "skipped"]
-        speed = {row[0]: row for row in by_name["speed"].rows}
+        speed = rows_of(by_name["speed"])
         # An arm that decoded nothing has no row.
         assert list(speed) == ["akunu-plain", "akunu-auto", "mlx-lm-plain", "mlx-lm-draft"]
-        assert speed["akunu-auto"][1] == pytest.approx(4 / 3)
-        assert speed["akunu-auto"][2] == pytest.approx(4 / 3)
-        assert speed["akunu-auto"][5] == pytest.approx(2.0)
-        assert speed["akunu-plain"][2] is None
-        assert speed["mlx-lm-plain"][5] is None
-        assert speed["mlx-lm-draft"][2] == speed["mlx-lm-draft"][5] == 0.5
-        assert speed["akunu-plain"][8] == 1000.0
-        output = {row[0]: row for row in by_name["output"].rows}
-        assert output["akunu-auto"][6:] == ("2/2", None, None, "2/2", None, None)
-        assert output["mlx-lm-draft"][6:8] == output["mlx-lm-draft"][9:11] == ("0/1", 2)
-        assert output["mlx-lm-draft"][8] == output["mlx-lm-draft"][11] == pytest.approx(0.5)
-        category = {row[0]: row[1] for row in by_name["by_category"].rows}
-        assert category["mlx-lm-draft"] == 0.5
-        assert category["akunu-plain"] == pytest.approx(1.5)
+        assert speed["akunu-auto"]["tokens_per_s"] == pytest.approx(4 / 3)
+        assert speed["akunu-auto"]["of_own_plain"] == pytest.approx(4 / 3)
+        assert speed["akunu-auto"]["of_mlx_lm"] == pytest.approx(2.0)
+        low, high = (speed["akunu-auto"][f"of_mlx_lm_{end}"] for end in ("low", "high"))
+        assert 1 < low < 2 < high < 4
+        assert speed["akunu-auto"]["of_mlx_lm_range"] == f"{low:.2f}-{high:.2f}"
+        assert speed["akunu-plain"]["of_own_plain"] is None
+        assert speed["akunu-plain"]["of_own_plain_range"] is None
+        assert speed["mlx-lm-plain"]["of_mlx_lm"] is None
+        assert speed["mlx-lm-draft"]["of_own_plain"] == speed["mlx-lm-draft"]["of_mlx_lm"] == 0.5
+        assert speed["akunu-plain"]["first_ms"] == 1000.0
+        output = rows_of(by_name["output"])
+        auto, draft = output["akunu-auto"], output["mlx-lm-draft"]
+        assert (auto["as_own_plain"], auto["as_akunu"]) == ("10/10", "10/10")
+        assert auto["own_margin"] is auto["akunu_first_difference"] is None
+        assert (draft["as_own_plain"], draft["own_first_difference"]) == ("0/5", 2)
+        assert draft["own_margin"] == draft["akunu_margin"] == pytest.approx(0.5)
+        category = {row[1]: row for row in by_name["by_category"].rows}
+        assert category["mlx-lm-draft"][:5] == (
+            "edit", "mlx-lm-draft", "mlx-lm-plain", 0.5, "0.50-0.50",
+        )  # fmt: skip
+        assert category["akunu-plain"][2:4] == ("mlx-lm-plain", pytest.approx(1.5))
+        assert category["akunu-auto"][-1] == 10
         assert "mlx-lm-plain" not in category
         assert by_name["skipped"].rows == (("x-plain", "is | away"),)
+
+    def test_too_few_items_have_no_ratio_in_any_table(self):
+        """As observed: a ratio from a single item of each category."""
+        runs = [*some_runs(5), *runs_of(*[run.replies for run in some_runs()])]
+        runs[-2:] = [replace(run, item=item(90 + n, "prose")) for n, run in enumerate(runs[-2:])]
+        comparison = compare(some_arms(), runs, logits)
+        speed, output, category, *_ = tables(comparison, [], runs)
+        rows = {(row[0], row[1]): row[3:] for row in category.rows}
+        nothing = (None, "not enough items", None, None)
+        assert rows["prose", "akunu-auto"] == (*nothing, 2)
+        assert rows["edit", "akunu-auto"][0] == pytest.approx(4 / 3)
+        assert not category.detail
+        few = some_runs()
+        speed, output, category, *_ = tables(compare(some_arms(), few, logits), [], few)
+        for table in (speed, output):
+            for row in rows_of(table).values():
+                for name, cell in row.items():
+                    if name.startswith(("of_", "end_to_end")):
+                        assert cell in {None, "not enough items"}
+        # Nothing but that sentence: files have it, a terminal does without.
+        assert {row[4] for row in category.rows} == {"not enough items"}
+        assert category.detail
+
+    def test_every_ratio_on_a_terminal_has_its_interval_beside_it(self):
+        runs = some_runs(5)
+        for table in tables(compare(some_arms(), runs, logits), [], runs):
+            names = [column.name for column in table.on_terminal().columns]
+            for name in {"of_own_plain", "of_mlx_lm", "end_to_end"} & set(names):
+                assert names[names.index(name) + 1] == f"{name}_range"
 
     def test_what_times_decide_is_not_called_deterministic(self):
         comparison = compare(some_arms(), some_runs(), logits)
@@ -285,7 +334,7 @@ class TestResult:
         assert found["categories"]["edit"] == found["total"]
 
     def test_ratios_by_name(self):
-        found = timing(compare(some_arms(), some_runs(), logits), some_runs())
+        found = timing(compare(some_arms(), some_runs(5), logits), some_runs(5))
         ratios = found["ratios"]
         assert ratios["akunu-auto/akunu-plain"]["ratio"] == pytest.approx(4 / 3)
         assert ratios["akunu-auto/mlx-lm-plain"]["ratio"] == pytest.approx(2.0)

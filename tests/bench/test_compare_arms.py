@@ -332,7 +332,7 @@ def command(*arguments):
 def test_the_command(draft_path, tmp_path):
     options = [
         draft_path, "--program", "mlx-lm", "--drafter", "ngram", "--draft-model", draft_path,
-        "--category", "config", "--quick", "--max-tokens", 8, "--draft-budget", "always",
+        "--category", "config", "--quick", "--limit", 1, "--max-tokens", 8, "--draft-budget", "always",
         "--context", 1024, "--output", tmp_path / "out", "--json",
     ]  # fmt: skip
     code, output = command(*options)
@@ -374,7 +374,6 @@ def test_prompts_that_do_not_fit_are_failures(loaded):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--quick", "--limit", "2"], "--quick or --limit"),
         (["--kv-bits", "8"], "--kv-bits has no counterpart"),
         (["--reproducible"], "--reproducible has no counterpart"),
         (["--drafter", "magic"], "no drafter 'magic'"),

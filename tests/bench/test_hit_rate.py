@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 from bench.bench_fakes import FakeEngine, reply, steps_of
-from bench.hit_rate_script import FOUR, ONE, SCRIPT, THREE, TURNS, TWO
+from bench.hit_rate_script import FOUR, ONE, SCRIPT, THREE, TURNS, TWO, five_of
 
 from akunu_py.bench.hit_rate import run_hit_rate
 from akunu_py.bench.hit_rate_result import hit_rate_result, roofline_line
@@ -25,16 +25,11 @@ def test_rates_over_all_passes_and_tokens():
     assert edit.stats.tokens_per_pass == 16 / 7
     assert edit.off_tokens_per_s == 16 / 8
     assert edit.on_tokens_per_s == 16 / 4
-    assert edit.speedup == 2
-    assert edit.median_speedup == (3 + 1) / 2
-    # With 0.1 s of prefill in each of the replies.
-    assert edit.end_to_end.ratio == pytest.approx(8.2 / 4.2)
     assert edit.num_identical == 1
     # Nothing but the two 9s, and they come twice only.
     assert edit.looping_share == 0
     assert config.off_tokens_per_s == 2
     assert config.on_tokens_per_s == 1.6
-    assert config.speedup == 0.8
     assert config.num_identical == 1
     assert total.num_prompts == 3
     assert total.stats.fire_rate == 3 / 9
@@ -42,6 +37,57 @@ def test_rates_over_all_passes_and_tokens():
     assert total.off_tokens_per_s == 18 / 9
     assert total.on_tokens_per_s == 18 / 5.25
     assert total.num_identical == 2
+
+
+def test_speedups_are_over_all_tokens_and_have_an_interval():
+    report = run_hit_rate(FakeEngine(SCRIPT, logits=(0.0, 1.0)), five_of(ONE, TWO, THREE))
+    edit, config = report.categories["edit"], report.categories["config"]
+    assert edit.decode.ratio == 2
+    assert 1 < edit.decode.low < 2 < edit.decode.high < 3
+    # With 0.1 s of prefill in each of the replies.
+    assert edit.end_to_end.ratio == pytest.approx(8.2 / 4.2)
+    assert (config.decode.ratio, config.decode.low, config.decode.high) == (0.8, 0.8, 0.8)
+    assert report.total.decode.pairs == 15
+
+
+def test_too_few_items_have_no_speedup():
+    """As observed: a number from one item. Turns of one session are one item in that."""
+    prompts = [*five_of(ONE), TWO, *TURNS]
+    report = run_hit_rate(FakeEngine(SCRIPT), prompts, measure_costs=True)
+    assert report.categories["edit"].decode.ratio == 3
+    for name, pairs in (("config", 1), ("session", 2)):
+        summary = report.categories[name]
+        for found in (summary.decode, summary.end_to_end):
+            assert (found.ratio, found.low, found.high, found.pairs) == (None, None, None, pairs)
+    result = hit_rate_result(report, {})
+    assert result.timing["ratios"]["decode/config"] == {
+        "ratio": None, "low": None, "high": None, "pairs": 1,
+    }  # fmt: skip
+    table = result.tables[0]
+    rows = {row[0]: row for row in table.rows}
+    place = [column.name for column in table.columns].index("speedup")
+    assert rows["edit"][place : place + 4] == (3, "3.00-3.00", 3, 3)
+    assert rows["config"][place : place + 4] == (None, "not enough items", None, None)
+    assert "not enough items" in table.markdown()
+
+
+def ratios_alone(figures, path=""):
+    """Yield the paths of ratios that have no interval beside them, in nested figures."""
+    for name, value in figures.items():
+        if isinstance(value, dict):
+            if "ratio" in value:
+                assert (value["ratio"] is None) == (value["low"] is None) == (value["high"] is None)
+            else:
+                yield from ratios_alone(value, f"{path}/{name}")
+        elif name != "looping_share" and any(word in name for word in ("speed", "ratio", "share")):
+            yield f"{path}/{name}"
+
+
+def test_no_ratio_stands_alone_in_a_result():
+    report = run_hit_rate(FakeEngine(SCRIPT), [*five_of(ONE), TWO], measure_costs=True)
+    timing = hit_rate_result(report, {}).timing
+    assert list(ratios_alone(timing)) == []
+    assert set(timing["roofline"]["off_share"]) == {"ratio", "low", "high", "pairs"}
 
 
 def test_rates_that_do_not_exist_are_none():
@@ -54,8 +100,7 @@ def test_rates_that_do_not_exist_are_none():
     summary = run_hit_rate(FakeEngine(SCRIPT), [FOUR]).total
     assert summary.off_tokens_per_s is None
     assert summary.on_tokens_per_s is None
-    assert summary.speedup is None
-    assert summary.median_speedup is None
+    assert summary.decode.ratio is None
 
 
 def test_a_difference_is_reported_with_its_place_and_margin():
@@ -138,19 +183,22 @@ def test_options_reach_the_engine_and_the_report():
 def test_costs_and_the_roofline_by_hand():
     engine = FakeEngine(SCRIPT)
     engine.steps = steps_of((4, 3, 4), (0, 0, 1), (2, 2, 3))
-    report = run_hit_rate(engine, [ONE], measure_costs=True)
+    report = run_hit_rate(engine, five_of(ONE), measure_costs=True)
     # After the prompt, before anything is answered.
     assert engine.calls[0] == ("tune", 3)
     # C(1) is a plain step, C(5) is 2, C(3) between them.
-    assert report.total.normalised_speed == 8 / (2 + 1 + 1.5)
+    assert report.total.normalised_speed.ratio == pytest.approx(8 / (2 + 1 + 1.5))
     result = hit_rate_result(report, {})
     assert result.costs.to_dict() == {"unit_s": 0.5, "costs": {"1": 1.0, "5": 2.0}}
     found = result.timing["roofline"]
     # 1000 of weights and 10 for each of 3 tokens of prompt and, on average, 6 of the reply.
     assert found["tokens_per_s"] == pytest.approx(12_000 / (1000 + 10 * 9))
-    assert found["off_share"] == pytest.approx(2 / (12_000 / 1090))
-    assert found["on_share"] == pytest.approx(6 / (12_000 / 1090))
-    assert "allows 11 tokens/s of plain decoding; it reaches 18% of that" in roofline_line(report)
+    assert found["off_share"]["ratio"] == pytest.approx(2 / (12_000 / 1090))
+    assert found["on_share"]["ratio"] == pytest.approx(6 / (12_000 / 1090))
+    line = roofline_line(report)
+    assert "allows 11 tokens/s of plain decoding; it reaches 18% of that, 95 % interval 18%" in line
+    line = roofline_line(run_hit_rate(engine, [ONE], measure_costs=True))
+    assert line.endswith("allows 11 tokens/s of plain decoding.")
 
 
 def test_no_costs_where_the_context_is_too_small_to_measure_them():
@@ -171,7 +219,6 @@ def test_the_result():
     assert fixed["categories"]["config"]["hit_rate"] is None
     assert fixed["total"]["accepted_per_pass"] == [0, 0, 0, 6]
     assert fixed["first_differences"] == {"edit/three": 2}
-    assert result.timing["ratios"]["decode/edit"]["ratio"] == 2
     assert result.timing["ratios"]["decode"]["pairs"] == 3
     assert result.timing["total"]["off_decode_s"] == 9
     assert [item["id"] for item in result.items] == ["edit/one", "config/two", "edit/three"]
@@ -181,7 +228,6 @@ def test_the_result():
         row[0]: dict(zip([c.name for c in table.columns], row, strict=True)) for row in table.rows
     }
     assert list(rows) == ["edit", "config", "all"]
-    assert rows["edit"]["speedup"] == 2
     assert rows["all"]["identical"] == "2/3"
     assert differences.rows == (("edit/three", 2, 1.0),)
     # One column stays free: a terminal that is written full breaks the line.
@@ -222,7 +268,7 @@ def test_a_configuration_reaches_the_replies_with_drafting_alone():
 
 def test_all_fields_about_drafts_are_left_out_of_plain_decoding():
     sampling = {
-        "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
+        "max_tokens", "stop_loops", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
         "presence_penalty", "frequency_penalty", "penalty_window", "logit_bias", "seed", "stop",
     }  # fmt: skip
     assert {field.name for field in fields(GenerationConfig)} == {

@@ -87,9 +87,16 @@ def test_normalised_speed():
     curve = CostCurve({1: 1.0, 3: 1.5, 5: 2.0})
     # 5, 1, 3, 4 and 5 rows: 2 + 1 + 1.5 + 1.75 + 2.
     passes = [*passes_of(ONE), *passes_of(TWO)]
-    assert metrics.normalised_speed(passes, curve) == 10 / 8.25
-    assert metrics.normalised_speed([Pass(0, 0, 1)] * 4, curve) == 1
-    assert metrics.normalised_speed([], curve) is None
+    found = metrics.normalised_speed([(name, passes) for name in "abcde"], curve)
+    assert (found.ratio, found.low, found.high) == (pytest.approx(10 / 8.25),) * 3
+    plain = metrics.normalised_speed([(name, [Pass(0, 0, 1)] * 4) for name in "abcde"], curve)
+    assert plain.ratio == 1
+    apart = [(name, passes_of(ONE if name < "c" else TWO)) for name in "abcde"]
+    found = metrics.normalised_speed(apart, curve)
+    # Two replies of 7 tokens for 4.5 and three of 3 for 3.75.
+    assert found.ratio == pytest.approx(23 / 20.25)
+    assert 3 / 3.75 <= found.low < found.ratio < found.high <= 7 / 4.5
+    assert metrics.normalised_speed(apart[:4], curve).ratio is None
 
 
 @pytest.mark.parametrize(
@@ -139,37 +146,54 @@ def test_looping_tokens(tokens, looping):
     assert metrics.looping_tokens(tokens[::-1]) == looping
 
 
+# One by one 2.4 and 0.72 times as fast, three items each.
+PAIRS = [
+    TimedPair(name, *numbers)
+    for name, numbers in zip("abcdef", [(10, 2.0, 12, 1.0), (20, 4.0, 18, 5.0)] * 3, strict=True)
+]
+
+
 def test_speedup():
-    pairs = [
-        TimedPair("a", 10, 2.0, 12, 1.0),
-        TimedPair("b", 20, 4.0, 18, 5.0),
-    ]
-    found = metrics.speedup(pairs)
-    # 30 tokens in 6 s with, 30 in 6 s without.
+    found = metrics.speedup(PAIRS)
+    # 90 tokens in 18 s without, 90 in 18 s with.
     assert found.ratio == 1
-    # Resamples have a twice, b twice, or both: 12 / (10 / 2), 1, 3.6 / (20 / 4).
-    assert (found.low, found.high) == (pytest.approx(18 / 5 / 5), pytest.approx(12 / 5))
-    assert found.pairs == 2
+    assert found.pairs == 6
+    # No resample is faster than the fastest item, nor slower than the slowest one.
+    assert 18 / 5 / 5 < found.low < found.ratio < found.high < 12 / 5
+    assert found.range_text(".2f") == f"{found.low:.2f}-{found.high:.2f}"
 
 
-def test_turns_of_one_session_are_resampled_together():
-    alike = [TimedPair("a", 10, 1.0, 10, 0.5), TimedPair("a", 10, 1.0, 10, 2.0)]
-    assert metrics.speedup(alike) == metrics.Speedup(20 / 2.5 / 10, None, None, 2)
-    twice = [
-        *alike,
-        *(
-            TimedPair("b", *(pair.off_tokens, pair.off_s, pair.on_tokens, pair.on_s))
-            for pair in alike
-        ),
-    ]
-    found = metrics.speedup(twice)
+def test_a_median_is_not_moved_by_one_stall():
+    found = metrics.median_speedup(PAIRS)
+    assert found.ratio == pytest.approx((12 / 5 + 18 / 5 / 5) / 2)
+    assert (found.low, found.high, found.pairs) == (pytest.approx(0.72), pytest.approx(2.4), 6)
+    stalled = [*PAIRS, TimedPair("g", 10, 2.0, 12, 1.0), TimedPair("h", 10, 2.0, 12, 1000.0)]
+    assert metrics.median_speedup(stalled).ratio == pytest.approx(found.ratio)
+
+
+@pytest.mark.parametrize("figure", [metrics.speedup, metrics.median_speedup])
+@pytest.mark.parametrize("count", [0, 1, 2, 4])
+def test_no_ratio_without_an_interval(figure, count):
+    """As observed: a number from one item, and an interval from two."""
+    found = figure(PAIRS[:count])
+    assert found == metrics.Speedup(None, None, None, count)
+    assert found.range_text(".2f") == "not enough items"
+    assert figure(PAIRS[:5]).ratio is not None
+
+
+@pytest.mark.parametrize("figure", [metrics.speedup, metrics.median_speedup])
+def test_turns_of_one_session_are_resampled_together(figure):
+    turns = [(10, 1.0, 10, 0.5), (10, 1.0, 10, 2.0)]
+    assert figure([TimedPair("a", *turn) for turn in turns * 5]).ratio is None
+    found = figure([TimedPair(name, *turn) for name in "abcde" for turn in turns])
     # Each resample holds both turns of each session drawn: nothing varies.
     assert (found.low, found.high) == (pytest.approx(found.ratio), pytest.approx(found.ratio))
+    assert found.pairs == 10
 
 
 def test_no_speedup_where_no_time_passed():
-    assert metrics.speedup([TimedPair("a", 1, 0.0, 1, 0.0)]) == metrics.Speedup(None, None, None, 0)
-    assert metrics.speedup([]).pairs == 0
+    nothing = [TimedPair(name, 1, 0.0, 1, 0.0) for name in "abcde"]
+    assert metrics.speedup(nothing) == metrics.Speedup(None, None, None, 0)
 
 
 def test_figures_of_a_real_reply_agree_with_its_step_trace(default_model):

@@ -148,7 +148,9 @@ def test_colours_stay_apart_in_grey():
 
 def test_losing_bars_differ_in_more_than_colour():
     with canvas.style():
-        figure = speedup.draw((speedup.Speedup("a", 0.5), speedup.Speedup("b", 2.0)), "x")
+        figure = speedup.draw(
+            (speedup.Speedup("a", 0.5, 0.4, 0.6), speedup.Speedup("b", 2.0, 1.9, 2.1)), "x"
+        )
         hatches = {bar.get_hatch() for bar in figure.axes[0].patches}
     assert hatches == {None, "////"}
 
@@ -158,7 +160,7 @@ def test_losing_bars_differ_in_more_than_colour():
 )
 def test_any_name_can_be_drawn(text):
     with canvas.style():
-        bar = speedup.Speedup(text, 1.5)
+        bar = speedup.Speedup(text, 1.5, 1.4, 1.6)
         assert canvas.render(speedup.draw((bar,), "x"), "svg").startswith(b"<?xml")
     assert re.search(r"[\x00-\x1f\x7f\u202e]", canvas.label(text)) is None
     assert len(canvas.label(text)) <= 30

@@ -172,13 +172,20 @@ def test_an_interrupt_before_anything_is_done(trace, tiny_gguf, monkeypatch):
         (["--curve", "m9"], "no curve and no file 'm9'"),
         (["--tokenizer", "none.gguf"], "there is no model none.gguf"),
         (["--memory", "ever"], "'ever' is not one of"),
-        (["--quick", "--limit", "2"], "either --quick or --limit"),
     ],
 )
 def test_wrong_options_are_explained(trace, arguments, words):
     result = run(trace, *arguments)
     assert result.exit_code == 2
     assert words in " ".join(result.output.split())
+
+
+def test_quick_takes_few_unless_told_how_many(trace, tiny_gguf):
+    words = ("--tokenizer", tiny_gguf, "--drafter", "ngram", "--json")
+    for more, limit in ((["--quick"], 20), (["--quick", "--limit", "1"], 1)):
+        result = run(trace, *words, *more)
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["arguments"]["limit"] == limit
 
 
 def test_a_tokenizer_by_another_name(trace, tiny_gguf, monkeypatch):

@@ -15,6 +15,7 @@ from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import Model, model_hash
 from akunu_py.bench.result_file import BenchResult, Costs, Failure, read_result, write_result
 from akunu_py.bench.tables import Column, Table
+from akunu_py.blas import load_blas
 from akunu_py.errors import ConfigError
 
 SCHEMA = json.loads((files("akunu_py.bench") / "result.schema.json").read_text())
@@ -205,7 +206,7 @@ def test_the_environment_of_this_process():
     environment = Environment.current()
     assert environment.cpu_count >= 1
     assert environment.memory_bytes > 2**28
-    assert environment.blas_preloaded is False
+    assert environment.blas == load_blas().name
     assert environment.commit is None or len(environment.commit.removesuffix("-dirty")) == 40
     VALIDATOR.validate(json.loads(json.dumps(result(environment=environment).to_dict())))
 

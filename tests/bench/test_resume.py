@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from akunu_py.bench.resume import ItemStore
+from akunu_py.bench.resume import ItemStore, held_command
 from akunu_py.errors import ConfigError
 
 RUN = {
@@ -77,12 +77,26 @@ def test_another_run_is_refused_and_its_items_stay(tmp_path):
     with ItemStore(tmp_path, RUN) as store:
         store.put("a", {})
     other = {**RUN, "arguments": {**RUN["arguments"], "max_tokens": 64}}
-    with pytest.raises(ConfigError, match=r"arguments\.max_tokens was 128 and is 64") as caught:
+    with pytest.raises(ConfigError, match=r"run: max_tokens was 128 and is 64;") as caught:
         ItemStore(tmp_path, other)
     assert "give another folder" in str(caught.value)
     assert "categories" not in str(caught.value)
     with ItemStore(tmp_path, RUN) as store:
         assert len(store) == 1
+
+
+def test_whose_a_folder_is(tmp_path):
+    assert held_command(tmp_path / "none") is None
+    assert held_command(tmp_path) is None
+    (tmp_path / "result.json").write_text('{"command": "check"}')
+    assert held_command(tmp_path) == "check"
+    # An interrupted run has items alone.
+    ItemStore(tmp_path, RUN).close()
+    assert held_command(tmp_path) == "hit-rate"
+    (tmp_path / "items.jsonl").write_bytes(b'{"format": "aku')
+    assert held_command(tmp_path) == "check"
+    (tmp_path / "result.json").write_text("words")
+    assert held_command(tmp_path) is None
 
 
 @pytest.mark.parametrize("content", [b'{"format": "x", "fingerprint": {}}\n', b"[]\n", b"words\n"])

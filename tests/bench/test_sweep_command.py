@@ -137,7 +137,7 @@ def test_finished_cells_are_kept(replayed, tmp_path, monkeypatch):
         assert (folder / f"{name}.md").is_file()
     other = run(*replayed, "--output", folder, "--memory", "trace")
     assert other.exit_code == 2
-    assert "items of another run: arguments.memory was 'session' and is 'trace'" in " ".join(
+    assert "items of another run: memory was 'session' and is 'trace'" in " ".join(
         other.output.split()
     )
 

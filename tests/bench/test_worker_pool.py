@@ -61,7 +61,7 @@ def _is_free(lock):
     return True
 
 
-def _wait_for(what, seconds=60):
+def _wait_for(what, seconds=300):
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end

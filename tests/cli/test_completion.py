@@ -45,13 +45,13 @@ class Shell(PtyChild):
         )  # fmt: skip
         # What is printed when the script is in differs from what is typed for it.
         self.type(f"cd '{folder}'; {setup}; echo taken''in\r")
-        self.until("takenin", 60)
-        self.until(PROMPT, 60)
+        self.until("takenin")
+        self.until(PROMPT)
 
     def tab(self, typed, added):
         """Press Tab behind what is typed; wait for what is added to it."""
         self.type(f"{typed}\t")
-        self.until(added, 60)
+        self.until(added)
         self.type("\x15")
 
 

@@ -34,9 +34,17 @@ def files_below(folder):
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-def test_list_is_empty_but_for_a_hint(hub_cache):
-    assert "akunu models pull fetches some" in run("list").output
-    assert json.loads(run("list", "--json").output) == []
+def listed():
+    """Models that `akunu models list` shows, but for akunu's own."""
+    models = json.loads(run("list", "--json").output)
+    return [model for model in models if model["place"] != "akunu"]
+
+
+def test_an_empty_list_has_akunus_own(hub_cache):
+    assert listed() == []
+    header, default, toy = run("list").output.splitlines()
+    assert default.endswith("Q4_1     smollm2  (not fetched yet)")
+    assert toy.endswith("akunu-tiny")
 
 
 def test_list(hub_cache, tmp_path, monkeypatch):
@@ -55,7 +63,7 @@ def test_list(hub_cache, tmp_path, monkeypatch):
     monkeypatch.setenv("AKUNU_MODEL_FOLDERS", f"{folder}{os.pathsep}{tmp_path / 'absent'}")
     run("alias", "four", "hf:o/gguf:Q4_0")
     run("alias", "away", "hf:o/other")
-    found = {model["name"]: model for model in json.loads(run("list", "--json").output)}
+    found = {model["name"]: model for model in listed()}
     assert list(found) == [
         "hf:o/gguf:Q4_0", "hf:o/gguf:Q8_0", "hf:o/mlx", "hf:o/part:Q2_K", "hf:o/two/a-Q4_0.gguf",
         "hf:o/two/b-Q4_0.gguf", "deep/m.gguf", "away", "four",
@@ -76,8 +84,8 @@ def test_list(hub_cache, tmp_path, monkeypatch):
     assert text.count("incomplete") == 1
     assert "alias    away -> hf:o/other  (not on this machine)\n" in text
     # Names end the line, so that long ones move nothing.
-    assert text.startswith("  size  weights  name\n")
-    assert "   5 B           deep/m.gguf\n" in text
+    assert text.startswith("   size  weights  name\n")
+    assert "    5 B           deep/m.gguf\n" in text
 
 
 def test_names_of_files_stay_on_their_line(hub_cache, tmp_path, monkeypatch):
@@ -154,7 +162,7 @@ def test_rm_of_a_quantization_leaves_the_others(hub_cache):
     add_to_cache(hub_cache, "o/r", GGUF | {"copy-Q2_K.gguf": b"more"})
     output = run("rm", "-y", "hf:o/r:q8_0").output
     assert "deleted hf:o/r:q8_0, 5 B (4 B more stay, which other files share)" in output
-    names = [model["name"] for model in json.loads(run("list", "--json").output)]
+    names = [model["name"] for model in listed()]
     assert names == ["hf:o/r:Q2_K", "hf:o/r:Q4_0"]
     blobs = {path.read_bytes() for path in (hub_cache / "models--o--r" / "blobs").iterdir()}
     assert blobs == {b"four", b"more", b"{}"}
@@ -173,7 +181,7 @@ def test_rm_of_a_repository_with_the_commits_of_another(hub_cache, name):
     for each in names:
         add_to_cache(hub_cache, each, GGUF)
     run("rm", "-y", f"hf:{name}")
-    left = [model["name"] for model in json.loads(run("list", "--json").output)]
+    left = [model["name"] for model in listed()]
     assert left == [
         f"hf:{each}:{kind}" for each in names if each != name for kind in ("Q4_0", "Q8_0")
     ]
@@ -182,7 +190,7 @@ def test_rm_of_a_repository_with_the_commits_of_another(hub_cache, name):
 def test_rm_of_what_was_fetched_in_part(hub_cache):
     add_to_cache(hub_cache, "o/r", {"x-Q2_K-00001-of-00002.gguf": b"1", "x-Q4_0.gguf": b"2"})
     run("rm", "-y", "hf:o/r:Q2_K")
-    assert [model["name"] for model in json.loads(run("list", "--json").output)] == ["hf:o/r:Q4_0"]
+    assert [model["name"] for model in listed()] == ["hf:o/r:Q4_0"]
 
 
 def test_rm_of_a_users_own_files(hub_cache, tmp_path):
@@ -201,9 +209,9 @@ def test_rm_of_a_users_own_files(hub_cache, tmp_path):
     assert "o/r has no Q2_K in the hub's cache" in run("rm", "-y", "hf:o/r:Q2_K", code=2).output
     run("rm", "--yes", "hf:o/r:Q4_0", "hf:o/r:Q2_K", code=2)
     assert (snapshot.parent / "blobs").exists()
-    assert len(json.loads(run("list", "--json").output)) == 3
+    assert len(listed()) == 3
     run("rm", "--yes", "hf:o/r:Q4_0", "hf:o/r:Q4_0")
-    assert len(json.loads(run("list", "--json").output)) == 2
+    assert len(listed()) == 2
 
 
 def test_rm_tells_of_aliases_that_dangle(hub_cache):
@@ -256,7 +264,7 @@ def test_alias(hub_cache, tmp_path, monkeypatch):
 
 
 def test_aliases_that_cannot_be_written(hub_cache, monkeypatch):
-    def replace(*_):
+    def replace(*_, **__):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("akunu_py.model_store.aliases.replace_file", replace)

@@ -117,7 +117,7 @@ def simulate(
 ):  # fmt: skip
     """Return what decoding cost a token, in plain steps, with its target, drafter and steps.
 
-    `budget` "auto" decides; None verifies all; a number is a fixed size of drafts.
+    `budget` "auto" decides, and so does a Budget; None verifies all; a number is a fixed size.
     `kind` is the class of the target.
     """
     text = [index % 50 for index in range(tokens + 80)]
@@ -126,6 +126,8 @@ def simulate(
     rule = None
     if budget == "auto":
         rule = Budget(state or BudgetState(), context=1, pipelined=pipelined)
+    elif isinstance(budget, Budget):
+        rule = budget
     elif isinstance(budget, int):
         limit = budget
     steps = list(

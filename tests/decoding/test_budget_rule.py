@@ -23,6 +23,7 @@ tried):
 18. the budget's answer ignored by the loop, or the loop's steps not told to the budget
 19. stale costs kept that fresh ones of more rows refute; costs that fall with rows
 20. outcomes counted behind the first wrong token; recent outcomes not counted
+21. lambda below 1 where steps took longer than plain ones
 """
 
 import random
@@ -81,6 +82,17 @@ def taught(state, rate, size=8, times=400):
         acceptance.recent = 0.5
         acceptance.observe(draft_of(size), chosen)
     acceptance.recent = 0.5
+
+
+def test_lambda_is_1_at_least():
+    """A plain step's time brings a token wherever it is spent."""
+    budget = Budget(known_state({2: 1.0, 9: 1.0}), context=10)
+    for _ in range(50):
+        budget.observe(step(0, 0, 3 * UNIT_S), (7,))
+        assert budget.rate == 1.0
+    for _ in range(50):
+        budget.observe(step(3, 3, UNIT_S), (7, 7, 7, 7))
+    assert budget.rate > 1.5
 
 
 def test_nothing_is_drafted_before_the_unit_is_known():

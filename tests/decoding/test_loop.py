@@ -14,6 +14,7 @@ Mutants of the loop, made by hand, that these tests kill (each was tried):
 10. acceptance counted from the uncut path
 11. verify stops one node early (accepts all but the last)
 12. commit called before verify's path is known (accepts the whole draft)
+13. the drafter told of accepted tokens beyond the end id
 """
 
 import itertools
@@ -129,8 +130,10 @@ def test_steps_and_statistics_of_a_known_case():
 
 def test_an_end_id_inside_an_accepted_draft_ends_the_reply():
     target = ToyTarget(PROMPT, rule=lambda context: len(context))
-    tokens, steps = run(target, ScriptedDrafter([[5, 6, 7, 8]]), end_ids={6, 30})
+    drafter = ScriptedDrafter([[5, 6, 7, 8]])
+    tokens, steps = run(target, drafter, end_ids={6, 30})
     assert tokens == [5, 6]
+    assert drafter.observed == [*PROMPT, 5, 6]
     assert steps[-1].finish_reason == "stop"
     assert steps[-1].stats.num_accepted_tokens == 2
     assert steps[-1].stats.num_tested_tokens == 2

@@ -126,7 +126,16 @@ def test_a_reply_of_another_length_measures_the_unit_anew():
     assert costs.unit_s is not None
     costs.begin(4000)
     assert costs.unit_s is None
+    assert costs.plain_s is None
     assert costs.cost(4000, 5) == pytest.approx(1.5)
+
+
+def test_a_plain_step_is_told_by_plain_steps_alone():
+    costs = measured({5: 1.5}, repeats=9)
+    for _ in range(9):
+        costs.add_pass(10, 5, 0.04 * 1.5)
+    assert costs.unit_s == pytest.approx(0.04, rel=0.05)
+    assert costs.plain_s == 0.02
 
 
 def test_remembered_costs_are_outvoted_by_new_ones():

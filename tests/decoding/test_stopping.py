@@ -53,6 +53,18 @@ def test_only_what_may_become_a_stop_text_is_held_back():
     assert stops.feed("</end> tail") == ("", True)
 
 
+def test_the_stop_text_that_begins_first_ends_the_reply_whatever_their_order():
+    for stops in (["b", "a"], ["a", "b"]):
+        assert StopTexts(stops).feed("xab") == ("x", True)
+
+
+@pytest.mark.parametrize("stop", ["x", "</", "</end>"])
+def test_a_stop_text_is_held_back_to_its_last_character(stop):
+    stops = StopTexts(["another", stop])
+    assert [stops.feed(character) for character in stop[:-1]] == [("", False)] * (len(stop) - 1)
+    assert stops.feed(stop[-1]) == ("", True)
+
+
 def test_without_stop_texts_everything_passes():
     assert StopTexts(()).feed("abc") == ("abc", False)
 

@@ -72,16 +72,16 @@ def test_scoring_in_another_thread_is_an_error_not_a_queue(engine, monkeypatch):
 
     def slow(ids, _start):
         inside.set()
-        leave.wait(30)
+        leave.wait(300)
 
     monkeypatch.setattr(engine._session, "logits", slow)
     thread = threading.Thread(target=lambda: engine.logits([1, 2]))
     thread.start()
-    inside.wait(30)
+    inside.wait(300)
     with pytest.raises(EngineStateError, match="busy in another thread"):
         engine.generate(PROMPT)
     leave.set()
-    thread.join(30)
+    thread.join(300)
 
 
 def test_a_raw_continuation_keeps_the_space_between_two_words(tmp_path):
@@ -112,7 +112,7 @@ def test_a_dropped_stream_is_in_nobodys_way(engine):
     found = []
     thread = threading.Thread(target=lambda: found.append(engine.generate(PROMPT, max_tokens=4)))
     thread.start()
-    thread.join(60)
+    thread.join(300)
     assert found
 
 
@@ -165,7 +165,7 @@ def test_a_stream_may_move_between_threads(engine, temperature):
         event = []
         thread = threading.Thread(target=lambda kept=event: kept.append(next(stream, None)))
         thread.start()
-        thread.join(60)
+        thread.join(300)
         if event[0] is not None:
             tokens += event[0].token_ids
     assert tuple(tokens) == expected.token_ids
@@ -199,7 +199,7 @@ def test_a_fork_gets_a_clear_error(engine):
     answers = context.Queue()
     child = context.Process(target=_use_after_fork, args=(engine, answers))
     child.start()
-    message = answers.get(timeout=60)
-    child.join(60)
+    message = answers.get(timeout=300)
+    child.join(300)
     assert "before a fork" in message
     assert engine.generate(PROMPT, max_tokens=1)

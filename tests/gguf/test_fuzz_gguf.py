@@ -4,7 +4,6 @@ import dataclasses
 import importlib
 import os
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -42,13 +41,13 @@ def check(report, count):
 
 
 def test_a_short_run():
-    check(fuzz_gguf.run(1, range(300), groups=GROUPS), 300)
+    check(fuzz_gguf.run(1, range(300), groups=GROUPS, limit_s=600), 300)
 
 
 @pytest.mark.slow
 def test_a_longer_run():
     jobs = min(4, os.cpu_count() or 1)
-    check(fuzz_gguf.run(2, range(5000), jobs=jobs), 5000)
+    check(fuzz_gguf.run(2, range(5000), jobs=jobs, limit_s=600), 5000)
 
 
 def test_cases_depend_on_seed_and_index_alone(seeds):
@@ -89,24 +88,23 @@ class FakeProcess(fuzz_gguf.Worker):
 
 
 @pytest.mark.parametrize(
-    ("code", "outcome", "words"),
+    ("code", "limit_s", "outcome", "words"),
     [
-        ("import os, signal; input(); os.kill(os.getpid(), signal.SIGSEGV)", "death", "status -11"),
-        ("import sys; input(); print('last words', file=sys.stderr); sys.exit(3)", "death",
+        ("import os, signal; input(); os.kill(os.getpid(), signal.SIGSEGV)", 600, "death",
+         "status -11"),
+        ("import sys; input(); print('last words', file=sys.stderr); sys.exit(3)", 600, "death",
          "last words"),
-        ("import time; input(); time.sleep(60)", "hang", "not done after 0.5 s"),
+        ("import time; input(); time.sleep(3600)", 0.5, "hang", "not done after 0.5 s"),
     ],
 )  # fmt: skip
-def test_deaths_and_hangs_are_reported(code, outcome, words):
-    process = FakeProcess(0, "all", GROUPS, 0.5)
+def test_deaths_and_hangs_are_reported(code, limit_s, outcome, words):
+    process = FakeProcess(0, "all", GROUPS, limit_s)
     process.code = code
-    start = time.monotonic()
     for index in (3, 4):  # and another process is started
         result = process.run(index)
         assert (result["index"], result["outcome"]) == (index, outcome)
         assert words in result["failure"]
     process.close()
-    assert time.monotonic() - start < 20
 
 
 @pytest.mark.parametrize(

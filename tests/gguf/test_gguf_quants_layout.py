@@ -25,54 +25,54 @@ FITTED = ("IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M")
 OWN_SCALES = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0", "IQ4_NL")
 ONLY_THE_SCALE_ROUNDS = ("Q3_K", "IQ4_XS", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS")
 
-FORMS = {  # bits, group, planes, bits a weight: by default, then with exact weights
-    "Q4_0": (4, 32, False, 5),
-    "Q4_1": (4, 32, False, 5),
-    "Q5_0": (5, 32, False, 6),
-    "Q5_1": (5, 32, False, 6),
-    "Q8_0": (8, 32, False, 9),
-    "Q2_K": (1, 32, True, 4),
-    "Q3_K": (2, 32, True, 6),
-    "Q4_K": (4, 32, False, 5),
-    "Q5_K": (5, 32, False, 6),
-    "Q6_K": (3, 32, True, 8),
-    "TQ1_0": (2, 128, False, 2.25),
-    "TQ2_0": (2, 128, False, 2.25),
-    "Q1_0": (1, 128, False, 1.25),
-    "Q2_0": (2, 64, False, 2.5),
-    "IQ4_NL": (6, 32, False, 7),
-    "IQ4_XS": (6, 32, False, 7),
-    "IQ3_S": (4, 32, False, 5),
-    "IQ3_XXS": (4, 32, False, 5),
-    "IQ2_S": (4, 32, False, 5),
-    "IQ2_XS": (4, 32, False, 5),
-    "IQ2_XXS": (3, 32, False, 4),
-    "IQ1_S": (2, 32, False, 3),
-    "IQ1_M": (4, 32, False, 5),
+FORMS = {  # bits, group, planes, bits a weight: by default, then fitted
+    "Q4_0": (4, 32, 0, 5),
+    "Q4_1": (4, 32, 0, 5),
+    "Q5_0": (5, 32, 0, 6),
+    "Q5_1": (5, 32, 0, 6),
+    "Q8_0": (8, 32, 0, 9),
+    "Q2_K": (1, 32, 2, 4),
+    "Q3_K": (2, 32, 2, 6),
+    "Q4_K": (4, 32, 0, 5),
+    "Q5_K": (5, 32, 0, 6),
+    "Q6_K": (3, 32, 2, 8),
+    "TQ1_0": (2, 128, 0, 2.25),
+    "TQ2_0": (2, 128, 0, 2.25),
+    "Q1_0": (1, 128, 0, 1.25),
+    "Q2_0": (2, 64, 0, 2.5),
+    "IQ4_NL": (8, 32, 0, 9),
+    "IQ4_XS": (8, 32, 0, 9),
+    "IQ3_S": (4, 32, 0, 5),
+    "IQ3_XXS": (6, 32, 0, 7),
+    "IQ2_S": (1, 64, 4, 6),
+    "IQ2_XS": (1, 64, 4, 6),
+    "IQ2_XXS": (1, 128, 4, 5),
+    "IQ1_S": (2, 32, 0, 3),
+    "IQ1_M": (2, 32, 2, 6),
 }
-EXACT_FORMS = FORMS | {
-    "IQ4_NL": (8, 32, False, 9),
-    "IQ4_XS": (8, 32, False, 9),
-    "IQ3_XXS": (6, 32, False, 7),
-    "IQ2_S": (4, 32, True, 10),
-    "IQ2_XS": (4, 32, True, 10),
-    "IQ2_XXS": (8, 32, False, 9),
-    "IQ1_M": (2, 32, True, 6),
+FITTED_FORMS = FORMS | {
+    "IQ4_NL": (6, 32, 0, 7),
+    "IQ4_XS": (6, 32, 0, 7),
+    "IQ3_XXS": (4, 32, 0, 5),
+    "IQ2_S": (4, 32, 0, 5),
+    "IQ2_XS": (4, 32, 0, 5),
+    "IQ2_XXS": (3, 32, 0, 4),
+    "IQ1_M": (4, 32, 0, 5),
 }
 
 
-@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("fitted", [False, True])
 @pytest.mark.parametrize("kind", AFFINE)
-def test_forms_are_what_form_of_says(kind, exact):
-    bits, group, planes, per_weight = (EXACT_FORMS if exact else FORMS)[kind]
-    form = form_of(kind, exact=exact)
+def test_forms_are_what_form_of_says(kind, fitted):
+    bits, group, planes, per_weight = (FITTED_FORMS if fitted else FORMS)[kind]
+    form = form_of(kind, fitted=fitted)
     assert (form.bits, form.group_size, form.mode) == (bits, group, "affine")
-    assert (form.planes, form.bits_per_weight) == (planes, per_weight)
-    assert form.exact == (exact or kind not in FITTED)
-    matrix = relayout(*random_blocks(kind, 3, 512, 0), exact=exact)
+    assert (len(form.multipliers), form.bits_per_weight) == (planes, per_weight)
+    assert form.exact == (not fitted or kind not in FITTED)
+    matrix = relayout(*random_blocks(kind, 3, 512, 0), fitted=fitted)
     assert (matrix.bits, matrix.group_size, matrix.mode) == (bits, group, "affine")
-    assert matrix.planes == planes
-    stored = 1024 if planes else 512
+    assert matrix.multipliers == form.multipliers
+    stored = 512 * max(1, planes)
     assert (matrix.packed.dtype, matrix.packed.shape) == (np.uint32, (3, stored * bits // 32))
     for array in (matrix.scales, matrix.biases):
         assert (array.dtype, array.shape) == (np.float16, (3, stored // group))
@@ -83,9 +83,9 @@ def test_forms_are_what_form_of_says(kind, exact):
 @pytest.mark.parametrize("kind", FOUR_BIT_FLOATS)
 def test_four_bit_floats_stay_what_they_are(kind):
     group, mode = (32, "mxfp4") if kind == "MXFP4" else (16, "nvfp4")
-    for exact in (False, True):
-        form = form_of(kind, exact=exact)
-        assert (form.bits, form.group_size, form.mode, form.planes) == (4, group, mode, False)
+    for fitted in (False, True):
+        form = form_of(kind, fitted=fitted)
+        assert (form.bits, form.group_size, form.mode, form.multipliers) == (4, group, mode, ())
         assert form.exact
         assert form.bits_per_weight == 4 + 8 / group
     matrix = relayout(*random_blocks(kind, 3, 128, 0))
@@ -113,7 +113,7 @@ def test_form_of_knows_the_supported_types_alone():
 @given(seed=st.integers(0, 2**32 - 1))
 def test_float32_scales_keep_the_weights(kind, seed):
     info, raw = random_blocks(kind, 2, 256, seed)
-    matrix = relayout(info, raw, scale_type="float32", exact=True)
+    matrix = relayout(info, raw, scale_type="float32")
     assert matrix.scales.dtype == matrix.biases.dtype == np.float32
     exact = dequantize(info, raw).astype(np.float64)
     if kind in ("Q2_K", "Q6_K"):  # their biases are divided by 3 / 2 and 9 / 8
@@ -128,7 +128,7 @@ def test_float32_scales_keep_the_weights(kind, seed):
 @given(seed=st.integers(0, 2**32 - 1))
 def test_float16_scales_move_weights_by_their_rounding_alone(kind, seed):
     info, raw = random_blocks(kind, 2, 256, seed)
-    matrix = relayout(info, raw, exact=True)
+    matrix = relayout(info, raw)
     assert matrix.scales.dtype == matrix.biases.dtype == np.float16
     exact = dequantize(info, raw).astype(np.float64)
     error = np.abs(weights_of(matrix) - exact)
@@ -151,11 +151,11 @@ def test_float16_scales_move_weights_by_their_rounding_alone(kind, seed):
 def test_extreme_scales(kind, seed):
     """Zero, negative and denormal scales, and those so large that float16 cannot hold them."""
     info, raw = random_blocks(kind, 2, 512, seed, [0.0, -0.0, -0.02, 6e-8, -6e-8, 5e-5, 3e-4])
-    matrix = relayout(info, raw, scale_type="float32", exact=True)
+    matrix = relayout(info, raw, scale_type="float32")
     exact = dequantize(info, raw).astype(np.float64)
     assert np.allclose(weights_of(matrix), exact, rtol=1e-6, atol=1e-7 * np.abs(exact).max())
     set_halves(kind, raw, [0.01] * 3 + [65504.0])
-    matrix = relayout(info, raw, exact=True)
+    matrix = relayout(info, raw)
     exact = dequantize(info, raw).astype(np.float64)
     assert np.isfinite(matrix.scales).all()
     assert np.isfinite(matrix.biases).all()
@@ -246,6 +246,21 @@ def test_planes_by_hand():
     assert np.allclose(matrix.biases, -32 / (1 + 1 / 8), rtol=1e-7)
 
 
+@pytest.mark.parametrize(("kind", "width"), [("IQ2_XXS", 32), ("IQ2_XS", 16), ("IQ2_S", 16)])
+def test_sign_planes_by_hand(kind, width):
+    """The bits of +-17.5, +-16.5 and +-9, whose sum is the weight; the fourth plane is empty."""
+    info, raw = random_blocks(kind, 1, 256, 4)
+    matrix = relayout(info, raw, scale_type="float32")
+    stored = codes_of(matrix).reshape(256 // width, 4, width)
+    assert not stored[:, 3].any()
+    signs = 2 * stored[:, :3] - 1
+    sums = (signs * np.array([17.5, 16.5, 9])[:, None]).sum(axis=1)
+    assert set(np.abs(sums).reshape(-1)) == {8, 25, 43}
+    scales = matrix.scales.reshape(-1, 1) / 64
+    assert np.array_equal((scales * sums).reshape(1, 256), dequantize(info, raw))
+    assert np.array_equal(matrix.biases, -matrix.scales / 2)
+
+
 class TestFits:
     """Forms that are smaller than exact: how far they may be from the type's own values."""
 
@@ -263,7 +278,7 @@ class TestFits:
     )
     def test_errors_are_bounded_for_any_bytes(self, kind, bound):
         info, raw = random_blocks(kind, 64, 1024, 7)
-        matrix = relayout(info, raw, scale_type="float32")
+        matrix = relayout(info, raw, scale_type="float32", fitted=True)
         exact = dequantize(info, raw)
         error = np.abs(weights_of(matrix) - exact).reshape(-1, 32)
         top = np.abs(exact).reshape(-1, 32).max(axis=1)
@@ -287,20 +302,19 @@ class TestFits:
         exact = dequantize(info, raw)
         own = np.sqrt(np.mean((exact - weights) ** 2))
         assert own < 0.6  # the blocks are sensible
-        fitted = np.sqrt(np.mean((weights_of(relayout(info, raw)) - weights) ** 2))
+        fitted = np.sqrt(np.mean((weights_of(relayout(info, raw, fitted=True)) - weights) ** 2))
         assert fitted <= own * (1 + rise)
 
 
 def test_q6_k_in_8_bits():
     assert form_of("Q6_K", q6k="8bit").bits_per_weight == 9
     assert not form_of("Q6_K", q6k="8bit").exact
-    assert form_of("Q6_K", q6k="8bit", exact=True) == form_of("Q6_K")
     for values in (None, [0.01, -0.01, 0.0]):
         info, raw = random_blocks("Q6_K", 4, 512, 9, values)
         raw.reshape(-1, 210)[:, 192:196] = [0x80, 0x80, 0, 0]
         raw.reshape(-1, 210)[:, 196:198] = [0x7F, 0x81]
         matrix = relayout(info, raw, scale_type="float32", q6k="8bit")
-        assert (matrix.bits, matrix.group_size, matrix.planes) == (8, 32, False)
+        assert (matrix.bits, matrix.group_size, matrix.multipliers) == (8, 32, ())
         scales = np.abs(raw.reshape(-1, 210)[:, 192:208].view(np.int8).astype(float))
         halves = np.frombuffer(raw.reshape(-1, 210)[:, 208:].tobytes(), np.float16).astype(float)
         larger = (scales * np.abs(halves)[:, None]).reshape(-1, 2).max(axis=1)
@@ -308,16 +322,13 @@ def test_q6_k_in_8_bits():
         # The code 256 does not exist: a whole step off where the scales are opposite.
         assert (error.max(axis=1) <= larger / 4 * 1.0001).all()
         assert (np.sort(error, axis=1)[:, :16] <= 1e-6 * larger[:, None]).all()
-        assert np.array_equal(
-            relayout(info, raw, q6k="8bit", exact=True).packed, relayout(info, raw).packed
-        )
 
 
 @pytest.mark.parametrize("kind", QUANTIZED)
 def test_nothing_is_written_to_the_file_s_bytes(kind):
     info, raw = random_blocks(kind, 2, 256, 0)
     before = raw.copy()
-    for exact in (False, True):
-        relayout(info, raw, exact=exact)
+    for fitted in (False, True):
+        relayout(info, raw, fitted=fitted)
     dequantize(info, raw)
     assert np.array_equal(raw, before)

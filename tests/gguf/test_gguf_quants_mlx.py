@@ -3,7 +3,7 @@
 import mlx.core as mx
 import numpy as np
 import pytest
-from quant_blocks import FOUR_BIT_FLOATS, HALVES, random_blocks, weights_of
+from quant_blocks import FOUR_BIT_FLOATS, HALVES, joined_planes, random_blocks, weights_of
 
 from akunu_py.gguf import dequantize, relayout
 from akunu_py.gguf.quants import form_of
@@ -20,11 +20,11 @@ def options_of(matrix):
     return {"group_size": matrix.group_size, "bits": matrix.bits, "mode": matrix.mode}
 
 
-def split_input(x, bits):
-    """[x 16 | 2**-bits * x 16] for each 16 columns."""
-    parts = x.reshape(*x.shape[:-1], -1, 1, 16)
-    parts = np.concatenate((parts, parts * np.float32(2.0**-bits)), axis=-2)
-    return parts.reshape(*x.shape[:-1], -1)
+def widened(x, matrix):
+    """The columns of each group, times each multiplier of the matrix in turn."""
+    factors = np.array(matrix.multipliers, np.float32)[:, None]
+    width = matrix.group_size // len(factors)
+    return (x.reshape(*x.shape[:-1], -1, 1, width) * factors).reshape(*x.shape[:-1], -1)
 
 
 @pytest.fixture(autouse=True)
@@ -35,25 +35,23 @@ def on_the_cpu():
     mx.set_default_device(previous)
 
 
-@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("fitted", [False, True])
 @pytest.mark.parametrize("kind", HALVES)
-def test_affine_forms(kind, exact):
+def test_affine_forms(kind, fitted):
     info, raw = random_blocks(kind, ROWS, COLS, 2)
-    matrix = relayout(info, raw, scale_type="float32", exact=exact)
+    matrix = relayout(info, raw, scale_type="float32", fitted=fitted)
     weights = weights_of(matrix)
-    if form_of(kind, exact=exact).exact:
+    if form_of(kind, fitted=fitted).exact:
         assert np.allclose(
             weights, dequantize(info, raw), rtol=1e-6, atol=1e-7 * np.abs(weights).max()
         )
     packed, scales, biases = arrays_of(matrix)
     stored = np.array(mx.dequantize(packed, scales, biases, **options_of(matrix)))
-    if matrix.planes:
-        parts = stored.reshape(ROWS, -1, 2, 16)
-        stored = (parts[:, :, 0] + 2.0**-matrix.bits * parts[:, :, 1]).reshape(ROWS, COLS)
+    stored = joined_planes(matrix, stored)
     assert np.allclose(stored, weights, rtol=1e-6, atol=1e-6 * np.abs(weights).max())
     for count in (1, 3, 40):
         x = np.random.default_rng(3).normal(0, 1, (count, COLS)).astype(np.float32)
-        seen = split_input(x, matrix.bits) if matrix.planes else x
+        seen = widened(x, matrix) if matrix.multipliers else x
         product = np.array(
             mx.quantized_matmul(
                 mx.array(seen), packed, scales, biases, transpose=True, **options_of(matrix)

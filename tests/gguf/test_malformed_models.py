@@ -48,7 +48,7 @@ def test_malformed_models_are_refused(tmp_path, name, monkeypatch):
     path = tmp_path / "m.gguf"
     path.write_bytes(case.raw)
     GGUFFile.open(path).close()  # what is wrong is not the format
-    start = time.perf_counter()
+    started = time.thread_time()
     tracemalloc.start()
     try:
         with pytest.raises(AkunuError, match=case.words) as info:
@@ -56,7 +56,7 @@ def test_malformed_models_are_refused(tmp_path, name, monkeypatch):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert time.perf_counter() - start < 5
+    assert time.thread_time() - started < 5
     assert peak < 20_000_000
     message = str(info.value)
     assert ";" in message or ":" in message  # what to do

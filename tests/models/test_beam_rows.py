@@ -52,7 +52,7 @@ def asked_for(seed):
 
 def check_rows(model, prompt, kv_bits=None):
     """Return the rows after comparing every one with that of its text alone."""
-    rows = BeamRows(model, prompt, vocabulary_size=SIZE, kv_bits=kv_bits)
+    rows = BeamRows(model, prompt, vocabulary_size=SIZE, context=600, kv_bits=kv_bits)
     fed_as_trees = set()
     for asked in asked_for(len(prompt)):
         found = rows.log_probabilities(asked)
@@ -79,7 +79,7 @@ def test_rows_beyond_a_window():
 
 def test_a_prompt_of_several_chunks():
     model, prompt = tiny(), PROMPT * 104
-    rows = BeamRows(model, prompt, vocabulary_size=SIZE)
+    rows = BeamRows(model, prompt, vocabulary_size=SIZE, context=600)
     found = rows.log_probabilities([(4,), (5, 6)])
     np.testing.assert_allclose(found[0], alone(model, [*prompt, 4]), atol=2e-4)
     np.testing.assert_allclose(found[1], alone(model, [*prompt, 5, 6]), atol=2e-4)
@@ -89,7 +89,7 @@ def test_a_prompt_of_several_chunks():
 def test_models_without_trees_are_fed_chains(name):
     model = build_family(name)
     assert check_rows(model, PROMPT) == {False}
-    rows = BeamRows(model, PROMPT, vocabulary_size=SIZE)
+    rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)
     rows.log_probabilities([()])
     rows.log_probabilities([(1,), (2,), (1, 3)])
     # The row of the prompt's last token stays; then a chain for each leaf.
@@ -102,13 +102,13 @@ def test_models_without_trees_are_fed_chains(name):
 def test_searching_ahead_with_another_model_changes_nothing(name):
     model = build_family(name)
     options = {"width": 3, "max_tokens": 12, "end_ids": {7}}
-    plain_rows = BeamRows(model, PROMPT, vocabulary_size=SIZE)
+    plain_rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)
     plain = beam_search(plain_rows, **options)
     assert len(plain_rows.calls) == plain.passes == 12
     drafts = [(model, SIZE, 3), (model, SIZE, 5), (model, 70, 5), (tiny(seed=8), 90, 5)]
     for draft_model, common, draft_width in drafts:
-        rows = BeamRows(model, PROMPT, vocabulary_size=SIZE)
-        draft = BeamRows(draft_model, PROMPT, vocabulary_size=SIZE, common=common)
+        rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)
+        draft = BeamRows(draft_model, PROMPT, vocabulary_size=SIZE, context=600, common=common)
         found = speculative_beam_search(
             rows, draft, draft_width=draft_width, num_draft_steps=3, **options
         )
@@ -126,13 +126,13 @@ def test_searching_ahead_with_another_model_changes_nothing(name):
 
 def test_a_beam_of_one_feeds_a_row_a_step():
     for model in (tiny(), build_family("mamba2"), build_family("gemma3")):
-        rows = BeamRows(model, PROMPT, vocabulary_size=SIZE)
+        rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)
         beam_search(rows, width=1, max_tokens=20)
         assert [(call.rows, call.passes) for call in rows.calls] == [(1, 1)] * 20
 
 
 def test_only_what_follows_the_common_beginning_is_fed_again():
-    rows = BeamRows(tiny(), PROMPT, vocabulary_size=SIZE)
+    rows = BeamRows(tiny(), PROMPT, vocabulary_size=SIZE, context=600)
     for asked in ([()], [(1,), (2,)], [(1, 3), (2, 3)], [(2, 3, 1), (2, 3, 4)], [(2, 3, 4, 5)]):
         rows.log_probabilities(asked)
     # The last call but one: the rows of 2 and 3, from two passes ago and the last one, are there.
@@ -141,7 +141,7 @@ def test_only_what_follows_the_common_beginning_is_fed_again():
 
 def test_a_recurrent_model_goes_back_to_what_hypotheses_shared():
     model = build_family("mamba2")
-    rows = BeamRows(model, PROMPT, vocabulary_size=SIZE)
+    rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)
     calls = [
         ([(1, 2, 3), (1, 2, 4)], 5, 3), ([(1, 2, 3, 9, 6)], 3, 1), ([(1, 2, 3, 9, 6, 5)], 1, 1),
         # Back to (1, 2), which was shared; then within a pass, of which no row can be dropped.
@@ -156,7 +156,7 @@ def test_a_recurrent_model_goes_back_to_what_hypotheses_shared():
 
 def test_a_draft_model_that_shares_fewer_ids():
     model = tiny(seed=8)
-    rows = BeamRows(model, [5, 96, 3], vocabulary_size=120, common=90)
+    rows = BeamRows(model, [5, 96, 3], vocabulary_size=120, context=600, common=90)
     found = rows.log_probabilities([(95, 1), (2,)])
     assert found.shape == (2, 120)
     assert np.isneginf(found[:, 90:]).all()
@@ -177,7 +177,7 @@ def test_a_check_that_raises_leaves_the_rows_right(name):
         if len(calls) == 4:
             raise StoppedError
 
-    rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, check=check)
+    rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600, check=check)
     with pytest.raises(StoppedError):
         beam_search(rows, width=2, max_tokens=9)
     found = rows.log_probabilities([(4,), (5, 6)])
@@ -187,7 +187,7 @@ def test_a_check_that_raises_leaves_the_rows_right(name):
 
 def test_a_failed_pass_is_not_built_upon(monkeypatch):
     model = tiny()
-    rows = BeamRows(model, PROMPT, vocabulary_size=SIZE)
+    rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)
     rows.log_probabilities([(4,), (5,)])
     with monkeypatch.context() as patch:
         patch.setattr(beam_rows.mx, "eval", lambda *_: 1 / 0)
@@ -203,6 +203,7 @@ def test_progress_of_the_prompt():
         tiny(),
         PROMPT,
         vocabulary_size=SIZE,
+        context=600,
         progress=lambda done, total: seen.append((done, total)),
     )
     rows.log_probabilities([()])
@@ -210,7 +211,7 @@ def test_progress_of_the_prompt():
 
 
 def test_what_is_refused():
-    rows = BeamRows(tiny(), PROMPT, vocabulary_size=SIZE)
+    rows = BeamRows(tiny(), PROMPT, vocabulary_size=SIZE, context=600)
     for asked in ([], [(SIZE,)], [(0,), (-1,)]):
         with pytest.raises(ContractError):
             rows.log_probabilities(asked)
@@ -221,4 +222,4 @@ def test_what_is_refused():
     model = tiny()
     model.make_cache = lambda: [Unknown() for _ in model.layers]
     with pytest.raises(ConfigError, match="cannot go back"):
-        BeamRows(model, PROMPT, vocabulary_size=SIZE)
+        BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)

@@ -10,12 +10,14 @@ import pytest
 from gguf_files import write_tiny_llama
 from mlx_lm import load as mlx_load
 from mlx_lm.models.cache import make_prompt_cache
+from quantized_references import write_quantized
+from random_block_models import write_model
 from tiny_architectures.builder import BUILDERS, build
 
 from akunu_py import ConfigError, Engine, ModelFormatError
 from akunu_py.models.load import LoadOptions, convert_model, load_model
 
-IDS = [5, 9, 80, 81, 82, 5, 9, 80, 33, 34]
+IDS = [5, 9, 40, 41, 42, 5, 9, 40, 33, 34]
 FLOAT32 = LoadOptions(compute_type="float32")
 
 
@@ -66,8 +68,8 @@ def test_rotary_layers_come_back(tmp_path, name, types):
     )
 
 
-def test_bit_planes_and_mixed_types_come_back(shared_models, tmp_path):
-    path = shared_models / "rand256-Q4_K_M.gguf"
+def test_bit_planes_and_mixed_types_come_back(tmp_path):
+    path = write_quantized(tmp_path / "m.gguf", "Q4_K_M")
     assert not convert_model(path, tmp_path / "folder", FLOAT32)
     expected = logits(path, weights="quantized")
     np.testing.assert_array_equal(logits(tmp_path / "folder", weights="quantized"), expected)
@@ -111,7 +113,7 @@ def test_nothing_is_left_of_a_failed_conversion(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("akunu_py.models.converted.save_model", fail)
+    monkeypatch.setattr("akunu_py.models.whole_mlx_lm.save_model", fail)
     with pytest.raises(ConfigError, match="No space"):
         convert_model(path, tmp_path / "folder")
     assert sorted(place.name for place in tmp_path.iterdir()) == ["m.gguf"]
@@ -157,7 +159,7 @@ def _shrink_array(folder):
 
 
 BROKEN = {
-    "another version": _change("format", 2),
+    "another version": _change("format", 1),
     "a module elsewhere": _change("model", "os"),
     "a path for a module": _change("model", "..cache"),
     "no such variant": _change("model", "variants.nothing"),
@@ -171,6 +173,9 @@ BROKEN = {
     "layers of another model": _change("layers", {"model.layers.9.mlp": {"form": "planes"}}),
     "unknown bits": _change(
         "layers", lambda old: {path: {**form, "bits": 3} for path, form in old.items()}
+    ),
+    "groups of nothing": _change(
+        "layers", lambda old: {path: {**form, "group_size": 0} for path, form in old.items()}
     ),
     "a form of nothing": _change("layers", {"model.norm": {"form": "quantized"}}),
     "no json": lambda folder: (folder / "akunu.json").write_text("{"),
@@ -196,9 +201,22 @@ def test_folders_that_do_not_hold_together(tmp_path, kind):
     assert "convert" in str(info.value) or str(tmp_path / "folder") in str(info.value)
 
 
+@pytest.mark.parametrize("multipliers", [[], [1.0], [1.0, 0.5], [1.0] * 3, [2.0, 0, 0, 0], "1"])
+def test_planes_that_do_not_hold_together(tmp_path, multipliers):
+    path = write_model(tmp_path / "m.gguf", "IQ2_XXS")
+    convert_model(path, tmp_path / "folder", FLOAT32)
+    _change(
+        "layers",
+        lambda old: {path: {**form, "multipliers": multipliers} for path, form in old.items()},
+    )(tmp_path / "folder")
+    with pytest.raises(ModelFormatError, match="does not hold together"):
+        load_model(tmp_path / "folder", LoadOptions(weights="quantized"))
+
+
 @pytest.mark.parametrize(
     "options",
     [{"pre_tokenizer": "qwen2"}, {"compute_type": "bfloat16"}, {"exact_weights": True},
+     {"exact_weights": False},
      {"q6k": "8bit"}],
 )  # fmt: skip
 def test_options_of_gguf_files_are_refused_for_folders(tmp_path, options):

@@ -6,12 +6,13 @@ import re
 import mlx.core as mx
 import pytest
 from gguf_files import write_tiny_llama
+from random_block_models import write_model
 from tiny_architectures.builder import BUILDERS, build
 
 from akunu_py import ConfigError, Engine, MemoryLimitError
 from akunu_py.models import memory_check as module
 from akunu_py.models import requirements as requirements_module
-from akunu_py.models.load import LoadOptions
+from akunu_py.models.load import LoadOptions, convert_model
 from akunu_py.models.memory_check import (
     PROGRAM_BYTES,
     MemoryPart,
@@ -128,3 +129,22 @@ def test_the_estimate_holds_and_is_not_far_off(tmp_path, kv_bits):
         peak = mx.get_peak_memory() - before
     foreseen = needs.total_bytes(2048, kv_bits=kv_bits)
     assert 0.6 * foreseen < peak < 1.05 * foreseen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "IQ2_XXS"])
+def test_the_estimate_holds_for_widened_inputs(tmp_path, kind):
+    """Planes of weights are multiplied with as many multiples of a layer's input."""
+    path = write_model(tmp_path / "m.gguf", kind)
+    options = LoadOptions(weights="quantized")
+    convert_model(path, tmp_path / "folder", LoadOptions(compute_type="float32"))
+    foreseen = requirements(path, options).working_bytes(128)
+    assert requirements(tmp_path / "folder", options).working_bytes(128) == foreseen
+    with Engine.load(path, weights="quantized") as engine:
+        mx.clear_cache()
+        mx.reset_peak_memory()
+        before = mx.get_active_memory()
+        engine.generate([5] * 120, max_tokens=2)
+        peak = mx.get_peak_memory() - before
+    cache = requirements(path, options).cache_bytes(128)
+    assert 0.6 * (foreseen + cache) < peak < 1.05 * (foreseen + cache)

@@ -62,7 +62,7 @@ def test_caches_of_families(family):
     mx.eval(model.parameters())
     described = module._described(
         build_family(family), architecture=family, parameters=1, dense=True, context=100, file_bytes=1,
-        weights_bytes=1, number_bytes=4,
+        weights_bytes=1, fitted_bytes=1, number_bytes=4,
     )  # fmt: skip
     caches = make_caches(model)
     for token in range(40):

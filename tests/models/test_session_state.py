@@ -156,7 +156,7 @@ def test_a_session_may_be_used_in_another_thread_than_it_was_made_in():
 
     thread = threading.Thread(target=call)
     thread.start()
-    thread.join(60)
+    thread.join(300)
     assert len(found[0]) == 5
 
 

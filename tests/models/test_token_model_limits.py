@@ -42,24 +42,42 @@ def test_nothing_is_drawn_beyond_the_context(llama):
     assert [token.token for token in drafts.draw(2)] == expected(llama, prompt[:9], 2, config)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_ids_that_are_not_common_are_neither_drawn_nor_fed(llama, name):
-    """The target has more ids than the two share, and its text uses them; so has the draft model."""
-    config, common = CONFIGS[name], 60
+NO_REPEATS = GenerationConfig(
+    logit_bias=dict.fromkeys(range(12), 50.0), presence_penalty=100.0, penalty_window=9
+)
+"""Takes one of twelve tokens that is not among the last nine."""
+
+
+@pytest.mark.parametrize("size", range(1, 20))
+def test_penalties_see_the_window_of_a_text_of_any_length(llama, size):
+    text = [place % 12 for place in range(size)]
+    drafts = made(llama)
+    begin(drafts, text, NO_REPEATS)
+    assert [token.token for token in drafts.draw(4)] == expected(llama, text, 4, NO_REPEATS)
+
+
+@pytest.mark.parametrize("config", [*CONFIGS.values(), NO_REPEATS])
+@pytest.mark.parametrize("text", [[90, 5, 127, 4, 80, 3], [5, 6, 7, 90, 91, 92, 93, 94, 95, 3]])
+def test_ids_that_are_not_common_are_neither_drawn_nor_fed(llama, config, text):
+    """The target has more ids than the two share, and its text uses them; so has the draft model.
+
+    They take their place in the penalties' window, as they do for the target.
+    """
+    common = 60
     drafts = made(llama, common=common, target_size=128)
-    text = [90, 5, 127, 4, 80, 3]
     begin(drafts, text, config)
     known = [token if token < common else 0 for token in text]
     chain = TransformChain.from_config(config, common)
-    sampler, recent, expected_tokens = Sampler(chain, SEED, common), [5, 4, 3], []
+    sampler, whole = Sampler(chain, SEED, common), list(text)
     for _ in range(8):
         row = fresh_row(llama, known, common)
-        token = sampler.choose(row, len(known), recent[-chain.window :]).item()
+        recent = [token for token in whole[-chain.window :] if token < common]
+        token = sampler.choose(row, len(known), recent).item()
         known.append(token)
-        recent.append(token)
-        expected_tokens.append(token)
-    assert [token.token for token in drafts.draw(8)] == expected_tokens
-    assert max(expected_tokens) < common
+        whole.append(token)
+    drawn = whole[len(text) :]
+    assert [token.token for token in drafts.draw(8)] == drawn
+    assert max(drawn) < common
 
 
 def test_a_bias_of_an_id_that_the_draft_model_has_not_is_left_out(llama):

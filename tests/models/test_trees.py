@@ -25,12 +25,12 @@ SIZE = 97
 class Tried:
     """A model, caches of some rows, and how often it was called."""
 
-    def __init__(self, model, rows, kv_bits=None):
+    def __init__(self, model, rows, kv_bits=None, context=600):
         self.model = model
         self.caches = make_caches(model, kv_bits)
         self.rollback = RollbackCaches(self.caches)
         self.feed(rows)
-        self.trees = Trees(model)
+        self.trees = Trees(model, context)
 
     def feed(self, rows):
         if rows:
@@ -103,16 +103,42 @@ def test_a_model_that_makes_its_mask_itself_is_found(monkeypatch):
     assert "differ" in tried.trees.refusal
 
 
-def test_learned_positions_are_refused():
-    model = gpt2.Model(
+def learned_positions(count):
+    return gpt2.Model(
         gpt2.ModelArgs(
-            model_type="gpt2", n_ctx=64, n_embd=64, n_head=4, n_layer=2, n_positions=64,
+            model_type="gpt2", n_ctx=count, n_embd=64, n_head=4, n_layer=2, n_positions=count,
             layer_norm_epsilon=1e-5, vocab_size=SIZE,
         )
     )  # fmt: skip
-    tried = Tried(model, 5)
+
+
+def test_learned_positions_are_refused():
+    tried = Tried(learned_positions(64), 5)
     assert not tried.usable()
     assert "differ" in tried.trees.refusal
+
+
+@pytest.mark.parametrize("rows", range(20, 33))
+def test_a_try_looks_up_no_position_that_is_not_there(rows):
+    """MLX would read beyond the table."""
+    model = learned_positions(32)
+    positions = []
+    table = model.model.wpe
+    model.model["wpe"] = lambda ids: (positions.append(int(ids.max())), table(ids))[1]
+    tried = Tried(model, rows, context=32)
+    assert not tried.usable()
+    assert max(positions) < 32
+    assert ("no room" in tried.trees.refusal) == (rows > 22)
+
+
+def test_trees_refused_for_want_of_room_are_tried_with_a_shorter_text():
+    tried = Tried(tiny(), 31, context=40)
+    assert not tried.usable()
+    tried.rollback.drop(1)
+    assert tried.usable()
+    # A try is for the model, so that its result holds where there is no room for another.
+    tried.feed(6)
+    assert tried.usable()
 
 
 def test_a_model_that_fails_on_a_tree_is_refused():

@@ -14,6 +14,7 @@ from akunu_py.errors import ModelFormatError
 from akunu_py.gguf import TensorInfo, dequantize
 from akunu_py.gguf.architectures.recurrent import depthwise
 from akunu_py.gguf.plan import Placement
+from akunu_py.gguf.quants import form_of
 from akunu_py.models.layers import PlanesLinear, StackedLinear
 from akunu_py.models.weights import Float16OverflowError, WeightReader
 
@@ -45,7 +46,7 @@ class File:
 
 
 def reader(file, kind=mx.float32, **options):
-    return WeightReader(file, kind, **{"exact": True, **options})
+    return WeightReader(file, kind, **options)
 
 
 def placed(*tensors, **options):
@@ -62,25 +63,27 @@ def inputs(*shape, seed=5):
     return np.random.default_rng(seed).normal(0, 1, shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("fitted", [False, True])
 @pytest.mark.parametrize("kind", QUANTIZED)
-def test_linear_layers_of_every_type(kind, exact):
+def test_linear_layers_of_every_type(kind, fitted):
     file = File()
     weights = file.add("w", kind)
     old = nn.Linear(COLS, ROWS, bias=True)
     old.bias = mx.arange(ROWS).astype(mx.float32)
-    layer = reader(file, exact=exact).layer(placed("w"), old)
+    layer = reader(file, fitted=fitted).layer(placed("w"), old)
     x = inputs(3, COLS)
     if layer is None:
         pytest.skip(f"{kind} is kept dense")
-    if exact or kind not in ("IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ1_M"):
+    if form_of(kind, fitted=fitted).exact:
         close(layer(mx.array(x)), x @ weights.T + np.arange(ROWS))
     else:
         found = np.array(layer(mx.array(x))) - np.arange(ROWS)
         assert np.abs(found - x @ weights.T).max() < 0.2 * np.abs(x @ weights.T).std() * 3
 
 
-@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q3_K", "Q2_K", "Q8_0", "MXFP4", "NVFP4"])
+@pytest.mark.parametrize(
+    "kind", ["Q4_K", "Q6_K", "Q3_K", "Q2_K", "IQ2_XXS", "IQ2_S", "Q8_0", "MXFP4", "NVFP4"]
+)
 def test_embeddings_look_up_and_make_logits(kind):
     file = File()
     weights = file.add("w", kind)
@@ -91,7 +94,7 @@ def test_embeddings_look_up_and_make_logits(kind):
     close(layer.as_linear(mx.array(x)), x @ weights.T)
 
 
-@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q2_K", "MXFP4"])
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q2_K", "IQ2_XXS", "MXFP4"])
 def test_heads_with_a_matrix_each(kind):
     file = File()
     weights = file.add("w", kind, lead=(3,))
@@ -103,7 +106,9 @@ def test_heads_with_a_matrix_each(kind):
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q3_K", "Q2_K", "Q5_0", "MXFP4", "NVFP4"])
+@pytest.mark.parametrize(
+    "kind", ["Q4_K", "Q6_K", "Q3_K", "Q2_K", "IQ2_XS", "Q5_0", "MXFP4", "NVFP4"]
+)
 def test_experts(kind, bias):
     file = File()
     weights = file.add("w", kind, lead=(4,))
@@ -217,7 +222,7 @@ def test_numbers_beyond_float16():
 
 
 @pytest.mark.parametrize("kind", [mx.float16, mx.bfloat16, mx.float32])
-@pytest.mark.parametrize("type_", ["Q4_K", "Q6_K", "MXFP4"])
+@pytest.mark.parametrize("type_", ["Q4_K", "Q6_K", "IQ2_XS", "MXFP4"])
 def test_outputs_have_the_type_of_the_input(kind, type_):
     """MLX promotes where scales and activations differ, and everything after would be slow."""
     file = File()

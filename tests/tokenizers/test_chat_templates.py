@@ -5,13 +5,15 @@ import time
 
 import pytest
 from gguf_files import CHAT_TEMPLATE, CONTROL_TOKENS
+from hostile_templates import HOSTILE
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_gguf_tokenizers import real, tiny, tiny_metadata
+from test_gguf_tokenizers import tiny, tiny_metadata
 
 from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.tokenizers import ChatTemplate, sandbox
+from akunu_py.tokenizers import ChatTemplate, chat_template, sandbox
 from akunu_py.tokenizers.chat_template import SpecialTextGuard
+from akunu_py.tokenizers.fallback_templates import _BY_NAME
 
 HI = [{"role": "user", "content": "Hi"}]
 
@@ -76,7 +78,8 @@ def test_strftime_now():
     assert render("{{ strftime_now('%Y') }}") == str(dt.datetime.now().astimezone().year)
 
 
-def test_agrees_with_transformers_on_real_templates():
+@pytest.mark.parametrize("name", _BY_NAME)
+def test_agrees_with_transformers_on_real_templates(name):
     chat = pytest.importorskip("transformers.utils.chat_template_utils")
     messages = [
         {"role": "system", "content": "Be brief."},
@@ -84,139 +87,28 @@ def test_agrees_with_transformers_on_real_templates():
         {"role": "assistant", "content": "<think>x</think>\n\nHello."},
         {"role": "user", "content": "ö"},
     ]
-    for name in ("qwen2", "phi-3"):
-        source = real(name)[1]["tokenizer.chat_template"]
-        expected, _ = chat.render_jinja_template(
-            [messages],
-            chat_template=source,
-            add_generation_prompt=True,
-            bos_token="<s>",  # noqa: S106
-        )
-        assert render(source, messages, bos="<s>") == expected[0]
+    source = _BY_NAME[name].source
+    expected, _ = chat.render_jinja_template(
+        [messages], chat_template=source, add_generation_prompt=True, bos_token="<s>", eos_token="</s>"
+    )  # fmt: skip
+    assert render(source, messages, bos="<s>", eos="</s>") == expected[0]
 
 
 # template -> part of the message
-HOSTILE = {
-    "loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-    "loops over a text": "{% for i in 'a' * 9999 %}{% for j in range(99999) %}{% if j %}"
-    "{% endif %}{% endfor %}{% endfor %}",
-    "loops in a macro": "{% macro f() %}{% for i in range(99999) %}{% for j in range(99999) %}"
-    "{% endfor %}{% endfor %}{% endmacro %}{{ f() }}",
-    "loops without a call": "{% set r = range(99999) | list %}{% for i in r %}{% for j in r %}"
-    "{% endfor %}{% endfor %}",
-    "calls without a loop": "{% macro f(l) %}{% if l %}{% if f(l[1:]) or f(l[1:]) %}{% endif %}"
-    "{% endif %}{% endmacro %}{{ f([1] * 60) }}",
-    "filters": "{% for i in range(99999) %}{% set x = range(99999) | map('string') | list %}"
-    "{% endfor %}",
-    "macros that call twice": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}"
-    "{% endmacro %}{{ f(60) }}",
-    "macro without end": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "recursive loop": "{% for x in range(9999) recursive %}{{ loop(range(9999)) }}{% endfor %}",
-    "output": "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}",
-    "doubling ~": "{% set n = namespace(s='x') %}{% for i in range(60) %}"
-    "{% set n.s = n.s ~ n.s %}{% endfor %}",
-    "doubling +": "{% set n = namespace(s='x') %}{% for i in range(60) %}"
-    "{% set n.s = n.s + n.s %}{% endfor %}",
-    "doubling a list": "{% set n = namespace(s=[1]) %}{% for i in range(60) %}"
-    "{% set n.s = n.s + n.s %}{% endfor %}",
-    "doubling a block": "{% set n = namespace(s='x') %}{% for i in range(60) %}"
-    "{% set x %}{{ n.s }}{{ n.s }}{% endset %}{% set n.s = x %}{% endfor %}",
-    "lists that share": "{% set n = namespace(s=[1]) %}{% for i in range(60) %}"
-    "{% set n.s = [n.s, n.s] %}{% endfor %}{{ n.s | tojson }}",
-    "tuples that share": "{% set n = namespace(s=(1,)) %}{% for i in range(60) %}"
-    "{% set n.s = (n.s, n.s) %}{% endfor %}{{ n.s }}",
-    "dicts that share": "{% set n = namespace(s={}) %}{% for i in range(60) %}"
-    "{% set n.s = {'a': n.s, 'b': n.s} %}{% endfor %}{{ n.s }}",
-    "dict() that shares": "{% set n = namespace(s={}) %}{% for i in range(60) %}"
-    "{% set n.s = dict(a=n.s, b=n.s) %}{% endfor %}{{ n.s }}",
-    "deep list": "{% set n = namespace(s=[]) %}{% for i in range(5000) %}"
-    "{% set n.s = [n.s] %}{% endfor %}{{ n.s }}",
-    "times": "{{ 'x' * 10 ** 10 }}",
-    "times from the left": "{{ 10 ** 10 * 'x' }}",
-    "times a list": "{{ [0] * 10 ** 10 }}",
-    "times a text list": "{{ (['x' * 99999] * 99999) | join }}",
-    "power": "{{ 9 ** (9 ** 9) }}",
-    "power by steps": "{% set n = namespace(s=9) %}{% for i in range(60) %}"
-    "{% set n.s = n.s * n.s %}{% endfor %}",
-    "width": "{{ '%10000000000d' % 1 }}",
-    "width after a key": "{{ '%(a)10000000000d' % {'a': 1} }}",
-    "computed width": "{{ '%*d' % (10 ** 10, 1) }}",
-    "width filter": "{{ '%10000000000d' | format(1) }}",
-    "width method": "{{ '{:10000000000}'.format(1) }}",
-    "computed width method": "{{ '{:{}}'.format(1, 10 ** 10) }}",
-    "width by map": "{{ ['%10000000000d'] | map('format', 1) | list }}",
-    "indent": "{{ 'a' | indent(10 ** 9, true) }}",
-    "indent by text": "{{ ('\n' * 99999) | indent('x' * 99999) }}",
-    "round": "{{ 1.5 | round(10 ** 9) }}",
-    "tojson": "{{ messages | tojson(indent=10 ** 9) }}",
-    "replace": "{{ ('a' * 99999).replace('', 'b' * 99999) }}",
-    "replace filter": "{{ ('a' * 99999) | replace('a', 'b' * 99999) }}",
-    "replace filter by name": "{{ ('a' * 99999) | replace(old='a', new='b' * 99999) }}",
-    "join": "{{ ('b' * 99999).join('a' * 99999) }}",
-    "join filter": "{{ ('a' * 99999) | join('b' * 99999) }}",
-    "ljust": "{{ 'a'.ljust(10 ** 10) }}",
-    "center": "{{ 'a' | center(10 ** 10) }}",
-    "to_bytes": "{{ (5).to_bytes(10 ** 10) }}",
-    "translate": "{{ 'a'.translate({97: 'x' * 9999}) }}",
-    "classes": "{{ ().__class__.__base__.__subclasses__() }}",
-    "globals": "{{ cycler.__init__.__globals__.os }}",
-    "attr": "{{ 'a' | attr('__class__') }}",
-    "globals by format": "{{ '{0.__class__.__mro__}'.format(1).x.y }}",
-    "append": "{{ messages.append(1) }}",
-    "include": "{% include 'x' %}",
-    "extends": "{% extends 'x' %}",
-    "raises": "{{ raise_exception('roles must alternate') }}",
-    "undefined": "{{ x.y.z }}",
-    "no function": "{{ messages() }}",
-    "parentheses": "{{" + "(" * 5000 + "1" + ")" * 5000 + "}}",
-    "signs": "{{" + "-" * 50000 + "1}}",
-    "sum": "{{ 1" + "+1" * 30000 + "}}",
-    "nested ifs": "{% if 1 %}" * 3000 + "{% endif %}" * 3000,
-    "nested loops": "{% for i in [1] %}" * 30 + "{% endfor %}" * 30,
-    "syntax": "{% for %}",
-    "unclosed": "{{ 'a",
-    "date": "{{ strftime_now('%Y' * 999) }}",
-    "many texts": "".join(f"{{% set a{i} = 'x' * 999999 %}}" for i in range(6000)),
-    "many slices": "{% set t = 'x' * 999999 %}"
-    + "".join(f"{{% set a{i} = t[{i}:] %}}" for i in range(6000)),
-    "many blocks": "{% set t = 'x' * 999999 %}"
-    + "".join(f"{{% set a{i} %}}{{{{ t }}}}{{% endset %}}" for i in range(5000)),
-    "one value many times": "{{ ('%(a)s' * 9999) % {'a': 'x' * 999999} }}",
-    "many keys": "{{ ('%(' * 199999) % {'a': 1} }}",
-    "many braces": "{{ ('{' * 199999).format(1) }}",
-    "one value many times by filter": "{{ ('%(a)s' * 9999) | format(a='x' * 999999) }}",
-    "one value many times by braces": "{{ ('{0}' * 9999).format('x' * 999999) }}",
-    "one value many times by name": "{{ ('{a}' * 9999).format(a='x' * 999999) }}",
-    "search in a list": "{% set r = range(99999) | list %}{{ r | reject('in', r) | list }}"
-    "{{ r | reject('in', r) | list }}{{ r | reject('in', r) | list }}"
-    "{% for i in r %}{{ r | reject('in', r) | list }}{% endfor %}",
-    "sum of lists": "{{ ([[1]] * 120000) | sum(start=[]) }}",
-    "batch": "{{ [1] | batch(10 ** 9, 'x') | list }}",
-    "slice filter": "{{ [1] | slice(10 ** 9) | list }}",
-    "indented JSON": "{% set n = namespace(s=[1] * 99999) %}{% for i in range(60) %}"
-    "{% set n.s = [n.s] %}{% endfor %}{{ n.s | tojson(indent=16) }}",
-    "separators in JSON": "{{ ([1] * 9999) | tojson(separators=('x' * 9999, ':')) }}",
-    "wordwrap": "{{ 'a' | wordwrap(10) }}",
-    "cycler": "{{ cycler.__class__ }}{{ cycler('a').items.append(1) }}",
-    "joiner": "{{ joiner('x' * 9999).sep.__class__.__mro__[0].x.y }}",
-    "lipsum": "{{ lipsum(99999) }}",
-    "range": "{{ range(10 ** 9) | list }}",
-    "read a file": "{{ (messages | map(attribute='__init__') | first).__globals__['open']('x') }}",
-    "macro as an object": "{% macro f() %}{% endmacro %}{{ f._func.__globals__ }}"
-    "{{ f._func.__globals__.x.y }}",
-    "self": "{{ self.__init__.__globals__.x }}",
-    "context": "{{ loop.x.y }}",
-    "format by map": "{{ ['{0.__class__}'] | map('format') | list }}{{ x.y.z }}",
-}
-
-
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_templates_fail_soon(name, monkeypatch):
     monkeypatch.setattr(sandbox, "TIME_LIMIT_S", 0.3)
-    start = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(ModelFormatError, match=r"chat template fails.*--raw"):
         render(HOSTILE[name])
-    assert time.perf_counter() - start < 5  # the limit, one operation, and a loaded machine
+    # The limit, and one operation beyond it; measured: 1.5 at most.
+    assert time.thread_time() - started < 5
+
+
+def test_time_in_which_others_have_the_processor_does_not_count(monkeypatch):
+    monkeypatch.setattr(sandbox, "TIME_LIMIT_S", 0.05)
+    monkeypatch.setattr(chat_template, "_strftime_now", lambda _: time.sleep(0.1) or "later")
+    assert render("{{ strftime_now('') }}{% for m in messages %}.{% endfor %}") == "later."
 
 
 def test_deep_lists_are_refused_before_they_are_written():

@@ -27,6 +27,7 @@ _PREDICTION = (
     Column("theorem", "speed\n3.8", ".2f"),
     Column("predicted", "speed\nwith C", ".2f"),
     Column("measured", "speed\nmeasured", ".2f"),
+    Column("measured_range", "95 %"),
     Column("predicted_tokens_per_pass", "a pass\npredicted", ".2f"),
     Column("tokens_per_pass", "a pass\nmeasured", ".2f"),
 )
@@ -134,4 +135,6 @@ def _rows(setting: Setting, lenience: Iterable[float]) -> Iterable[tuple[Cell, .
 
 
 def _prediction_row(made: Prediction) -> tuple[Cell, ...]:
-    return tuple(getattr(made, column.name) for column in _PREDICTION)
+    found = made.measured
+    cells = {**asdict(made), "measured": found.ratio, "measured_range": found.range_text(".2f")}
+    return tuple(cells[column.name] for column in _PREDICTION)

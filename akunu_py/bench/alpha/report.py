@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from akunu_py.bench.bootstrap import Interval
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import Model
+from akunu_py.bench.metrics import Speedup
 from akunu_py.bench.record import Record, is_number
 from akunu_py.errors import ConfigError
 
@@ -146,7 +147,7 @@ class Prediction:
     theorem: float
     predicted: float
     predicted_tokens_per_pass: float
-    measured: float
+    measured: Speedup
     tokens_per_pass: float
 
 

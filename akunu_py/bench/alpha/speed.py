@@ -96,9 +96,9 @@ def _prediction(
     **setting: Unpack[_Setting],
 ) -> Prediction | None:
     num_draft_tokens = setting["num_draft_tokens"]
-    plain, measured, passes = total.off_tokens_per_s, total.speedup, total.stats.tokens_per_pass
+    plain, passes = total.off_tokens_per_s, total.stats.tokens_per_pass
     drafted = total.stats.drafted
-    if plain is None or measured is None or passes is None or not drafted:
+    if plain is None or passes is None or not drafted:
         return None
     draft_cost = total.stats.propose_s / drafted * plain
     rows = sorted(costs)
@@ -116,6 +116,6 @@ def _prediction(
         theorem=predict(acceptance, figures.known, num_draft_tokens, draft_cost, 1.0)[1],
         predicted=predicted,
         predicted_tokens_per_pass=predicted_tokens,
-        measured=measured,
+        measured=total.decode,
         tokens_per_pass=passes,
     )

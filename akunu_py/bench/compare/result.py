@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from akunu_py.bench.bootstrap import LEAST_SESSIONS
 from akunu_py.bench.compare import akunu_arms, mlx_lm_arms
 from akunu_py.bench.compare.arm import Arm, Skipped
 from akunu_py.bench.compare.figures import (
@@ -24,18 +25,21 @@ _SPEED = (
     Column("arm", "arm"),
     Column("tokens_per_s", "tokens/s", ".1f"),
     Column("of_own_plain", "of own\nplain", ".2f"),
-    Column("of_own_plain_low", "low", ".2f"),
-    Column("of_own_plain_high", "high", ".2f"),
+    Column("of_own_plain_range", "95 %"),
+    Column("of_own_plain_low", "low", ".2f", detail=True),
+    Column("of_own_plain_high", "high", ".2f", detail=True),
     Column("of_mlx_lm", "of\nmlx-lm", ".2f"),
-    Column("of_mlx_lm_low", "low", ".2f"),
-    Column("of_mlx_lm_high", "high", ".2f"),
+    Column("of_mlx_lm_range", "95 %"),
+    Column("of_mlx_lm_low", "low", ".2f", detail=True),
+    Column("of_mlx_lm_high", "high", ".2f", detail=True),
     Column("first_ms", "first\nms", ".1f"),
 )
 _OUTPUT = (
     Column("arm", "arm"),
     Column("tokens_per_pass", "tokens\na pass", ".2f"),
     Column("hit_rate", "hit\nrate", ".0%"),
-    Column("end_to_end", "end to end,\nof mlx-lm", ".2f"),
+    Column("end_to_end", "of mlx-lm,\nend to end", ".2f"),
+    Column("end_to_end_range", "95 %"),
     Column("end_to_end_low", "low", ".2f", detail=True),
     Column("end_to_end_high", "high", ".2f", detail=True),
     Column("as_own_plain", "as own\nplain"),
@@ -45,10 +49,20 @@ _OUTPUT = (
     Column("akunu_first_difference", "first\ndiffers at", detail=True),
     Column("akunu_margin", "largest\nmargin", ".2g"),
 )
+_CATEGORY = (
+    Column("category", "category"),
+    Column("arm", "arm"),
+    Column("other", "of"),
+    Column("ratio", "speed", ".2f"),
+    Column("range", "95 %"),
+    Column("low", "low", ".2f", detail=True),
+    Column("high", "high", ".2f", detail=True),
+    Column("items", "items"),
+)
 _NOTE = (
     "Tokens a second of decoding behind the first pass; ratios are of all tokens over all seconds, "
-    "low and high a 95 % interval over sessions; first: to the first token, median. mlx-lm is "
-    "mlx-lm-plain."
+    f"95 % an interval over sessions, at least {LEAST_SESSIONS} of them; first: to the first "
+    "token, median. mlx-lm is mlx-lm-plain."
 )
 _OUTPUT_NOTE = (
     "Replies that are its own plain arm's, and akunu-plain's, of those both gave, and the largest "
@@ -232,28 +246,31 @@ def _output_rows(comparison: Comparison, runs: Sequence[ItemRun]) -> tuple[tuple
 
 def _by_category(comparison: Comparison, runs: Sequence[ItemRun]) -> Table:
     """Return decoding speed over the own plain arm's by category; of plain arms over mlx-lm's."""
-    categories = order_of(run.item.category for run in runs)
     rows: list[tuple[Cell, ...]] = []
-    for arm in comparison.arms:
-        if arm.name == MLX_LM:
-            continue
-        other = MLX_LM if arm.name == arm.plain else arm.plain
-        found = (
-            ratio([run for run in runs if run.item.category == category], arm.name, other).ratio
-            for category in categories
-        )
-        rows.append((arm.name, *found))
+    for category in order_of(run.item.category for run in runs):
+        chosen = [run for run in runs if run.item.category == category]
+        for arm in comparison.arms:
+            if arm.name == MLX_LM:
+                continue
+            other = MLX_LM if arm.name == arm.plain else arm.plain
+            found = ratio(chosen, arm.name, other)
+            rows.append((category, arm.name, other, *_cells(found), found.pairs))
     return Table(
         "by_category",
         "Speed by category",
-        (Column("arm", "arm"), *(Column(name, name, ".2f") for name in categories)),
+        _CATEGORY,
         tuple(rows),
         "Arms that draft: of their own plain arm; plain arms: of mlx-lm-plain.",
+        # Where all say that there are too few items, files are the place for it.
+        detail=all(row[3] is None for row in rows),
     )
 
 
-def _cells(found: Speedup | None) -> tuple[Cell, Cell, Cell]:
-    return (None, None, None) if found is None else (found.ratio, found.low, found.high)
+def _cells(found: Speedup | None) -> tuple[Cell, Cell, Cell, Cell]:
+    """Return the ratio, its interval for people, and its ends; nothing for an arm by itself."""
+    if found is None:
+        return (None, None, None, None)
+    return (found.ratio, found.range_text(".2f"), found.low, found.high)
 
 
 def _identity_cells(found: Identity) -> tuple[Cell, Cell, Cell]:

@@ -110,7 +110,7 @@ def run_compare(
                 "model": model.sha256,
                 "draft_model": "" if draft is None else draft.sha256,
                 "arms": {arm.name: arm.version for arm in arms},
-                "blas_preloaded": environment.blas_preloaded,
+                "blas": environment.blas,
             }
             with open_store(fingerprint) as store:
                 costs = _costs(engine, items, store)

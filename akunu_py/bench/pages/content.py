@@ -146,14 +146,11 @@ def _slower(result: BenchResult) -> Iterator[str]:
     for name in mapping(result.timing, "ratios"):
         entry = mapping(result.timing, "ratios", name)
         ratio, low, high = (number(entry.get(key)) for key in ("ratio", "low", "high"))
-        if ratio is None or ratio >= 1:
+        # A ratio without an interval says nothing.
+        if ratio is None or ratio >= 1 or low is None or high is None:
             continue
-        if low is None or high is None:
-            yield f"slower: {name} is {ratio:.2f}, of one pair"
-        elif high < 1:
-            yield f"slower: {name} is {ratio:.2f} ({low:.2f} to {high:.2f})"
-        else:
-            yield f"perhaps slower: {name} is {ratio:.2f} ({low:.2f} to {high:.2f})"
+        perhaps = "" if high < 1 else "perhaps "
+        yield f"{perhaps}slower: {name} is {ratio:.2f} ({low:.2f} to {high:.2f})"
 
 
 def _facts(result: BenchResult) -> Iterator[Fact]:
@@ -172,8 +169,8 @@ def _facts(result: BenchResult) -> Iterator[Fact]:
     yield "machine", ", ".join([*machine, environment.platform])
     versions = [f"akunu {environment.akunu}", f"MLX {environment.mlx}"]
     versions += [f"mlx-lm {environment.mlx_lm}", f"Python {environment.python}"]
-    if environment.blas_preloaded:
-        versions.append("a library preloaded")
+    if environment.blas:
+        versions.append(f"BLAS {environment.blas}")
     yield "versions", ", ".join(versions)
     if environment.commit is not None:
         yield "commit", environment.commit

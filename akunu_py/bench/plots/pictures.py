@@ -66,12 +66,14 @@ def pictures_of(result: BenchResult) -> tuple[Picture | LeftOut, ...]:
 def _speedups(result: BenchResult) -> Picture | LeftOut:
     title = "Speedup"
     found = [
-        speedup.Speedup(name, ratio, number(entry.get("low")), number(entry.get("high")))
+        speedup.Speedup(name, ratio, low, high)
         for name, entry in _ratios(result)
         if (ratio := number(entry.get("ratio"))) is not None
+        and (low := number(entry.get("low"))) is not None
+        and (high := number(entry.get("high"))) is not None
     ]
     if not found:
-        return LeftOut(title, "the result has no ratios of times")
+        return LeftOut(title, "the result has no ratios of times with an interval")
     shown = tuple(found[:_MOST_BARS])
     heading = {
         "hit-rate": "tokens a second with drafting, of those without",
@@ -201,7 +203,10 @@ def _drawing(promise: theory_curve.Promise) -> Callable[[], "Figure"]:
 def _predicted(entries: Iterable[Mapping[str, object]]) -> theory_curve.Promise | None:
     promises: list[theory_curve.Promise] = []
     for entry in entries:
-        alpha, ratio = number(entry.get("acceptance")), number(entry.get("measured"))
+        alpha, ratio = (
+            number(entry.get("acceptance")),
+            number(mapping(entry, "measured").get("ratio")),
+        )
         gamma = count(entry.get("num_draft_tokens"))
         draft_cost, pass_cost = number(entry.get("draft_cost")), number(entry.get("pass_cost"))
         if alpha is None or alpha > 1 or ratio is None or draft_cost is None or not pass_cost:

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """One bar: a ratio of speeds, and `low`, `high` its 95 % interval where there is one."""
+    """One bar: a ratio of speeds, and `low`, `high` its 95 % interval."""
 
     name: str
     ratio: float
-    low: float | None = None
-    high: float | None = None
+    low: float
+    high: float
 
 
 def draw(speedups: tuple[Speedup, ...], heading: str) -> "Figure":
@@ -34,18 +34,18 @@ def draw(speedups: tuple[Speedup, ...], heading: str) -> "Figure":
             edgecolor=DARK,
             hatch="////" if loses else None,
         )
-        low, high = _interval(item)
+        low, high = item.low, item.high
         # White under black: the line shows on the bar and beside it.
         for colour, width in (("white", 4.5), ("black", 1.6)):
             axes.plot([low, high], [place, place], color=colour, linewidth=width, zorder=3)
         for end in (low, high):
             axes.plot([end], [place], marker="|", color="black", markersize=8, zorder=3)
-    right = max(1.0, *(_interval(item)[1] for item in speedups))
-    left = min(1.0, *(_interval(item)[0] for item in speedups))
+    right = max(1.0, *(item.high for item in speedups))
+    left = min(1.0, *(item.low for item in speedups))
     span = max(right - left, 0.1)
     for place, item in zip(places, speedups, strict=True):
         axes.text(
-            max(1.0, _interval(item)[1]) + 0.015 * span,
+            max(1.0, item.high) + 0.015 * span,
             place,
             f"{item.ratio:.2f}",
             va="center",
@@ -59,9 +59,3 @@ def draw(speedups: tuple[Speedup, ...], heading: str) -> "Figure":
     axes.grid(axis="x")
     axes.tick_params(axis="y", length=0)
     return figure
-
-
-def _interval(item: Speedup) -> tuple[float, float]:
-    low = item.ratio if item.low is None else item.low
-    high = item.ratio if item.high is None else item.high
-    return low, high

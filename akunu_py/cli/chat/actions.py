@@ -142,6 +142,7 @@ class Actions:
         lines = [
             f"model    {engine.description.name}",
             f"path     {engine.description.path}",
+            f"weights  {engine.description.weights_text}",
             # What a template adds behind a reply that filled the context is no part of it.
             f"context  {min(conversation.num_tokens(), engine.context)} of {engine.context} tokens",
             f"turns    {turns}{f', the oldest {forgotten} dropped' * bool(forgotten)}",

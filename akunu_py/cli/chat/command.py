@@ -71,9 +71,12 @@ def chat(  # noqa: PLR0917 - click passes by name
     from akunu_py.cli.chat.line_input import open_lines  # noqa: PLC0415
     from akunu_py.cli.chat.loop import Chat, note, note_width  # noqa: PLC0415
     from akunu_py.cli.chat.session_file import load_session  # noqa: PLC0415
+    from akunu_py.cli.default_model_offer import offer_default_model  # noqa: PLC0415
 
     if system is not None:
         check_text("--system", system)
+    if model is None:
+        offer_default_model()
     context = click.get_current_context()
     # Before the model, which takes time to load.
     session = None if session_file is None else load_session(session_file)
@@ -86,9 +89,11 @@ def chat(  # noqa: PLR0917 - click passes by name
             )
         lines, typed = open_lines(completions)
         if typed and not is_quiet():
+            kept = engine.description
+            weights = "" if kept.weights == "dense" else f"{kept.weights_text}, "
             note(
-                f"{engine.description.name}, {engine.description.parameters / 1e6:.1f} million "
-                f"parameters, context {engine.context}.\n"
+                f"{kept.name}, {kept.parameters / 1e6:.1f} million parameters, {weights}"
+                f"context {engine.context}.\n"
                 "Type a message. /help lists the commands, /exit leaves."
             )
         tools = Tools(

@@ -273,7 +273,7 @@ def _usable(path: Path | None) -> Path | None:
             # Entries begin with a line that says when.
             start = content.find(b"\n# ", len(content) // 2)
             with suppress(OSError):
-                replace_file(path, content[start:] if start >= 0 else b"")
+                replace_file(path, content[start:] if start >= 0 else b"", private=True)
     except OSError:
         return None
     return path

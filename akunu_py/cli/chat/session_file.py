@@ -127,7 +127,7 @@ def _replace_own(path: Path, content: bytes, beginning: bytes, kind: str) -> Non
                     raise ConfigError(
                         f"{path} is there and is no {kind} of akunu chat; choose another name"
                     )
-        replace_file(target, content)
+        replace_file(target, content, private=True)
     except (OSError, ValueError) as error:
         raise _failure(path, "written", error) from None
 

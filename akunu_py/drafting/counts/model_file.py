@@ -46,7 +46,8 @@ def save_counts(counts: CorpusCounts, path: str | Path, vocabulary: str) -> None
         "num_pairs": counts.pairs.size,
         "sha256": hashlib.sha256(body).hexdigest(),
     }
-    replace_file(Path(path), MAGIC + json.dumps(header).encode() + b"\n" + body)
+    content = MAGIC + json.dumps(header).encode() + b"\n" + body
+    replace_file(Path(path), content, private=False)
 
 
 def load_counts(

@@ -1,9 +1,8 @@
-"""Blocks to codes on a coarser lattice than the type's own, where that costs next to nothing.
+"""Blocks to codes on a coarser lattice than the type's own, for where memory is short.
 
-The values of the IQ types are not at equal distances, so exact codes need many bits: 8 for a type
-of 4.25. But a quantized weight is off by its own quantization error already. A fitted form is used
-where the exact one takes more than 1.5 times the bits of the file and the fitted one raises the
-type's quantization error by less than 5 %; docs/gguf.md has the measured figures.
+The values of most IQ types are not at equal distances, so exact codes need many bits: 8 for a type
+of 4.25. A fitted form is one or two bits a weight smaller and raises the type's quantization error
+by less than 5 %, but a model's perplexity by more; docs/gguf.md has the measured figures.
 
 A fit here is no search per group. Where all groups look alike but for their scale, one step for the
 lattice serves them all: the one with the least squared error, values weighted by how often ggml's

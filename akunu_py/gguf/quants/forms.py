@@ -4,16 +4,24 @@ MLX computes with `scale * code + bias` for groups of 32, 64 or 128 codes of 1 t
 type whose groups have 32 weights or more and whose values lie on a lattice, that is at equal
 distances, is that form with other packing.
 
-**Bit planes.** Some types have a scale for 16 weights, and MLX has no groups of 16. A code of
-2 h bits is `2**h * upper + lower`. For each 16 columns, `[upper 16 | lower 16]` are stored as one
-group of 32 codes of h bits, and the matrix is multiplied by `[x 16 | 2**-h * x 16]`, so that
+**Planes.** Other types are stored as several codes a weight, side by side in one group: for each
+16 (or 32) columns `[first codes | second codes | ...]`. The input of the layer is widened alike, to
+`[m1 * x | m2 * x | ...]` with a multiplier for each plane, and one ordinary product over more
+columns computes
 
-    sum(x * w) = sum(x * (s' * upper + b')) + sum(2**-h * x * (s' * lower + b'))
-    with  s' = 2**h * s  and  b' = b / (1 + 2**-h)
+    sum(x * w)  for  w = sum over planes of m * (s' * code + b')
 
-holds for w = s * code + b. Scaling x down, not up, cannot overflow float16, and larger scales stay
-away from float16's subnormal numbers; powers of two round nothing. With h = 3 a weight takes 8 bits
-instead of the 9 of a code of 8 bits in groups of 32, which would not even be exact.
+The multipliers are below 1 or 1, so widening cannot overflow float16, and the scales s' are the
+larger for it, away from float16's subnormal numbers.
+
+- *Bit planes*, for types with a scale for 16 weights: MLX has no groups of 16. A code of 2 h bits
+  is `2**h * upper + lower`; the multipliers are 1 and 2**-h, s' is 2**h * s and b' is
+  b / (1 + 2**-h). With h = 3 a weight takes 8 bits instead of the 9 of a code of 8 bits in groups
+  of 32, which would not even be exact.
+- *Sign planes*, for the magnitudes 8, 25 and 43 of IQ2: on a lattice they need codes of 8 bits, but
+  they are the sums of +-17.5, +-16.5 and +-9, a code of one bit each. The multipliers are these
+  numbers over 32, s' is 64 * s and b' is -32 * s. MLX's groups are powers of two, so a fourth plane
+  fills them up, with the multiplier 0.
 
 **Zero points.** Where the bias is a fixed multiple of the scale, `-zero * scale`, that multiple is
 chosen, where the code has room, such that it is a power of two in the form stored: then the
@@ -35,6 +43,31 @@ Mode = Literal["affine", "mxfp4", "nvfp4"]
 Q6KForm = Literal["planes", "8bit"]
 
 
+E2M1_VALUES = (0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6)
+"""What the codes of MXFP4 and NVFP4 stand for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """How codes are cut into planes; see the module's docstring.
+
+    Attributes:
+        multipliers: of the layer's input, one for each plane; the first plane is a code's upper
+            bits.
+        step: the scale that is stored, in scales of the weights.
+
+    """
+
+    multipliers: tuple[float, ...]
+    step: float
+
+
+_BIT_PLANES = {bits: Planes((1.0, 2.0**-bits), 2.0**bits) for bits in (1, 2, 3)}
+"""Bits of a plane -> how codes of twice as many bits are cut."""
+
+_SIGN_PLANES = Planes((35 / 64, 33 / 64, 18 / 64, 0.0), 64.0)
+
+
 @dataclass(frozen=True, slots=True)
 class WeightForm:
     """The form of a type's weights in memory.
@@ -43,7 +76,8 @@ class WeightForm:
         bits: of one stored code; of one number where `mode` is "dense".
         group_size: stored codes for one scale; 0 where `mode` is "dense".
         mode: MLX's quantization mode, or "dense".
-        planes: two codes are stored for one weight, see the module's docstring.
+        multipliers: of the layer's input, one for each code that is stored for a weight; empty
+            where that is one code. See the module's docstring.
         exact: with float32 scales the weights are the file's, up to float32's rounding.
 
     """
@@ -51,17 +85,21 @@ class WeightForm:
     bits: int
     group_size: int
     mode: Mode | Literal["dense"] = "affine"
-    planes: bool = False
+    multipliers: tuple[float, ...] = ()
     exact: bool = True
+
+    @property
+    def codes_per_weight(self) -> int:
+        """Codes stored for a weight."""
+        return max(1, len(self.multipliers))
 
     @property
     def bits_per_weight(self) -> float:
         """Bits of memory a weight takes, with scales and biases in 16 bits."""
         if self.mode == "dense":
             return float(self.bits)
-        if self.mode != "affine":
-            return self.bits + 8 / self.group_size
-        return (self.bits + 32 / self.group_size) * (2 if self.planes else 1)
+        of_scales = 32 if self.mode == "affine" else 8
+        return (self.bits + of_scales / self.group_size) * self.codes_per_weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +112,8 @@ class Lattice:
         decode: blocks to codes, scales and biases; see `simple_blocks`.
         zero: the code of weight 0: biases are `-zero * scale`; None where `decode` returns them.
         mode: MLX's quantization mode.
+        values: what each code stands for, in scales, where that is not `code - zero`.
+        planes: how codes are cut; None where they are stored whole.
 
     """
 
@@ -82,12 +122,32 @@ class Lattice:
     decode: Callable[[Bytes, Bytes], Parts]
     zero: float | None = None
     mode: Mode = "affine"
+    values: tuple[float, ...] = ()
+    planes: Planes | None = None
 
     def form(self, *, exact: bool = True) -> WeightForm:
         """Return the form these codes are stored in."""
-        if self.group == 16 and self.mode == "affine":
-            return WeightForm(self.bits // 2, 32, planes=True, exact=exact)
-        return WeightForm(self.bits, self.group, self.mode, exact=exact)
+        if self.planes is None:
+            return WeightForm(self.bits, self.group, self.mode, exact=exact)
+        count = len(self.planes.multipliers)
+        return WeightForm(
+            self.bits // count,
+            self.group * count,
+            multipliers=self.planes.multipliers,
+            exact=exact,
+        )
+
+
+def _halved(
+    bits: int, decode: Callable[[Bytes, Bytes], Parts], zero: float | None = None
+) -> Lattice:
+    """Return a lattice of codes for groups of 16, which are cut into bit planes."""
+    return Lattice(bits, 16, decode, zero, planes=_BIT_PLANES[bits // 2])
+
+
+def _signed(group: int, decode: Callable[[Bytes, Bytes], Parts]) -> Lattice:
+    """Return the lattice of an IQ2 type, whose codes are cut into sign planes."""
+    return Lattice(4, group, decode, 43, values=iq_blocks.IQ2_VALUES, planes=_SIGN_PLANES)
 
 
 DENSE = MappingProxyType({"F32": 32, "F16": 16, "BF16": 16})
@@ -100,11 +160,11 @@ EXACT = MappingProxyType(
         "Q4_1": Lattice(4, 32, simple_blocks.q4_1),
         "Q5_0": Lattice(5, 32, simple_blocks.q5_0, 16),
         "Q5_1": Lattice(5, 32, simple_blocks.q5_1),
-        "Q2_K": Lattice(2, 16, k_blocks.q2_k),
-        "Q3_K": Lattice(4, 16, k_blocks.q3_k, 5),
+        "Q2_K": _halved(2, k_blocks.q2_k),
+        "Q3_K": _halved(4, k_blocks.q3_k, 5),
         "Q4_K": Lattice(4, 32, k_blocks.q4_k),
         "Q5_K": Lattice(5, 32, k_blocks.q5_k),
-        "Q6_K": Lattice(6, 16, k_blocks.q6_k, 32),
+        "Q6_K": _halved(6, k_blocks.q6_k, 32),
         "TQ1_0": Lattice(2, 128, simple_blocks.tq1_0, 1),
         "TQ2_0": Lattice(2, 128, simple_blocks.tq2_0, 1),
         "Q1_0": Lattice(1, 128, simple_blocks.q1_0, 0.5),
@@ -113,13 +173,13 @@ EXACT = MappingProxyType(
         "IQ4_XS": Lattice(8, 32, iq_blocks.iq4_xs, 128),
         "IQ3_S": Lattice(4, 32, iq_blocks.iq3_s, 7.5),
         "IQ3_XXS": Lattice(6, 32, iq_blocks.iq3_xxs, 32),
-        "IQ2_S": Lattice(8, 16, partial(iq_blocks.iq2_16, iq_blocks.read_iq2_s), 68),
-        "IQ2_XS": Lattice(8, 16, partial(iq_blocks.iq2_16, iq_blocks.read_iq2_xs), 68),
-        "IQ2_XXS": Lattice(8, 32, iq_blocks.iq2_xxs, 64),
-        "IQ1_M": Lattice(4, 16, iq_blocks.iq1_m, 7.5),
+        "IQ2_S": _signed(16, partial(iq_blocks.iq2, iq_blocks.read_iq2_s)),
+        "IQ2_XS": _signed(16, partial(iq_blocks.iq2, iq_blocks.read_iq2_xs)),
+        "IQ2_XXS": _signed(32, partial(iq_blocks.iq2, iq_blocks.read_iq2_xxs)),
+        "IQ1_M": _halved(4, iq_blocks.iq1_m, 7.5),
         "IQ1_S": Lattice(2, 32, iq_blocks.iq1_s),
-        "MXFP4": Lattice(4, 32, simple_blocks.mxfp4, mode="mxfp4"),
-        "NVFP4": Lattice(4, 16, simple_blocks.nvfp4, mode="nvfp4"),
+        "MXFP4": Lattice(4, 32, simple_blocks.mxfp4, mode="mxfp4", values=E2M1_VALUES),
+        "NVFP4": Lattice(4, 16, simple_blocks.nvfp4, mode="nvfp4", values=E2M1_VALUES),
     }
 )
 """Type -> its own lattice, on which every weight of a file lies."""
@@ -135,7 +195,7 @@ FITTED = MappingProxyType(
         "IQ1_M": Lattice(4, 32, fitted_blocks.iq1_m, 7.5),
     }
 )
-"""Type -> the smaller form it gets unless exact weights are asked for."""
+"""Type -> a smaller form, which it gets where one is asked for."""
 
 _Q6_K_IN_8_BITS = Lattice(8, 32, fitted_blocks.q6_k, 128)
 
@@ -143,21 +203,19 @@ SUPPORTED_TYPES = (*DENSE, *EXACT)
 """Names of the GGML types weights may have."""
 
 
-def lattice_of(name: str, *, exact: bool, q6k: Q6KForm) -> Lattice:
+def lattice_of(name: str, *, fitted: bool, q6k: Q6KForm) -> Lattice:
     """Return how the weights of a type are read; KeyError for a dense or unknown one."""
-    if exact:
-        return EXACT[name]
     if name == "Q6_K" and q6k == "8bit":
         return _Q6_K_IN_8_BITS
-    return FITTED.get(name) or EXACT[name]
+    return (FITTED.get(name) if fitted else None) or EXACT[name]
 
 
-def form_of(block_type_name: str, *, exact: bool = False, q6k: Q6KForm = "planes") -> WeightForm:
+def form_of(block_type_name: str, *, fitted: bool = False, q6k: Q6KForm = "planes") -> WeightForm:
     """Return the form `relayout` gives the weights of a type, without looking at any data.
 
     Args:
         block_type_name: such as "Q4_K".
-        exact: as for `relayout`.
+        fitted: as for `relayout`.
         q6k: as for `relayout`.
 
     Raises KeyError for a type that is not one of SUPPORTED_TYPES.
@@ -165,5 +223,5 @@ def form_of(block_type_name: str, *, exact: bool = False, q6k: Q6KForm = "planes
     """
     if block_type_name in DENSE:
         return WeightForm(DENSE[block_type_name], 0, "dense")
-    lattice = lattice_of(block_type_name, exact=exact, q6k=q6k)
+    lattice = lattice_of(block_type_name, fitted=fitted, q6k=q6k)
     return lattice.form(exact=lattice is EXACT[block_type_name])

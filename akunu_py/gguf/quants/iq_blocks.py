@@ -152,20 +152,16 @@ def iq3_xxs_scales(units: Units) -> Floats:
     return scales
 
 
-def iq2_xxs(blocks: Bytes, codes: Bytes) -> Parts:
-    """Decode w = scale * (+-8, 25 or 43), with the zero point 64."""
-    units = read_iq2_xxs(blocks)
-    units.write(units.codes(*(64 + value for value in IQ2_MAGNITUDES)), 64, codes)
-    return iq2_scales(units), None
+IQ2_VALUES = tuple(
+    17.5 * (code >> 2 & 2) + 16.5 * (code >> 1 & 2) + 9 * (code & 2) - 43 for code in range(16)
+)
+"""What codes of IQ2 stand for, in scales: sums of +-17.5, +-16.5 and +-9 by their upper bits."""
 
 
-def iq2_16(read: Callable[[Bytes], Units], blocks: Bytes, codes: Bytes) -> Parts:
-    """Decode IQ2_XS or IQ2_S, w = scale * (+-8, 25 or 43), with the zero point 68.
-
-    68 is 4 * 17: in bit planes of 4 bits the bias is then -4 times the scale.
-    """
+def iq2(read: Callable[[Bytes], Units], blocks: Bytes, codes: Bytes) -> Parts:
+    """Decode w = scale * (+-8, 25 or 43), with codes of IQ2_VALUES; the opposite is 14 - code."""
     units = read(blocks)
-    units.write(units.codes(*(68 + value for value in IQ2_MAGNITUDES)), 68, codes)
+    units.write(units.codes(*map(IQ2_VALUES.index, IQ2_MAGNITUDES)), 7, codes)
     return iq2_scales(units), None
 
 

@@ -37,8 +37,6 @@ _CHUNK_WEIGHTS = 1 << 20
 _MAX_THREADS = 8  # beyond that memory is the limit
 _BYTES_FOR_THREADS = 1 << 21  # below, starting threads costs more than they bring
 
-_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
-_E2M1 = np.concatenate((_E2M1, -_E2M1))
 _LAST_E8M0 = 252  # 6 * 2 ** (252 - 127) is the last weight float32 can hold
 _NAN_E4M3 = 0x7F
 
@@ -49,15 +47,15 @@ class QuantizedMatrix:
 
     Attributes:
         packed: uint32 [rows, stored * bits / 32], element 0 in the lowest bits, where stored is
-            cols, or 2 * cols with `planes`.
+            cols, or cols for each of the `multipliers`.
         scales: float16 or float32 [rows, stored / group_size] in mode "affine"; else uint8.
         biases: as scales; None unless the mode is "affine".
         bits: of one stored code.
         group_size: stored codes for one scale.
         mode: MLX's quantization mode.
-        planes: the codes are bit planes of `bits` bits each, as `forms` explains: with the parts
-            `scale * code + bias` of each 16 weights stored as [upper 16 | lower 16], a weight is
-            `upper + 2**-bits * lower`.
+        multipliers: empty, or of planes, as `forms` explains: a group holds as many parts
+            `scale * code + bias` of each weight, plane by plane, and the weight is their sum, each
+            times its multiplier.
 
     """
 
@@ -67,7 +65,12 @@ class QuantizedMatrix:
     bits: int
     group_size: int
     mode: Mode = "affine"
-    planes: bool = False
+    multipliers: tuple[float, ...] = ()
+
+    @property
+    def group_columns(self) -> int:
+        """Columns of the matrix that one group is for."""
+        return self.group_size // max(1, len(self.multipliers))
 
 
 def _unsupported(info: TensorInfo) -> UnsupportedQuantizationError:
@@ -159,7 +162,7 @@ class _Relayout:
         self.raw = raw
         self.lattice = lattice
         self.form: WeightForm = lattice.form()
-        stored = info.cols * (2 if self.form.planes else 1)
+        stored = info.cols * self.form.codes_per_weight
         groups = stored // self.form.group_size
         affine = lattice.mode == "affine"
         empty = np.empty if memory is None else memory.empty
@@ -180,7 +183,7 @@ class _Relayout:
             bits=self.form.bits,
             group_size=self.form.group_size,
             mode=self.lattice.mode,
-            planes=self.form.planes,
+            multipliers=self.form.multipliers,
         )
 
     def _chunk(self, part: slice) -> bool:
@@ -191,8 +194,12 @@ class _Relayout:
         # for, and underflow is rounding.
         with np.errstate(all="ignore"):
             scales, biases = self.lattice.decode(blocks, codes)
-            write = pack_planes if self.form.planes else pack
-            write(codes.reshape(-1), self.form.bits, self.packed[part].reshape(-1))
+            packed = self.packed[part].reshape(-1)
+            if self.lattice.planes is None:
+                pack(codes.reshape(-1), self.form.bits, packed)
+            else:
+                count, width = len(self.form.multipliers), self.lattice.group
+                pack_planes(codes.reshape(-1), self.form.bits, count, width, packed)
             if self.biases is None:
                 _check_bytes(self.info, self.lattice.mode, scales)
                 self.scales[part] = scales.reshape(self.scales[part].shape)
@@ -207,17 +214,18 @@ class _Relayout:
         biases: NDArray[np.float32] | None,
         target: NDArray[Any],
     ) -> bool:
-        up = 1 << self.form.bits if self.form.planes else 1
-        split = 1 + 1 / up if self.form.planes else 1
+        planes = self.lattice.planes
+        # Each plane has the bias, times its multiplier.
+        step, share = (1.0, 1.0) if planes is None else (planes.step, sum(planes.multipliers))
         shape = target[part].shape
-        stored = (scales * np.float32(up)).reshape(shape)
+        stored = (scales * np.float32(step)).reshape(shape)
         self.scales[part] = stored
         if biases is not None:
-            moved = (biases / np.float32(split)).reshape(shape)
+            moved = (biases / np.float32(share)).reshape(shape)
         else:
             # From the scale as it was rounded, so that weight 0 stays in its place.
             zero = self.lattice.zero or 0.0
-            moved = self.scales[part] * np.float32(-zero / (up * split))
+            moved = self.scales[part] * np.float32(-zero / (step * share))
         target[part] = moved
         largest = max(np.abs(stored).max(), np.abs(moved).max())
         return bool(largest <= np.finfo(target.dtype).max)
@@ -228,7 +236,7 @@ def relayout(
     raw: NDArray[np.uint8],
     *,
     scale_type: Literal["float16", "float32"] = "float16",
-    exact: bool = False,
+    fitted: bool = False,
     q6k: Q6KForm = "planes",
     memory: scratch.ResultMemory | None = None,
 ) -> QuantizedMatrix | NDArray[Any]:
@@ -238,9 +246,10 @@ def relayout(
         info: of the tensor, or of a selection of its rows.
         raw: its bytes, uint8 [rows, row_bytes], as `GGUFFile.tensor_bytes` returns them.
         scale_type: of scales and biases; float32 is taken where float16 would overflow.
-        exact: no fitted forms: with float32 scales the weights are the file's.
+        fitted: a smaller form for the types that have one, with weights close to the file's;
+            other forms have, with float32 scales, the weights of the file.
         q6k: Q6_K as bit planes (exact, 8 bits a weight) or quantized anew to 8 bits (9 bits a
-            weight, one matrix product of usual shape); `exact` implies planes.
+            weight, one matrix product of usual shape).
         memory: where a QuantizedMatrix is written, by default memory of its own.
 
     Raises UnsupportedQuantizationError for a type that holds no weights, ModelFormatError for
@@ -250,7 +259,7 @@ def relayout(
     if info.type.name not in EXACT:
         return dense(info, raw)
     _check_shape(info, raw)
-    lattice = lattice_of(info.type.name, exact=exact, q6k=q6k)
+    lattice = lattice_of(info.type.name, fitted=fitted, q6k=q6k)
     layout = _Relayout(info, raw, lattice, scale_type, memory)
     if not layout.run():
         # Products of a float16 and small integers are far within float32.
@@ -293,13 +302,15 @@ def _expand(
         if lattice.mode != "affine":
             _check_bytes(info, lattice.mode, scales)
             table = _e8m0_numbers() if lattice.mode == "mxfp4" else _e4m3_numbers()
-            np.take(_E2M1, codes.reshape(target.shape), out=target)
-            target *= table[scales].reshape(-1, 1)
-            return True
-        _check_finite(info, scales, *(() if biases is None else (biases,)))
-        target[:] = codes.reshape(target.shape)
-        if lattice.zero is not None:
-            target -= np.float32(lattice.zero)
+            scales = table[scales]
+        else:
+            _check_finite(info, scales, *(() if biases is None else (biases,)))
+        if lattice.values:
+            np.take(np.array(lattice.values, np.float32), codes.reshape(target.shape), out=target)
+        else:
+            target[:] = codes.reshape(target.shape)
+            if lattice.zero is not None:
+                target -= np.float32(lattice.zero)
         target *= scales.reshape(-1, 1)
         if biases is not None:
             target += biases.reshape(-1, 1)

@@ -92,25 +92,26 @@ def pack(codes: Bytes, bits: int, out: Bytes) -> None:
         _join(list(units), 8 * bits, out)
 
 
-def pack_planes(codes: Bytes, half: int, out: Bytes) -> None:
-    """Write codes [n] of 2 * half bits as bit planes into `out` [n * half / 4].
+def pack_planes(codes: Bytes, bits: int, count: int, width: int, out: Bytes) -> None:
+    """Write codes [n] of count * bits as `count` planes into `out` [n * count * bits / 8].
 
-    Of each 16 codes first the upper halves are stored, then the lower ones, as 32 codes of `half`
-    bits. Both arrays are contiguous, n is a multiple of 32, and the codes are overwritten.
+    Of each `width` codes, 16 or 32, first the uppermost `bits` are stored, then the next lower ones
+    and so on, as count * width codes of `bits` bits. Both arrays are contiguous, n is a multiple of
+    32, and the codes are overwritten.
     """
-    lower = codes.view("<u8")
-    mask = np.uint64(_BYTES * ((1 << half) - 1))
-    upper = scratch.empty(lower.shape, np.uint64)
-    np.right_shift(lower, np.uint64(half), out=upper)
-    upper &= mask
-    lower &= mask
-    planes = (upper.view(np.uint8), codes)
-    if half == 3:
+    words = codes.view("<u8")
+    mask = np.uint64(_BYTES * ((1 << bits) - 1))
+    planes = []
+    for shift in reversed(range(0, count * bits, bits)):
+        plane = scratch.empty(words.shape, np.uint64) if shift else words
+        np.right_shift(words, np.uint64(shift), out=plane)
+        plane &= mask
+        planes.append(plane.view(np.uint8))
+    if bits == 3:
         _join([_eights(_pairs(plane, 3), 6) for plane in planes], 48, out)
         return
-    kind = {1: "<u2", 2: "<u4", 4: "<u8"}[half]  # of 16 codes
-    pairs = out.view(kind).reshape(-1, 2)
+    columns = out.view({16: "<u2", 32: "<u4"}[width * bits]).reshape(-1, count)
     for column, plane in enumerate(planes):
-        packed = scratch.empty(len(plane) * half // 8)
-        pack(plane, half, packed)
-        pairs[:, column] = packed.view(kind)
+        packed = scratch.empty(len(plane) * bits // 8)
+        pack(plane, bits, packed)
+        columns[:, column] = packed.view(columns.dtype)

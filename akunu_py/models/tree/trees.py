@@ -42,14 +42,18 @@ class Trees:
     outgrows a sliding window: a small tree is fed, compacted to one of its paths and fed on, and
     each root-to-leaf path is fed as a chain. What came out is remembered as long as this object.
 
+    `context` bounds the rows that the model can be fed: a model with learned positions has no more.
+    Where a try would go beyond it trees are refused, until a shorter text is tried.
+
     Attributes:
         refusal: why trees were refused last; empty while they were not.
 
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, context: int) -> None:
         self._forward = TreeForward(model)
         self._model = model
+        self._context = context
         self._found: dict[frozenset[int], str] = {}
         self.refusal = ""
 
@@ -64,8 +68,14 @@ class Trees:
         if not refusal:
             length = max(int(cache.offset) for cache in leaves(caches))
             # The first try also finds out which windows there are.
-            while (known := self._found.get(self._outgrown(length + depth))) is None:
-                self._try(caches, rollback, vocabulary_size, length, depth)
+            while (known := self._found.get(outgrown := self._outgrown(length + depth))) is None:
+                # So many rows that the tried tree lies beyond these windows, too.
+                lead = max(_LEAD, *(window - length for window in outgrown), 0)
+                if length + lead + len(_TRIED) > self._context:
+                    known = "the context has no room left for a try"
+                    break
+                found = self._try(caches, rollback, vocabulary_size, lead)
+                self._found[outgrown] = self._found[self._outgrown(length + lead)] = found
             refusal = known
         self.refusal = refusal
         return not refusal
@@ -88,26 +98,19 @@ class Trees:
         return frozenset(window for window in self._forward.windows if position >= window)
 
     def _try(
-        self,
-        caches: Sequence[Any],
-        rollback: RollbackCaches,
-        vocabulary_size: int,
-        length: int,
-        depth: int,
-    ) -> None:
-        outgrown = self._outgrown(length + depth)
-        # So many rows that the tried tree lies beyond these windows, too.
-        lead = max(_LEAD, *(window - length for window in outgrown), 0)
+        self, caches: Sequence[Any], rollback: RollbackCaches, size: int, num_lead: int
+    ) -> str:
+        """Feed a tree behind so many rows; return why trees are refused, or an empty text."""
         before = rollback.save()
         try:
-            refusal = self._compare(caches, rollback, vocabulary_size, lead)
+            refusal = self._compare(caches, rollback, size, num_lead)
         except _FAILURES as error:
             refusal = f"{type(error).__name__}: {error}"
         finally:
             rollback.restore(before)
-        self._found[outgrown] = self._found[self._outgrown(length + lead)] = refusal
         if refusal:
             _log.info("trees are verified as chains: %s", refusal)
+        return refusal
 
     def _compare(
         self, caches: Sequence[Any], rollback: RollbackCaches, size: int, num_lead: int

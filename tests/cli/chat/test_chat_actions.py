@@ -152,7 +152,8 @@ def test_system_set_draft_trace_and_show(actions, conversation, notes):
         do(actions, "/trace perhaps")
     do(actions, "/show")
     # Two quantizations of a model have one name.
-    assert "model    fake\npath     models/fake\ncontext  4 of 100 tokens" in notes[-1]
+    assert "model    fake\npath     models/fake\nweights  dense weights\n" in notes[-1]
+    assert "context  4 of 100 tokens" in notes[-1]
     assert "temperature 0.5" in str(notes)
     do(actions, '/system ""')
     assert conversation.system is None

@@ -29,6 +29,7 @@ def test_a_session_comes_back(tmp_path):
     assert load_session(path) == SESSION
     other = Session("b", None, ())
     save_session(path, other)
+    assert path.stat().st_mode & 0o777 == 0o600
     assert load_session(path) == other
     assert [entry.name for entry in tmp_path.iterdir()] == ["s.json"]
     assert path.read_text("utf-8").splitlines()[1] == f' "format": "{FORMAT}",'

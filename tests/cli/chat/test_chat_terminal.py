@@ -2,11 +2,12 @@
 
 import stat
 import sys
-import time
 
 import pytest
 
 pytest.importorskip("termios")
+import resource
+
 from pty_child import PtyChild
 from terminal_screen import TerminalScreen
 
@@ -22,6 +23,12 @@ def chat(tiny_gguf, tmp_path):
     return start
 
 
+def children_s():
+    """Processor time of the programs that were waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def leave(child):
     child.ready()
     child.type("/exit\r")
@@ -31,7 +38,7 @@ def leave(child):
 
 def test_a_first_chat_and_history_in_the_next(chat, tmp_path):
     with chat("--max-tokens", 4) as child:
-        child.until("/help lists the commands", 30)
+        child.until("/help lists the commands")
         child.ready()
         child.type("hello world\r")
         child.until("tokens/s")
@@ -163,7 +170,7 @@ def test_a_message_taller_than_the_screen_is_there_once(roomy_gguf, tmp_path, li
         child.ready()
         child.type('"""\r' + "".join(f"line {n}\r" for n in range(lines - 2)))
         child.type('the end"""\r')
-        child.until("tokens/s", 60)
+        child.until("tokens/s")
         child.type("/stats\r")
         child.until("1 reply")
         child.type("/exit\r")
@@ -183,7 +190,7 @@ def test_a_line_taller_than_the_screen_is_there_once(chat):
     with chat("--max-tokens", 4) as child:
         child.ready()
         child.type(words + "\r")
-        child.until("context holds", 60)
+        child.until("context holds")
         leave(child)
     text = "".join(shown(child))
     assert text.count("w17 ") == text.count("w498 ") == 1
@@ -196,7 +203,7 @@ def test_what_is_typed_during_a_reply_is_not_shown_in_it(roomy_gguf, tmp_path):
         child.type("hello\r")
         child.characters(40)
         child.type("typed ahead")
-        child.until("tokens/s", 60)
+        child.until("tokens/s")
         # The next prompt has it.
         child.until("typed ahead")
         child.type("\x15/exit\r")
@@ -223,7 +230,7 @@ def test_an_interrupted_prompt_leaves_no_progress_bar(roomy_gguf, tmp_path):
 
 def test_a_dumb_terminal_gets_no_codes(chat):
     with chat("--max-tokens", 4, TERM="dumb") as child:
-        child.until("/exit leaves", 30)
+        child.until("/exit leaves")
         child.until("> ")
         child.type("hello\r")
         child.until("tokens/s")
@@ -254,15 +261,15 @@ def test_a_line_is_taken_to_the_editor(chat, tmp_path):
 @pytest.mark.slow
 def test_a_megabyte_is_pasted_as_words_and_refused_by_a_small_context(chat):
     text = "hello world " * 87_382
+    started = children_s()
     with chat("--max-tokens", 4) as child:
         child.ready()
-        started = time.monotonic()
         child.type(f"\x1b[200~{text}\x1b[201~")
-        child.until("[paste 1: 1,048,584 characters]", 30)
+        child.until("[paste 1: 1,048,584 characters]")
         child.type("\r")
-        child.until("the context holds 256", 30)
-        assert time.monotonic() - started < 30
+        child.until("holds 256, the reply included")
         leave(child)
+    assert children_s() - started < 15  # measured: 3.4
 
 
 def test_codes_in_a_file_name_do_not_reach_the_terminal(chat, tmp_path):
@@ -290,7 +297,7 @@ def test_nobody_reads_on(tiny_gguf, tmp_path):
     lines = "hello\n" * 3
     result = subprocess.run(
         ["bash", "-c", f"{program} | head -c 1; exit ${{PIPESTATUS[0]}}"],
-        input=lines.encode(), capture_output=True, timeout=60, check=False,
+        input=lines.encode(), capture_output=True, timeout=300, check=False,
     )  # fmt: skip
     assert b"Traceback" not in result.stderr
     assert b"Exception" not in result.stderr

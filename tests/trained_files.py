@@ -14,5 +14,5 @@ PATHS = {
 def path_of(model):
     """The path of a model's file; skips the test where it is absent."""
     if not PATHS[model].is_file():
-        pytest.skip(f"{PATHS[model]} is absent: fetch it, or name its place in AKUNU_TEST_MODEL")
+        pytest.skip(f"{PATHS[model]} is absent: `scripts/akunu models pull smollm2` fetches it")
     return PATHS[model]

@@ -1,6 +1,6 @@
-"""Small vocabularies of eight families: their kinds, split rules and control tokens, and tokens of our own.
+"""Vocabularies of eight families: small ones of our own, and real ones where they are at hand.
 
-The tokens were learnt by scripts/references/vocabularies.py from this repository's pages and from texts of many
+The small ones have the kinds, split rules and control tokens of the families. Their tokens were learnt by scripts/references/vocabularies.py from this repository's pages and from texts of many
 scripts, and are kept in tests/golden/tokenizers/small/tokens.npz: one set for each of three kinds.
 """
 
@@ -8,7 +8,10 @@ import functools
 from pathlib import Path
 
 import numpy as np
+import pytest
+from shared_files import SHARED
 
+from akunu_py.gguf import GGUFFile
 from akunu_py.tokenizers import from_gguf
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "tokenizers" / "small"
@@ -58,8 +61,8 @@ def _metadata(model, tokens, types, control, user_defined, ids):
         "tokenizer.ggml.token_type": np.array(types, np.int32),
     }
     for key, value in ids.items():
-        value = tokens.index(value) if isinstance(value, str) else value
-        metadata[f"tokenizer.ggml.{key}"] = value
+        of_text = isinstance(value, str)
+        metadata[f"tokenizer.ggml.{key}"] = tokens.index(value) if of_text else value
     return metadata
 
 
@@ -100,7 +103,8 @@ _MAKERS = {
         add_bos_token=True, add_space_prefix=False,
     ),
 }  # fmt: skip
-SMALL = tuple(_MAKERS)
+NAMES = tuple(_MAKERS)
+VOCABS = SHARED / "vocabs"
 
 
 @functools.cache
@@ -120,3 +124,21 @@ def small_metadata(name):
 def small(name):
     """Tokenizer and metadata of a vocabulary."""
     return from_gguf(small_metadata(name)), small_metadata(name)
+
+
+@functools.cache
+def real(name):
+    """The same of a real vocabulary; skips the test where it is absent."""
+    path = VOCABS / f"ggml-vocab-{name}.gguf"
+    if not path.exists():
+        pytest.skip(f"{path} is absent: real vocabularies are not shipped")
+    with GGUFFile.open(path) as file:
+        return from_gguf(file.metadata), file.metadata
+
+
+EACH = [
+    pytest.param(make, name, id=f"{make.__name__} {name}")
+    for make in (small, real)
+    for name in NAMES
+]
+"""Parameters: what makes a vocabulary, and its name."""

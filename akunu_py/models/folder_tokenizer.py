@@ -1,0 +1,203 @@
+"""mlx-lm's tokenizers behind akunu's protocol."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from akunu_py.errors import ModelFormatError
+from akunu_py.gguf.keys import MAX_SIZE
+from akunu_py.models.folder_config import end_ids, from_library, read_json, submodules
+from akunu_py.models.whole_mlx_lm import TokenizerWrapper
+from akunu_py.models.whole_mlx_lm import load_tokenizer as mlx_load_tokenizer
+from akunu_py.tokenizers.chat_template import check_messages
+from akunu_py.tokenizers.gguf_tokenizer import partition
+from akunu_py.tokenizers.special_text import SpecialTextGuard
+from akunu_py.tokenizers.template_choice import Templates
+from akunu_py.types import Detokenizer, Message
+
+_Renderer = Callable[..., str]
+
+_MAX_LENGTH = 10**30
+"""Of a text in tokens, as transformers writes that there is no limit."""
+
+
+class FolderTokenizer:
+    """An mlx-lm tokenizer as `akunu_py.types.Tokenizer`.
+
+    A chat template is rendered as those of GGUF files are: in the sandbox, within its limits. Only
+    renderers that mlx-lm brings itself (`chat_template_type`) are called as they are.
+
+    Raises ModelFormatError for files that make no tokenizer, an end-of-generation id or a chat
+    template that is none.
+    """
+
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        options: dict[str, Any] = {
+            # Left open, transformers would ask on the terminal to run the folder's code.
+            "trust_remote_code": False,
+            # It names a module to import; nothing here parses calls of tools.
+            "tool_parser_type": None,
+            # Texts that are too long are refused elsewhere, by what the model was loaded for.
+            "model_max_length": _MAX_LENGTH,
+        }
+        _check_template_type(folder)
+        ends = end_ids(config)
+        with from_library(folder, "tokenizer"):
+            self._wrapper: TokenizerWrapper = mlx_load_tokenizer(
+                folder, options, eos_token_ids=ends
+            )
+            texts = sorted(map(str, self._wrapper.all_special_tokens), key=len, reverse=True)
+            self._special = [(text, self._wrapper.convert_tokens_to_ids(text)) for text in texts]
+            largest = max(self._wrapper.get_vocab().values(), default=0)
+        if largest >= MAX_SIZE:
+            raise ModelFormatError(
+                f"the tokenizer in {folder} has the id {largest}, more than any vocabulary; "
+                "download it again"
+            )
+        self._guard = SpecialTextGuard(texts)
+        self._renderer: _Renderer | None = self._wrapper._chat_template  # noqa: SLF001
+        self._templates = self._read_templates()
+
+    def _read_templates(self) -> Templates:
+        """Return the folder's templates; raises ModelFormatError for one that is not a text."""
+        found = self._wrapper.chat_template
+        named = found if isinstance(found, dict) else {"default": found}
+        named = {name: source for name, source in named.items() if source is not None}
+        if not all(isinstance(source, str) for source in named.values()):
+            raise ModelFormatError(
+                "the tokenizer's chat template is not a text; download the model again"
+            )
+        special_texts = {
+            name.removesuffix("_token"): str(text)
+            for name, text in self._wrapper.special_tokens_map.items()
+            if name.endswith("_token")
+        }
+        return Templates(named.pop("default", None), "file", named, special_texts)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Return the number of ids, added tokens included."""
+        return len(self._wrapper)
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Return the ids that end a reply."""
+        return frozenset(self._wrapper.eos_token_ids)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Return whether the folder has a chat template."""
+        return self._renderer is not None or self._templates.has_main
+
+    def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
+        """Return the ids of a text, special tokens added as the tokenizer's config has them."""
+        return list(self._wrapper.encode(text, split_special_tokens=not parse_special))
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """Return the ids of a conversation, laid out by the folder's template.
+
+        Control tokens written out in a message are text, never control tokens. Raises ConfigError
+        for a model without a template or for messages that are not well-formed, ModelFormatError
+        for a template that fails.
+        """
+        template = None if self._renderer else self._templates.choose(None, with_tools=False)
+        check_messages(messages)
+        hidden = self._guard.hide(messages, template.source if template else "")
+        if template:
+            # As mlx-lm has it: thoughts are asked for where the vocabulary has marks for them.
+            thinking = {"enable_thinking": bool(self._wrapper.has_thinking)}
+            text = template.render(hidden.messages, variables=thinking)
+        else:
+            text = self._render(hidden.messages)
+        if hidden.reveal(text) == text:
+            return list(self._wrapper.encode(text, add_special_tokens=False))
+        # Only here in pieces: some tokenizers put a space before each piece they are given.
+        ids: list[int] = []
+        for part in partition(text, self._special):
+            if isinstance(part, int):
+                ids.append(part)
+            else:
+                ids += self._wrapper.encode(
+                    hidden.reveal(part), add_special_tokens=False, split_special_tokens=True
+                )
+        return ids
+
+    def _render(self, messages: Sequence[Message]) -> str:
+        """Lay a conversation out by mlx-lm's own code for this model."""
+        try:
+            return str(
+                self._wrapper.apply_chat_template(
+                    [dict(message) for message in messages],
+                    tokenize=False,
+                    add_generation_prompt=True,
+                )
+            )
+        except Exception as error:  # it may raise anything of roles it does not expect
+            raise ModelFormatError(
+                f"mlx-lm cannot lay the conversation out for this model: {error}; use --raw to "
+                "give the prompt yourself"
+            ) from error
+
+    def decode(self, token_ids: Iterable[int], *, with_control: bool = False) -> str:
+        """Return the text of ids, control tokens left out.
+
+        With `with_control` they are written out, but for the begin token that `encode` puts in
+        front.
+        """
+        ids = list(token_ids)
+        if with_control and ids[:1] == [self._wrapper.bos_token_id] == self.encode("")[:1]:
+            del ids[0]
+        return str(self._wrapper.decode(ids, skip_special_tokens=not with_control))
+
+    def token_texts(self) -> Sequence[str]:
+        """Return the text of each id, as the vocabulary writes it."""
+        ids: dict[str, int] = self._wrapper.get_vocab()
+        texts = [""] * (max(ids.values(), default=-1) + 1)
+        for text, token in ids.items():
+            texts[token] = text
+        return texts
+
+    def detokenizer(self, *, continues: bool = False) -> Detokenizer:  # noqa: ARG002
+        """Return a fresh incremental detokenizer; mlx-lm's decide about a space by themselves."""
+        return _FolderDetokenizer(self._wrapper, self._silent)
+
+    @cached_property
+    def _silent(self) -> frozenset[int]:
+        """Ids without a text of their own: control tokens, and gaps in the vocabulary."""
+        known = self._wrapper.get_vocab().values()
+        gaps = set(range(max(known, default=-1) + 1)).difference(known)
+        return frozenset(gaps.union(self._wrapper.all_special_ids))
+
+
+def _check_template_type(folder: Path) -> None:
+    """Refuse the name of a renderer that mlx-lm does not have: it names a module to import."""
+    path = folder / "tokenizer_config.json"
+    if not path.is_file():
+        return
+    kind = read_json(path).get("chat_template_type")
+    known = isinstance(kind, str) and kind in submodules("chat_templates")
+    if kind is not None and not known:
+        raise ModelFormatError(
+            f"{path} names the chat_template_type {str(kind)[:80]!r}, which the installed mlx-lm "
+            "does not have; update mlx-lm or use another model"
+        )
+
+
+class _FolderDetokenizer:
+    """mlx-lm's streaming detokenizer; each property access there makes a fresh one."""
+
+    def __init__(self, wrapper: TokenizerWrapper, silent: frozenset[int]) -> None:
+        self._inner = wrapper.detokenizer
+        self._inner.reset()
+        self._silent = silent
+
+    def feed(self, token_ids: Iterable[int]) -> str:
+        for token in token_ids:
+            if token not in self._silent:
+                self._inner.add_token(token)
+        return str(self._inner.last_segment)
+
+    def finish(self) -> str:
+        self._inner.finalize()
+        return str(self._inner.last_segment)

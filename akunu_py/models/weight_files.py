@@ -1,0 +1,70 @@
+"""Headers of a folder's safetensors files, checked before MLX maps the files."""
+
+import json
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+from akunu_py.errors import ModelFormatError
+
+Shapes = dict[str, tuple[int, ...]]
+
+_MAX_HEADER_BYTES = 100_000_000
+"""Of one file; the safetensors library takes no more."""
+
+_MAX_DIMENSION = 2**31 - 1
+_ITEM_BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2,
+    "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8,
+}  # fmt: skip
+
+
+def check_weight_files(folder: Path) -> Shapes:
+    """Return the shapes of the tensors in a folder's weight files, by name.
+
+    Raises ModelFormatError, naming the file, where there is none or a header does not fit its file.
+    """
+    files = sorted(folder.glob("model*.safetensors"))
+    if not files:
+        raise ModelFormatError(f"{folder} has no model*.safetensors; download the model again")
+    shapes: Shapes = {}
+    for path in files:
+        try:
+            shapes |= _read_shapes(path)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise ModelFormatError(
+                f"{path} is truncated, damaged or no safetensors file; download it again"
+            ) from None
+    return shapes
+
+
+def _read_shapes(path: Path) -> Shapes:
+    """Return the shapes in a file; raise one of several errors for a header that is malformed."""
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        head = stream.read(8)
+        length = struct.unpack("<Q", head)[0] if len(head) == 8 else size
+        if length > min(_MAX_HEADER_BYTES, size - 8):
+            raise ValueError("the header is longer than the file")
+        tensors = json.loads(stream.read(length))
+    shapes: Shapes = {}
+    for name, tensor in tensors.items():
+        if name != "__metadata__":
+            shapes[name] = _checked_shape(tensor, size - 8 - length)
+    return shapes
+
+
+def _checked_shape(tensor: Any, data_bytes: int) -> tuple[int, ...]:
+    shape = tuple(tensor["shape"])
+    start, end = tensor["data_offsets"]
+    if not all(type(number) is int for number in (*shape, start, end)):
+        raise TypeError("a shape or an offset is not made of whole numbers")
+    if not all(0 <= number <= _MAX_DIMENSION for number in shape):
+        raise ValueError("a shape is out of range")
+    # MLX multiplies in 64 bits, where a product can come out small.
+    item_bytes = _ITEM_BYTES.get(tensor["dtype"])
+    fits = item_bytes is None or math.prod(shape) * item_bytes == end - start
+    if not (0 <= start <= end <= data_bytes and fits):
+        raise ValueError("the data of a tensor lies outside of the file, or has another size")
+    return shape

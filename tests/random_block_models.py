@@ -1,0 +1,43 @@
+"""Whole llama models of random blocks, in every GGML type."""
+
+import gguf
+import numpy as np
+from gguf_files import CHAT_TEMPLATE, add_vocabulary, raw_type
+from quant_blocks import random_blocks
+
+WIDTH, FEED_FORWARD, LAYERS = 256, 512, 2
+
+
+def write_model(path, kind):
+    """A llama whose matrices are random blocks, scaled to what a layer needs by d alone."""
+    writer = gguf.GGUFWriter(str(path), "llama")
+    rows = add_vocabulary(writer, "bpe", chat_template=CHAT_TEMPLATE)
+    writer.add_block_count(LAYERS)
+    writer.add_context_length(128)
+    writer.add_embedding_length(WIDTH)
+    writer.add_feed_forward_length(FEED_FORWARD)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(64)
+    shapes = {"token_embd": (rows, WIDTH), "output": (rows, WIDTH)}
+    for layer in range(LAYERS):
+        block = f"blk.{layer}."
+        shapes |= {
+            block + "attn_q": (WIDTH, WIDTH), block + "attn_k": (WIDTH // 2, WIDTH),
+            block + "attn_v": (WIDTH // 2, WIDTH), block + "attn_output": (WIDTH, WIDTH),
+            block + "ffn_gate": (FEED_FORWARD, WIDTH), block + "ffn_up": (FEED_FORWARD, WIDTH),
+            block + "ffn_down": (WIDTH, FEED_FORWARD),
+        }  # fmt: skip
+        for norm in ("attn_norm", "ffn_norm"):
+            # Small, since random blocks make matrices of any size.
+            writer.add_tensor(f"{block}{norm}.weight", np.full(WIDTH, 0.05, np.float32))
+    writer.add_tensor("output_norm.weight", np.ones(WIDTH, np.float32))
+    for seed, (name, (out, into)) in enumerate(shapes.items()):
+        _, raw = random_blocks(kind, out, into, seed)
+        writer.add_tensor(f"{name}.weight", raw, raw_dtype=raw_type(kind))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

@@ -1,0 +1,75 @@
+"""Files replaced whole: who may read them, and what is left where it fails."""
+
+import os
+import stat
+
+import pytest
+from bench.result_values import result
+from click.testing import CliRunner
+
+from akunu_py.atomic_file import replace_file
+from akunu_py.bench.result_file import write_result
+from akunu_py.cli.bench_report import report
+
+
+@pytest.fixture
+def umask():
+    """Set the umask of this process, until the test is over."""
+    before = os.umask(0o022)
+    yield os.umask
+    os.umask(before)
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
+@pytest.mark.parametrize("old", [False, True])
+def test_the_umask_says_who_may_read_what_is_not_private(tmp_path, umask, mask, old):
+    umask(mask)
+    for private in (False, True):
+        path = tmp_path / f"file-{private}"
+        if old:
+            path.write_text("before")
+        replace_file(path, b"content", private=private)
+        assert path.read_bytes() == b"content"
+        assert mode(path) == (0o600 if private else 0o666 & ~mask)
+
+
+def test_what_fails_leaves_the_old_file_alone(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_text("before")
+
+    def full(_handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(path, b"after", private=False)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_no_link_is_followed_to_the_file_beside(tmp_path, monkeypatch):
+    monkeypatch.setattr("secrets.token_hex", lambda _: "known")
+    other = tmp_path / "other"
+    other.write_text("not ours")
+    (tmp_path / ".file.known").symlink_to(other)
+    with pytest.raises(FileExistsError):
+        replace_file(tmp_path / "file", b"content", private=True)
+    assert other.read_text() == "not ours"
+    assert (tmp_path / ".file.known").is_symlink()
+
+
+def test_others_may_read_reports_and_results(tmp_path, umask):
+    """As observed: a web server could not read the pages."""
+    pytest.importorskip("matplotlib")
+    umask(0o022)
+    write_result(result(), tmp_path / "result.json")
+    page = tmp_path / "page"
+    found = CliRunner().invoke(report, [str(tmp_path), "--output", str(page)])
+    assert found.exit_code == 0, found.output
+    files = [path for path in page.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".html", ".md", ".svg"}
+    assert {mode(path) for path in (*files, tmp_path / "result.json")} == {0o644}
