@@ -32,6 +32,18 @@ _ADVICE = "download all parts of the model again into one folder"
 _LISTED = 8
 
 
+def named_parts(path: Path) -> list[Path]:
+    """Return the paths of a model's parts by the name of one of them, without opening any."""
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        return [path]
+    count = min(int(match[3]), _MAX_PARTS)
+    return [
+        path.with_name(f"{match[1]}-{number:05d}-of-{match[3]}.gguf")
+        for number in range(1, count + 1)
+    ]
+
+
 def _whole_number(file: MappedFile, key: str, limit: int) -> int:
     """Return the number `key`; raise ModelFormatError where it is missing or out of range."""
     value = file.header.metadata.get(key)
@@ -62,10 +74,7 @@ def _part_paths(file: MappedFile, count: int) -> list[Path]:
         raise file.key_error(
             _COUNT, f"is {count}, but the file's name says part {int(match[2])}", _ADVICE
         )
-    paths = [
-        file.path.with_name(f"{match[1]}-{number:05d}-of-{match[3]}.gguf")
-        for number in range(1, count + 1)
-    ]
+    paths = named_parts(file.path)
     try:
         missing = [path.name for path in paths if not path.exists()]
     except OSError as error:

@@ -10,6 +10,7 @@ import mlx.core as mx
 from akunu_py.errors import AkunuError, ConfigError, MemoryLimitError
 from akunu_py.gguf.quants.forms import FITTED
 from akunu_py.gguf.reader import GGUFFile
+from akunu_py.gguf.split import named_parts
 from akunu_py.models import requirements as needs
 from akunu_py.models.load import LoadOptions, wants_dense
 
@@ -116,6 +117,8 @@ def settle_forms(
     """
     try:
         found = [replace(model, path=model.path.expanduser()) for model in models]
+        if context is None and _surely_fit(found):
+            return list(models)
         choices = [_has_choice(model) for model in found]
         fitted = any(choices) and _settle(found, context=context, others=())[0]
     except (AkunuError, OSError, RuntimeError):
@@ -145,13 +148,10 @@ def _settle(
     models: Sequence[PlannedModel], *, context: int | None, others: Sequence[MemoryPart]
 ) -> tuple[bool, MemoryLimitError | None]:
     """Return whether fitted forms are to be taken, and why the models should not be loaded."""
-    limit = needs.memory_limit()
-    # Weights in a file take at least a bit: 32 times that is more than any form of them.
-    on_disk = sum(_size_on_disk(model.path) for model in models)
-    held = mx.get_active_memory()
-    known = sum(other.num_bytes for other in others) + held + PROGRAM_BYTES
-    if context is None and 32 * on_disk + known < limit // 2:
+    if context is None and _surely_fit(models, others):
         return False, None
+    held = mx.get_active_memory()
+    limit = needs.memory_limit()
     requirements = [needs.requirements(model.path, model.options) for model in models]
     exact, fitted = (
         _parts(models, requirements, context=context, others=others, fitted=choice)
@@ -179,6 +179,14 @@ def _settle(
     return smaller, refusal
 
 
+def _surely_fit(models: Sequence[PlannedModel], others: Sequence[MemoryPart] = ()) -> bool:
+    """Whether models fit by their size on disk alone, with much to spare; no file is read."""
+    # Weights in a file take at least a bit: 32 times that is more than any form of them.
+    weights = 32 * sum(_size_on_disk(model.path) for model in models)
+    known = sum(other.num_bytes for other in others) + mx.get_active_memory() + PROGRAM_BYTES
+    return weights + known < needs.memory_limit() // 2
+
+
 def _total(parts: Sequence[MemoryPart]) -> int:
     return sum(part.num_bytes for part in parts)
 
@@ -192,12 +200,10 @@ def _warn(models: Sequence[PlannedModel]) -> None:
 
 def _size_on_disk(path: Path) -> int:
     try:
-        if path.is_dir():
-            return sum(file.stat().st_size for file in path.glob("*.safetensors"))
+        files = path.glob("*.safetensors") if path.is_dir() else named_parts(path)
+        return sum(file.stat().st_size for file in files if file.is_file())
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
-    with GGUFFile.open(path) as file:
-        return file.nbytes
 
 
 def _size_text(size: int) -> str:
