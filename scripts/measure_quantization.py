@@ -3,7 +3,7 @@
 
     python scripts/measure_quantization.py [--write] [--types Q4_K Q6_K]
 
-Needs llama-cpp-python or xllamacpp, whose ggml quantizes normally distributed weights of deviation 0.02, one in
+ggml (`pip install --group references`) quantizes normally distributed weights of deviation 0.02, one in
 500 of them five times as large, with a random importance for each column. Errors are those of
 float16 scales against ggml's own dequantization, in units of the root mean square weight; the rise
 is that of the root mean square error against the weights before quantization. Speeds are megabytes
@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "gguf")]
+sys.path.insert(0, str(ROOT / "tests"))
 
-from ggml_peer import Ggml
 from marked_pages import write_between
 from quant_blocks import info_of
+from references import llama_cpp
 
 from akunu_py.gguf import BLOCK_TYPES, QuantizedMatrix, TensorInfo, dequantize, relayout
 from akunu_py.gguf.quants import SUPPORTED_TYPES, WeightForm, form_of
@@ -82,10 +82,10 @@ def number(value: float) -> str:
     return "0" if value == 0 else f"{value:.1e}"
 
 
-def rows_of(ggml: Ggml, kind: str, originals: np.ndarray, importance: np.ndarray) -> list[str]:
-    raw = ggml.quantize(kind, originals, importance)
+def rows_of(kind: str, originals: np.ndarray, importance: np.ndarray) -> list[str]:
+    raw = llama_cpp.quantize(kind, originals, importance)
     info = info_of(kind, *originals.shape)
-    exact = ggml.dequantize(kind, raw).astype(np.float64)
+    exact = llama_cpp.dequantize(kind, raw).astype(np.float64)
     if not np.array_equal(exact, dequantize(info, raw)):
         raise SystemExit(f"{kind}: dequantize differs from ggml's")
     usual, fitted = form_of(kind), form_of(kind, fitted=True)
@@ -122,8 +122,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write into {PAGE.name}")
     options = parser.parse_args()
     try:
-        ggml = Ggml()
-    except ImportError as error:
+        llama_cpp.library()
+    except RuntimeError as error:
         raise SystemExit(str(error)) from None
     originals, importance = weights(32, 2048)
     order = [block.name for block in BLOCK_TYPES.values() if block.name in SUPPORTED_TYPES]
@@ -135,7 +135,7 @@ def main() -> None:
                 f"| {kind} | {DENSE[kind]} | {bits:g} | {bits:g} | 0 | 0 | 0.00 % | always | |"
             )
         else:
-            lines += rows_of(ggml, kind, originals, importance)
+            lines += rows_of(kind, originals, importance)
     if options.write and not options.types:
         write_between(PAGE, BEGIN, END, "\n".join(lines))
 

@@ -3,7 +3,7 @@
 
     python scripts/measure_weight_forms.py MODEL.gguf [--write] [--types IQ4_XS IQ2_S] [--chunks 12]
 
-The matrices of all layers are quantized by ggml (llama-cpp-python or xllamacpp), one type at a
+The matrices of all layers are quantized by ggml (`pip install --group references`), one type at a
 time, weighted by the mean squares of their inputs over other text than is measured on; columns are
 filled up with zeros where a type's blocks are longer than a row. Embeddings and output stay as the
 file has them. Perplexity is that of the second part of short pieces of Python's own sources and of
@@ -27,12 +27,12 @@ from mlx import nn
 from mlx.utils import tree_unflatten
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "gguf")]
+sys.path.insert(0, str(ROOT / "tests"))
 
-from ggml_peer import TYPES, Ggml
 from marked_pages import write_between
 from measure_quantization import describe, unpack
 from quant_blocks import info_of
+from references import llama_cpp
 
 from akunu_py.bench.bootstrap import interval, session_weights
 from akunu_py.gguf import QuantizedMatrix, dequantize, relayout
@@ -117,13 +117,13 @@ def filled(values: np.ndarray, block: int, value: float = 0) -> np.ndarray:
     return np.ascontiguousarray(np.pad(values, widths, constant_values=value))
 
 
-def forms_of(ggml: Ggml, kind: str, originals: Weights, importance: Weights) -> dict[str, Weights]:
+def forms_of(kind: str, originals: Weights, importance: Weights) -> dict[str, Weights]:
     """Return the weights that ggml reads, and those of the exact and of the fitted form."""
     found: dict[str, Weights] = {"file": {}, "exact": {}, "fitted": {}}
-    block = TYPES[kind].block_elements
+    block = llama_cpp.TYPES[kind].block_elements
     for path, weights in originals.items():
         wide = filled(weights, block)
-        raw = ggml.quantize(kind, wide, filled(importance[path], block, 1))
+        raw = llama_cpp.quantize(kind, wide, filled(importance[path], block, 1))
         info = info_of(kind, *wide.shape)
         ways: dict[str, Callable[[], Any]] = {
             "file": lambda: dequantize(info, raw),  # noqa: B023 - called at once
@@ -177,8 +177,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write into {PAGE.name}")
     options = parser.parse_args()
     try:
-        ggml = Ggml()
-    except ImportError as error:
+        llama_cpp.library()
+    except RuntimeError as error:
         raise SystemExit(str(error)) from None
     loaded = load_model(options.model, LoadOptions(weights="dense", compute_type="float32"))
     model, texts = loaded.model, pieces(loaded.tokenizer, options.chunks)
@@ -188,7 +188,7 @@ def main() -> None:
     lines = [*HEAD, f"| {loaded.description.name} | | | {np.exp(before.mean()):.4g} | | | |"]
     print(lines[-1], flush=True)
     for kind in options.types or FITTED:
-        weights = forms_of(ggml, kind, originals, importance)
+        weights = forms_of(kind, originals, importance)
         own = log_probabilities(model, weights["file"], texts)
         for name in ("exact", "fitted"):
             form = form_of(kind, fitted=name == "fitted")

@@ -10,7 +10,7 @@ import pytest
 from gguf_files import write_tiny_llama
 from hub_server import hub_server
 from hypothesis import settings
-from shared_files import ROOT, SHARED
+from shared_files import ROOT
 
 from akunu_py.blas import load_blas
 
@@ -57,15 +57,6 @@ def old_objects_are_left_alone():
     """`Engine.close` collects garbage: it need not walk over all that was imported, 0.1 s each time."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(scope="session")
-def shared_models():
-    """Small models with llama.cpp's recorded results; not part of the project."""
-    folder = SHARED / "models"
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is absent: recorded reference results are not shipped")
-    return folder
 
 
 @pytest.fixture(scope="session")

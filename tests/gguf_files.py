@@ -6,6 +6,8 @@ from typing import Literal
 import gguf
 import numpy as np
 
+from akunu_py.gguf import BLOCK_TYPES
+
 _TYPES = {
     name: gguf.GGMLQuantizationType[name]
     for name in ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
@@ -17,6 +19,13 @@ CHAT_TEMPLATE = (
 )
 CONTROL_TOKENS = ("<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
 _WORDS = ("the", "and", "token", "draft", "model", "ing", "hello", "world", "def", "return")
+
+
+def raw_type(kind: str) -> int:
+    """Return the number of a type, for `add_tensor(raw_dtype=)`, of types too that the gguf package lacks."""
+    block = next(block for block in BLOCK_TYPES.values() if block.name == kind)
+    gguf.GGML_QUANT_SIZES.setdefault(block.id, (block.block_elements, block.block_bytes))
+    return block.id
 
 
 def byte_alphabet() -> list[str]:

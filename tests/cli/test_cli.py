@@ -8,6 +8,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 from command_help import printed_and_imported
+from gguf_files import write_tiny_llama
 
 from akunu_py import Engine, __version__
 from akunu_py.cli.main import cli
@@ -249,8 +250,8 @@ def test_chat_survives_a_full_context(tiny_gguf):
     assert result.stderr.decode().count("tokens/s") == 1
 
 
-def test_chat_needs_a_template(shared_models):
-    result = run("chat", shared_models / "aidreams260K-f32.gguf")
+def test_chat_needs_a_template(tmp_path):
+    result = run("chat", write_tiny_llama(tmp_path / "m.gguf", chat_template=None))
     assert result.exit_code == 1
     assert "no chat template" in result.output
 

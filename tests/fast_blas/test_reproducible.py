@@ -1,13 +1,12 @@
 """Reproducible rows with OpenBLAS, whose kernels go by the number of rows and by their places."""
 
-import os
 import random
-import sys
 
 import mlx.core as mx
 import numpy as np
 import pytest
 from family_models import build_family
+from fast_blas import needs_fast_blas
 from tiny_families import FAMILIES, VOCABULARY
 
 from akunu_py.blas import load_blas
@@ -15,10 +14,7 @@ from akunu_py.models.aligned_rows import AlignedRows
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.session import Session
 
-pytestmark = pytest.mark.skipif(
-    os.environ["AKUNU_BLAS"] == "mlx" or sys.platform != "linux",
-    reason="for OpenBLAS on Linux: AKUNU_BLAS=auto",
-)
+pytestmark = needs_fast_blas
 
 START, END = 21, 90
 

@@ -24,7 +24,7 @@ def golden(name):
 def test_logits_and_greedy_text_are_llama_cpps(tmp_path, name):
     model = build(name)
     recorded = golden(name)
-    assert model.digest() == str(recorded["digest"]), "run scripts/record_llama_cpp.py again"
+    assert model.digest() == str(recorded["digest"]), "run scripts/record_references.py again"
     path = model.write(tmp_path / "model.gguf")
     ids, expected = recorded["ids"].tolist(), recorded["logits"]
     with Engine.load(path, weights="dense", compute_type="float32") as engine:

@@ -10,13 +10,14 @@ import pytest
 from gguf_files import write_tiny_llama
 from mlx_lm import load as mlx_load
 from mlx_lm.models.cache import make_prompt_cache
+from quantized_references import write_quantized
 from random_block_models import write_model
 from tiny_architectures.builder import BUILDERS, build
 
 from akunu_py import ConfigError, Engine, ModelFormatError
 from akunu_py.models.load import LoadOptions, convert_model, load_model
 
-IDS = [5, 9, 80, 81, 82, 5, 9, 80, 33, 34]
+IDS = [5, 9, 40, 41, 42, 5, 9, 40, 33, 34]
 FLOAT32 = LoadOptions(compute_type="float32")
 
 
@@ -67,8 +68,8 @@ def test_rotary_layers_come_back(tmp_path, name, types):
     )
 
 
-def test_bit_planes_and_mixed_types_come_back(shared_models, tmp_path):
-    path = shared_models / "rand256-Q4_K_M.gguf"
+def test_bit_planes_and_mixed_types_come_back(tmp_path):
+    path = write_quantized(tmp_path / "m.gguf", "Q4_K_M")
     assert not convert_model(path, tmp_path / "folder", FLOAT32)
     expected = logits(path, weights="quantized")
     np.testing.assert_array_equal(logits(tmp_path / "folder", weights="quantized"), expected)
@@ -112,7 +113,7 @@ def test_nothing_is_left_of_a_failed_conversion(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("akunu_py.models.converted.save_model", fail)
+    monkeypatch.setattr("akunu_py.models.whole_mlx_lm.save_model", fail)
     with pytest.raises(ConfigError, match="No space"):
         convert_model(path, tmp_path / "folder")
     assert sorted(place.name for place in tmp_path.iterdir()) == ["m.gguf"]

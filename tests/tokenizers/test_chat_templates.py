@@ -8,11 +8,12 @@ from gguf_files import CHAT_TEMPLATE, CONTROL_TOKENS
 from hostile_templates import HOSTILE
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_gguf_tokenizers import real, tiny, tiny_metadata
+from test_gguf_tokenizers import tiny, tiny_metadata
 
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import ChatTemplate, chat_template, sandbox
 from akunu_py.tokenizers.chat_template import SpecialTextGuard
+from akunu_py.tokenizers.fallback_templates import _BY_NAME
 
 HI = [{"role": "user", "content": "Hi"}]
 
@@ -77,7 +78,8 @@ def test_strftime_now():
     assert render("{{ strftime_now('%Y') }}") == str(dt.datetime.now().astimezone().year)
 
 
-def test_agrees_with_transformers_on_real_templates():
+@pytest.mark.parametrize("name", _BY_NAME)
+def test_agrees_with_transformers_on_real_templates(name):
     chat = pytest.importorskip("transformers.utils.chat_template_utils")
     messages = [
         {"role": "system", "content": "Be brief."},
@@ -85,15 +87,11 @@ def test_agrees_with_transformers_on_real_templates():
         {"role": "assistant", "content": "<think>x</think>\n\nHello."},
         {"role": "user", "content": "ö"},
     ]
-    for name in ("qwen2", "phi-3"):
-        source = real(name)[1]["tokenizer.chat_template"]
-        expected, _ = chat.render_jinja_template(
-            [messages],
-            chat_template=source,
-            add_generation_prompt=True,
-            bos_token="<s>",  # noqa: S106
-        )
-        assert render(source, messages, bos="<s>") == expected[0]
+    source = _BY_NAME[name].source
+    expected, _ = chat.render_jinja_template(
+        [messages], chat_template=source, add_generation_prompt=True, bos_token="<s>", eos_token="</s>"
+    )  # fmt: skip
+    assert render(source, messages, bos="<s>", eos="</s>") == expected[0]
 
 
 # template -> part of the message

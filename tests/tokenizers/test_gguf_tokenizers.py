@@ -1,12 +1,11 @@
 """Tokenizers against llama.cpp's vectors, special tokens, and damaged vocabularies."""
 
-from pathlib import Path
-
 import gguf
 import numpy as np
 import pytest
 from fuzz_texts import raw_vocabulary
 from gguf_files import add_vocabulary, bpe_vocabulary, spm_vocabulary
+from vocabularies import VOCABS, real
 
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf import GGUFFile
@@ -14,8 +13,7 @@ from akunu_py.protocols import Detokenizer, Tokenizer
 from akunu_py.tokenizers import GGUFTokenizer, from_gguf
 from akunu_py.tokenizers.split_rules import split_rule, split_rule_names
 
-VOCABS = Path(__file__).resolve().parents[3] / "shared" / "vocabs"
-GOLDEN = {
+VECTORS = {
     "llama-spm": (True, {"</s>"}),
     "gemma-4": (True, {"<eos>", "<turn|>", "<|tool_response>"}),
     "phi-3": (True, {"</s>", "<|endoftext|>", "<|end|>"}),
@@ -25,18 +23,6 @@ GOLDEN = {
     "gpt-2": (False, {"<|endoftext|>"}),
     "starcoder": (False, {"<|endoftext|>", "<fim_pad>"}),
 }
-
-_loaded = {}
-
-
-def real(name):
-    path = VOCABS / f"ggml-vocab-{name}.gguf"
-    if not path.exists():
-        pytest.skip(f"the vocabulary {path.name} is not on this machine")
-    if name not in _loaded:
-        with GGUFFile.open(path) as file:
-            _loaded[name] = (from_gguf(file.metadata), file.metadata)
-    return _loaded[name]
 
 
 def tiny_metadata(vocabulary, **changes):
@@ -86,7 +72,7 @@ def raw_tokenizer(pre=None):
 BPE, SPM, RAW = tiny("bpe"), tiny("spm"), raw_tokenizer()
 
 
-@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize("name", VECTORS)
 def test_llama_cpp_s_vectors(name):
     tokenizer, metadata = real(name)
     base = VOCABS / f"ggml-vocab-{name}.gguf"
@@ -94,7 +80,7 @@ def test_llama_cpp_s_vectors(name):
     lines = base.with_suffix(".gguf.out").read_text().removesuffix("\n").split("\n")
     assert len(texts) == (46 if name == "gemma-4" else 47)
     lines += [""] * (len(texts) - len(lines))  # the last text of most is empty
-    adds_bos, ends = GOLDEN[name]
+    adds_bos, ends = VECTORS[name]
     for text, line in zip(texts, lines, strict=True):
         ids = tokenizer.encode(text)
         expected = [int(number) for number in line.split()]

@@ -6,8 +6,9 @@ import re
 import numpy as np
 import pytest
 from fuzz_texts import gapped_vocabulary, make_texts, vocabulary_texts
-from test_gguf_tokenizers import real, tiny_metadata
+from test_gguf_tokenizers import tiny_metadata
 from tokenizers import Tokenizer
+from vocabularies import real, small
 
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.hugging_face import tokenizer_files
@@ -46,9 +47,11 @@ def fitting(name, texts):
     return [text for text in texts if name != "phi-3" or not _WIDE_SPACE.search(text)]
 
 
-def test_a_real_vocabulary():
-    tokenizer, metadata = real("deepseek-coder")
-    check(tokenizer, metadata, ["schön Köln løb", *vocabulary_texts(metadata, 100)])
+@pytest.mark.parametrize("name", NAMES)
+def test_small_vocabularies(name):
+    tokenizer, metadata = small(name)
+    texts = ["schön Köln løb", *vocabulary_texts(metadata, 100)]
+    check(tokenizer, metadata, fitting(name, texts))
 
 
 def test_a_tiny_sentencepiece_vocabulary():

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from test_gguf_tokenizers import raw_tokenizer, real, tiny, tiny_metadata
+from test_gguf_tokenizers import raw_tokenizer, tiny, tiny_metadata
+from vocabularies import small
 
 from akunu_py.errors import ConfigError
 from akunu_py.tokenizers import from_gguf
@@ -165,7 +166,7 @@ def test_gemma_begins_whatever_the_file_says():
 
 class TestWhiteSpaceAfterATokenOfPhi3:
     def test_is_swallowed(self):
-        tokenizer, metadata = real("phi-3")
+        tokenizer, metadata = small("phi-3")
         tokens = metadata["tokenizer.ggml.tokens"]
         ids = tokenizer.encode("<|user|> \n\t a<|end|>", parse_special=True)
         assert [tokens[id_] for id_ in ids] == ["<s>", "<|user|>", "▁a", "<|end|>"]

@@ -5,7 +5,8 @@ import re
 import numpy as np
 import pytest
 from gguf_files import CHAT_TEMPLATE
-from test_gguf_tokenizers import real, tiny, tiny_metadata
+from test_gguf_tokenizers import tiny, tiny_metadata
+from vocabularies import real
 
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import from_gguf

@@ -1,0 +1,1 @@
+"""What llama.cpp computes, recorded for the tests: the parts of scripts/record_references.py."""
