@@ -24,6 +24,19 @@ settings.register_profile("akunu", deadline=None, derandomize=True, max_examples
 settings.load_profile("akunu")
 
 
+# Without the laboratory (`scripts/test --without-lab`) there is nothing for its tests to test.
+LAB = (ROOT / "akunu_py" / "lab").is_dir()
+collect_ignore = (
+    []
+    if LAB
+    else [
+        str(path)
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if "akunu_py.lab" in path.read_text(encoding="utf-8") or path.parent.name == "lab"
+    ]
+)
+
+
 def pytest_configure(config):
     if os.environ.get("LD_PRELOAD"):
         pytest.exit("unset LD_PRELOAD: a preloaded library may change what is tested", 2)
