@@ -157,7 +157,7 @@ def details(engine, **options):
 def test_h_and_gamma_of_every_draft_are_told(tiny, drafter, sampling):
     options = {"drafter": drafter, "draft_sampling": sampling}
     longest = 8 if "model" in drafter else 4
-    steps = details(tiny, draft_length="entropy", min_draft_tokens=2, **options)
+    steps = details(tiny, draft_length="entropy", min_draft_tokens=2, max_tokens=24, **options)
     assert steps
     for step in steps:
         if step.entropy is None:
@@ -169,8 +169,15 @@ def test_h_and_gamma_of_every_draft_are_told(tiny, drafter, sampling):
         if drafter != "ngram-draft-model":
             assert len(step.drafted) == step.gamma
     assert any(step.gamma is not None for step in steps)
-    for rule in ("budget", "fixed", "lower-bound"):
-        assert all(step.gamma is None for step in details(tiny, draft_length=rule, **options))
+
+
+@pytest.mark.parametrize("rule", ["budget", "fixed", "lower-bound"])
+def test_other_rules_tell_no_gamma(tiny, rule):
+    for drafter, sampling in (("draft-model", "coupled"), ("bigram", "rejection")):
+        options = {"drafter": drafter, "draft_sampling": sampling, "max_tokens": 16}
+        steps = details(tiny, draft_length=rule, **options)
+        assert all(step.gamma is None for step in steps)
+        assert steps or rule == "lower-bound"
 
 
 def test_h_of_a_draft_that_had_room_for_one_token(tiny):
