@@ -24,15 +24,19 @@ SUBSET = [
     "longcat_flash_ngram", "falcon_h1", "recurrent_gemma", "baichuan_m1",
 ]  # fmt: skip
 
+# Rows dropped, a window put back, a state fed again.
+CONTROLS = {"llama", "llama, sliding", "mamba2"}
+
 
 @pytest.mark.parametrize("name", SUBSET)
 def test_no_draft_changes_a_token(name):
-    family = Family(name)
-    for setting in (Setting(0.0, SHORT, ("half",)), Setting(0.8, LONG, ("random",))):
-        cell = family.run(setting)
-        assert not cell.differences, setting
-        assert len(set(cell.tokens)) >= 10
-        assert cell.drafted > 100 * cell.replies
+    """Half of the families greedily with a short prompt, the others sampled with a long one."""
+    settings = Setting(0.0, SHORT, ("half",)), Setting(0.8, LONG, ("random",))
+    setting = settings[SUBSET.index(name) % 2]
+    cell = Family(name).run(setting)
+    assert not cell.differences
+    assert len(set(cell.tokens)) >= 10
+    assert cell.drafted > 100
 
 
 @pytest.mark.slow
@@ -56,7 +60,13 @@ def test_in_bfloat16_only_near_ties_differ(name):
             assert difference.margin < NEAR_TIE, (setting, difference)
 
 
-@pytest.mark.parametrize("name", [*SUBSET, "deepseek_v41"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in CONTROLS else pytest.mark.slow)
+        for name in [*SUBSET, "deepseek_v41"]
+    ],
+)
 def test_without_rollback_the_text_changes(name, monkeypatch):
     """The negative control: equality is due to the rollback, and the tests can see it."""
     family = Family(name)
