@@ -106,14 +106,14 @@ def plain(shipped):
 @pytest.mark.parametrize("drafter", WITH_Q)
 def test_rejection_is_a_run_of_its_own_and_repeats(tiny, drafter):
     options = {"drafter": drafter, "draft_sampling": "rejection", "draft_budget": "always"}
-    options |= {"max_tokens": 24, "temperature": 0.9}
+    options |= {"max_tokens": 16, "temperature": 0.9}
     found = tiny.generate(PROMPT, seed=4, **options)
     assert found.exactness == "distribution"
     assert found.stats.drafted > 10
     assert tiny.generate(PROMPT, seed=4, **options).token_ids == found.token_ids
     assert tiny.generate(PROMPT, seed=5, **options).token_ids != found.token_ids
     greedy = {**options, "temperature": 0}
-    alone = tiny.generate(PROMPT, drafter="none", max_tokens=24)
+    alone = tiny.generate(PROMPT, drafter="none", max_tokens=16)
     assert tiny.generate(PROMPT, **greedy).token_ids == alone.token_ids
 
 
@@ -134,7 +134,7 @@ def ignore_end(engine):
 
 def test_the_budget_is_asked_before_a_combinations_draft_model(tiny):
     """The draft model is as dear as the model here and mostly wrong: drafting with it cannot pay."""
-    options = {"drafter": "ngram-draft-model", "logit_bias": ignore_end(tiny), "max_tokens": 120}
+    options = {"drafter": "ngram-draft-model", "logit_bias": ignore_end(tiny), "max_tokens": 80}
     found = {}
     for budget in ("always", "auto"):
         before = tiny._sources.token_model.num_passes
@@ -196,7 +196,7 @@ def test_guesses_of_ngrams_make_no_draft_longer(tiny):
 
 
 def test_the_rules_bound_drafts(tiny):
-    options = {"drafter": "draft-model", "temperature": 0.8}
+    options = {"drafter": "draft-model", "temperature": 0.8, "max_tokens": 24}
     fixed = details(tiny, draft_length="fixed", num_draft_tokens=5, **options)
     assert {len(step.drafted) for step in fixed} == {5}
     never = details(tiny, draft_length="lower-bound", draft_length_bound=0.0, **options)

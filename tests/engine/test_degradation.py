@@ -196,7 +196,7 @@ def test_a_draft_model_that_cannot_drop_rows(tiny_gguf, tmp_path, architecture, 
     """Recurrent, part recurrent, and with a window: they go back and feed again."""
     path = build(architecture).write(tmp_path / "draft.gguf")
     with Engine.load(tiny_gguf, draft_model=path) as engine:
-        options = endless(engine, max_tokens=24, **SAME_TEXT[mode])
+        options = endless(engine, max_tokens=16, **SAME_TEXT[mode])
         plain = engine.generate(PROMPT, drafter="none", **options)
         for drafter in WITH_DRAFT_MODEL:
             found, steps = details(engine, drafter=drafter, **options)

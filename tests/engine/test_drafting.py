@@ -250,7 +250,7 @@ def test_recycling_drafts_and_some_of_it_is_right(default_model):
     with Engine.load(default_model) as engine:
         prompt = "class Stack:\n"
         never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
-        options = {"max_tokens": 64, "logit_bias": never}
+        options = {"max_tokens": 40, "logit_bias": never}
         plain = engine.generate(prompt, drafter="none", **options)
         for budget in ("auto", "always"):
             result = engine.generate(prompt, drafter="recycling", draft_budget=budget, **options)
