@@ -123,7 +123,7 @@ def test_any_draft_model_leaves_the_stream_as_it_is(models, plain_text, pair, na
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_every_pair_at_every_setting(models, plain_text, pair, name):
-    leaves_the_stream(models, plain_text, *pair, name, [1, 25], 48)
+    leaves_the_stream(models, plain_text, *pair, name, [1, 25], 32)
 
 
 @pytest.mark.parametrize("name", ["greedy, penalties", "0.7"])
