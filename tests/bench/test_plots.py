@@ -95,6 +95,7 @@ def shown_texts(figure):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_texts_are_inside_the_picture_and_apart(name):
     """What an eye would find first: labels cut off, or one over another."""
@@ -120,7 +121,7 @@ def test_texts_are_inside_the_picture_and_apart(name):
         assert apart, (one, other)
 
 
-@pytest.mark.parametrize("form", ["svg", "png"])
+@pytest.mark.parametrize("form", ["svg", pytest.param("png", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["speedup, many", "theory", "heat map"])
 def test_a_picture_is_the_same_bytes_whenever_it_is_drawn(name, form):
     drawn = []

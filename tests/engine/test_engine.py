@@ -1,9 +1,8 @@
 """The engine's API: results, streams, prefix reuse, options and prompts out of range."""
 
-import itertools
-
 import numpy as np
 import pytest
+from pairwise import all_pairs
 
 import akunu_py
 from akunu_py import (
@@ -56,20 +55,22 @@ def test_a_seed_is_drawn_reported_and_enough_to_repeat_the_reply(engine):
     assert again.token_ids == first.token_ids
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.3])
-@pytest.mark.parametrize("penalty", [1.0, 1.3])
-def test_drafting_changes_nothing(engine, temperature, penalty):
+@pytest.mark.parametrize(
+    ("temperature", "penalty", "count", "budget", "drafter"),
+    all_pairs(
+        (0.0, 0.7, 1.3), (1.0, 1.3), (1, 4, 9), ("auto", "always"), ("ngram", "ngram-window")
+    ),
+)
+def test_drafting_changes_nothing(engine, temperature, penalty, count, budget, drafter):
     options = {
         "max_tokens": 60, "temperature": temperature, "seed": 11, "repetition_penalty": penalty,
     }  # fmt: skip
     plain = engine.generate(PROMPT, drafter="none", **options)
-    for budget, drafter in itertools.product(("auto", "always"), ("ngram", "ngram-window")):
-        for count in (1, 4, 9):
-            drafted = engine.generate(
-                PROMPT, drafter=drafter, num_draft_tokens=count, draft_budget=budget, **options
-            )
-            assert drafted.token_ids == plain.token_ids
-            assert drafted.text == plain.text
+    drafted = engine.generate(
+        PROMPT, drafter=drafter, num_draft_tokens=count, draft_budget=budget, **options
+    )
+    assert drafted.token_ids == plain.token_ids
+    assert drafted.text == plain.text
 
 
 def test_options_override_a_config(engine):

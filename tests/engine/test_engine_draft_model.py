@@ -58,9 +58,9 @@ def test_the_shipped_pair_says_what_the_model_says_alone(pair, options, drafter)
         drafted = pair.chat(MESSAGES, drafter=drafter, draft_budget=budget, **options)
         assert drafted.token_ids == plain.token_ids
         assert drafted.exactness == "stream"
-    always = pair.chat(MESSAGES, drafter=drafter, draft_budget="always", **options)
-    assert always.stats.accepted > 2
-    assert always.stats.tokens_per_pass > 1.05
+        if budget == "always":
+            assert drafted.stats.accepted > 2
+            assert drafted.stats.tokens_per_pass > 1.05
 
 
 def test_a_draft_model_is_used_where_nobody_names_a_drafter(tiny):
@@ -86,7 +86,7 @@ def test_a_draft_model_that_is_the_model_is_always_right(tiny_gguf, caplog):
 
 
 def test_rejection_keeps_the_law_and_says_that_it_is_not_the_stream(tiny):
-    options = {"max_tokens": 60, "temperature": 0.9, "draft_budget": "always", "seed": 4}
+    options = {"max_tokens": 30, "temperature": 0.9, "draft_budget": "always", "seed": 4}
     result = tiny.generate(PROMPT, draft_sampling="rejection", **options)
     assert result.exactness == "distribution"
     assert result.stats.drafted > 60
@@ -100,10 +100,10 @@ def test_rejection_keeps_the_law_and_says_that_it_is_not_the_stream(tiny):
 
 @pytest.mark.parametrize("drafter", ["draft-model", "draft-model-ngram", "ngram", "none"])
 def test_rejection_at_temperature_0_is_greedy_decoding(tiny, drafter):
-    plain = tiny.generate(PROMPT, max_tokens=40, drafter="none")
+    plain = tiny.generate(PROMPT, max_tokens=24, drafter="none")
     for budget in ("always", "auto"):
         found = tiny.generate(
-            PROMPT, max_tokens=40, drafter=drafter, draft_sampling="rejection", draft_budget=budget
+            PROMPT, max_tokens=24, drafter=drafter, draft_sampling="rejection", draft_budget=budget
         )
         assert found.token_ids == plain.token_ids
 

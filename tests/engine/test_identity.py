@@ -1,5 +1,7 @@
 """Output identity on the model that ships, over the prompts that ship, and mlx-lm's greedy tokens."""
 
+from itertools import cycle
+
 import mlx.core as mx
 import pytest
 from identity import assert_same_tokens
@@ -52,29 +54,30 @@ def check(engine, prompt, temperature, penalties, drafters, max_tokens):
         assert drafted.text == plain.text or drafted.token_ids != plain.token_ids
 
 
-@pytest.mark.parametrize("number", range(len(SETTINGS)), ids=SETTINGS)
-def test_two_prompts_in_each_setting(engine, number):
-    """Every category comes up; `test_every_prompt` has all prompts."""
-    temperature, penalties = list(SETTINGS.values())[number]
-    for place in (2 * number, 2 * number + 1):
-        category = CATEGORIES[place % len(CATEGORIES)]
-        chosen = next(prompt for prompt in PROMPTS if prompt.category == category)
-        check(engine, chosen, temperature, penalties, ["auto", "ngram"], 24)
+@pytest.mark.parametrize(("category", "name"), [*zip(CATEGORIES, cycle(SETTINGS), strict=False)])
+def test_a_prompt_of_each_category(engine, category, name):
+    """Every setting comes up; `test_every_other_prompt` has many prompts."""
+    temperature, penalties = SETTINGS[name]
+    chosen = min(
+        (prompt for prompt in PROMPTS if prompt.category == category),
+        key=lambda prompt: len(ids_of(engine, prompt)),
+    )
+    check(engine, chosen, temperature, penalties, ["auto", "ngram"], 24)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.id)
-def test_every_prompt(engine, prompt):
-    """Each in one setting; each setting and each drafter with 20 prompts or more."""
+@pytest.mark.parametrize("prompt", PROMPTS[::2], ids=lambda prompt: prompt.id)
+def test_every_other_prompt(engine, prompt):
+    """Each in one setting; each setting and each drafter with ten prompts or more."""
     others = ["ngram", "ngram-window", "lookup", "recycling", "tree"]
-    number = PROMPTS.index(prompt)
+    number = PROMPTS.index(prompt) // 2
     temperature, penalties = list(SETTINGS.values())[number % len(SETTINGS)]
     check(engine, prompt, temperature, penalties, ["auto", others[number % 5]], 24)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prompt", PROMPTS[::4], ids=lambda prompt: prompt.id)
-def test_greedy_is_mlx_lms_on_every_fourth_prompt(engine, prompt):
+@pytest.mark.parametrize("prompt", PROMPTS[1::8], ids=lambda prompt: prompt.id)
+def test_greedy_is_mlx_lms_on_every_eighth_prompt(engine, prompt):
     ids = ids_of(engine, prompt)
     model = engine._loaded.model
     expected = [token for token, _ in generate_step(mx.array(ids), model, max_tokens=64)]

@@ -140,7 +140,7 @@ def test_wrapped_errors_of_memory_and_libraries_are_failures(seeds, tmp_path, mo
         assert words in worker.run_case(case, 0, tmp_path).failure
 
     def grow(*_, **__):
-        bytearray(b"x" * (worker.MAX_GROWTH * 2 + worker._peak_bytes()))
+        b"x" * (worker.MAX_GROWTH * 2 + worker._peak_bytes())
         raise ModelFormatError("fine")
 
     monkeypatch.setattr(worker, "load_model", grow)

@@ -116,9 +116,7 @@ def test_without_a_client(tmp_path, monkeypatch):
     "files",
     [
         {MODEL.member: CONTENT[:-1]},
-        {MODEL.member: CONTENT + b"x"},
         {MODEL.member: b"x" * len(CONTENT)},
-        {MODEL.member: b""},
         {"akunu_test_model/other.gguf": CONTENT},
     ],
 )

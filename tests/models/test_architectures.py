@@ -14,6 +14,8 @@ TOLERANCE = 5e-3
 """Largest difference of a logit over the logits' standard deviation, in float32."""
 # Not compared, and why: docs/models.md says so too.
 UNCHECKED: dict[str, str] = {}
+# One of each file of `tiny_architectures`.
+OF_EACH_FILE = {builder.__module__: name for name, (_, builder) in BUILDERS.items()}.values()
 
 
 def golden(name):
@@ -52,7 +54,13 @@ def test_every_golden_file_has_its_model():
     assert {path.stem for path in GOLDEN.glob("*.npz")} == set(BUILDERS) - set(UNCHECKED)
 
 
-@pytest.mark.parametrize("name", sorted(BUILDERS))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in OF_EACH_FILE else pytest.mark.slow)
+        for name in sorted(BUILDERS)
+    ],
+)
 def test_quantized_forms_of_every_layer_compute_the_same(tmp_path, name):
     """Matrices in Q8_0 where their rows allow it: kept quantized and expanded give one result."""
     model = build(name)

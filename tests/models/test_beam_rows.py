@@ -64,7 +64,7 @@ def check_rows(model, prompt, kv_bits=None):
     return fed_as_trees
 
 
-@pytest.mark.parametrize("length", [1, 15])
+@pytest.mark.parametrize("length", [1, pytest.param(15, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "name", ["llama", "llama, all windows", "deepseek_v3", "qwen3, 4-bit caches"]
 )
@@ -98,7 +98,9 @@ def test_models_without_trees_are_fed_chains(name):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma3", "mamba2"])
+@pytest.mark.parametrize(
+    "name", ["llama", pytest.param("gemma3", marks=pytest.mark.slow), "mamba2"]
+)
 def test_searching_ahead_with_another_model_changes_nothing(name):
     model = build_family(name)
     options = {"width": 3, "max_tokens": 12, "end_ids": {7}}

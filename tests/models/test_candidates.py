@@ -176,9 +176,9 @@ def test_recycling_changes_no_token_and_is_told_of_raw_logits(name, reproducible
     session = Session(model, context=600, reproducible=reproducible)
     for size in (1, 20):
         prompt = prompt_of(size)
-        plain = generate(session, prompt, CONFIGS[name], PlainDrafter(), max_tokens=60)
+        plain = generate(session, prompt, CONFIGS[name], PlainDrafter(), max_tokens=30)
         drafter = Recorder(RecyclingDrafter())
-        found = generate(session, prompt, CONFIGS[name], drafter, max_tokens=60)
+        found = generate(session, prompt, CONFIGS[name], drafter, max_tokens=30)
         assert found == plain
         assert sum(map(len, drafter.passes)) == len(found)
         # What was committed lies behind the rows that were told.

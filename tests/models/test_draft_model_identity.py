@@ -125,10 +125,10 @@ def test_any_draft_model_leaves_the_stream_as_it_is(models, plain_text, pair, na
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_every_pair_at_every_setting(models, plain_text, pair, name):
-    leaves_the_stream(models, plain_text, *pair, name, [1, 25], 48)
+    leaves_the_stream(models, plain_text, *pair, name, [1, 25], 32)
 
 
-@pytest.mark.parametrize("name", ["greedy, penalties", "0.7", "1.3"])
+@pytest.mark.parametrize("name", ["greedy, penalties", "0.7"])
 def test_a_draft_model_that_is_right_now_and_then(models, name):
     session, drafts = Session(models["llama"], context=600), token_model(perturbed("llama", 0.08))
     drafter = DraftModelDrafter(drafts, num_draft_tokens=6)
@@ -138,9 +138,9 @@ def test_a_draft_model_that_is_right_now_and_then(models, name):
     assert 0 in kinds
 
 
-@pytest.mark.parametrize("name", ["0.7", "1.3, penalties"])
-def test_the_drafts_own_temperature_changes_drafts_alone(models, name):
+def test_the_drafts_own_temperature_changes_drafts_alone(models):
     session, drafts = Session(models["llama"], context=600), token_model(models["llama"])
+    name = "1.3, penalties"
     prompt, config, accepted = prompt_of(20), CONFIGS[name], {}
     plain, _ = run(session, PlainDrafter(), prompt, config, max_tokens=40)
     for temperature in (None, 0.0, 2.0):

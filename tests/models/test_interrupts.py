@@ -4,6 +4,7 @@ Mutants, made by hand, that these tests kill: `settled` left as it is while rows
 restored or made anew, or a step committed; marks that outlive the rows they stand for.
 """
 
+import functools
 import sys
 from pathlib import Path
 
@@ -187,7 +188,15 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "change"), [*CASES[:5], *CASES[-4:]])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("llama", "tree"),
+        ("llama", "shorter"),
+        ("mamba2", "chain"),
+        ("mamba2: reproducible", "again"),
+    ],
+)
 def test_an_interrupt_before_any_line(name, change):
     assert interrupted(Conversation(name), change, "line") > 10
 
@@ -214,6 +223,7 @@ def interrupted(subject, change, event):
     """Interrupt a change wherever that is possible; return at how many places."""
     stream = mx.default_stream(mx.default_device())
     states = set()
+    expected = functools.cache(lambda prompt: subject.expected(list(prompt)))
     number = 0
 
     def interrupt():
@@ -231,7 +241,7 @@ def interrupted(subject, change, event):
             # What goes on from the rows that are said to be there, and what has to go back.
             for prompt in ([*subject.rows.tokens, 7, 8], [*PROMPT[:9], 5, 6, 7]):
                 found = subject.found(prompt)
-                assert found == subject.expected(prompt), f"interrupted at {number}: {state}"
+                assert found == expected(tuple(prompt)), f"interrupted at {number}: {state}"
                 interrupt()
         if not raised:
             return number

@@ -39,7 +39,7 @@ def load(path, **options):
     return Engine.load(path, **{"compute_type": "float32", **options})
 
 
-def reply(engine, prompt, tokens=12, **options):
+def reply(engine, prompt, tokens=8, **options):
     never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
     return engine.generate(prompt, max_tokens=tokens, logit_bias=never, **options).token_ids
 

@@ -17,15 +17,16 @@ DEEP = {"command-r-plus", "deepseek2-lite", "gemma2-27b", "gemma3-27b"}
 
 
 def check(name, folder):
+    """Every other architecture greedily with a long prompt, the others sampled with a short one."""
     path = build(name).write(folder / "model.gguf")
+    temperature, size = ((0.0, 30), (0.9, 5))[sorted(BUILDERS).index(name) % 2]
     with Engine.load(path, weights="dense", compute_type="float32") as engine:
         session, count = engine._session, 60
-        for temperature, size in ((0.0, 30), (0.9, 5)):
-            config, prompt = GenerationConfig(temperature=temperature), prompt_of(size)
-            plain = generate(session, prompt, config, PlainDrafter(), max_tokens=count)
-            session.reset()
-            drafter = adversary("half", prompt + plain, size)
-            assert generate(session, prompt, config, drafter, max_tokens=count) == plain
+        config, prompt = GenerationConfig(temperature=temperature), prompt_of(size)
+        plain = generate(session, prompt, config, PlainDrafter(), max_tokens=count)
+        session.reset()
+        drafter = adversary("half", prompt + plain, size)
+        assert generate(session, prompt, config, drafter, max_tokens=count) == plain
         assert session._rows.rollback.supported
 
 

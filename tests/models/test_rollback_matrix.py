@@ -7,6 +7,8 @@ wrapped. There a near-tie may fall either way, and nothing else may.
 Mutants that these tests kill: see test_rollback_parts.py.
 """
 
+from dataclasses import replace
+
 import mlx.core as mx
 import pytest
 from family_models import NAMES, variant_of
@@ -24,22 +26,38 @@ SUBSET = [
     "longcat_flash_ngram", "falcon_h1", "recurrent_gemma", "baichuan_m1",
 ]  # fmt: skip
 
+# Rows dropped, a window put back, a state fed again.
+CONTROLS = {"llama", "llama, sliding", "mamba2"}
+
 
 @pytest.mark.parametrize("name", SUBSET)
 def test_no_draft_changes_a_token(name):
-    family = Family(name)
-    for setting in (Setting(0.0, SHORT, ("half",)), Setting(0.8, LONG, ("random",))):
-        cell = family.run(setting)
-        assert not cell.differences, setting
-        assert len(set(cell.tokens)) >= 10
-        assert cell.drafted > 100 * cell.replies
+    """Half of the families greedily with a short prompt, the others sampled with a long one."""
+    settings = Setting(0.0, SHORT, ("half",)), Setting(0.8, LONG, ("random",))
+    setting = settings[SUBSET.index(name) % 2]
+    cell = Family(name).run(setting)
+    assert not cell.differences
+    assert len(set(cell.tokens)) >= 10
+    assert cell.drafted > 100
+
+
+def rotated(name, dtype):
+    """Every setting of a family with one of its adversaries, another one from family to family.
+
+    scripts/describe_rollback.py runs all of them with all.
+    """
+    first = NAMES.index(name)
+    return [
+        replace(setting, drafters=(setting.drafters[(first + place) % len(setting.drafters)],))
+        for place, setting in enumerate(settings_of(name, dtype))
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_no_adversary_changes_a_token(name):
     family = Family(name)
-    for setting in settings_of(name, mx.float32):
+    for setting in rotated(name, mx.float32):
         cell = family.run(setting)
         assert not cell.differences, setting
         assert cell.drafted > 100 * cell.replies
@@ -50,13 +68,19 @@ def test_no_adversary_changes_a_token(name):
 def test_in_bfloat16_only_near_ties_differ(name):
     family = Family(name, mx.bfloat16)
     reordered = name in STATE_SPACES or "cut off" in family.session._rows.rollback.methods
-    for setting in settings_of(name, mx.bfloat16):
+    for setting in rotated(name, mx.bfloat16):
         for difference in family.run(setting).differences:
             assert reordered, (setting, difference)
             assert difference.margin < NEAR_TIE, (setting, difference)
 
 
-@pytest.mark.parametrize("name", [*SUBSET, "deepseek_v41"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in CONTROLS else pytest.mark.slow)
+        for name in [*SUBSET, "deepseek_v41"]
+    ],
+)
 def test_without_rollback_the_text_changes(name, monkeypatch):
     """The negative control: equality is due to the rollback, and the tests can see it."""
     family = Family(name)

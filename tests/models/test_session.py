@@ -45,18 +45,18 @@ CONFIGS = {
 def test_drafting_never_changes_a_token(session, name, size):
     """Each configuration with each drafter; the next test has them with prompts of any size."""
     config, prompt = CONFIGS[name], prompt_of(size)
-    plain = generate(session, prompt, config, PlainDrafter())
+    plain = generate(session, prompt, config, PlainDrafter(), max_tokens=36)
     assert len(set(plain)) > 5
     drafters = {kind: adversary(kind, prompt + plain, size) for kind in ADVERSARIES}
     drafters |= {"ngram": NgramDrafter(num_draft_tokens=8), "window": WindowedNgramDrafter()}
     for kind, drafter in drafters.items():
-        found = generate(session, prompt, config, drafter)
+        found = generate(session, prompt, config, drafter, max_tokens=36)
         assert_same_tokens(
             found, plain, logits=session.logits, prompt=prompt, config=config, seed=7, about=kind
         )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     prompt=st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=60),
     name=st.sampled_from(sorted(CONFIGS)),
@@ -80,9 +80,9 @@ def test_identity_over_made_up_prompts(session, prompt, name, seed, script, kind
 @pytest.mark.parametrize("size", [1, 2, 40, 300])
 def test_greedy_is_mlx_lms(session, model, size):
     prompt = prompt_of(size)
-    expected = [token for token, _ in generate_step(mx.array(prompt), model, max_tokens=100)]
+    expected = [token for token, _ in generate_step(mx.array(prompt), model, max_tokens=60)]
     for drafter in (PlainDrafter(), NgramDrafter()):
-        assert generate(session, prompt, GenerationConfig(), drafter, max_tokens=100) == expected
+        assert generate(session, prompt, GenerationConfig(), drafter) == expected
 
 
 def test_greedy_over_several_prompt_chunks_is_mlx_lms(model):

@@ -14,10 +14,13 @@ from akunu_py.types import Draft, GenerationConfig
 
 # By length, cut off, in chunks, restored; and mixtures of them.
 KINDS = [
-    "llama", "llama, sliding", "llama, windows with sinks", "llama4", "mamba2", "qwen3_next",
-    "falcon_h1", "recurrent_gemma", "baichuan_m1",
+    "llama", "llama, sliding", "llama4", "mamba2", "recurrent_gemma", "baichuan_m1",
+    *(
+        pytest.param(kind, marks=pytest.mark.slow)
+        for kind in ("llama, windows with sinks", "qwen3_next", "falcon_h1")
+    ),
 ]  # fmt: skip
-RECURRENT = KINDS[4:]
+RECURRENT = KINDS[3:]
 GREEDY = GenerationConfig()
 
 
@@ -38,18 +41,20 @@ def begin(session, prompt, config=GREEDY, max_tokens=20):
 
 
 @pytest.mark.parametrize(
-    "config",
+    ("kind", "config"),
     [
-        GenerationConfig(repetition_penalty=1.3, presence_penalty=0.5),
-        GenerationConfig(temperature=0.9, top_p=0.9, frequency_penalty=0.4, penalty_window=5),
+        ("half", GenerationConfig(repetition_penalty=1.3, presence_penalty=0.5)),
+        (
+            "wrong",
+            GenerationConfig(temperature=0.9, top_p=0.9, frequency_penalty=0.4, penalty_window=5),
+        ),
     ],
 )
-def test_penalties_see_the_rows_that_are_carried(recurrent, config):
+def test_penalties_see_the_rows_that_are_carried(recurrent, kind, config):
     session, prompt = Session(recurrent, context=600), prompt_of(12)
-    plain = generate(session, prompt, config, PlainDrafter())
-    for kind in ("half", "wrong"):
-        drafter = adversary(kind, prompt + plain, 2)
-        assert generate(session, prompt, config, drafter) == plain
+    plain = generate(session, prompt, config, PlainDrafter(), max_tokens=40)
+    drafter = adversary(kind, prompt + plain, 2)
+    assert generate(session, prompt, config, drafter, max_tokens=40) == plain
 
 
 def test_any_sequence_of_prompts_gives_what_fresh_sessions_give(named):
@@ -73,10 +78,10 @@ def test_any_sequence_of_prompts_gives_what_fresh_sessions_give(named):
     ]
     for given in prompts:
         fresh = Session(model, context=600)
-        expected = generate(fresh, given, GREEDY, PlainDrafter(), max_tokens=18)
+        expected = generate(fresh, given, GREEDY, PlainDrafter(), max_tokens=11)
         drafter = adversary("half", given + expected, 3)
-        assert generate(session, given, GREEDY, drafter, max_tokens=18) == expected
-        assert len(session._rows.tokens) + session.carried_rows >= len(given) + 16
+        assert generate(session, given, GREEDY, drafter, max_tokens=11) == expected
+        assert len(session._rows.tokens) + session.carried_rows >= len(given) + 9
 
 
 def test_what_is_reused_is_what_can_be_restored(named):
@@ -169,7 +174,7 @@ def test_caches_that_drop_rows_feed_none_again(model):
 def test_an_interrupt_inside_a_pass_starts_the_caches_afresh(named):
     _, model = named
     session, prompt = Session(model, context=600), prompt_of(30)
-    expected = generate(session, prompt, GREEDY, PlainDrafter())
+    expected = generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=30)
     forward, calls = session._rows.feed, []
 
     def interrupted(rows):
@@ -181,10 +186,10 @@ def test_an_interrupt_inside_a_pass_starts_the_caches_afresh(named):
 
     session._rows.feed = interrupted
     with pytest.raises(KeyboardInterrupt):
-        generate(session, prompt, GREEDY, adversary("half", prompt + expected, 3))
+        generate(session, prompt, GREEDY, adversary("half", prompt + expected, 3), max_tokens=30)
     session._rows.feed = forward
     drafter = adversary("half", prompt + expected, 3)
-    assert generate(session, prompt, GREEDY, drafter) == expected
+    assert generate(session, prompt, GREEDY, drafter, max_tokens=30) == expected
 
 
 class Unknown(KVCache):

@@ -9,6 +9,7 @@ node; `_fed` extended by all rows; a tree taken while rows are carried; a try no
 
 import gc
 import weakref
+from itertools import cycle
 
 import mlx.core as mx
 import pytest
@@ -37,8 +38,7 @@ SUBSET = ["llama", "llama, 8-bit caches", "deepseek_v32", "llama, sliding", "min
 NARROWED = ["llama4", "mamba2", "minimax_m3"]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("name", SUBSET)
+@pytest.mark.parametrize(("name", "temperature"), [*zip(SUBSET, cycle((0.0, 0.8)), strict=False)])
 def test_no_tree_changes_a_token(name, temperature):
     cell = tree_cell(Family(name), temperature, prompt_size=12, num_tokens=40)
     assert cell.difference is None
@@ -54,10 +54,10 @@ def test_no_tree_changes_a_token_of_any_family(name):
     )
     assert max(from_chains, from_rows) <= TOLERANCE
     assert count > 30
-    for temperature, prompt_size in ((0.0, 5), (0.8, 40)):
-        cell = tree_cell(Family(name), temperature, prompt_size, num_tokens=40)
-        assert cell.difference is None
-        assert cell.passes >= 5
+    temperature, prompt_size = ((0.0, 5), (0.8, 40))[TAKEN.index(name) % 2]
+    cell = tree_cell(Family(name), temperature, prompt_size, num_tokens=40)
+    assert cell.difference is None
+    assert cell.passes >= 5
 
 
 @pytest.mark.parametrize("name", NARROWED)

@@ -198,7 +198,7 @@ KINDS = ["llama", "qwen3, 4-bit caches", "deepseek_v32", "llama, sliding", "mist
          "llama, windows with sinks", "gemma4"]  # fmt: skip
 
 
-@pytest.mark.parametrize("before", [1, 12, 40])
+@pytest.mark.parametrize("before", [1, pytest.param(12, marks=pytest.mark.slow), 40])
 @pytest.mark.parametrize("name", KINDS)
 def test_compacted_caches_go_on_as_those_of_a_chain(name, before):
     """Rows after compaction are those after a fresh chain: fed alone, as a chain, and as a tree."""

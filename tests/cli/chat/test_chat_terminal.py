@@ -164,7 +164,7 @@ def shown(child, columns=80, rows=24):
     return screen.rows()
 
 
-@pytest.mark.parametrize("lines", [25, 60])
+@pytest.mark.parametrize("lines", [25, pytest.param(60, marks=pytest.mark.slow)])
 def test_a_message_taller_than_the_screen_is_there_once(roomy_gguf, tmp_path, lines):
     with PtyChild("chat", roomy_gguf, "--max-tokens", 4, home=tmp_path) as child:
         child.ready()

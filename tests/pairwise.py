@@ -1,0 +1,36 @@
+"""Combinations of options in which each two values of two options meet, without the full product."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+
+def all_pairs(*options: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Return rows, one value of each option in a row, so that all pairs of values are in some row.
+
+    Greedy and deterministic: each row begins with the first pair that is missing, and takes for
+    every other option the value that adds the most missing pairs.
+    """
+    missing = {
+        ((first, a), (second, b)): None
+        for first, second in combinations(range(len(options)), 2)
+        for a in range(len(options[first]))
+        for b in range(len(options[second]))
+    }
+    rows = []
+    while missing:
+        row = dict(next(iter(missing)))
+        for option in range(len(options)):
+            if option not in row:
+                row[option] = max(
+                    range(len(options[option])),
+                    key=lambda value: sum(pair in missing for pair in _pairs(row, option, value)),
+                )
+        for pair in combinations(sorted(row.items()), 2):
+            missing.pop(pair, None)
+        rows.append(tuple(values[row[option]] for option, values in enumerate(options)))
+    return rows
+
+
+def _pairs(row: dict[int, int], option: int, value: int) -> list[tuple[tuple[int, int], ...]]:
+    return [tuple(sorted((chosen, (option, value)))) for chosen in row.items()]
