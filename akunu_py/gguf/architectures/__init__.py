@@ -5,100 +5,58 @@ constant was read off llama.cpp's converters and graphs and mlx-lm's classes, an
 llama.cpp's own logits (`tests/models/test_architectures.py`).
 """
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Mapping
 
-from akunu_py.gguf.architectures import (
-    afmoe,
-    apertus,
-    arcee,
-    bailing,
-    cohere,
-    deepseek,
-    deepseek_v1,
-    dots,
-    ernie,
-    exaone,
-    falcon_h1,
-    gemma,
-    glm,
-    glm_moe,
-    gpt,
-    gpt_oss,
-    granite,
-    granite_hybrid,
-    hunyuan,
-    hunyuan_moe,
-    internlm,
-    kimi_linear,
-    lfm2,
-    llama,
-    llama4,
-    mamba,
-    mimo,
-    minicpm,
-    minicpm3,
-    minimax,
-    mistral,
-    nemotron,
-    nemotron_h,
-    olmo,
-    olmoe,
-    phi,
-    qwen,
-    qwen_linear,
-    seed_oss,
-    smollm,
-    stablelm,
-    starcoder,
-)
-from akunu_py.gguf.keys import Keys
+from akunu_py.gguf.parts.decoder import Reader
 from akunu_py.gguf.plan import ModelPlan
-from akunu_py.gguf.reader import TensorInfo
 
-Reader = Callable[[Keys, Mapping[str, TensorInfo]], ModelPlan]
+_COLLECTIONS = ("dense", "mixtures", "hybrids")
+"""Files of models that stand alone; each other one is named as its architectures begin."""
 
-READERS: dict[str, Reader] = {
-    **afmoe.READERS,
-    **apertus.READERS,
-    **arcee.READERS,
-    **bailing.READERS,
-    **cohere.READERS,
-    **deepseek.READERS,
-    **deepseek_v1.READERS,
-    **dots.READERS,
-    **ernie.READERS,
-    **exaone.READERS,
-    **falcon_h1.READERS,
-    **gemma.READERS,
-    **glm.READERS,
-    **glm_moe.READERS,
-    **gpt.READERS,
-    **gpt_oss.READERS,
-    **granite.READERS,
-    **granite_hybrid.READERS,
-    **hunyuan.READERS,
-    **hunyuan_moe.READERS,
-    **internlm.READERS,
-    **kimi_linear.READERS,
-    **lfm2.READERS,
-    **llama.READERS,
-    **llama4.READERS,
-    **mamba.READERS,
-    **mimo.READERS,
-    **minicpm.READERS,
-    **minicpm3.READERS,
-    **minimax.READERS,
-    **mistral.READERS,
-    **nemotron.READERS,
-    **nemotron_h.READERS,
-    **olmo.READERS,
-    **olmoe.READERS,
-    **phi.READERS,
-    **qwen.READERS,
-    **qwen_linear.READERS,
-    **seed_oss.READERS,
-    **smollm.READERS,
-    **stablelm.READERS,
-    **starcoder.READERS,
+
+# Families that are not yet written with `gguf/parts`.
+_OLD = {
+    *("afmoe", "bailing", "deepseek", "deepseek_v1", "dots", "ernie", "exaone", "falcon_h1"),
+    *("gemma", "glm", "glm_moe", "gpt", "gpt_oss", "granite", "granite_hybrid", "hunyuan"),
+    *("hunyuan_moe", "kimi_linear", "lfm2", "mamba", "mimo", "minicpm", "minicpm3", "minimax"),
+    *("nemotron", "nemotron_h", "olmo", "olmoe", "phi"),
 }
-"""`general.architecture` -> its reader."""
+_SHARED = {"blocks", "decoder", "experts", "recurrent", "windows", "gemma3n", "gemma4"}
+
+
+def find_reader(architecture: str) -> Reader | None:
+    """Return the reader of an architecture, None for one that is not known.
+
+    Of the families only those are imported that it can be in.
+    """
+    named = [family for family in _families() if architecture.startswith(family)]
+    for family in (*sorted(named, key=len, reverse=True), *_COLLECTIONS, *sorted(_OLD)):
+        if (reader := _readers(family).get(architecture)) is not None:
+            return reader
+    return None
+
+
+def architectures() -> tuple[str, ...]:
+    """Return the values of `general.architecture` that have a reader, sorted."""
+    return tuple(sorted(name for family in _families() for name in _readers(family)))
+
+
+def _families() -> list[str]:
+    return [found.name for found in pkgutil.iter_modules(__path__) if found.name not in _SHARED]
+
+
+def _readers(family: str) -> Mapping[str, Reader]:
+    try:
+        module = importlib.import_module(f"{__name__}.{family}")
+    except ModuleNotFoundError:
+        return {}
+    if family in _OLD:
+        return {name: _adapted(old) for name, old in module.READERS.items()}
+    readers: Mapping[str, Reader] = module.READERS
+    return readers
+
+
+def _adapted(old: Callable[..., ModelPlan]) -> Reader:
+    return lambda model: old(model.keys, model.tensors)
