@@ -7,23 +7,12 @@ llama.cpp's own logits (`tests/models/test_architectures.py`).
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from akunu_py.gguf.parts.decoder import Reader
-from akunu_py.gguf.plan import ModelPlan
 
 _COLLECTIONS = ("dense", "mixtures", "hybrids")
 """Files of models that stand alone; each other one is named as its architectures begin."""
-
-
-# Families that are not yet written with `gguf/parts`.
-_OLD = {
-    *("afmoe", "bailing", "deepseek", "deepseek_v1", "dots", "ernie", "exaone", "falcon_h1"),
-    *("gemma", "glm", "glm_moe", "gpt", "gpt_oss", "granite", "granite_hybrid", "hunyuan"),
-    *("hunyuan_moe", "kimi_linear", "lfm2", "mamba", "mimo", "minicpm", "minicpm3", "minimax"),
-    *("nemotron", "nemotron_h", "olmo", "olmoe", "phi"),
-}
-_SHARED = {"blocks", "decoder", "experts", "recurrent", "windows", "gemma3n", "gemma4"}
 
 
 def find_reader(architecture: str) -> Reader | None:
@@ -32,7 +21,7 @@ def find_reader(architecture: str) -> Reader | None:
     Of the families only those are imported that it can be in.
     """
     named = [family for family in _families() if architecture.startswith(family)]
-    for family in (*sorted(named, key=len, reverse=True), *_COLLECTIONS, *sorted(_OLD)):
+    for family in (*sorted(named, key=len, reverse=True), *_COLLECTIONS):
         if (reader := _readers(family).get(architecture)) is not None:
             return reader
     return None
@@ -44,19 +33,9 @@ def architectures() -> tuple[str, ...]:
 
 
 def _families() -> list[str]:
-    return [found.name for found in pkgutil.iter_modules(__path__) if found.name not in _SHARED]
+    return [found.name for found in pkgutil.iter_modules(__path__)]
 
 
 def _readers(family: str) -> Mapping[str, Reader]:
-    try:
-        module = importlib.import_module(f"{__name__}.{family}")
-    except ModuleNotFoundError:
-        return {}
-    if family in _OLD:
-        return {name: _adapted(old) for name, old in module.READERS.items()}
-    readers: Mapping[str, Reader] = module.READERS
+    readers: Mapping[str, Reader] = importlib.import_module(f"{__name__}.{family}").READERS
     return readers
-
-
-def _adapted(old: Callable[..., ModelPlan]) -> Reader:
-    return lambda model: old(model.keys, model.tensors)

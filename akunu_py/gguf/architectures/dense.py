@@ -231,7 +231,7 @@ def stablelm(model: Decoder) -> ModelPlan:
         {
             "layer_norm_eps": model.layer_norm_eps,
             "use_qkv_bias": attention.has_biases(model),
-            "partial_rotary_factor": rope.share(model, rotated),
+            "partial_rotary_factor": rope.share(rotated, model.head_dim),
             "use_parallel_residual": parallel,
             "qk_layernorm": head_norms,
         },

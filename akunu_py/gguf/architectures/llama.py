@@ -97,7 +97,6 @@ def llama4(model: Decoder) -> ModelPlan:
         raise keys.unsupported("expert_used_count", mixture.used, "one expert a token")
     body = "language_model.model"
     layer = f"{body}.layers.{{}}"
-    norms = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
     router = {"ffn_gate_inp": "feed_forward.router"}
     text = {
         "model_type": "llama4_text",
@@ -124,14 +123,14 @@ def llama4(model: Decoder) -> ModelPlan:
                 "language_model.lm_head",
                 copied=True,
             ),
-            *modules(layer, norms),
+            *modules(layer, layers.NORMS),
             *attention.rules(model, f"{layer}.self_attn"),
             *modules(layer, router, layers=mixture.routed),
             *experts.rules(
                 model,
                 mixture,
                 f"{layer}.feed_forward",
-                experts="experts",
+                routed="experts",
                 shared="shared_expert",
             ),
         ],

@@ -51,9 +51,8 @@ def require_width_of_model(model: Decoder) -> None:
 def require_own_keys(model: Decoder) -> None:
     """Raise UnsupportedArchitectureError where query heads share keys and values."""
     if model.num_kv_heads != model.num_heads:
-        raise model.keys.unsupported(
-            "attention.head_count_kv", model.num_kv_heads, f"as many as {model.num_heads} heads"
-        )
+        wanted = f"as many key heads as query heads, here {model.num_heads}"
+        raise model.keys.unsupported("attention.head_count_kv", model.num_kv_heads, wanted)
 
 
 def _require_width(model: Decoder, key: str, what: str) -> None:
@@ -69,14 +68,15 @@ def rules(
     output: str = "o_proj",
     reorder: bool = False,
     query_parts: int = 1,
+    layers: Collection[int] | None = None,
 ) -> list[Rule]:
-    """Return the rules for the projections of the layers that attend, apart or fused.
+    """Return the rules for projections, apart or fused, of `layers`, by default those that attend.
 
     `reorder` moves the rows of q and k for a class that rotates halves of a head, where the file's
     rows rotate as neighbours. `query_parts` is how many rows of q there are for one of a head.
     """
     keys = model.num_kv_heads * model.head_dim
-    layers = model.attention_layers
+    layers = model.attention_layers if layers is None else layers
     orders: tuple[RowOrder | None, ...] = (None, None, None)
     if reorder:
         counts = (model.num_heads, model.num_kv_heads)

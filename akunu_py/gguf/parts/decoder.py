@@ -146,6 +146,14 @@ class Decoder:
         """Return whether a tensor's name ends like that, in whatever layer."""
         return any(name.endswith(endings) for name in self.tensors)
 
+    def rows_of(self, name: str) -> int:
+        """Return the rows of a matrix; raises ModelFormatError where there is no such one."""
+        if name not in self.tensors or len(self.tensors[name].shape) != 2:
+            raise ModelFormatError(
+                f"the file has no matrix {name!r}; it is incomplete: download it again"
+            )
+        return self.tensors[name].shape[0]
+
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return `given`, and those of the arguments that classes share which it leaves out.
 

@@ -1,6 +1,6 @@
 """Mixtures of experts: their keys, their routers, and the stacks of their weights."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -71,26 +71,26 @@ def read(
     model: Decoder,
     size_key: str = "expert_feed_forward_length",
     *,
+    dense: int = 0,
     layers: Iterable[int] | None = None,
 ) -> Mixture:
-    """Return the sizes of the experts, whose width is at `size_key`; by default all layers have."""
+    """Return the sizes of the experts, whose width is at `size_key`.
+
+    `layers` have them, by default all but the first `dense` ones.
+    """
     count = model.keys.integer("expert_count", high=MAX_EXPERTS)
     return Mixture(
         count=count,
         used=model.keys.integer("expert_used_count", high=count),
         feed_forward_size=model.keys.integer(size_key),
-        layers=frozenset(range(model.num_layers) if layers is None else layers),
+        layers=frozenset(range(dense, model.num_layers) if layers is None else layers),
     )
 
 
-def leading_dense(model: Decoder) -> int:
-    """Return how many layers come before the first with experts."""
-    return model.keys.integer("leading_dense_block_count", 0, low=0, high=model.num_layers)
-
-
-def behind(model: Decoder, dense: int) -> range:
-    """Return the layers behind the first `dense` ones."""
-    return range(dense, model.num_layers)
+def leading_dense(model: Decoder, *, rest: int = 0) -> int:
+    """Return how many layers come before those with experts, which are `rest` at least."""
+    key, most = "leading_dense_block_count", model.num_layers - rest
+    return model.keys.integer(key, 0, low=0, high=most)
 
 
 def shared_count(model: Decoder, *, low: int = 0) -> int:
@@ -171,17 +171,18 @@ def rules(
     mixture: Mixture,
     at: str = FEED_FORWARD,
     *,
-    experts: str = "switch_mlp",
+    routed: str = "switch_mlp",
     shared: str | None = None,
 ) -> list[Rule]:
     """Return the rules for feed-forward parts: gated ones, and in layers of a mixture experts.
 
-    `shared` names the module of those that all tokens go through, where the model has such.
+    `routed` names the module of their stacks, `shared` that of the experts that all tokens go
+    through, where the model has such.
     """
     of_all = modules(f"{at}.{shared}", SHARED, layers=mixture.routed) if shared else []
     return [
         *modules(at, GATED, layers=mixture.dense),
-        *stacks(model, mixture, f"{at}.{experts}"),
+        *stacks(model, mixture, f"{at}.{routed}"),
         *of_all,
     ]
 
@@ -220,19 +221,23 @@ def _half_of_each(mixture: Mixture, half: int) -> RowOrder:
 
 
 def router(
-    mixture: Mixture, weight: str = ROUTER, bias: str = ROUTER_BIAS, *, required: bool = False
+    layers: Callable[[int], bool],
+    weight: str = ROUTER,
+    bias: str = ROUTER_BIAS,
+    *,
+    required: bool = False,
 ) -> list[Rule]:
-    """Return the rules for a router with a bias that counts in the choice alone.
+    """Return the rules for routers with a bias that counts in the choice alone.
 
     Both stay in float32, as the models' own programs have them: a choice turns on small
     differences. `required`: whether there has to be a bias.
     """
     return [
-        parameter("blk.{}.ffn_gate_inp.weight", weight, layers=mixture.routed, float32=True),
+        parameter("blk.{}.ffn_gate_inp.weight", weight, layers=layers, float32=True),
         parameter(
             "blk.{}.exp_probs_b.bias",
             bias,
-            layers=mixture.routed,
+            layers=layers,
             required=required,
             float32=True,
         ),

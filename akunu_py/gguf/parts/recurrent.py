@@ -71,6 +71,34 @@ class Hybrid(Decoder):
 
 
 @dataclass(frozen=True, slots=True)
+class Channels:
+    """Sizes of Mamba's first mixers.
+
+    Attributes:
+        kernel: taps of the causal convolution over time.
+        inner_size: channels.
+        state_size: of each channel.
+        rank: of the matrix that time steps come from.
+
+    """
+
+    kernel: int
+    inner_size: int
+    state_size: int
+    rank: int
+
+
+def read_channels(keys: Keys) -> Channels:
+    """Return the sizes of Mamba's first mixers."""
+    return Channels(
+        kernel=read_kernel(keys),
+        inner_size=keys.integer("ssm.inner_size"),
+        state_size=keys.integer("ssm.state_size", high=MAX_STATE),
+        rank=keys.integer("ssm.time_step_rank", high=1 << 16),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class StateSpace:
     """Sizes of the Mamba 2 mixers of a model.
 

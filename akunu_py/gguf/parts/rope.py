@@ -23,19 +23,20 @@ _ORIGINAL = "rope.scaling.original_context_length"
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 
 
-def rotated(model: Decoder) -> int:
+def rotated(model: Decoder, head_dim: int | None = None) -> int:
     """Return how many dimensions of a head rotate, even and at most all."""
     key = "rope.dimension_count"
-    count = model.keys.integer(key, model.head_dim, low=2, high=model.head_dim)
+    head_dim = head_dim or model.head_dim
+    count = model.keys.integer(key, head_dim, low=2, high=head_dim)
     if count % 2:
         raise model.keys.error(key, count, "even")
     return count
 
 
-def share(model: Decoder, rotated: int) -> float:
+def share(rotated: int, head_dim: int) -> float:
     """Return the share of a head that rotates, for a class that multiplies and rounds down."""
     # Half a dimension more, against what division loses.
-    return (rotated + 0.5) / model.head_dim
+    return (rotated + 0.5) / head_dim
 
 
 def window_base(model: Decoder) -> float:
