@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, module, modules, parameter
 from akunu_py.gguf.parts import attention, experts, layers, rope, windows
-from akunu_py.gguf.parts.decoder import MAX_HEADS, Decoder, read_head_dim
+from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, MAX_HEADS, Decoder, read_head_dim
 from akunu_py.gguf.parts.experts import Gating
 from akunu_py.gguf.plan import ModelPlan
 
@@ -144,7 +144,7 @@ def mimo2(model: Decoder) -> ModelPlan:
         if count % kv_count:
             raise keys.error(kv_key, kv_count, f"a divisor of {count}")
     head_dim = read_head_dim(keys, model.hidden_size, heads[0])
-    value_dim = keys.integer("attention.value_length", head_dim, high=1 << 16)
+    value_dim = keys.integer("attention.value_length", head_dim, high=MAX_HEAD_DIM)
     rotated = rope.rotated(model, head_dim)
     rope.require_unscaled(model)
     sinks = [f"blk.{layer}.attn_sinks.weight" in model.tensors for layer in all_layers]

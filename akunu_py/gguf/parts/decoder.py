@@ -226,7 +226,7 @@ Reader = Callable[[Decoder], ModelPlan]
 
 
 def read_head_dim(keys: Keys, width: int, heads: int) -> int:
-    """Return the width of a head; raises ModelFormatError for an odd one."""
+    """Return the width of a head; raises ModelFormatError for one that is odd or too large."""
     key = "attention.key_length"
     if key not in keys and width % heads:
         raise keys.error("embedding_length", width, f"a multiple of the {heads} heads")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from akunu_py.gguf.keys import MAX_SIZE
 from akunu_py.gguf.names import ATTENTION, Rule, module, modules, parameter
-from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, Decoder
+from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, Decoder, read_head_dim
 from akunu_py.gguf.plan import Conversion
 
 INPUTS = {"attn_kv_a_mqa": "kv_a_proj_with_mqa", "attn_kv_a_norm": "kv_a_layernorm"}
@@ -64,6 +64,8 @@ def read_heads(model: Decoder) -> Heads:
     those of a head in keys of their own.
     """
     keys, count = model.keys, model.num_heads
+    # In new files the width over the latent vector, which nothing is made of.
+    read_head_dim(keys, model.hidden_size, count)
     split = "attention.key_length_mla" in keys
     suffix = "_mla" if split else ""
     key = keys.integer(f"attention.key_length{suffix}", low=2, high=MAX_HEAD_DIM)
