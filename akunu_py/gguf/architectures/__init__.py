@@ -3,6 +3,8 @@
 Which class rotates which rows together, which norms are stored plus one and where a family hides a
 constant was read off llama.cpp's converters and graphs and mlx-lm's classes, and is tested against
 llama.cpp's own logits (`tests/models/test_architectures.py`).
+
+To add one, write its reader in the file of its family and add it to READERS there.
 """
 
 import importlib
