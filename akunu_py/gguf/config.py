@@ -3,16 +3,17 @@
 from collections.abc import Mapping
 
 from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
-from akunu_py.gguf.architectures import READERS
+from akunu_py.gguf.architectures import architectures, find_reader
 from akunu_py.gguf.cursor import MetadataValue
 from akunu_py.gguf.keys import Keys
+from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.reader import TensorInfo
 
 
 def supported_architectures() -> tuple[str, ...]:
     """Return the values of `general.architecture` that akunu can run."""
-    return tuple(sorted(READERS))
+    return architectures()
 
 
 def read_plan(
@@ -28,7 +29,8 @@ def read_plan(
         raise ModelFormatError(
             "the metadata has no general.architecture: this is not a language model's file"
         )
-    if architecture not in READERS:
+    reader = find_reader(architecture)
+    if reader is None:
         raise UnsupportedArchitectureError(
             f"the model is of the architecture {architecture[:80]!r}; akunu runs "
             f"{', '.join(supported_architectures())} from GGUF"
@@ -36,6 +38,6 @@ def read_plan(
     keys = Keys(metadata, architecture)
     if not keys.flag("attention.causal", True):
         raise keys.unsupported("attention.causal", False, "attention to earlier tokens")
-    plan = READERS[architecture](keys, tensors)
+    plan = reader(Decoder(keys, tensors))
     keys.check_unused()
     return plan

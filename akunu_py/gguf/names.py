@@ -11,6 +11,11 @@ from akunu_py.errors import ModelFormatError
 from akunu_py.gguf.plan import Conversion, Placement, RowOrder
 from akunu_py.gguf.reader import TensorInfo
 
+LAYER = "model.layers.{}"
+ATTENTION = f"{LAYER}.self_attn"
+FEED_FORWARD = f"{LAYER}.mlp"
+"""Where most classes have a layer and its two parts; `{}` stands for the layer's number."""
+
 _SUFFIXES = (".weight", ".bias")
 
 LayerRows = RowOrder | Callable[[int], RowOrder | None] | None
@@ -57,6 +62,20 @@ def module(
     return Rule(sources, target, _SUFFIXES, rows, columns, None, layers, required)
 
 
+def modules(
+    at: str,
+    names: Mapping[str, str],
+    *,
+    layers: Callable[[int], bool] | None = None,
+    required: bool = True,
+) -> list[Rule]:
+    """Map parts of a layer, as in {"attn_norm": "input_layernorm"}, to modules at `at`."""
+    return [
+        module(f"blk.{{}}.{source}", f"{at}.{target}", layers=layers, required=required)
+        for source, target in names.items()
+    ]
+
+
 def parameter(
     source: str | Sequence[str],
     target: str,
@@ -94,7 +113,7 @@ def place(
     rules = list(rules)
     placements: dict[str, Placement] = {}
     used: set[str] = set()
-    missing: list[str] = []
+    missing: dict[str, None] = {}
     for rule in rules:
         numbered = "{}" in rule.target or any("{}" in source for source in rule.sources)
         for layer in range(num_layers) if numbered else (0,):
@@ -106,7 +125,7 @@ def place(
                 if absent:
                     optional = suffix == ".bias" or not rule.required
                     if not optional or len(absent) < len(names):
-                        missing += absent
+                        missing |= dict.fromkeys(absent)
                     continue
                 path = rule.target.format(layer) + suffix
                 if path in placements:
@@ -124,7 +143,7 @@ def place(
                 )
                 used.update(names, filter(None, placements[path].scales))
     if missing:
-        shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
+        shown = ", ".join([*missing][:8]) + (", ..." if len(missing) > 8 else "")
         raise ModelFormatError(
             f"{len(missing)} tensors are missing: {shown}; the file is incomplete: download it "
             "again"

@@ -1,6 +1,8 @@
 """Metadata to a plan of the model, tensor names to parameters; tests of what is refused."""
 
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from gguf_files import write_tiny_llama
 
 from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
 from akunu_py.gguf import BLOCK_TYPES, GGUFFile, TensorInfo, read_plan, supported_architectures
+from akunu_py.gguf.architectures import find_reader
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import halves_from_neighbours, module, parameter, place
 
@@ -69,8 +72,8 @@ def test_several_sources_are_stacked_and_one_source_is_split():
     placed = {placement.path: placement for placement in place(rules, tensors, 1)}
     assert placed["qk.weight"].tensors == ("q.weight", "k.weight")
     assert placed["v2.weight"].rows == slice(2, 4)
-    del tensors["k.weight"]
-    with pytest.raises(ModelFormatError, match=r"missing: k\.weight"):
+    del tensors["k.weight"], tensors["kv.weight"]
+    with pytest.raises(ModelFormatError, match=r"2 tensors are missing: k\.weight, kv\.weight;"):
         place(rules, tensors, 1)
 
 
@@ -269,6 +272,36 @@ def test_a_vocabulary_only_file_says_so(parts):
         read_plan(parts[0], {})
 
 
+def test_blocks_for_further_tokens_are_refused_where_llama_cpp_would_run_them(parts):
+    metadata, tensors = parts
+    metadata["llama.nextn_predict_layers"] = 1
+    with pytest.raises(ModelFormatError, match=r"blk\.1\."):
+        read_plan(metadata, tensors)
+
+
 def test_supported_architectures():
     assert "llama" in supported_architectures()
     assert list(supported_architectures()) == sorted(supported_architectures())
+
+
+@pytest.mark.parametrize("architecture", supported_architectures())
+def test_every_architecture_is_found_by_its_name(architecture):
+    """Each is in a file that its name begins with, or in one of those for models that stand alone."""
+    assert find_reader(architecture) is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["", "llam", "llama5", "gemma.", "dense", "__init__", "../llama", "os"]
+)
+def test_what_is_no_architecture_is_not_found(name):
+    assert find_reader(name) is None
+
+
+def test_a_file_brings_in_its_own_family_only():
+    code = (
+        "import sys; from akunu_py.gguf.architectures import __name__ as room, find_reader\n"
+        "find_reader('llama')\n"
+        "print(*(name for name in sys.modules if name.startswith(room + '.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["akunu_py.gguf.architectures.llama"]

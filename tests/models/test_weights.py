@@ -12,7 +12,7 @@ from quant_blocks import QUANTIZED, random_blocks
 
 from akunu_py.errors import ModelFormatError
 from akunu_py.gguf import TensorInfo, dequantize
-from akunu_py.gguf.architectures.recurrent import depthwise
+from akunu_py.gguf.parts.recurrent import depthwise
 from akunu_py.gguf.plan import Placement
 from akunu_py.gguf.quants import form_of
 from akunu_py.models.layers import PlanesLinear, StackedLinear

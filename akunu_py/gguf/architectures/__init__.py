@@ -3,102 +3,41 @@
 Which class rotates which rows together, which norms are stored plus one and where a family hides a
 constant was read off llama.cpp's converters and graphs and mlx-lm's classes, and is tested against
 llama.cpp's own logits (`tests/models/test_architectures.py`).
+
+To add one, write its reader in the file of its family and add it to READERS there.
 """
 
-from collections.abc import Callable, Mapping
+import importlib
+import pkgutil
+from collections.abc import Mapping
 
-from akunu_py.gguf.architectures import (
-    afmoe,
-    apertus,
-    arcee,
-    bailing,
-    cohere,
-    deepseek,
-    deepseek_v1,
-    dots,
-    ernie,
-    exaone,
-    falcon_h1,
-    gemma,
-    glm,
-    glm_moe,
-    gpt,
-    gpt_oss,
-    granite,
-    granite_hybrid,
-    hunyuan,
-    hunyuan_moe,
-    internlm,
-    kimi_linear,
-    lfm2,
-    llama,
-    llama4,
-    mamba,
-    mimo,
-    minicpm,
-    minicpm3,
-    minimax,
-    mistral,
-    nemotron,
-    nemotron_h,
-    olmo,
-    olmoe,
-    phi,
-    qwen,
-    qwen_linear,
-    seed_oss,
-    smollm,
-    stablelm,
-    starcoder,
-)
-from akunu_py.gguf.keys import Keys
-from akunu_py.gguf.plan import ModelPlan
-from akunu_py.gguf.reader import TensorInfo
+from akunu_py.gguf.parts.decoder import Reader
 
-Reader = Callable[[Keys, Mapping[str, TensorInfo]], ModelPlan]
+_COLLECTIONS = ("dense", "mixtures", "hybrids")
+"""Files of models that stand alone; each other one is named as its architectures begin."""
 
-READERS: dict[str, Reader] = {
-    **afmoe.READERS,
-    **apertus.READERS,
-    **arcee.READERS,
-    **bailing.READERS,
-    **cohere.READERS,
-    **deepseek.READERS,
-    **deepseek_v1.READERS,
-    **dots.READERS,
-    **ernie.READERS,
-    **exaone.READERS,
-    **falcon_h1.READERS,
-    **gemma.READERS,
-    **glm.READERS,
-    **glm_moe.READERS,
-    **gpt.READERS,
-    **gpt_oss.READERS,
-    **granite.READERS,
-    **granite_hybrid.READERS,
-    **hunyuan.READERS,
-    **hunyuan_moe.READERS,
-    **internlm.READERS,
-    **kimi_linear.READERS,
-    **lfm2.READERS,
-    **llama.READERS,
-    **llama4.READERS,
-    **mamba.READERS,
-    **mimo.READERS,
-    **minicpm.READERS,
-    **minicpm3.READERS,
-    **minimax.READERS,
-    **mistral.READERS,
-    **nemotron.READERS,
-    **nemotron_h.READERS,
-    **olmo.READERS,
-    **olmoe.READERS,
-    **phi.READERS,
-    **qwen.READERS,
-    **qwen_linear.READERS,
-    **seed_oss.READERS,
-    **smollm.READERS,
-    **stablelm.READERS,
-    **starcoder.READERS,
-}
-"""`general.architecture` -> its reader."""
+
+def find_reader(architecture: str) -> Reader | None:
+    """Return the reader of an architecture, None for one that is not known.
+
+    Of the families only those are imported that it can be in.
+    """
+    named = [family for family in _families() if architecture.startswith(family)]
+    for family in (*sorted(named, key=len, reverse=True), *_COLLECTIONS):
+        if (reader := _readers(family).get(architecture)) is not None:
+            return reader
+    return None
+
+
+def architectures() -> tuple[str, ...]:
+    """Return the values of `general.architecture` that have a reader, sorted."""
+    return tuple(sorted(name for family in _families() for name in _readers(family)))
+
+
+def _families() -> list[str]:
+    return [found.name for found in pkgutil.iter_modules(__path__)]
+
+
+def _readers(family: str) -> Mapping[str, Reader]:
+    readers: Mapping[str, Reader] = importlib.import_module(f"{__name__}.{family}").READERS
+    return readers

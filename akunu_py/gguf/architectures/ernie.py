@@ -1,113 +1,61 @@
 """ERNIE 4.5, dense and mixtures. Neighbours rotate together, in file and class alike."""
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
-import numpy as np
-
-from akunu_py.gguf.architectures import blocks, decoder, experts
-from akunu_py.gguf.keys import Keys
-from akunu_py.gguf.names import Rule, parameter
-from akunu_py.gguf.plan import ModelPlan, RotaryFactors, RotaryScaling
-from akunu_py.gguf.reader import TensorInfo
-from akunu_py.gguf.rope import rotary_layers
+from akunu_py.gguf.names import FEED_FORWARD, modules
+from akunu_py.gguf.parts import attention, experts, layers, rope
+from akunu_py.gguf.parts.decoder import Decoder
+from akunu_py.gguf.parts.recurrent import flat
+from akunu_py.gguf.plan import ModelPlan
 
 _STEP = "interleave_moe_layer_step"
-_SHARED_SIZE = "expert_shared_feed_forward_length"
-_ROUTER_BIAS = "exp_probs_b.bias"
+_ROUTER_BIAS = f"{FEED_FORWARD}.e_score_correction_bias"
 
 
-def read_ernie(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
-    """Return the plan of a dense ERNIE 4.5 for `mlx_lm.models.ernie4_5`."""
-    sizes = decoder.read_dimensions(keys, tensors)
-    decoder.require_whole_heads(keys, sizes.head_dim)
-    return blocks.decoder_plan(
-        keys,
-        tensors,
-        sizes,
-        model="ernie4_5",
-        rules=[*blocks.decoder_rules(tensors, sizes), *blocks.feed_forward_rules()],
-        arguments={"rms_norm_eps": decoder.rms_eps(keys), "use_bias": False},
-        rotary=_rotary(keys, tensors, sizes),
+def ernie4_5(model: Decoder) -> ModelPlan:
+    """ERNIE 4.5, dense, for `mlx_lm.models.ernie4_5`."""
+    attention.require_whole_heads(model)
+    return model.plan(
+        "ernie4_5",
+        [*layers.llama(model), *modules(FEED_FORWARD, layers.GATED)],
+        {"rms_norm_eps": model.rms_eps, "use_bias": False},
+        rotary=rope.layers(model, traditional=True),
     )
 
 
-def read_ernie_moe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
-    """Return the plan of an ERNIE 4.5 mixture for `variants.ernie4_5_moe`."""
-    sizes = decoder.read_dimensions(keys, tensors)
-    decoder.require_whole_heads(keys, sizes.head_dim)
-    layers = sizes.num_layers
-    mixture = experts.read_mixture(keys)
-    dense = keys.integer("leading_dense_block_count", 0, low=0, high=layers - 1)
+def ernie4_5_moe(model: Decoder) -> ModelPlan:
+    """ERNIE 4.5, mixtures, for `variants.ernie4_5_moe`."""
+    keys = model.keys
+    attention.require_whole_heads(model)
+    dense = experts.leading_dense(model, rest=1)
+    mixture = experts.read(model, dense=dense)
     if (step := keys.integer(_STEP, 1)) != 1:
         raise keys.unsupported(_STEP, step, "a mixture in every layer after the dense ones")
     # The width says how many there are.
     keys.ignore("expert_shared_count")
-    shared = keys.integer(_SHARED_SIZE, 0, low=0)
-    target = blocks.FEED_FORWARD
-
-    def is_mixture(layer: int) -> bool:
-        return layer >= dense
-
-    rules: list[Rule] = [
-        *blocks.decoder_rules(tensors, sizes),
-        *blocks.feed_forward_rules(last=dense),
-        *experts.expert_rules(f"{target}.switch_mlp", mixture, tensors, layers=is_mixture),
-        # The router decides in float32, as in the released models' own program.
-        parameter(
-            "blk.{}.ffn_gate_inp.weight",
-            f"{target}.gate.weight",
-            layers=is_mixture,
-            float32=True,
-        ),
-        parameter(
-            f"blk.{{}}.{_ROUTER_BIAS}",
-            f"{target}.e_score_correction_bias",
-            layers=lambda layer: f"blk.{layer}.{_ROUTER_BIAS}" in tensors,
+    shared = keys.integer("expert_shared_feed_forward_length", 0, low=0)
+    weight, bias = experts.router(mixture.routed, bias=_ROUTER_BIAS)
+    return model.plan(
+        "variants.ernie4_5_moe",
+        [
+            *layers.llama(model),
+            *experts.rules(model, mixture, shared="shared_experts" if shared else None),
+            weight,
             # The released models have it as a matrix of one row, and so have their files.
-            convert=lambda bias: bias.reshape(-1),
-            float32=True,
-        ),
-    ]
-    if shared:
-        rules += blocks.feed_forward_rules(
-            f"{target}.shared_experts", sources=blocks.SHARED_EXPERT, first=dense
-        )
-    arguments: dict[str, Any] = {
-        "rms_norm_eps": decoder.rms_eps(keys),
-        "use_bias": False,
-        "moe_num_experts": mixture.count,
-        "moe_k": mixture.used,
-        "moe_intermediate_size": mixture.feed_forward_size,
-        "moe_layer_start_index": dense,
-        "shared_intermediate_size": shared,
-    }
-    return blocks.decoder_plan(
-        keys,
-        tensors,
-        sizes,
-        model="variants.ernie4_5_moe",
-        rules=rules,
-        arguments=arguments,
-        rotary=_rotary(keys, tensors, sizes),
-        constants={
-            f"{target.format(layer)}.e_score_correction_bias": np.zeros(mixture.count, np.float32)
-            for layer in range(dense, layers)
-            if f"blk.{layer}.{_ROUTER_BIAS}" not in tensors
+            replace(bias, convert=flat),
+        ],
+        {
+            "rms_norm_eps": model.rms_eps,
+            "use_bias": False,
+            "moe_num_experts": mixture.count,
+            "moe_k": mixture.used,
+            "moe_intermediate_size": mixture.feed_forward_size,
+            "moe_layer_start_index": dense,
+            "shared_intermediate_size": shared,
         },
+        rotary=rope.layers(model, traditional=True),
+        constants=experts.zero_biases(model, mixture, _ROUTER_BIAS),
     )
 
 
-def _rotary(
-    keys: Keys, tensors: Mapping[str, TensorInfo], sizes: decoder.Dimensions
-) -> RotaryFactors | RotaryScaling | None:
-    return rotary_layers(
-        keys,
-        tensors,
-        dims=sizes.head_dim,
-        context_length=sizes.context_length,
-        traditional=True,
-    )
-
-
-READERS = {"ernie4_5": read_ernie, "ernie4_5-moe": read_ernie_moe}
+READERS = {"ernie4_5": ernie4_5, "ernie4_5-moe": ernie4_5_moe}

@@ -1,18 +1,13 @@
 """Gemma 3n, text: four streams, a low-rank path beside each block, embeddings for every layer."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
-from akunu_py.errors import ModelFormatError
-from akunu_py.gguf.architectures import blocks, decoder, windows
-from akunu_py.gguf.keys import Keys
-from akunu_py.gguf.names import Rule, module, parameter
+from akunu_py.gguf.names import Rule, module, modules, parameter
+from akunu_py.gguf.parts import attention, layers, rope, windows
+from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
-from akunu_py.gguf.reader import TensorInfo
-from akunu_py.gguf.rope import rope_base
 
 _BODY = "model.language_model"
 _LAYER = f"{_BODY}.layers.{{}}"
@@ -20,7 +15,6 @@ _SPARSITY = "activation_sparsity_scale"
 # What llama.cpp takes for files without a key: both sizes that were released are so.
 _SPARSE_LAYERS, _SPARSE_SHARE = 10, 0.95
 _LAYERS_WITH_KEYS = 20
-_PER_LAYER_EMBEDDING = "per_layer_token_embd.weight"
 
 _LAYER_MODULES = {
     "attn_norm": "input_layernorm",
@@ -42,75 +36,60 @@ _LAYER_MODULES = {
 }
 
 
-def read_gemma3n(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
-    """Return the plan of a Gemma 3n text model for `mlx_lm.models.gemma3n`.
+def gemma3n(model: Decoder) -> ModelPlan:
+    """Gemma 3n for `mlx_lm.models.gemma3n`.
 
     Unlike in Gemma 1 to 3 nothing is added to the norms. Files hold keys and values also for layers
     that use those of another, and so does the class.
     """
-    sizes = decoder.read_dimensions(keys, tensors)
-    decoder.require_whole_heads(keys, sizes.head_dim)
-    layers = sizes.num_layers
+    keys = model.keys
+    attention.require_whole_heads(model)
+    count = model.num_layers
     streams = keys.integer("altup.num_inputs", 4, low=2, high=64)
-    windowed = windows.windowed_layers(keys, layers, 5)
-    shared = keys.integer(
-        "attention.shared_kv_layers", max(0, layers - _LAYERS_WITH_KEYS), low=0, high=layers - 1
-    )
+    with_keys = max(0, count - _LAYERS_WITH_KEYS)
     text = {
-        **blocks.decoder_arguments(keys, sizes, "gemma3n"),
-        "rms_norm_eps": decoder.rms_eps(keys),
-        "num_kv_shared_layers": shared,
-        "vocab_size_per_layer_input": _rows(tensors, _PER_LAYER_EMBEDDING),
-        "sliding_window": keys.integer(windows.WINDOW, high=decoder.MAX_CONTEXT),
-        "rope_local_base_freq": keys.number("rope.freq_base_swa", 10000.0, low=1, high=1e12),
-        "rope_theta": rope_base(keys),
+        "model_type": "gemma3n",
+        "rms_norm_eps": model.rms_eps,
+        "num_kv_shared_layers": keys.integer(
+            "attention.shared_kv_layers", with_keys, low=0, high=count - 1
+        ),
+        "vocab_size_per_layer_input": model.rows_of("per_layer_token_embd.weight"),
+        "sliding_window": windows.size(model),
+        "layer_types": windows.layer_types(windows.windowed(model, 5)),
+        "rope_local_base_freq": rope.window_base(model),
         "final_logit_softcapping": keys.number("final_logit_softcapping", 30.0, low=0, high=1e6),
-        "layer_types": ["sliding_attention" if flag else "full_attention" for flag in windowed],
-        "activation_sparsity_pattern": _sparsity(keys, layers),
+        "activation_sparsity_pattern": _sparsity(model),
         "hidden_size_per_layer_input": keys.integer("embedding_length_per_layer_input", 256),
         "altup_num_inputs": streams,
         # Coefficients are clipped in training only.
         "altup_coef_clip": None,
         "altup_correct_scale": True,
         "altup_active_idx": keys.integer("altup.active_idx", 0, low=0, high=streams - 1),
-        "laurel_rank": _rows(tensors, "blk.0.laurel_l.weight"),
+        "laurel_rank": model.rows_of("blk.0.laurel_l.weight"),
     }
-    rules = [
-        *decoder.frame_rules(tied=True, body=_BODY),
-        *blocks.attention_rules(tensors, sizes, target=f"{_LAYER}.self_attn"),
-        *blocks.feed_forward_rules(f"{_LAYER}.mlp"),
-        *(
-            module(f"blk.{{}}.{source}", f"{_LAYER}.{target}")
-            for source, target in _LAYER_MODULES.items()
-        ),
-        parameter("blk.{}.altup_correct_scale.weight", f"{_LAYER}.altup.correct_output_scale"),
-        module("per_layer_token_embd", f"{_BODY}.embed_tokens_per_layer"),
-        module("per_layer_model_proj", f"{_BODY}.per_layer_model_projection"),
-        module("per_layer_proj_norm", f"{_BODY}.per_layer_projection_norm"),
-        *_unstacked("altup_proj", "altup_projections", streams, sizes.hidden_size),
-        *_unstacked("altup_unembd_proj", "altup_unembed_projections", streams, sizes.hidden_size),
-    ]
-    plan = blocks.decoder_plan(
-        keys,
-        tensors,
-        sizes,
-        model="gemma3n",
-        rules=rules,
-        arguments={"text_config": text},
+    return model.plan(
+        "gemma3n",
+        [
+            *layers.frame(model, f"{_BODY}.embed_tokens", f"{_BODY}.norm", tied=True),
+            *attention.rules(model, f"{_LAYER}.self_attn"),
+            *modules(f"{_LAYER}.mlp", layers.GATED),
+            *modules(_LAYER, _LAYER_MODULES),
+            parameter("blk.{}.altup_correct_scale.weight", f"{_LAYER}.altup.correct_output_scale"),
+            module("per_layer_token_embd", f"{_BODY}.embed_tokens_per_layer"),
+            module("per_layer_model_proj", f"{_BODY}.per_layer_model_projection"),
+            module("per_layer_proj_norm", f"{_BODY}.per_layer_projection_norm"),
+            *_unstacked(model, "altup_proj", "altup_projections", streams),
+            *_unstacked(model, "altup_unembd_proj", "altup_unembed_projections", streams),
+        ],
+        {"text_config": model.arguments(text)},
+        shared_arguments=False,
+        wide_range=True,
     )
-    return replace(plan, wide_range=True)
 
 
-def _rows(tensors: Mapping[str, TensorInfo], name: str) -> int:
-    if name not in tensors or len(tensors[name].shape) != 2:
-        raise ModelFormatError(
-            f"the file has no matrix {name!r}; it is incomplete: download it again"
-        )
-    return int(tensors[name].shape[0])
-
-
-def _unstacked(source: str, target: str, streams: int, width: int) -> list[Rule]:
+def _unstacked(model: Decoder, source: str, target: str, streams: int) -> list[Rule]:
     """Map a stack of matrices, one for each stream but the first, to a list of modules."""
+    width = model.hidden_size
     return [
         module(
             source,
@@ -121,20 +100,21 @@ def _unstacked(source: str, target: str, streams: int, width: int) -> list[Rule]
     ]
 
 
-def _sparsity(keys: Keys, layers: int) -> list[float]:
+def _sparsity(model: Decoder) -> list[float]:
     """Return the share of the gates that each layer sets to zero.
 
     The file has it as the standard deviations above the mean where a normal distribution has that
     share below.
     """
+    keys, count = model.keys, model.num_layers
     value = keys.metadata.get(f"{keys.architecture}.{_SPARSITY}")
     if value is None:
-        return [_SPARSE_SHARE if layer < _SPARSE_LAYERS else 0.0 for layer in range(layers)]
-    if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or len(value) < layers:
-        raise keys.error(_SPARSITY, value, f"{layers} numbers")
-    if np.isnan(value[:layers]).any():
-        raise keys.error(_SPARSITY, value, f"{layers} numbers")
-    return [0.5 * (1 + math.erf(float(scale) / math.sqrt(2))) for scale in value[:layers]]
+        return [_SPARSE_SHARE if layer < _SPARSE_LAYERS else 0.0 for layer in range(count)]
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or len(value) < count:
+        raise keys.error(_SPARSITY, value, f"{count} numbers")
+    if np.isnan(value[:count]).any():
+        raise keys.error(_SPARSITY, value, f"{count} numbers")
+    return [0.5 * (1 + math.erf(float(scale) / math.sqrt(2))) for scale in value[:count]]
 
 
-READERS = {"gemma3n": read_gemma3n}
+READERS = {"gemma3n": gemma3n}

@@ -1,72 +1,104 @@
-"""GLM 4, dense, also Z1; the mixtures are in `glm_moe`."""
+"""GLM 4, dense, also Z1; the mixtures 4.5 to 4.7."""
 
-from collections.abc import Mapping
-
-from akunu_py.gguf.architectures import blocks, decoder
-from akunu_py.gguf.keys import Keys
-from akunu_py.gguf.names import module
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, modules
+from akunu_py.gguf.parts import attention, experts, layers, rope
+from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
-from akunu_py.gguf.reader import TensorInfo
-from akunu_py.gguf.rope import rotary_layers
 
 _SECTIONS = "rope.dimension_sections"
 
 
-def read_glm4(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
-    """Return the plan of a dense GLM 4 for `mlx_lm.models.glm4`.
+def glm4(model: Decoder) -> ModelPlan:
+    """GLM 4, dense, for `mlx_lm.models.glm4`.
 
     Half of a head rotates, as neighbours; converters reorder the rows of models that also see
     images, so that halves do. The positions of text are the same in all their sections.
     """
-    sizes = decoder.read_dimensions(keys, tensors)
-    if (width := keys.integer("attention.value_length", sizes.head_dim)) != sizes.head_dim:
-        raise keys.unsupported(
-            "attention.value_length", width, f"values as wide as keys, {sizes.head_dim}"
-        )
-    rotated = decoder.read_rotated(keys, sizes.head_dim)
-    neighbours = not _has_sections(keys)
-    rules = [
-        *decoder.frame_rules(sizes.tied, copied=True),
-        module("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
-        *blocks.attention_rules(tensors, sizes),
-        module("blk.{}.post_attention_norm", f"{blocks.LAYER}.post_self_attn_layernorm"),
-        module("blk.{}.ffn_norm", f"{blocks.LAYER}.post_attention_layernorm"),
-        module("blk.{}.ffn_up", f"{blocks.FEED_FORWARD}.gate_up_proj"),
-        module("blk.{}.ffn_down", f"{blocks.FEED_FORWARD}.down_proj"),
-        module("blk.{}.post_ffw_norm", f"{blocks.LAYER}.post_mlp_layernorm"),
-    ]
-    return blocks.decoder_plan(
-        keys,
-        tensors,
-        sizes,
-        model="glm4",
-        rules=rules,
-        arguments={
-            "rms_norm_eps": decoder.rms_eps(keys),
-            "attention_bias": blocks.has_attention_biases(tensors, sizes),
-            # Half a dimension more, against what division loses.
-            "partial_rotary_factor": (rotated + 0.5) / sizes.head_dim,
+    attention.require_equal_widths(model)
+    rotated = rope.rotated(model)
+    neighbours = not _has_sections(model)
+    norms = {
+        "attn_norm": "input_layernorm",
+        "post_attention_norm": "post_self_attn_layernorm",
+        "ffn_norm": "post_attention_layernorm",
+        "post_ffw_norm": "post_mlp_layernorm",
+    }
+    return model.plan(
+        "glm4",
+        [
+            *layers.frame(model, copied=True),
+            *modules(LAYER, norms),
+            *attention.rules(model),
+            *modules(FEED_FORWARD, {"ffn_up": "gate_up_proj", "ffn_down": "down_proj"}),
+        ],
+        {
+            "rms_norm_eps": model.rms_eps,
+            "attention_bias": attention.has_biases(model),
+            "partial_rotary_factor": rope.share(rotated, model.head_dim),
             "rope_traditional": neighbours,
         },
-        rotary=rotary_layers(
-            keys,
-            tensors,
-            dims=rotated,
-            context_length=sizes.context_length,
-            traditional=neighbours,
-        ),
-        ignored=decoder.extra_blocks(sizes.num_layers, keys.integer("block_count")),
+        rotary=rope.layers(model, dims=rotated, traditional=neighbours),
+        predicts_further=True,
     )
 
 
-def _has_sections(keys: Keys) -> bool:
-    if _SECTIONS not in keys:
+def _has_sections(model: Decoder) -> bool:
+    if _SECTIONS not in model.keys:
         return False
-    sections = keys.integers(_SECTIONS)
+    sections = model.keys.integers(_SECTIONS)
     if any(sections[3:]):
-        raise keys.unsupported(_SECTIONS, sections, "three sections of positions")
+        raise model.keys.unsupported(_SECTIONS, sections, "three sections of positions")
     # As llama.cpp has it: one section alone is plain text.
     return len(sections) > 1 and sections[0] > 0 and sections[1] > 0
 
 
-READERS = {"glm4": read_glm4}
+def glm4_moe(model: Decoder) -> ModelPlan:
+    """GLM 4.5 to 4.7 for `mlx_lm.models.glm4_moe`.
+
+    A part of each head rotates, by halves in both programs. Norms of q and k and biases of q, k and
+    v are there in some sizes only.
+    """
+    attention.require_equal_widths(model)
+    rotated = rope.rotated(model)
+    dense = experts.leading_dense(model)
+    mixture = experts.read(model, dense=dense)
+    experts.require_sigmoid(model)
+    experts.require_one_group(model, mixture)
+    normed = experts.normed(model)
+    if normed:
+        experts.require_several(model, [mixture.used])
+    shared = experts.shared_count(model)
+    norms = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm"}
+    return model.plan(
+        "glm4_moe",
+        [
+            *layers.frame(model, copied=True),
+            *modules(LAYER, norms),
+            *attention.rules(model),
+            *modules(ATTENTION, layers.HEAD_NORMS, required=False),
+            *experts.rules(model, mixture, shared="shared_experts" if shared else None),
+            *experts.router(mixture.routed),
+        ],
+        {
+            "rms_norm_eps": model.rms_eps,
+            "attention_bias": attention.has_biases(model),
+            "use_qk_norm": "blk.0.attn_q_norm.weight" in model.tensors,
+            "partial_rotary_factor": rope.share(rotated, model.head_dim),
+            "rope_scaling": None,
+            "first_k_dense_replace": dense,
+            "n_routed_experts": mixture.count,
+            "num_experts_per_tok": mixture.used,
+            "moe_intermediate_size": mixture.feed_forward_size,
+            "n_shared_experts": shared or None,
+            "n_group": 1,
+            "topk_group": 1,
+            "norm_topk_prob": normed,
+            "routed_scaling_factor": experts.weights_scale(model),
+        },
+        rotary=rope.layers(model, dims=rotated),
+        constants=experts.zero_biases(model, mixture),
+        predicts_further=True,
+    )
+
+
+READERS = {"glm4": glm4, "glm4moe": glm4_moe}

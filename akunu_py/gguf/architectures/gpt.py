@@ -1,109 +1,125 @@
-"""GPT-2 and GPT-NeoX, the latter also Pythia."""
-
-from collections.abc import Mapping
+"""GPT-2; GPT-NeoX, also Pythia; gpt-oss."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.architectures import blocks, decoder
-from akunu_py.gguf.architectures.decoder import Dimensions
-from akunu_py.gguf.keys import Keys
-from akunu_py.gguf.names import Rule, module
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, module, modules, parameter
+from akunu_py.gguf.parts import attention, experts, layers, rope, windows
+from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
-from akunu_py.gguf.reader import TensorInfo
-from akunu_py.gguf.rope import rope_base, rotary_layers
 
 _LAYER = "model.h.{}"
 
 
-def read_gpt2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
-    """Return the plan of a GPT-2 model for `variants.gpt2`. Its positions are learned."""
-    sizes = _read_sizes(keys, tensors)
-    rules = [
-        *([] if sizes.tied else [module(decoder.OUTPUT, "lm_head")]),
-        module(decoder.EMBEDDING, "model.wte"),
-        module("position_embd", "model.wpe"),
-        module("output_norm", "model.ln_f"),
-        module("blk.{}.attn_norm", f"{_LAYER}.ln_1"),
-        module("blk.{}.attn_qkv", f"{_LAYER}.attn.c_attn"),
-        module("blk.{}.attn_output", f"{_LAYER}.attn.c_proj"),
-        module("blk.{}.ffn_norm", f"{_LAYER}.ln_2"),
-        module("blk.{}.ffn_up", f"{_LAYER}.mlp.c_fc"),
-        module("blk.{}.ffn_down", f"{_LAYER}.mlp.c_proj"),
-    ]
-    return blocks.decoder_plan(
-        keys,
-        tensors,
-        sizes,
-        model="variants.gpt2",
-        rules=rules,
-        arguments={
-            "n_ctx": sizes.context_length,
-            "n_positions": sizes.context_length,
-            "n_embd": sizes.hidden_size,
-            "n_head": sizes.num_heads,
-            "n_layer": sizes.num_layers,
-            "layer_norm_epsilon": decoder.layer_norm_eps(keys),
+def gpt2(model: Decoder) -> ModelPlan:
+    """GPT-2 for `variants.gpt2`. Its positions are learned."""
+    _require_common_sizes(model)
+    names = {
+        "attn_norm": "ln_1",
+        "attn_qkv": "attn.c_attn",
+        "attn_output": "attn.c_proj",
+        "ffn_norm": "ln_2",
+        "ffn_up": "mlp.c_fc",
+        "ffn_down": "mlp.c_proj",
+    }
+    return model.plan(
+        "variants.gpt2",
+        [
+            *layers.frame(model, "model.wte", "model.ln_f"),
+            module("position_embd", "model.wpe"),
+            *modules(_LAYER, names),
+        ],
+        {
+            "n_ctx": model.context_length,
+            "n_positions": model.context_length,
+            "n_embd": model.hidden_size,
+            "n_head": model.num_heads,
+            "n_layer": model.num_layers,
+            "layer_norm_epsilon": model.layer_norm_eps,
         },
     )
 
 
-def read_gptneox(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
-    """Return the plan of a GPT-NeoX model for `mlx_lm.models.gpt_neox`.
+def gptneox(model: Decoder) -> ModelPlan:
+    """GPT-NeoX for `mlx_lm.models.gpt_neox`.
 
     Converters put all queries first, then all keys; the class has those of each head together.
     """
-    sizes = _read_sizes(keys, tensors)
-    rotated = decoder.read_rotated(keys, sizes.head_dim)
-    rules: list[Rule] = [
-        module(decoder.EMBEDDING, "model.embed_in"),
-        module(decoder.OUTPUT, "model.embed_out"),
-        module("output_norm", "model.final_layer_norm"),
-        module("blk.{}.attn_norm", f"{_LAYER}.input_layernorm"),
-        module(
-            "blk.{}.attn_qkv", f"{_LAYER}.attention.query_key_value", rows=_heads_together(sizes)
-        ),
-        module("blk.{}.attn_output", f"{_LAYER}.attention.dense"),
-        module("blk.{}.ffn_norm", f"{_LAYER}.post_attention_layernorm"),
-        module("blk.{}.ffn_up", f"{_LAYER}.mlp.dense_h_to_4h"),
-        module("blk.{}.ffn_down", f"{_LAYER}.mlp.dense_4h_to_h"),
-    ]
-    return blocks.decoder_plan(
-        keys,
-        tensors,
-        sizes,
-        model="gpt_neox",
-        rules=rules,
-        arguments={
-            "layer_norm_eps": decoder.layer_norm_eps(keys),
-            "rotary_emb_base": rope_base(keys),
-            # Half a dimension more, against what division loses.
-            "rotary_pct": (rotated + 0.5) / sizes.head_dim,
-            "use_parallel_residual": keys.flag("use_parallel_residual"),
+    _require_common_sizes(model)
+    rotated = rope.rotated(model)
+    names = {
+        "attn_norm": "input_layernorm",
+        "attn_output": "attention.dense",
+        "ffn_norm": "post_attention_layernorm",
+        "ffn_up": "mlp.dense_h_to_4h",
+        "ffn_down": "mlp.dense_4h_to_h",
+    }
+    fused = f"{_LAYER}.attention.query_key_value"
+    return model.plan(
+        "gpt_neox",
+        [
+            *layers.frame(
+                model, "model.embed_in", "model.final_layer_norm", "model.embed_out", tied=False
+            ),
+            *modules(_LAYER, names),
+            module("blk.{}.attn_qkv", fused, rows=_heads_together(model)),
+        ],
+        {
+            "layer_norm_eps": model.layer_norm_eps,
+            "rotary_emb_base": model.rope_base,
+            "rotary_pct": rope.share(rotated, model.head_dim),
+            "use_parallel_residual": model.keys.flag("use_parallel_residual"),
         },
-        rotary=rotary_layers(keys, tensors, dims=rotated, context_length=sizes.context_length),
+        rotary=rope.layers(model, dims=rotated),
     )
 
 
-def _read_sizes(keys: Keys, tensors: Mapping[str, TensorInfo]) -> Dimensions:
-    """Return the sizes, of which the classes take some from others."""
-    sizes = decoder.read_dimensions(keys, tensors)
-    blocks.require_plain_heads(keys, sizes, rotated=sizes.head_dim)
-    if sizes.num_kv_heads != sizes.num_heads:
-        raise keys.unsupported(
-            "attention.head_count_kv", sizes.num_kv_heads, f"as many as {sizes.num_heads} heads"
-        )
-    if sizes.feed_forward_size != 4 * sizes.hidden_size:
-        raise keys.unsupported(
-            "feed_forward_length", sizes.feed_forward_size, f"4 times {sizes.hidden_size}"
-        )
-    return sizes
+def _require_common_sizes(model: Decoder) -> None:
+    """Raise UnsupportedArchitectureError for sizes that the classes do not derive from others."""
+    attention.require_plain_heads(model, partial=True)
+    attention.require_own_keys(model)
+    if model.feed_forward_size != 4 * model.hidden_size:
+        wanted = f"4 times {model.hidden_size}"
+        raise model.keys.unsupported("feed_forward_length", model.feed_forward_size, wanted)
 
 
-def _heads_together(sizes: Dimensions) -> NDArray[np.intp]:
+def _heads_together(model: Decoder) -> NDArray[np.intp]:
     """Return the rows of a fused projection with q, k and v of each head next to each other."""
-    rows = np.arange(3 * sizes.hidden_size, dtype=np.intp)
-    return rows.reshape(3, sizes.num_heads, sizes.head_dim).transpose(1, 0, 2).ravel()
+    rows = np.arange(3 * model.hidden_size, dtype=np.intp)
+    return rows.reshape(3, model.num_heads, model.head_dim).transpose(1, 0, 2).ravel()
 
 
-READERS = {"gpt2": read_gpt2, "gptneox": read_gptneox}
+def gpt_oss(model: Decoder) -> ModelPlan:
+    """Gpt-oss for `mlx_lm.models.gpt_oss`.
+
+    Converters split the interleaved rows of gate and up, as that class does for itself. The limit
+    of 7 and the factor of 1.702 in the activation have no key: both programs have them fixed.
+    """
+    attention.require_whole_heads(model)
+    rope.require_one_base(model)
+    mixture = experts.read(model)
+    norms = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm"}
+    return model.plan(
+        "gpt_oss",
+        [
+            *layers.frame(model, tied=False),
+            *modules(LAYER, norms),
+            *attention.rules(model),
+            parameter("blk.{}.attn_sinks.weight", f"{ATTENTION}.sinks"),
+            *modules(FEED_FORWARD, {"ffn_gate_inp": "router"}),
+            *experts.rules(model, mixture, routed="experts"),
+        ],
+        {
+            "intermediate_size": mixture.feed_forward_size,
+            "num_local_experts": mixture.count,
+            "num_experts_per_tok": mixture.used,
+            "rms_norm_eps": model.rms_eps,
+            "sliding_window": windows.size(model),
+            "layer_types": windows.layer_types(windows.windowed(model, 2)),
+            "rope_scaling": rope.scaling(model),
+        },
+        wide_range=True,
+    )
+
+
+READERS = {"gpt-oss": gpt_oss, "gpt2": gpt2, "gptneox": gptneox}

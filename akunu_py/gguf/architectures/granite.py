@@ -1,118 +1,148 @@
-"""Granite 3 and 4 without state-space layers: dense, and as a mixture of experts."""
+"""Granite 3 and 4: dense, mixtures of experts, and hybrids with state-space layers.
+
+Embeddings, residual sums and attention have scales of their own, and the logits are divided by
+theirs. Converters reorder the rows of q and k so that neighbours rotate together; the classes
+rotate halves.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
-from akunu_py.gguf.architectures import blocks, decoder, experts
-from akunu_py.gguf.keys import Keys
-from akunu_py.gguf.names import Rule, module
+from akunu_py.gguf.names import FEED_FORWARD, LAYER, Rule, module, modules
+from akunu_py.gguf.parts import attention, experts, layers, recurrent, rope
+from akunu_py.gguf.parts.decoder import Decoder
+from akunu_py.gguf.parts.recurrent import Hybrid
 from akunu_py.gguf.plan import ModelPlan
-from akunu_py.gguf.reader import TensorInfo
-from akunu_py.gguf.rope import frequency_factors, rope_scaling
 
-_MIXTURE = f"{blocks.LAYER}.block_sparse_moe"
-_SHARED = f"{blocks.LAYER}.shared_mlp"
+_MIXTURE = f"{LAYER}.block_sparse_moe"
+_SHARED = f"{LAYER}.shared_mlp"
+_SHARED_SIZE = "expert_shared_feed_forward_length"
 
 
-def read_granite(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
-    """Return the plan of a dense model for `mlx_lm.models.granite`.
-
-    Converters reorder the rows of q and k so that neighbours rotate together; the class rotates
-    halves.
-    """
-    sizes = decoder.read_dimensions(keys, tensors)
+def granite(model: Decoder) -> ModelPlan:
+    """Granite, dense, for `mlx_lm.models.granite`."""
     arguments = {
-        "attention_bias": decoder.has_biases(
-            tensors, sizes.num_layers, decoder.ATTENTION, "attention"
-        ),
-        "mlp_bias": decoder.has_biases(
-            tensors, sizes.num_layers, decoder.FEED_FORWARD, "feed-forward"
-        ),
+        "attention_bias": model.has_biases(attention.ALL, "attention"),
+        "mlp_bias": model.has_biases(layers.GATED, "feed-forward"),
     }
-    return _plan(
-        keys,
-        tensors,
-        sizes,
-        model="granite",
-        rules=blocks.feed_forward_rules(),
-        arguments=arguments,
-    )
+    return _plan(model, "granite", modules(FEED_FORWARD, layers.GATED), arguments)
 
 
-def read_granitemoe(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
-    """Return the plan of a mixture for `mlx_lm.models.granitemoe`.
+def granite_moe(model: Decoder) -> ModelPlan:
+    """Granite, mixtures, for `mlx_lm.models.granitemoe`.
 
     One with a part that all tokens go through is of `granitemoehybrid`, all of whose layers attend.
     """
-    sizes = decoder.read_dimensions(keys, tensors)
-    mixture = experts.read_mixture(keys, "feed_forward_length")
-    rules = [
-        module("blk.{}.ffn_gate_inp", f"{_MIXTURE}.router.layer"),
-        *experts.expert_rules(f"{_MIXTURE}.switch_mlp", mixture, tensors),
-    ]
-    arguments: dict[str, Any] = {
-        "attention_bias": decoder.has_biases(
-            tensors, sizes.num_layers, decoder.ATTENTION, "attention"
-        ),
-        "num_local_experts": mixture.count,
-        "num_experts_per_tok": mixture.used,
-    }
-    shared = keys.integer("expert_shared_feed_forward_length", 0, low=0)
-    if shared == 0:
-        return _plan(keys, tensors, sizes, model="granitemoe", rules=rules, arguments=arguments)
-    rules += [
-        module(
-            ("blk.{}.ffn_gate_shexp", "blk.{}.ffn_up_shexp"),
-            f"{_SHARED}.input_linear",
-        ),
-        module("blk.{}.ffn_down_shexp", f"{_SHARED}.output_linear"),
-    ]
-    arguments |= {
-        "shared_intermediate_size": shared,
-        "layer_types": ["attention"] * sizes.num_layers,
-    }
-    return _plan(keys, tensors, sizes, model="granitemoehybrid", rules=rules, arguments=arguments)
+    rules, arguments = _mixture(model)
+    arguments["attention_bias"] = model.has_biases(attention.ALL, "attention")
+    if "shared_intermediate_size" not in arguments:
+        return _plan(model, "granitemoe", rules, arguments)
+    arguments["layer_types"] = ["attention"] * model.num_layers
+    return _plan(model, "granitemoehybrid", rules, arguments)
 
 
 def _plan(
-    keys: Keys,
-    tensors: Mapping[str, TensorInfo],
-    sizes: decoder.Dimensions,
-    *,
-    model: str,
-    rules: list[Rule],
-    arguments: dict[str, Any],
+    model: Decoder, name: str, feed_forward: list[Rule], arguments: Mapping[str, Any]
 ) -> ModelPlan:
-    blocks.require_plain_heads(keys, sizes)
+    attention.require_plain_heads(model)
     # llama.cpp takes the flag as whether positions rotate at all.
-    if not keys.flag("rope.scaling.finetuned", True):
-        raise keys.unsupported("rope.scaling.finetuned", False, "rotary positions")
-    scaling = rope_scaling(keys, sizes.context_length)
-    if scaling is not None and model == "granitemoehybrid":
-        raise keys.unsupported("rope.scaling.type", scaling["type"], "unscaled positions")
-    return blocks.decoder_plan(
-        keys,
-        tensors,
-        sizes,
-        model=model,
-        rules=[*blocks.decoder_rules(tensors, sizes, reorder=True), *rules],
-        arguments={
+    if not model.keys.flag("rope.scaling.finetuned", True):
+        raise model.keys.unsupported("rope.scaling.finetuned", False, "rotary positions")
+    if name == "granitemoehybrid":
+        rope.require_unscaled(model)
+    return model.plan(
+        name,
+        [*layers.llama(model, reorder=True), *feed_forward],
+        {
             **arguments,
-            "rms_norm_eps": decoder.rms_eps(keys),
-            "attention_multiplier": _scale(keys, "attention.scale", sizes.head_dim**-0.5),
-            "embedding_multiplier": _scale(keys, "embedding_scale", 1.0),
-            "residual_multiplier": _scale(keys, "residual_scale", 1.0),
+            **_scales(model),
             # The only one that is divided by.
-            "logits_scaling": keys.number("logit_scale", low=0, high=1e6),
-            "rope_scaling": scaling,
+            "logits_scaling": model.keys.number("logit_scale", low=0, high=1e6),
+            "rms_norm_eps": model.rms_eps,
+            "rope_scaling": rope.scaling(model),
         },
-        rotary=frequency_factors(keys, tensors, dims=sizes.head_dim, scaling=scaling),
+        rotary=rope.factors(model),
     )
 
 
-def _scale(keys: Keys, key: str, default: float) -> float:
+def granite_hybrid(model: Decoder) -> ModelPlan:
+    """Granite 4 with state-space layers, dense or a mixture, for `variants.granite_hybrid`."""
+    hybrid = Hybrid.of(model)
+    keys = hybrid.keys
+    attention.require_width_of_model(hybrid)
+    hybrid.require_both_kinds("state-space layers")
+    mixer = recurrent.read_state_space(keys)
+    # llama.cpp takes this flag as whether positions rotate at all.
+    rotates = keys.flag("rope.scaling.finetuned", True)
+    if rotates:
+        attention.require_whole_heads(hybrid)
+    if experts.present(hybrid):
+        feed_forward, arguments = _mixture(hybrid)
+        if "shared_intermediate_size" not in arguments:
+            raise keys.unsupported(_SHARED_SIZE, 0, "a part that all tokens go through")
+    else:
+        keys.ignore("expert_used_count", _SHARED_SIZE)
+        feed_forward = modules(FEED_FORWARD, layers.GATED)
+        arguments = {"num_local_experts": 0}
+    return hybrid.plan(
+        "variants.granite_hybrid",
+        [
+            *layers.llama(hybrid, reorder=True),
+            *recurrent.mamba2_rules(f"{LAYER}.mamba", layers=hybrid.recurs),
+            *feed_forward,
+        ],
+        {
+            **arguments,
+            **_scales(hybrid),
+            "model_type": "granitemoehybrid",
+            "logits_scaling": _scale(hybrid, "logit_scale", 1.0),
+            "layer_types": hybrid.layer_types("mamba"),
+            "position_embedding_type": "rope" if rotates else "nope",
+            "attention_bias": attention.has_query_biases(hybrid),
+            "mlp_bias": "blk.0.ffn_up.bias" in hybrid.tensors,
+            "mamba_n_heads": mixer.heads,
+            "mamba_d_head": mixer.head_dim,
+            "mamba_d_state": mixer.state_size,
+            "mamba_d_conv": mixer.kernel,
+            "mamba_n_groups": mixer.groups,
+            "mamba_proj_bias": False,
+            "mamba_conv_bias": hybrid.has_any(".ssm_conv1d.bias"),
+            "time_step_limit": recurrent.NO_LIMIT,
+            "rms_norm_eps": hybrid.rms_eps,
+        },
+    )
+
+
+def _mixture(model: Decoder) -> tuple[list[Rule], dict[str, Any]]:
+    """Return rules and arguments of the experts, with those that all tokens go through, if any."""
+    mixture = experts.read(model, "feed_forward_length")
+    rules = [
+        *modules(_MIXTURE, {"ffn_gate_inp": "router.layer"}),
+        *experts.rules(model, mixture, _MIXTURE),
+    ]
+    arguments: dict[str, Any] = {
+        "num_local_experts": mixture.count,
+        "num_experts_per_tok": mixture.used,
+    }
+    if shared := model.keys.integer(_SHARED_SIZE, 0, low=0):
+        halves = ("blk.{}.ffn_gate_shexp", "blk.{}.ffn_up_shexp")
+        rules.append(module(halves, f"{_SHARED}.input_linear"))
+        rules += modules(_SHARED, {"ffn_down_shexp": "output_linear"})
+        arguments["shared_intermediate_size"] = shared
+    return rules, arguments
+
+
+def _scales(model: Decoder) -> dict[str, float]:
+    return {
+        "attention_multiplier": _scale(model, "attention.scale", model.head_dim**-0.5),
+        "embedding_multiplier": _scale(model, "embedding_scale", 1.0),
+        "residual_multiplier": _scale(model, "residual_scale", 1.0),
+    }
+
+
+def _scale(model: Decoder, key: str, default: float) -> float:
     """Return a scale; llama.cpp takes 0 as not there."""
-    return keys.number(key, 0.0, low=-1e-30, high=1e6) or default
+    return model.keys.number(key, 0.0, low=-1e-30, high=1e6) or default
 
 
-READERS = {"granite": read_granite, "granitemoe": read_granitemoe}
+READERS = {"granite": granite, "granitehybrid": granite_hybrid, "granitemoe": granite_moe}

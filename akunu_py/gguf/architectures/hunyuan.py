@@ -1,41 +1,73 @@
-"""Hunyuan's dense models."""
+"""Hunyuan: the dense models, and A13B, a mixture.
 
-from collections.abc import Mapping
+Norms of q and k follow the rotation, whose base in the file already has the model's scaling.
+"""
 
-from akunu_py.gguf.architectures import blocks, decoder
-from akunu_py.gguf.keys import Keys
-from akunu_py.gguf.names import module
+from akunu_py.errors import UnsupportedArchitectureError
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, modules
+from akunu_py.gguf.parts import attention, experts, layers, rope
+from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
-from akunu_py.gguf.reader import TensorInfo
-from akunu_py.gguf.rope import rotary_layers
+
+_HEAD_NORMS = {"attn_q_norm": "query_layernorm", "attn_k_norm": "key_layernorm"}
 
 
-def read_hunyuan_dense(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
-    """Return the plan for `mlx_lm.models.hunyuan_v1_dense`.
-
-    Norms of q and k follow the rotation, whose base in the file already has the model's scaling.
-    """
-    sizes = decoder.read_dimensions(keys, tensors)
-    decoder.require_whole_heads(keys, sizes.head_dim)
+def hunyuan_dense(model: Decoder) -> ModelPlan:
+    """Hunyuan, dense, for `mlx_lm.models.hunyuan_v1_dense`."""
+    attention.require_whole_heads(model)
     # The released dense models' configurations speak of one expert.
-    if (count := keys.integer("expert_count", 0, low=0)) > 1:
-        raise keys.unsupported("expert_count", count, "no experts")
-    return blocks.decoder_plan(
-        keys,
-        tensors,
-        sizes,
-        model="hunyuan_v1_dense",
-        rules=[
-            *blocks.decoder_rules(tensors, sizes),
-            module("blk.{}.attn_q_norm", f"{blocks.ATTENTION}.query_layernorm"),
-            module("blk.{}.attn_k_norm", f"{blocks.ATTENTION}.key_layernorm"),
-            *blocks.feed_forward_rules(),
+    if (count := model.keys.integer("expert_count", 0, low=0)) > 1:
+        raise model.keys.unsupported("expert_count", count, "no experts")
+    return model.plan(
+        "hunyuan_v1_dense",
+        [
+            *layers.llama(model),
+            *modules(ATTENTION, _HEAD_NORMS),
+            *modules(FEED_FORWARD, layers.GATED),
         ],
-        arguments={"rms_norm_eps": decoder.rms_eps(keys)},
-        rotary=rotary_layers(
-            keys, tensors, dims=sizes.head_dim, context_length=sizes.context_length
-        ),
+        {"rms_norm_eps": model.rms_eps},
+        rotary=rope.layers(model),
     )
 
 
-READERS = {"hunyuan-dense": read_hunyuan_dense}
+def hunyuan_moe(model: Decoder) -> ModelPlan:
+    """Hunyuan A13B for `variants.hunyuan_moe`."""
+    attention.require_plain_heads(model)
+    if not model.tied:
+        raise UnsupportedArchitectureError(
+            "the model has 'output.weight'; akunu runs hunyuan-moe models whose embedding also "
+            "makes the logits only: use another model"
+        )
+    rope.require_unscaled(model)
+    if (shared := model.keys.integer("expert_shared_count", 1)) != 1:
+        raise model.keys.unsupported("expert_shared_count", shared, "one")
+    mixture = experts.read(model, "feed_forward_length")
+    return model.plan(
+        "variants.hunyuan_moe",
+        [
+            *layers.llama(model),
+            *modules(ATTENTION, _HEAD_NORMS),
+            *modules(FEED_FORWARD, {"ffn_gate_inp": "gate.wg"}),
+            *experts.rules(model, mixture, shared="shared_mlp"),
+        ],
+        {
+            "model_type": "hunyuan",
+            "rms_norm_eps": model.rms_eps,
+            "attention_bias": False,
+            "intermediate_size": model.keys.integer(
+                "expert_shared_feed_forward_length", model.feed_forward_size
+            ),
+            "num_shared_expert": 1,
+            "use_mixed_mlp_moe": True,
+            "num_experts": mixture.count,
+            "moe_topk": mixture.used,
+            "moe_intermediate_size": mixture.feed_forward_size,
+            "use_qk_norm": True,
+            "use_cla": False,
+            "cla_share_factor": 1,
+            "rope_scaling": {"type": "dynamic", "factor": 1.0, "alpha": 1.0},
+        },
+    )
+
+
+READERS = {"hunyuan-dense": hunyuan_dense, "hunyuan-moe": hunyuan_moe}

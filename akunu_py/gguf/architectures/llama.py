@@ -1,106 +1,143 @@
-"""The llama family: Llama 2 and 3, Mistral 7B, Mixtral and what else is converted as `llama`."""
+"""Llama: 2 and 3, with Mistral 7B, Mixtral and what else is converted as `llama`; the text of 4."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.architectures import blocks, decoder, experts
-from akunu_py.gguf.keys import Keys
-from akunu_py.gguf.names import Rule, module
+from akunu_py.gguf.names import FEED_FORWARD, Rule, module, modules
+from akunu_py.gguf.parts import attention, experts, layers, rope
+from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
-from akunu_py.gguf.reader import TensorInfo
-from akunu_py.gguf.rope import frequency_factors, rope_scaling
 
-_LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
-_EXPERT_PARTS = ("gate", "up", "down")
+_CHUNK = 8192
+_MAVERICK_EXPERTS = 128
 
 
-def read_llama(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
-    """Return the plan of a llama model for `mlx_lm.models.llama`, with experts of a variant.
+def llama(model: Decoder) -> ModelPlan:
+    """Llama 2 and 3 for `mlx_lm.models.llama`, with experts for a variant.
 
     Converters reorder the rows of q and k so that neighbours rotate together, which that class can
     do too (`rope_traditional`).
     """
-    sizes = decoder.read_dimensions(keys, tensors)
-    decoder.require_whole_heads(keys, sizes.head_dim)
-    scaling = scaling_with_multiplier(keys, sizes.context_length)
-    biases, constants = attention_biases(tensors, sizes)
+    attention.require_whole_heads(model)
+    biases, constants = attention_biases(model)
     arguments: dict[str, Any] = {
-        "rms_norm_eps": decoder.rms_eps(keys),
+        "rms_norm_eps": model.rms_eps,
         "attention_bias": biases,
         "rope_traditional": True,
-        "rope_scaling": scaling,
+        "rope_scaling": rope.scaling_with_multiplier(model),
     }
-    rules = blocks.decoder_rules(tensors, sizes)
-    model = "llama"
-    if keys.integer("expert_count", 0, low=0, high=experts.MAX_EXPERTS):
-        model = "variants.llama_experts"
-        mixture = experts.read_mixture(keys, "feed_forward_length")
+    rules = layers.llama(model)
+    name = "llama"
+    if experts.present(model):
+        name = "variants.llama_experts"
+        mixture = experts.read(model, "feed_forward_length")
         arguments["num_local_experts"] = mixture.count
         arguments["num_experts_per_tok"] = mixture.used
-        if "blk.0.ffn_gate.0.weight" in tensors:
+        rules += modules(FEED_FORWARD, {"ffn_gate_inp": "gate"})
+        if "blk.0.ffn_gate.0.weight" in model.tensors:
             rules += _separate_experts(mixture)
         else:
-            rules += blocks.mixture_rules(mixture, tensors)
+            rules += experts.rules(model, mixture)
     else:
-        arguments["mlp_bias"] = decoder.has_biases(
-            tensors, sizes.num_layers, decoder.FEED_FORWARD, "feed-forward"
-        )
-        rules += blocks.feed_forward_rules()
-    return blocks.decoder_plan(
-        keys,
-        tensors,
-        sizes,
-        model=model,
-        rules=rules,
-        arguments=arguments,
-        rotary=frequency_factors(
-            keys, tensors, dims=sizes.head_dim, scaling=scaling, traditional=True
-        ),
+        arguments["mlp_bias"] = model.has_biases(layers.GATED, "feed-forward")
+        rules += modules(FEED_FORWARD, layers.GATED)
+    return model.plan(
+        name,
+        rules,
+        arguments,
+        rotary=rope.factors(model, traditional=True),
         constants=constants,
     )
 
 
-def scaling_with_multiplier(keys: Keys, context_length: int) -> dict[str, Any] | None:
-    """Return mlx-lm's `rope_scaling`, with what Mistral's models divide YaRN's attention factor by.
-
-    llama.cpp reads that multiplier in files named `mistral3` only; the models are the same.
-    """
-    scaling = rope_scaling(keys, context_length)
-    multiplier = keys.number(_LOG_MULTIPLIER, 0.0, low=-1e-30, high=1e3)
-    if multiplier and scaling is not None and scaling["type"] == "yarn":
-        scaling["mscale_all_dim"] = multiplier
-    return scaling
-
-
-def attention_biases(
-    tensors: Mapping[str, TensorInfo], sizes: decoder.Dimensions
-) -> tuple[bool, dict[str, NDArray[np.float32]]]:
+def attention_biases(model: Decoder) -> tuple[bool, dict[str, NDArray[np.float32]]]:
     """Return whether attention has biases, and zeros for those that the file leaves out.
 
     Llama's class has them at all four projections or at none; models made of Qwen's weights have
     them at q, k and v.
     """
-    inputs = blocks.has_attention_biases(tensors, sizes)
-    output = decoder.has_biases(tensors, sizes.num_layers, ("attn_output",), "attention")
+    inputs = attention.has_biases(model)
+    output = model.has_biases(("attn_output",), "attention")
     if inputs == output:
         return inputs, {}
-    return True, blocks.zero_biases(
-        sizes, ("o_proj",) if inputs else ("q_proj", "k_proj", "v_proj")
-    )
+    missing = ("o_proj",) if inputs else ("q_proj", "k_proj", "v_proj")
+    return True, attention.zero_biases(model, missing)
 
 
 def _separate_experts(mixture: experts.Mixture) -> list[Rule]:
     """Return the rules for files of before 2024-04, which have a tensor for each expert."""
-    target = blocks.FEED_FORWARD
-    rules = [module("blk.{}.ffn_gate_inp", f"{target}.gate")]
-    for part in _EXPERT_PARTS:
+    rules = []
+    for part in ("gate", "up", "down"):
         sources = [f"blk.{{}}.ffn_{part}.{expert}" for expert in range(mixture.count)]
         # All rows of all of them, laid flat: with rows given, they take the stack's shape.
-        rules.append(module(sources, f"{target}.switch_mlp.{part}_proj", rows=slice(None)))
+        rules.append(module(sources, f"{FEED_FORWARD}.switch_mlp.{part}_proj", rows=slice(None)))
     return rules
 
 
-READERS = {"llama": read_llama}
+def llama4(model: Decoder) -> ModelPlan:
+    """Llama 4, its text part, for `mlx_lm.models.llama4`.
+
+    Rows rotate as neighbours in both programs. Every fourth layer attends to everything, without
+    positions; the others in chunks. That, the size of a chunk and that Maverick alone has no norm
+    of q and k has no key: llama.cpp knows it, and Maverick by its 128 experts.
+    """
+    keys = model.keys
+    attention.require_whole_heads(model)
+    if keys.integer("attention.sliding_window", _CHUNK, low=0) == 0:
+        raise keys.unsupported("attention.sliding_window", 0, "layers that attend in chunks")
+    if model.num_layers % 4:
+        raise keys.unsupported("block_count", model.num_layers, "a multiple of four layers")
+    if keys.integer("attention.sliding_window_pattern", 4) != 4:
+        raise keys.error("attention.sliding_window_pattern", "not 4", "4")
+    step = keys.integer("interleave_moe_layer_step", high=model.num_layers)
+    mixture = experts.read(model, layers=range(step - 1, model.num_layers, step))
+    if mixture.used != 1:
+        raise keys.unsupported("expert_used_count", mixture.used, "one expert a token")
+    body = "language_model.model"
+    layer = f"{body}.layers.{{}}"
+    router = {"ffn_gate_inp": "feed_forward.router"}
+    text = {
+        "model_type": "llama4_text",
+        "intermediate_size": mixture.feed_forward_size,
+        "intermediate_size_mlp": model.feed_forward_size,
+        "num_local_experts": mixture.count,
+        "num_experts_per_tok": mixture.used,
+        "interleave_moe_layer_step": step,
+        "attention_chunk_size": _CHUNK,
+        "floor_scale": _CHUNK,
+        "attn_scale": 0.1,
+        "attention_bias": attention.has_biases(model),
+        "use_qk_norm": mixture.count != _MAVERICK_EXPERTS,
+        "rms_norm_eps": model.rms_eps,
+        "rope_scaling": rope.scaling(model),
+    }
+    return model.plan(
+        "llama4",
+        [
+            *layers.frame(
+                model,
+                f"{body}.embed_tokens",
+                f"{body}.norm",
+                "language_model.lm_head",
+                copied=True,
+            ),
+            *modules(layer, layers.NORMS),
+            *attention.rules(model, f"{layer}.self_attn"),
+            *modules(layer, router, layers=mixture.routed),
+            *experts.rules(
+                model,
+                mixture,
+                f"{layer}.feed_forward",
+                routed="experts",
+                shared="shared_expert",
+            ),
+        ],
+        {"text_config": model.arguments(text)},
+        shared_arguments=False,
+        rotary=rope.factors(model, traditional=True),
+    )
+
+
+READERS = {"llama": llama, "llama4": llama4}

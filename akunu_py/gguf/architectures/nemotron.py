@@ -1,68 +1,187 @@
-"""Nemotron 4 and Minitron, dense; the hybrids are in `nemotron_h`."""
+"""Nemotron 4 and Minitron, dense; Nemotron H and 3, hybrids of which each layer has one part."""
 
-from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from akunu_py.gguf.architectures import blocks, decoder
-from akunu_py.gguf.keys import Keys
-from akunu_py.gguf.names import Rule, module, parameter
+from akunu_py.gguf.names import FEED_FORWARD, LAYER, Rule, modules, parameter
+from akunu_py.gguf.parts import attention, experts, layers, recurrent, rope
+from akunu_py.gguf.parts.decoder import Decoder
+from akunu_py.gguf.parts.recurrent import Hybrid, Layers
 from akunu_py.gguf.plan import ModelPlan
-from akunu_py.gguf.reader import TensorInfo
-from akunu_py.gguf.rope import rotary_layers
 
-_UNGATED = ("ffn_up", "ffn_down")
+_H_LAYER = "backbone.layers.{}"
+_MIXER = f"{_H_LAYER}.mixer"
+_STATE, _ATTENTION, _DENSE, _EXPERTS = "M", "*", "-", "E"
 
 
-def read_nemotron(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
-    """Return the plan of a dense Nemotron for `mlx_lm.models.nemotron`.
+def nemotron(model: Decoder) -> ModelPlan:
+    """Nemotron, dense, for `mlx_lm.models.nemotron`.
 
     Half of a head rotates, and the feed-forward part has no gate.
     """
-    sizes = decoder.read_dimensions(keys, tensors)
-    rotated = decoder.read_rotated(keys, sizes.head_dim)
-    blocks.require_plain_heads(keys, sizes, rotated=rotated)
-    rules = [
-        module(decoder.EMBEDDING, "model.embed_tokens"),
-        *([] if sizes.tied else [module(decoder.OUTPUT, "lm_head")]),
-        *_norm("output_norm", "model.norm"),
-        *_norm("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
-        *blocks.attention_rules(tensors, sizes),
-        *_norm("blk.{}.ffn_norm", f"{blocks.LAYER}.post_attention_layernorm"),
-        module("blk.{}.ffn_up", f"{blocks.FEED_FORWARD}.up_proj"),
-        module("blk.{}.ffn_down", f"{blocks.FEED_FORWARD}.down_proj"),
-    ]
-    return blocks.decoder_plan(
-        keys,
-        tensors,
-        sizes,
-        model="nemotron",
-        rules=rules,
-        arguments={
-            "norm_eps": decoder.layer_norm_eps(keys),
+    rotated = rope.rotated(model)
+    attention.require_plain_heads(model, partial=True)
+    norms = {"output_norm": "model.norm"}
+    norms |= {f"blk.{{}}.{norm}": f"{LAYER}.{target}" for norm, target in layers.NORMS.items()}
+    rules = []
+    for source, target in norms.items():
+        # Converters add to the weight the 1 that mlx-lm's class adds as it runs.
+        weight = parameter(f"{source}.weight", f"{target}.weight", convert=layers.minus_one)
+        rules += [weight, parameter(f"{source}.bias", f"{target}.bias")]
+    return model.plan(
+        "nemotron",
+        [
+            *layers.frame(model, norm=None),
+            *rules,
+            *attention.rules(model),
+            *modules(FEED_FORWARD, layers.UNGATED),
+        ],
+        {
+            "norm_eps": model.layer_norm_eps,
             "hidden_act": "relu2",
-            # Half a dimension more, against what division loses.
-            "partial_rotary_factor": (rotated + 0.5) / sizes.head_dim,
-            "attention_bias": decoder.has_biases(
-                tensors, sizes.num_layers, decoder.ATTENTION, "attention"
-            ),
-            "mlp_bias": decoder.has_biases(tensors, sizes.num_layers, _UNGATED, "feed-forward"),
+            "partial_rotary_factor": rope.share(rotated, model.head_dim),
+            "attention_bias": model.has_biases(attention.ALL, "attention"),
+            "mlp_bias": model.has_biases(layers.UNGATED, "feed-forward"),
         },
-        rotary=rotary_layers(keys, tensors, dims=rotated, context_length=sizes.context_length),
+        rotary=rope.layers(model, dims=rotated),
     )
 
 
-def _minus_one(weight: NDArray[np.float32]) -> NDArray[np.float32]:
-    return weight - np.float32(1)
+def nemotron_h(model: Decoder) -> ModelPlan:
+    """Nemotron H and 3, dense or a mixture, for `variants.nemotron_h`.
+
+    Positions are not rotated. A layer with a feed-forward width is a feed-forward part, one with
+    key and value heads attention, any other a mixer.
+    """
+    hybrid = Hybrid.of(model)
+    keys = hybrid.keys
+    attention.require_equal_widths(hybrid)
+    widths = keys.layer_integers("feed_forward_length", hybrid.num_layers)
+    part = _EXPERTS if experts.present(hybrid) else _DENSE
+    kinds = [
+        part if width else (_ATTENTION if hybrid.attends(layer) else _STATE)
+        for layer, width in enumerate(widths)
+    ]
+    for kind, key in ((_STATE, "feed_forward_length"), (_ATTENTION, "attention.head_count_kv")):
+        if kind not in kinds:
+            raise keys.unsupported(key, widths, "both mixers and attention")
+    arguments: dict[str, Any]
+    if part == _EXPERTS:
+        arguments = _mixture_arguments(hybrid, widths)
+        rules = _mixture_rules(_of(kinds, _EXPERTS))
+    else:
+        different = sorted(set(widths) - {0})
+        if len(different) > 1:
+            wanted = "feed-forward parts of one width"
+            raise keys.unsupported("feed_forward_length", different, wanted)
+        arguments = {"intermediate_size": different[0] if different else 1}
+        rules = modules(_MIXER, layers.UNGATED, layers=_of(kinds, _DENSE))
+    attending = [layer for layer, kind in enumerate(kinds) if kind == _ATTENTION]
+    mixer = recurrent.read_state_space(keys)
+    # Older files have the RMS norms' epsilon under the name of the other norm's.
+    rms_norm = "attention.layer_norm_rms_epsilon" in keys
+    return hybrid.plan(
+        "variants.nemotron_h",
+        [
+            # The class has no tied head.
+            *layers.frame(hybrid, "backbone.embeddings", "backbone.norm_f", copied=True),
+            *modules(_H_LAYER, {"attn_norm": "norm"}),
+            *recurrent.mamba2_rules(_MIXER, layers=_of(kinds, _STATE)),
+            *attention.rules(hybrid, _MIXER, layers=attending),
+            *rules,
+        ],
+        {
+            **arguments,
+            "hybrid_override_pattern": kinds,
+            "attention_bias": attention.has_query_biases(hybrid),
+            # Layers without one among others with are found out by the class: a parameter has no
+            # tensor.
+            "mlp_bias": hybrid.has_any(".ffn_up.bias"),
+            "mamba_num_heads": mixer.heads,
+            "mamba_head_dim": mixer.head_dim,
+            "mamba_proj_bias": False,
+            "ssm_state_size": mixer.state_size,
+            "conv_kernel": mixer.kernel,
+            "n_groups": mixer.groups,
+            "use_bias": False,
+            "use_conv_bias": hybrid.has_any(".ssm_conv1d.bias"),
+            "time_step_limit": recurrent.NO_LIMIT,
+            # Not used, whatever the file says.
+            "rope_theta": 10000.0,
+            "layer_norm_epsilon": hybrid.rms_eps if rms_norm else hybrid.layer_norm_eps,
+        },
+        predicts_further=True,
+    )
 
 
-def _norm(source: str, target: str) -> list[Rule]:
-    """Map a norm: converters add to its weight the 1 that mlx-lm's class adds as it runs."""
+def _of(kinds: list[str], kind: str) -> Layers:
+    return lambda layer: kinds[layer] == kind
+
+
+def _mixture_arguments(model: Decoder, widths: list[int]) -> dict[str, Any]:
+    keys = model.keys
+    per_layer = _read_experts(model, widths)
+    sizes = [pair for pair in per_layer if pair]
+    size, used = sizes[0] if sizes else (1, 1)
+    count = keys.integer("expert_count", high=experts.MAX_EXPERTS)
+    experts.require_one_group(model, experts.Mixture(count, used, size, frozenset()))
+    normed = experts.normed(model)
+    if normed:
+        experts.require_several(model, [number for _, number in sizes])
+    keys.ignore("expert_shared_count")
+    latent = model.has_any(".ffn_latent_down.weight")
+    return {
+        # Of dense feed-forward parts, of which a mixture has none.
+        "intermediate_size": 1,
+        "n_routed_experts": count,
+        "num_experts_per_tok": used,
+        "moe_intermediate_size": size,
+        "moe_per_layer": per_layer if len(set(sizes)) > 1 else None,
+        "moe_latent_size": keys.integer("moe_latent_size") if latent else None,
+        # As many as there are, they are one wide part.
+        "n_shared_experts": 1,
+        "moe_shared_expert_intermediate_size": keys.integer("expert_shared_feed_forward_length"),
+        "n_group": 1,
+        "topk_group": 1,
+        "norm_topk_prob": normed,
+        "routed_scaling_factor": experts.weights_scale(model),
+    }
+
+
+def _read_experts(model: Decoder, widths: list[int]) -> list[tuple[int, int] | None]:
+    """Return for each layer the width of an expert and how many a token goes through.
+
+    None for layers without experts. Only the Puzzle models' layers differ.
+    """
+    keys, layers = model.keys, len(widths)
+    count = keys.integer("expert_count", high=experts.MAX_EXPERTS)
+    used = keys.layer_integers("expert_used_count", layers, high=count)
+    own = widths
+    if (key := "expert_feed_forward_length") in keys:
+        own = keys.layer_integers(key, layers)
+    elif all(used):
+        # Before there was a key, the width of all experts that a token goes through.
+        own = [width // number for width, number in zip(widths, used, strict=True)]
+    found: list[tuple[int, int] | None] = []
+    for width, size, number in zip(widths, own, used, strict=True):
+        if width and not (size and number):
+            raise keys.error("expert_used_count", number, "above 0 in layers with experts")
+        found.append((size, number) if width else None)
+    return found
+
+
+def _mixture_rules(routed: Layers) -> list[Rule]:
+    names = {
+        "ffn_up_exps": "switch_mlp.fc1",
+        "ffn_down_exps": "switch_mlp.fc2",
+        "ffn_up_shexp": "shared_experts.up_proj",
+        "ffn_down_shexp": "shared_experts.down_proj",
+    }
+    latent = {"ffn_latent_down": "fc1_latent_proj", "ffn_latent_up": "fc2_latent_proj"}
     return [
-        parameter(f"{source}.weight", f"{target}.weight", convert=_minus_one),
-        parameter(f"{source}.bias", f"{target}.bias"),
+        *experts.router(routed, f"{_MIXER}.gate.weight", f"{_MIXER}.gate.e_score_correction_bias"),
+        *modules(_MIXER, names, layers=routed),
+        *modules(_MIXER, latent, layers=routed, required=False),
     ]
 
 
-READERS = {"nemotron": read_nemotron}
+READERS = {"nemotron": nemotron, "nemotron_h": nemotron_h, "nemotron_h_moe": nemotron_h}

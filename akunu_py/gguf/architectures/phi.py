@@ -1,82 +1,60 @@
-"""Phi 2, 3 and 4."""
+"""Phi 1, 1.5 and 2; 3, 3.5 and 4. Part of a head may rotate."""
 
-from collections.abc import Mapping
-
-from akunu_py.gguf.architectures import blocks, decoder, windows
-from akunu_py.gguf.keys import Keys
-from akunu_py.gguf.names import module
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, module, modules
+from akunu_py.gguf.parts import attention, layers, rope, windows
+from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
-from akunu_py.gguf.reader import TensorInfo
-from akunu_py.gguf.rope import LONG_ROPE_TENSORS, long_rope, rotary_layers
 
 
-def read_phi2(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
-    """Return the plan of a Phi 1, 1.5 or 2 model for `mlx_lm.models.phi`."""
-    sizes = decoder.read_dimensions(keys, tensors)
-    rotated = decoder.read_rotated(keys, sizes.head_dim)
-    blocks.require_plain_heads(keys, sizes, rotated=rotated)
-    rules = [
-        module(decoder.EMBEDDING, "model.embed_tokens"),
-        module("output_norm", "model.final_layernorm"),
-        module(decoder.OUTPUT, "lm_head"),
-        module("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
-        *blocks.attention_rules(tensors, sizes, output="dense"),
-        module("blk.{}.ffn_up", f"{blocks.FEED_FORWARD}.fc1"),
-        module("blk.{}.ffn_down", f"{blocks.FEED_FORWARD}.fc2"),
-    ]
-    return blocks.decoder_plan(
-        keys,
-        tensors,
-        sizes,
-        model="phi",
-        rules=rules,
-        arguments={
-            "layer_norm_eps": decoder.layer_norm_eps(keys),
-            # Half a dimension more, against what division loses.
-            "partial_rotary_factor": (rotated + 0.5) / sizes.head_dim,
+def phi2(model: Decoder) -> ModelPlan:
+    """Phi 1, 1.5 and 2 for `mlx_lm.models.phi`."""
+    rotated = rope.rotated(model)
+    attention.require_plain_heads(model, partial=True)
+    return model.plan(
+        "phi",
+        [
+            *layers.frame(model, norm="model.final_layernorm", tied=False),
+            *modules(LAYER, {"attn_norm": "input_layernorm"}),
+            *attention.rules(model, output="dense"),
+            *modules(FEED_FORWARD, {"ffn_up": "fc1", "ffn_down": "fc2"}),
+        ],
+        {
+            "layer_norm_eps": model.layer_norm_eps,
+            "partial_rotary_factor": rope.share(rotated, model.head_dim),
         },
-        rotary=rotary_layers(keys, tensors, dims=rotated, context_length=sizes.context_length),
+        rotary=rope.layers(model, dims=rotated),
     )
 
 
-def read_phi3(keys: Keys, tensors: Mapping[str, TensorInfo]) -> ModelPlan:
-    """Return the plan of a Phi 3, 3.5 or 4 model for `variants.phi3`.
+def phi3(model: Decoder) -> ModelPlan:
+    """Phi 3, 3.5 and 4 for `variants.phi3`.
 
     Files have q, k and v in one tensor, as the class does, or apart; gate and up are always one,
     of the name of up.
     """
-    sizes = decoder.read_dimensions(keys, tensors)
-    rotated = decoder.read_rotated(keys, sizes.head_dim)
-    blocks.require_plain_heads(keys, sizes, rotated=rotated)
-    fused = f"blk.0.{blocks.FUSED_ATTENTION}.weight" in tensors
-    parts = [blocks.FUSED_ATTENTION] if fused else ["attn_q", "attn_k", "attn_v"]
+    rotated = rope.rotated(model)
+    attention.require_plain_heads(model, partial=True)
+    fused = f"blk.0.{attention.FUSED}.weight" in model.tensors
+    parts = [f"blk.{{}}.{part}" for part in ([attention.FUSED] if fused else attention.INPUTS)]
     # Files of models that were trained without a window can name one that nothing reaches.
-    window = windows.read_window(keys, 0)
-    rules = [
-        *decoder.frame_rules(sizes.tied),
-        module("blk.{}.attn_norm", f"{blocks.LAYER}.input_layernorm"),
-        module([f"blk.{{}}.{part}" for part in parts], f"{blocks.ATTENTION}.qkv_proj"),
-        module("blk.{}.attn_output", f"{blocks.ATTENTION}.o_proj"),
-        module("blk.{}.ffn_norm", f"{blocks.LAYER}.post_attention_layernorm"),
-        module("blk.{}.ffn_up", f"{blocks.FEED_FORWARD}.gate_up_proj"),
-        module("blk.{}.ffn_down", f"{blocks.FEED_FORWARD}.down_proj"),
-    ]
-    return blocks.decoder_plan(
-        keys,
-        tensors,
-        sizes,
-        model="variants.phi3",
-        rules=rules,
-        arguments={
-            "rms_norm_eps": decoder.rms_eps(keys),
-            # Half a dimension more, against what division loses.
-            "partial_rotary_factor": (rotated + 0.5) / sizes.head_dim,
-            "sliding_window": window if 0 < window < sizes.context_length else None,
+    window = windows.size(model, 0)
+    return model.plan(
+        "variants.phi3",
+        [
+            *layers.frame(model),
+            *modules(LAYER, layers.NORMS),
+            module(parts, f"{ATTENTION}.qkv_proj"),
+            *modules(ATTENTION, {"attn_output": "o_proj"}),
+            *modules(FEED_FORWARD, {"ffn_up": "gate_up_proj", "ffn_down": "down_proj"}),
+        ],
+        {
+            "rms_norm_eps": model.rms_eps,
+            "partial_rotary_factor": rope.share(rotated, model.head_dim),
+            "sliding_window": window if 0 < window < model.context_length else None,
         },
-        rotary=long_rope(keys, tensors, dims=rotated, context_length=sizes.context_length)
-        or rotary_layers(keys, tensors, dims=rotated, context_length=sizes.context_length),
-        ignored=LONG_ROPE_TENSORS,
+        rotary=rope.long(model, dims=rotated) or rope.layers(model, dims=rotated),
+        ignored=rope.LONG_TENSORS,
     )
 
 
-READERS = {"phi2": read_phi2, "phi3": read_phi3}
+READERS = {"phi2": phi2, "phi3": phi3}

@@ -1,0 +1,270 @@
+"""Dense models that stand alone; most are llama with a difference."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.errors import ModelFormatError
+from akunu_py.gguf.architectures.llama import attention_biases, llama
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, modules, parameter
+from akunu_py.gguf.parts import attention, layers, rope, windows
+from akunu_py.gguf.parts.decoder import MAX_CONTEXT, Decoder
+from akunu_py.gguf.plan import ModelPlan
+
+
+def apertus(model: Decoder) -> ModelPlan:
+    """Apertus for `mlx_lm.models.apertus`.
+
+    Its activation has four numbers a layer (xIELU, arXiv:2411.13010), which are metadata.
+    """
+    attention.require_plain_heads(model)
+    norms = {"attn_norm": "attention_layernorm", "ffn_norm": "feedforward_layernorm"}
+    return model.plan(
+        "apertus",
+        [
+            *layers.frame(model),
+            *modules(LAYER, norms),
+            *attention.rules(model),
+            *modules(ATTENTION, layers.HEAD_NORMS),
+            *modules(FEED_FORWARD, layers.UNGATED),
+        ],
+        {
+            "rms_norm_eps": model.rms_eps,
+            "mlp_bias": False,
+            "attention_bias": False,
+            "post_norm": False,
+            "qk_norm": True,
+            "rope_scaling": rope.scaling(model),
+        },
+        rotary=rope.factors(model),
+        constants=_activations(model),
+    )
+
+
+def _activations(model: Decoder) -> dict[str, NDArray[np.float32]]:
+    constants: dict[str, NDArray[np.float32]] = {}
+    for part in ("alpha_n", "alpha_p", "beta", "eps"):
+        # Without the architecture's name before it.
+        key = f"xielu.{part}"
+        value = model.keys.metadata.get(key)
+        numbers = np.asarray(value) if isinstance(value, np.ndarray | float) else np.empty(0)
+        if numbers.ndim == 0:
+            numbers = np.full(model.num_layers, numbers)
+        enough = numbers.dtype.kind == "f" and numbers.size >= model.num_layers
+        if not enough or not np.isfinite(numbers).all():
+            raise ModelFormatError(
+                f"{key} should hold a number for each of the {model.num_layers} layers; the file "
+                "is damaged: download or convert the model again"
+            )
+        for layer in range(model.num_layers):
+            path = f"{FEED_FORWARD.format(layer)}.act_fn.{part}"
+            constants[path] = np.array(numbers[layer], np.float32)
+    return constants
+
+
+def arcee(model: Decoder) -> ModelPlan:
+    """Arcee's foundation models for `variants.arcee`; rows rotate as llama's do."""
+    attention.require_whole_heads(model)
+    return model.plan(
+        "variants.arcee",
+        [*layers.llama(model), *modules(FEED_FORWARD, layers.UNGATED)],
+        {
+            "rms_norm_eps": model.rms_eps,
+            "rope_traditional": True,
+            "rope_scaling": rope.scaling(model),
+        },
+        rotary=rope.factors(model, traditional=True),
+    )
+
+
+def command_r(model: Decoder) -> ModelPlan:
+    """Command R, Command R+ and Aya for `mlx_lm.models.cohere`.
+
+    The plus has norms of q and k, with weights of their own for each head.
+    """
+    attention.require_plain_heads(model)
+    normed = "blk.0.attn_q_norm.weight" in model.tensors
+    return model.plan(
+        "cohere",
+        _cohere_rules(model) + (modules(ATTENTION, layers.HEAD_NORMS) if normed else []),
+        {
+            "layer_norm_eps": model.layer_norm_eps,
+            # Without a key llama.cpp leaves logits as they are.
+            "logit_scale": model.keys.number("logit_scale", 1.0, low=-1, high=1e6) or 1.0,
+            "use_qk_norm": normed,
+        },
+        rotary=rope.layers(model, traditional=True),
+    )
+
+
+def cohere2(model: Decoder) -> ModelPlan:
+    """Command R7B and Command A for `mlx_lm.models.cohere2`.
+
+    Layers without a window have no positions either.
+    """
+    attention.require_plain_heads(model)
+    return model.plan(
+        "cohere2",
+        _cohere_rules(model),
+        {
+            "layer_norm_eps": model.layer_norm_eps,
+            "logit_scale": model.keys.number("logit_scale", low=-1, high=1e6) or 1.0,
+            "sliding_window": windows.size(model),
+            "sliding_window_pattern": windows.period(model, windows.windowed(model, 4)),
+        },
+        rotary=rope.layers(model, traditional=True),
+    )
+
+
+def _cohere_rules(model: Decoder) -> list[Rule]:
+    """Return the rules of a block with one norm, for attention and feed-forward part alike."""
+    return [
+        *layers.frame(model, tied=True),
+        *modules(LAYER, {"attn_norm": "input_layernorm"}),
+        *attention.rules(model),
+        *modules(FEED_FORWARD, layers.GATED),
+    ]
+
+
+def mistral3(model: Decoder) -> ModelPlan:
+    """Ministral 3 for `mlx_lm.models.ministral3`; without a temperature, that of a llama.
+
+    A query at position p is multiplied by 1 + temperature ln(1 + floor(p / original context)). The
+    class rotates halves of a head, the file's rows are ordered for neighbours.
+    """
+    keys = model.keys
+    temperature = keys.number("attention.temperature_scale", 0.0, low=-1e3, high=1e3)
+    if not temperature:
+        return llama(model)
+    attention.require_whole_heads(model)
+    parameters = {
+        **(rope.scaling_with_multiplier(model) or {"type": "default"}),
+        "rope_theta": model.rope_base,
+        "llama_4_scaling_beta": temperature,
+        "original_max_position_embeddings": keys.integer(
+            "rope.scaling.original_context_length", model.context_length, high=MAX_CONTEXT
+        ),
+    }
+    return model.plan(
+        "ministral3",
+        [*layers.llama(model, reorder=True), *modules(FEED_FORWARD, layers.GATED)],
+        {"rms_norm_eps": model.rms_eps, "rope_parameters": parameters},
+    )
+
+
+def seed_oss(model: Decoder) -> ModelPlan:
+    """Seed OSS for `mlx_lm.models.seed_oss`."""
+    attention.require_whole_heads(model)
+    norms = {
+        "attn_norm": "input_layernorm",
+        # Named for what it follows; it stands before the feed-forward part.
+        "post_attention_norm": "post_attention_layernorm",
+    }
+    return model.plan(
+        "seed_oss",
+        [
+            *layers.frame(model),
+            *modules(LAYER, norms),
+            *attention.rules(model),
+            *modules(FEED_FORWARD, layers.GATED),
+        ],
+        {
+            "rms_norm_eps": model.rms_eps,
+            "attention_bias": attention.has_biases(model),
+            "rope_scaling": rope.scaling(model),
+        },
+    )
+
+
+def smollm3(model: Decoder) -> ModelPlan:
+    """SmolLM 3 for `mlx_lm.models.smollm3`: llama without rotation in every fourth layer."""
+    attention.require_whole_heads(model)
+    biases, constants = attention_biases(model)
+    return model.plan(
+        "smollm3",
+        [*layers.llama(model), *modules(FEED_FORWARD, layers.GATED)],
+        {
+            "rms_norm_eps": model.rms_eps,
+            "attention_bias": biases,
+            "rope_traditional": True,
+            "rope_scaling": rope.scaling(model),
+            # No key says so; it is what llama.cpp and the released models have.
+            "no_rope_layer_interval": 4,
+        },
+        constants=constants,
+    )
+
+
+def stablelm(model: Decoder) -> ModelPlan:
+    """StableLM 3B, 2 1.6B, Zephyr and 2 12B for `mlx_lm.models.stablelm`.
+
+    Without a norm of its own the feed-forward part stands beside attention. The 12B model has a
+    norm for each head of q and k.
+    """
+    attention.require_plain_heads(model, partial=True)
+    rotated = rope.rotated(model)
+    # Converters write it for models that are not so.
+    model.keys.ignore("use_parallel_residual")
+    parallel = "blk.0.ffn_norm.weight" not in model.tensors
+    head_norms = "blk.0.attn_q_norm.weight" in model.tensors
+    norms = {"attn_norm": "input_layernorm"}
+    if not parallel:
+        norms["ffn_norm"] = "post_attention_layernorm"
+    rules = [
+        *layers.frame(model, tied=False),
+        *modules(LAYER, norms),
+        *attention.rules(model),
+        *modules(FEED_FORWARD, layers.GATED),
+    ]
+    if head_norms:
+        for part, heads in (("q", model.num_heads), ("k", model.num_kv_heads)):
+            rules += [
+                parameter(
+                    f"blk.{{}}.attn_{part}_norm.weight",
+                    f"{ATTENTION}.{part}_layernorm.norms.{head}.weight",
+                    rows=slice(head, head + 1),
+                )
+                for head in range(heads)
+            ]
+    return model.plan(
+        "stablelm",
+        rules,
+        {
+            "layer_norm_eps": model.layer_norm_eps,
+            "use_qkv_bias": attention.has_biases(model),
+            "partial_rotary_factor": rope.share(rotated, model.head_dim),
+            "use_parallel_residual": parallel,
+            "qk_layernorm": head_norms,
+        },
+        rotary=rope.layers(model, dims=rotated),
+    )
+
+
+def starcoder2(model: Decoder) -> ModelPlan:
+    """StarCoder 2 for `variants.starcoder2`; norms and projections have biases.
+
+    The released models were trained with a window of 4096 tokens, which files do not state and
+    llama.cpp does not apply; nor does this.
+    """
+    attention.require_plain_heads(model)
+    names = {"ffn_up": "c_fc", "ffn_down": "c_proj"}
+    return model.plan(
+        "variants.starcoder2",
+        [*layers.llama(model), *modules(FEED_FORWARD, names)],
+        {"norm_epsilon": model.layer_norm_eps},
+        rotary=rope.layers(model),
+    )
+
+
+READERS = {
+    "apertus": apertus,
+    "arcee": arcee,
+    "cohere2": cohere2,
+    "command-r": command_r,
+    # Converters take its fused tensors apart and reorder q and k.
+    "internlm2": llama,
+    "mistral3": mistral3,
+    "seed_oss": seed_oss,
+    "smollm3": smollm3,
+    "stablelm": stablelm,
+    "starcoder2": starcoder2,
+}

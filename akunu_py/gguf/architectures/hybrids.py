@@ -1,0 +1,209 @@
+"""Models that stand alone and of which some layers, or parts of each, keep a state."""
+
+from dataclasses import replace
+
+from numpy import float32
+from numpy.typing import NDArray
+
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, modules, parameter
+from akunu_py.gguf.parts import attention, experts, latent_attention, layers, recurrent, rope
+from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, Decoder
+from akunu_py.gguf.parts.experts import Gating
+from akunu_py.gguf.parts.recurrent import Hybrid
+from akunu_py.gguf.plan import ModelPlan
+
+
+def falcon_h1(model: Decoder) -> ModelPlan:
+    """Falcon H1 for `variants.falcon_h1`: attention and a Mamba 2 mixer side by side in a layer.
+
+    Converters have multiplied all of the family's multipliers into the weights, so that none is
+    left to apply.
+    """
+    attention.require_whole_heads(model)
+    mixer = recurrent.read_state_space(model.keys)
+    normed = "blk.0.ssm_norm.weight" in model.tensors
+    # Converters leave ".weight" off this one name.
+    norm = "blk.{}.ffn_norm" + ("" if "blk.0.ffn_norm" in model.tensors else ".weight")
+    return model.plan(
+        "variants.falcon_h1",
+        [
+            *layers.frame(model, norm="model.final_layernorm"),
+            *modules(LAYER, {"attn_norm": "input_layernorm"}),
+            parameter(norm, f"{LAYER}.pre_ff_layernorm.weight"),
+            *attention.rules(model),
+            *modules(f"{LAYER}.feed_forward", layers.GATED),
+            *recurrent.mamba2_rules(f"{LAYER}.mamba", norm=normed),
+        ],
+        {
+            "attention_bias": attention.has_query_biases(model),
+            "mlp_bias": model.has_biases(layers.GATED, "feed-forward"),
+            "mamba_conv_bias": model.has_biases(["ssm_conv1d"], "convolution"),
+            "mamba_d_conv": mixer.kernel,
+            "mamba_d_head": mixer.head_dim,
+            "mamba_d_ssm": mixer.inner_size,
+            "mamba_d_state": mixer.state_size,
+            "mamba_n_groups": mixer.groups,
+            "mamba_n_heads": mixer.heads,
+            "mamba_rms_norm": normed,
+            # The class multiplies the logits of tied embeddings by the one over the other.
+            "embedding_multiplier": 1.0,
+            "lm_head_multiplier": 1.0,
+            "rms_norm_eps": model.rms_eps,
+            "rope_scaling": rope.scaling(model),
+        },
+    )
+
+
+def jamba(model: Decoder) -> ModelPlan:
+    """Jamba for `variants.jamba`: Mamba's mixers and attention in turn, some layers with experts.
+
+    Positions are not rotated.
+    """
+    hybrid = Hybrid.of(model)
+    keys = hybrid.keys
+    attention.require_width_of_model(hybrid)
+    hybrid.require_both_kinds("Mamba's layers")
+    mixer = recurrent.read_channels(keys)
+    if mixer.inner_size % hybrid.hidden_size:
+        wanted = f"a multiple of the width {hybrid.hidden_size}"
+        raise keys.error("ssm.inner_size", mixer.inner_size, wanted)
+    routed = [
+        layer
+        for layer in range(hybrid.num_layers)
+        if f"blk.{layer}.ffn_gate_inp.weight" in hybrid.tensors
+    ]
+    mixture = experts.read(hybrid, "feed_forward_length", layers=routed)
+    norms = {"attn_norm": "input_layernorm", "ffn_norm": "pre_ff_layernorm"}
+    mixer_norms = {f"ssm_{part}_norm": f"{part}_layernorm" for part in ("dt", "b", "c")}
+    target = f"{LAYER}.feed_forward"
+    return hybrid.plan(
+        "variants.jamba",
+        [
+            *layers.frame(hybrid, norm="model.final_layernorm"),
+            *modules(LAYER, norms),
+            *attention.rules(hybrid),
+            *recurrent.mamba_rules(f"{LAYER}.mamba", layers=hybrid.recurs),
+            *modules(f"{LAYER}.mamba", mixer_norms, layers=hybrid.recurs),
+            *modules(target, {"ffn_gate_inp": "router"}, layers=mixture.routed),
+            *experts.rules(hybrid, mixture, target),
+        ],
+        {
+            "layers_block_type": hybrid.layer_types("mamba"),
+            # Both are asked for, and neither is used beside the lists of layers.
+            "attn_layer_offset": 0,
+            "attn_layer_period": 1,
+            "expert_layer_offset": 0,
+            "expert_layer_period": 1,
+            "expert_layers": tuple(routed),
+            "num_experts": mixture.count,
+            "num_experts_per_tok": mixture.used,
+            "mamba_d_conv": mixer.kernel,
+            "mamba_d_state": mixer.state_size,
+            "mamba_expand": mixer.inner_size // hybrid.hidden_size,
+            "mamba_dt_rank": mixer.rank,
+            # Not used, whatever the file says.
+            "rope_theta": 10000.0,
+            "rms_norm_eps": hybrid.rms_eps,
+        },
+    )
+
+
+def kimi_linear(model: Decoder) -> ModelPlan:
+    """Kimi Linear for `mlx_lm.models.kimi_linear`: delta nets and latent attention.
+
+    The nets forget each channel by itself. Nothing is rotated, not even what the keys call so.
+    """
+    hybrid = Hybrid.of(model)
+    keys = hybrid.keys
+    hybrid.require_both_kinds("delta nets")
+    heads = latent_attention.read_heads(hybrid)
+    if hybrid.has_any(".attn_q_a.weight"):
+        rank = keys.integer("attention.q_lora_rank", 0, low=0)
+        raise keys.unsupported("attention.q_lora_rank", rank, "queries that come from the input")
+    # The first files have the one matrix, and the keys of the new ones.
+    heads = replace(heads, split=hybrid.has_any(".attn_k_b.weight"))
+    dense = experts.leading_dense(hybrid)
+    mixture = experts.read(hybrid, dense=dense)
+    experts.require_one_group(hybrid, mixture)
+    experts.require_several(hybrid, [mixture.used])
+    head_dim = keys.integer("kda.head_dim", high=MAX_HEAD_DIM)
+    bias = f"{FEED_FORWARD}.e_score_correction_bias"
+    return hybrid.plan(
+        "kimi_linear",
+        [
+            *layers.frame(hybrid, copied=True),
+            *modules(LAYER, layers.NORMS),
+            *latent_attention.rules(hybrid, heads),
+            *_kimi_nets(hybrid, head_dim),
+            *experts.rules(hybrid, mixture, shared="shared_experts"),
+            *modules(FEED_FORWARD, {"ffn_gate_inp": "gate"}, layers=mixture.routed),
+            parameter("blk.{}.exp_probs_b.bias", bias, layers=mixture.routed, float32=True),
+        ],
+        {
+            **heads.arguments,
+            "num_experts": mixture.count,
+            "num_experts_per_token": mixture.used,
+            "moe_intermediate_size": mixture.feed_forward_size,
+            "moe_router_activation_func": experts.scoring(hybrid, Gating.SIGMOID),
+            "moe_renormalize": True,
+            "moe_layer_freq": 1,
+            "routed_scaling_factor": experts.weights_scale(hybrid),
+            "num_shared_experts": experts.shared_count(hybrid, low=1),
+            "first_k_dense_replace": dense,
+            "linear_attn_config": {
+                "num_heads": hybrid.num_heads,
+                "head_dim": head_dim,
+                "short_conv_kernel_size": recurrent.read_kernel(keys),
+                # Counted from one.
+                "kda_layers": [
+                    layer + 1 for layer in range(hybrid.num_layers) if hybrid.recurs(layer)
+                ],
+            },
+            # Asked for, and not used.
+            "rope_theta": 10000.0,
+            "rms_norm_eps": hybrid.rms_eps,
+            "model_max_length": hybrid.context_length,
+            # The head is the class's own, also where it is a copy.
+            "tie_word_embeddings": False,
+        },
+    )
+
+
+def _kimi_nets(model: Hybrid, head_dim: int) -> list[Rule]:
+    nets = [layer for layer in range(model.num_layers) if model.recurs(layer)]
+    size = model.num_heads * head_dim
+    names = {
+        "attn_output": "o_proj",
+        "ssm_f_a": "f_a_proj",
+        "ssm_f_b": "f_b_proj",
+        "ssm_g_a": "g_a_proj",
+        "ssm_g_b": "g_b_proj",
+        "ssm_beta": "b_proj",
+        "ssm_norm": "o_norm",
+    }
+
+    def kernel(values: NDArray[float32]) -> NDArray[float32]:
+        """Return a kernel [1, channels, 1, taps], or without the ones, as [channels, taps, 1]."""
+        return values.reshape(-1, values.shape[-1], 1)
+
+    return [
+        *attention.inputs(model, ATTENTION, (size, size, size), layers=nets),
+        *modules(ATTENTION, names, layers=model.recurs),
+        *(
+            parameter(
+                f"blk.{{}}.ssm_conv1d_{part}.weight",
+                f"{ATTENTION}.{part}_conv.conv.weight",
+                convert=kernel,
+                layers=model.recurs,
+            )
+            for part in "qkv"
+        ),
+        *recurrent.decay_rules(
+            ATTENTION,
+            convert=lambda rates: recurrent.log_of_decay(rates).reshape(1, 1, -1, 1),
+            layers=model.recurs,
+        ),
+    ]
+
+
+READERS = {"falcon-h1": falcon_h1, "jamba": jamba, "kimi-linear": kimi_linear}

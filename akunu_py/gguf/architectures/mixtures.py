@@ -1,0 +1,233 @@
+"""Mixtures of experts that stand alone."""
+
+from collections.abc import Callable, Sequence
+
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, module, modules, parameter
+from akunu_py.gguf.parts import attention, experts, layers, rope, windows
+from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, MAX_HEADS, Decoder, read_head_dim
+from akunu_py.gguf.parts.experts import Gating
+from akunu_py.gguf.plan import ModelPlan
+
+
+def afmoe(model: Decoder) -> ModelPlan:
+    """Trinity, Arcee's mixtures, for `mlx_lm.models.afmoe`.
+
+    Of four layers the last sees everything, without positions; the others see a window. The
+    embedding is multiplied by the root of its width, for which there is no key.
+    """
+    attention.require_whole_heads(model)
+    windowed = windows.windowed(model, 4)
+    if (period := windows.period(model, windowed)) != 4:
+        raise model.keys.unsupported(windows.PATTERN, period, "a period of four layers")
+    dense = experts.leading_dense(model)
+    mixture = experts.read(model, dense=dense)
+    experts.require_one_group(model, mixture)
+    shared = experts.shared_count(model)
+    norms = {
+        "attn_norm": "input_layernorm",
+        "post_attention_norm": "post_attention_layernorm",
+        "ffn_norm": "pre_mlp_layernorm",
+        "post_ffw_norm": "post_mlp_layernorm",
+    }
+    return model.plan(
+        "afmoe",
+        [
+            *layers.frame(model),
+            *modules(LAYER, norms),
+            *attention.rules(model),
+            *modules(ATTENTION, {"attn_gate": "gate_proj", **layers.HEAD_NORMS}),
+            *experts.rules(
+                model, mixture, routed="experts", shared="shared_experts" if shared else None
+            ),
+            *experts.router(
+                mixture.routed,
+                f"{FEED_FORWARD}.router.gate.weight",
+                f"{FEED_FORWARD}.expert_bias",
+                required=True,
+            ),
+        ],
+        {
+            "rms_norm_eps": model.rms_eps,
+            "layer_types": windows.layer_types(windowed),
+            "sliding_window": windows.size(model),
+            "rope_scaling": rope.scaling(model),
+            "num_experts": mixture.count,
+            "num_experts_per_tok": mixture.used,
+            "moe_intermediate_size": mixture.feed_forward_size,
+            "num_shared_experts": shared,
+            "num_dense_layers": dense,
+            "route_norm": experts.normed(model),
+            "route_scale": experts.weights_scale(model),
+            "score_func": experts.scoring(model, Gating.SIGMOID),
+            "mup_enabled": True,
+        },
+    )
+
+
+def dots1(model: Decoder) -> ModelPlan:
+    """dots.llm1 for `mlx_lm.models.dots1`, whose router weighs by a sigmoid."""
+    attention.require_whole_heads(model)
+    dense = experts.leading_dense(model, rest=1)
+    mixture = experts.read(model, dense=dense)
+    experts.require_sigmoid(model)
+    experts.require_one_group(model, mixture)
+    return model.plan(
+        "dots1",
+        [
+            *layers.llama(model),
+            *modules(ATTENTION, layers.HEAD_NORMS),
+            *experts.rules(model, mixture, routed="experts", shared="shared_experts"),
+            *experts.router(mixture.routed),
+        ],
+        {
+            "rms_norm_eps": model.rms_eps,
+            "first_k_dense_replace": dense,
+            "moe_intermediate_size": mixture.feed_forward_size,
+            "n_routed_experts": mixture.count,
+            "n_shared_experts": experts.shared_count(model, low=1),
+            "num_experts_per_tok": mixture.used,
+            "norm_topk_prob": experts.normed(model),
+            "routed_scaling_factor": experts.weights_scale(model),
+            "rope_scaling": rope.scaling(model),
+        },
+        constants=experts.zero_biases(model, mixture),
+    )
+
+
+def minimax_m2(model: Decoder) -> ModelPlan:
+    """MiniMax M2 for `mlx_lm.models.minimax`.
+
+    Norms of q and k go over all heads together; a part of each head rotates.
+    """
+    attention.require_equal_widths(model)
+    rotated = rope.rotated(model)
+    mixture = experts.read(model, "feed_forward_length")
+    experts.require_sigmoid(model)
+    target = f"{LAYER}.block_sparse_moe"
+    bias = f"{target}.e_score_correction_bias"
+    return model.plan(
+        "minimax",
+        [
+            *layers.llama(model),
+            *modules(ATTENTION, layers.HEAD_NORMS),
+            *experts.rules(model, mixture, target),
+            *experts.router(mixture.routed, f"{target}.gate.weight", bias, required=True),
+        ],
+        {
+            "rms_norm_eps": model.rms_eps,
+            "num_local_experts": mixture.count,
+            "num_experts_per_tok": mixture.used,
+            "shared_intermediate_size": 0,
+            "rotary_dim": rotated,
+        },
+        rotary=rope.layers(model, dims=rotated),
+    )
+
+
+def mimo2(model: Decoder) -> ModelPlan:
+    """MiMo V2 for `mlx_lm.models.mimo_v2_flash`.
+
+    Layers that see a window have heads of their own number, rotary frequencies of another base and
+    sinks. Values are narrower than keys, and a part of each key rotates.
+    """
+    keys = model.keys
+    all_layers = range(model.num_layers)
+    windowed = keys.layer_flags(windows.PATTERN, model.num_layers)
+    if len(set(windowed)) < 2:
+        raise keys.unsupported(windows.PATTERN, windowed[0], "layers of both kinds")
+    key, kv_key = "attention.head_count", "attention.head_count_kv"
+    query_heads = keys.layer_integers(key, model.num_layers, low=1, high=MAX_HEADS)
+    key_heads = keys.layer_integers(kv_key, model.num_layers, low=1, high=MAX_HEADS)
+    heads = _of_both_kinds(model, key, query_heads, windowed)
+    kv_heads = _of_both_kinds(model, kv_key, key_heads, windowed)
+    for count, kv_count in zip(heads, kv_heads, strict=True):
+        if count % kv_count:
+            raise keys.error(kv_key, kv_count, f"a divisor of {count}")
+    head_dim = read_head_dim(keys, model.hidden_size, heads[0])
+    value_dim = keys.integer("attention.value_length", head_dim, high=MAX_HEAD_DIM)
+    rotated = rope.rotated(model, head_dim)
+    rope.require_unscaled(model)
+    sinks = [f"blk.{layer}.attn_sinks.weight" in model.tensors for layer in all_layers]
+    sinks_of = _of_both_kinds(model, "attention sinks", sinks, windowed)
+    routed = [f"blk.{layer}.ffn_gate_inp.weight" in model.tensors for layer in all_layers]
+    mixture = experts.read(model, layers=[layer for layer in all_layers if routed[layer]])
+    sizes = [
+        (query * head_dim, key * head_dim, key * value_dim)
+        for query, key in zip(query_heads, key_heads, strict=True)
+    ]
+    return model.plan(
+        "mimo_v2_flash",
+        [
+            *layers.frame(model, tied=False),
+            *modules(LAYER, layers.NORMS),
+            *_mimo_attention(model, sizes),
+            *experts.rules(model, mixture),
+            *experts.router(mixture.routed),
+        ],
+        {
+            "num_attention_heads": heads[0],
+            "num_key_value_heads": kv_heads[0],
+            "swa_num_attention_heads": heads[1],
+            "swa_num_key_value_heads": kv_heads[1],
+            "add_full_attention_sink_bias": bool(sinks_of[0]),
+            "add_swa_attention_sink_bias": bool(sinks_of[1]),
+            "head_dim": head_dim,
+            "swa_head_dim": head_dim,
+            "v_head_dim": value_dim,
+            "swa_v_head_dim": value_dim,
+            "hybrid_layer_pattern": [int(narrow) for narrow in windowed],
+            "sliding_window_size": windows.size(model),
+            "partial_rotary_factor": rope.share(rotated, head_dim),
+            "attention_value_scale": keys.number("attention.value_scale", 1.0, low=0, high=1e3),
+            "swa_rope_theta": rope.window_base(model),
+            "layernorm_epsilon": model.rms_eps,
+            "moe_intermediate_size": mixture.feed_forward_size,
+            "n_routed_experts": mixture.count,
+            "num_experts_per_tok": mixture.used,
+            "n_shared_experts": None,
+            "moe_layer_freq": [int(flag) for flag in routed],
+            "topk_method": "noaux_tc",
+            "scoring_func": "sigmoid",
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 1.0,
+            "n_group": 1,
+            "topk_group": 1,
+        },
+        constants=experts.zero_biases(model, mixture),
+        predicts_further=True,
+    )
+
+
+def _of_both_kinds(
+    model: Decoder, key: str, values: Sequence[int], windowed: Sequence[bool]
+) -> tuple[int, int]:
+    """Return the value of the layers that see everything, and of the windowed ones."""
+    kinds = [
+        {value for value, narrow in zip(values, windowed, strict=True) if narrow == kind}
+        for kind in (False, True)
+    ]
+    if any(len(found) != 1 for found in kinds):
+        raise model.keys.unsupported(key, list(values)[:8], "equal layers of each kind")
+    return kinds[0].pop(), kinds[1].pop()
+
+
+def _mimo_attention(model: Decoder, sizes: Sequence[tuple[int, int, int]]) -> list[Rule]:
+    """Return the rules for q, k and v, apart or fused, of so many rows in each layer."""
+    sinks = parameter(
+        "blk.{}.attn_sinks.weight", f"{ATTENTION}.attention_sink_bias", required=False
+    )
+    rules = [*modules(ATTENTION, {"attn_output": "o_proj"}), sinks]
+    if "blk.0.attn_qkv.weight" not in model.tensors:
+        names = {"attn_q": "q_proj", "attn_k": "k_proj", "attn_v": "v_proj"}
+        return rules + modules(ATTENTION, names)
+
+    def rows_of(part: int) -> Callable[[int], slice]:
+        return lambda layer: slice(sum(sizes[layer][:part]), sum(sizes[layer][: part + 1]))
+
+    return rules + [
+        module("blk.{}.attn_qkv", f"{ATTENTION}.{name}_proj", rows=rows_of(part))
+        for part, name in enumerate("qkv")
+    ]
+
+
+READERS = {"afmoe": afmoe, "dots1": dots1, "mimo2": mimo2, "minimax-m2": minimax_m2}

@@ -1,0 +1,279 @@
+"""The model that a reader describes: its sizes, checked as they are read, and its plan."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
+from akunu_py.gguf.keys import MAX_SIZE, Keys
+from akunu_py.gguf.names import Rule, place
+from akunu_py.gguf.plan import ModelPlan, RotaryFactors, RotaryScaling
+from akunu_py.gguf.reader import TensorInfo
+
+MAX_LAYERS = 10_000
+MAX_CONTEXT = 1 << 40
+MAX_HEADS = 1 << 16
+MAX_HEAD_DIM = 1 << 16
+
+EMBEDDING = "token_embd"
+OUTPUT = "output"
+FREQUENCY_FACTORS = "rope_freqs.weight"
+"""Divisors of the rotary frequencies, [dims / 2]: how GGUF holds Llama 3's scaling."""
+
+_BLOCK = re.compile(r"blk\.(0|[1-9]\d{0,9})\.")
+
+_SHARED_ARGUMENTS = {
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_layers",
+    "intermediate_size": "feed_forward_size",
+    "num_attention_heads": "num_heads",
+    "num_key_value_heads": "num_kv_heads",
+    "head_dim": "head_dim",
+    "vocab_size": "vocabulary_size",
+    "max_position_embeddings": "context_length",
+    "rope_theta": "rope_base",
+    "tie_word_embeddings": "tied",
+}
+"""Arguments of most classes in mlx-lm, and the attribute of `Decoder` that each one is."""
+
+
+class Decoder:
+    """The model in a file, for the reader of its architecture.
+
+    What every model has is read and checked at once, other sizes when they are first asked for: a
+    file need not have what no reader asks for. Each raises ModelFormatError, naming key or tensor,
+    where the file contradicts itself.
+
+    Attributes:
+        keys: the metadata of the architecture.
+        tensors: the tensor table.
+        hidden_size: the width of the residual stream.
+        num_layers: blocks to run; those that predict further tokens come after them.
+        context_length: tokens the model was trained for.
+        vocabulary_size: rows of the embedding.
+        tied: whether the embedding also makes the logits.
+
+    """
+
+    def __init__(self, keys: Keys, tensors: Mapping[str, TensorInfo]) -> None:
+        self.keys = keys
+        self.tensors = tensors
+        self.hidden_size = keys.integer("embedding_length")
+        self.num_layers = _num_layers(keys, tensors)
+        self.context_length = keys.integer("context_length", high=MAX_CONTEXT)
+        self.vocabulary_size = _vocabulary_size(keys, tensors, self.hidden_size)
+        self.tied = f"{OUTPUT}.weight" not in tensors
+
+    @property
+    def num_heads(self) -> int:
+        """Query heads of a layer."""
+        return self._heads[0]
+
+    @property
+    def num_kv_heads(self) -> int:
+        """Key and value heads of a layer, a divisor of `num_heads`."""
+        return self._heads[1]
+
+    @cached_property
+    def _heads(self) -> tuple[int, int]:
+        heads = self.keys.integer("attention.head_count", high=MAX_HEADS)
+        kv_heads = self.keys.integer("attention.head_count_kv", heads, high=MAX_HEADS)
+        return self._checked_heads(heads, kv_heads)
+
+    def _checked_heads(self, heads: int, kv_heads: int) -> tuple[int, int]:
+        if heads % kv_heads:
+            wanted = f"a divisor of the {heads} heads"
+            raise self.keys.error("attention.head_count_kv", kv_heads, wanted)
+        return heads, kv_heads
+
+    @cached_property
+    def head_dim(self) -> int:
+        """Width of a head, even."""
+        return read_head_dim(self.keys, self.hidden_size, self.num_heads)
+
+    @cached_property
+    def feed_forward_size(self) -> int:
+        """Width inside the feed-forward part."""
+        return self.keys.integer("feed_forward_length")
+
+    @property
+    def rms_eps(self) -> float:
+        """What RMS norms add to the mean square."""
+        return self.keys.number("attention.layer_norm_rms_epsilon", low=0, high=1)
+
+    @property
+    def layer_norm_eps(self) -> float:
+        """What layer norms add to the variance."""
+        return self.keys.number("attention.layer_norm_epsilon", low=0, high=1)
+
+    @property
+    def rope_base(self) -> float:
+        """Base of the rotary frequencies, base ** (-2 i / dims)."""
+        return self.keys.number("rope.freq_base", 10000.0, low=1, high=1e12)
+
+    @property
+    def attention_layers(self) -> tuple[int, ...]:
+        """The layers that attend, in most models all."""
+        return tuple(range(self.num_layers))
+
+    def attends(self, layer: int) -> bool:
+        """Whether a layer attends."""
+        return layer in self.attention_layers
+
+    def recurs(self, layer: int) -> bool:
+        """Whether a layer keeps a state instead."""
+        return layer not in self.attention_layers
+
+    def has_biases(self, parts: Iterable[str], what: str) -> bool:
+        """Return whether these parts of every layer have a bias.
+
+        Raises UnsupportedArchitectureError where some have and some have not.
+        """
+        names = [f"blk.{layer}.{part}.bias" for layer in range(self.num_layers) for part in parts]
+        present = sum(name in self.tensors for name in names)
+        if present not in (0, len(names)):
+            raise UnsupportedArchitectureError(
+                f"only {present} of {len(names)} {what} biases are there; akunu runs models that "
+                "have all of them or none"
+            )
+        return present > 0
+
+    def has_any(self, *endings: str) -> bool:
+        """Return whether a tensor's name ends like that, in whatever layer."""
+        return any(name.endswith(endings) for name in self.tensors)
+
+    def rows_of(self, name: str) -> int:
+        """Return the rows of a matrix; raises ModelFormatError where there is no such one."""
+        if name not in self.tensors or len(self.tensors[name].shape) != 2:
+            raise ModelFormatError(
+                f"the file has no matrix {name!r}; it is incomplete: download it again"
+            )
+        return self.tensors[name].shape[0]
+
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return `given`, and those of the arguments that classes share which it leaves out.
+
+        A class is built without the ones that it does not have.
+        """
+        shared = {
+            argument: getattr(self, size)
+            for argument, size in _SHARED_ARGUMENTS.items()
+            if argument not in given
+        }
+        return {**shared, **given}
+
+    def plan(
+        self,
+        model: str,
+        rules: Iterable[Rule],
+        arguments: Mapping[str, Any],
+        *,
+        shared_arguments: bool = True,
+        rotary: RotaryFactors | RotaryScaling | None = None,
+        ignored: str = r"(?!)",
+        constants: Mapping[str, NDArray[np.float32]] | None = None,
+        wide_range: bool = False,
+        predicts_further: bool = False,
+    ) -> ModelPlan:
+        """Return the plan for a class, "NAME" of `mlx_lm.models` or "variants.NAME".
+
+        Arguments:
+            model: the class, and the model's type where `arguments` do not give it.
+            rules: where the tensors go.
+            arguments: those of the class, added to the ones that classes share unless
+                `shared_arguments` is False.
+            shared_arguments: see `arguments`.
+            rotary: as in `ModelPlan`; so are `constants` and `wide_range`.
+            ignored: a regular expression for names of tensors to leave out.
+            predicts_further: whether files of the architecture may have blocks that predict further
+                tokens, which are left out.
+
+        Raises UnsupportedArchitectureError for factors of the rotary frequencies that nothing
+        applies.
+        """
+        factors = re.escape(FREQUENCY_FACTORS)
+        if isinstance(rotary, RotaryFactors):
+            ignored = f"{factors}|{ignored}"
+        elif FREQUENCY_FACTORS in self.tensors and not re.fullmatch(ignored, FREQUENCY_FACTORS):
+            raise UnsupportedArchitectureError(
+                f"the model has {FREQUENCY_FACTORS}, which akunu cannot apply to "
+                f"{self.keys.architecture} models; use another model"
+            )
+        further = range(self.num_layers, self.keys.integer("block_count"))
+        if predicts_further and further:
+            ignored += rf"|blk\.({'|'.join(map(str, further))})\..*"
+        given = {"model_type": model.rpartition(".")[2], **arguments}
+        return ModelPlan(
+            architecture=self.keys.architecture,
+            model=model,
+            arguments=self.arguments(given) if shared_arguments else given,
+            placements=place(rules, self.tensors, self.num_layers, ignored=ignored),
+            num_layers=self.num_layers,
+            context_length=self.context_length,
+            vocabulary_size=self.vocabulary_size,
+            rotary=rotary,
+            constants=constants or {},
+            wide_range=wide_range,
+        )
+
+
+Reader = Callable[[Decoder], ModelPlan]
+"""What turns a file of one architecture into the plan of its model."""
+
+
+def read_head_dim(keys: Keys, width: int, heads: int) -> int:
+    """Return the width of a head; raises ModelFormatError for one that is odd or too large."""
+    key = "attention.key_length"
+    if key not in keys and width % heads:
+        raise keys.error("embedding_length", width, f"a multiple of the {heads} heads")
+    head_dim = keys.integer(key, max(1, width // heads), high=MAX_HEAD_DIM)
+    if heads * head_dim > MAX_SIZE:
+        # Before anything of that size is made.
+        raise keys.error(key, head_dim, f"at most {MAX_SIZE // heads}")
+    if head_dim % 2:
+        raise keys.error(key, head_dim, "even")
+    return head_dim
+
+
+def _num_layers(keys: Keys, tensors: Mapping[str, TensorInfo]) -> int:
+    _embedding(tensors)
+    layers = keys.integer("block_count", high=MAX_LAYERS)
+    further = keys.integer("nextn_predict_layers", 0, low=0, high=MAX_LAYERS)
+    present = {int(match[1]) for name in tensors if (match := _BLOCK.match(name))}
+    if further >= layers or not set(range(layers - further)) <= present <= set(range(layers)):
+        raise ModelFormatError(
+            f"the metadata announces {layers} layers and the file holds {len(present)}; the file "
+            "is incomplete: download it again"
+        )
+    return layers - further
+
+
+def _vocabulary_size(keys: Keys, tensors: Mapping[str, TensorInfo], width: int) -> int:
+    embedding = _embedding(tensors)
+    if len(embedding.shape) != 2 or embedding.shape[1] != width:
+        raise ModelFormatError(
+            f"'token_embd.weight' has the shape {embedding.shape} where the metadata asks for "
+            f"(vocabulary, {width}); download or convert the model again"
+        )
+    size = embedding.shape[0]
+    tokens = keys.metadata.get("tokenizer.ggml.tokens")
+    if isinstance(tokens, list) and len(tokens) != size:
+        raise ModelFormatError(
+            f"the vocabulary has {len(tokens)} tokens and the embedding {size} rows; download or "
+            "convert the model again"
+        )
+    return size
+
+
+def _embedding(tensors: Mapping[str, TensorInfo]) -> TensorInfo:
+    embedding = tensors.get(f"{EMBEDDING}.weight")
+    if embedding is None:
+        raise ModelFormatError(
+            "the file has no tensor 'token_embd.weight': it holds a vocabulary only, or a part of "
+            "a model; give a whole model"
+        )
+    return embedding

@@ -1,0 +1,255 @@
+"""Mixtures of experts: their keys, their routers, and the stacks of their weights."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.errors import ModelFormatError
+from akunu_py.gguf.names import FEED_FORWARD, Rule, module, modules, parameter
+from akunu_py.gguf.parts.decoder import Decoder
+from akunu_py.gguf.parts.layers import GATED
+from akunu_py.gguf.plan import RowOrder
+
+MAX_EXPERTS = 1 << 14
+MAX_SHARED = 1 << 10
+SHARED = {
+    "ffn_gate_shexp": "gate_proj",
+    "ffn_up_shexp": "up_proj",
+    "ffn_down_shexp": "down_proj",
+}
+"""The experts that all tokens go through, in GGUF always one wide part."""
+
+ROUTER = f"{FEED_FORWARD}.gate.weight"
+ROUTER_BIAS = f"{FEED_FORWARD}.gate.e_score_correction_bias"
+
+
+class Gating(IntEnum):
+    """What makes weights of the router's outputs: values of `expert_gating_func`."""
+
+    NONE = 0
+    SOFTMAX = 1
+    SIGMOID = 2
+    SOFTMAX_OF_CHOSEN = 3
+    SQRT_SOFTPLUS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Sizes of a mixture.
+
+    Attributes:
+        count: experts of a layer.
+        used: how many of them each token goes through.
+        feed_forward_size: the width inside one expert.
+        layers: those with experts; the others have a plain feed-forward part.
+
+    """
+
+    count: int
+    used: int
+    feed_forward_size: int
+    layers: frozenset[int]
+
+    def routed(self, layer: int) -> bool:
+        """Whether a layer has experts."""
+        return layer in self.layers
+
+    def dense(self, layer: int) -> bool:
+        """Whether a layer has none."""
+        return layer not in self.layers
+
+
+def present(model: Decoder) -> bool:
+    """Return whether a model of an architecture that may have experts has them."""
+    return model.keys.integer("expert_count", 0, low=0, high=MAX_EXPERTS) > 0
+
+
+def read(
+    model: Decoder,
+    size_key: str = "expert_feed_forward_length",
+    *,
+    dense: int = 0,
+    layers: Iterable[int] | None = None,
+) -> Mixture:
+    """Return the sizes of the experts, whose width is at `size_key`.
+
+    `layers` have them, by default all but the first `dense` ones.
+    """
+    count = model.keys.integer("expert_count", high=MAX_EXPERTS)
+    return Mixture(
+        count=count,
+        used=model.keys.integer("expert_used_count", high=count),
+        feed_forward_size=model.keys.integer(size_key),
+        layers=frozenset(range(dense, model.num_layers) if layers is None else layers),
+    )
+
+
+def leading_dense(model: Decoder, *, rest: int = 0) -> int:
+    """Return how many layers come before those with experts, which are `rest` at least."""
+    key, most = "leading_dense_block_count", model.num_layers - rest
+    return model.keys.integer(key, 0, low=0, high=most)
+
+
+def shared_count(model: Decoder, *, low: int = 0) -> int:
+    """Return how many experts' widths all tokens go through."""
+    return model.keys.integer("expert_shared_count", low=low, high=MAX_SHARED)
+
+
+def scoring(model: Decoder, default: Gating) -> str:
+    """Return the gating function as mlx-lm's classes name it; `default` where the file has none.
+
+    Raises UnsupportedArchitectureError for another than "softmax" and "sigmoid".
+    """
+    names = {Gating.SOFTMAX: "softmax", Gating.SIGMOID: "sigmoid"}
+    gating = _gating(model, default)
+    if gating not in names:
+        wanted = "softmax (1) or sigmoid (2)"
+        raise model.keys.unsupported("expert_gating_func", int(gating), wanted)
+    return names[gating]
+
+
+def require_sigmoid(model: Decoder) -> None:
+    """Raise UnsupportedArchitectureError for another gating function than the sigmoid."""
+    if (gating := _gating(model, Gating.SIGMOID)) is not Gating.SIGMOID:
+        raise model.keys.unsupported("expert_gating_func", int(gating), "a sigmoid (2)")
+
+
+def _gating(model: Decoder, default: Gating) -> Gating:
+    number = model.keys.integer("expert_gating_func", 0, low=0, high=max(Gating))
+    return Gating(number) or default
+
+
+def groups(model: Decoder, mixture: Mixture) -> tuple[int, int]:
+    """Return how many groups the experts form, and of how many each token's are chosen.
+
+    A group counts by its two likeliest experts, so that each has two at least. Groups of which
+    all are chosen are none: (1, 1).
+    """
+    keys = model.keys
+    count = keys.integer("expert_group_count", 1, low=0, high=mixture.count)
+    if count <= 1:
+        keys.ignore("expert_group_used_count")
+        return 1, 1
+    if mixture.count % count or mixture.count // count < 2:
+        raise keys.error("expert_group_count", count, f"a divisor of the {mixture.count} experts")
+    chosen = keys.integer("expert_group_used_count", high=count)
+    if chosen * (mixture.count // count) < mixture.used:
+        raise keys.error("expert_group_used_count", chosen, f"enough for {mixture.used} experts")
+    return (1, 1) if chosen == count else (count, chosen)
+
+
+def require_one_group(model: Decoder, mixture: Mixture) -> None:
+    """Raise UnsupportedArchitectureError where experts are chosen by groups."""
+    if (count := groups(model, mixture)[0]) != 1:
+        raise model.keys.unsupported("expert_group_count", count, "experts in one group")
+
+
+def normed(model: Decoder) -> bool:
+    """Return whether the chosen experts' weights are made to sum to one."""
+    return model.keys.flag("expert_weights_norm", False)
+
+
+def require_several(model: Decoder, used: Iterable[int]) -> None:
+    """Raise UnsupportedArchitectureError where a token goes through one expert.
+
+    Classes leave the weight of a single one as it is, where llama.cpp makes it one.
+    """
+    if 1 in used:
+        raise model.keys.unsupported("expert_used_count", 1, "several experts a token")
+
+
+def weights_scale(model: Decoder) -> float:
+    """Return what the chosen experts' weights are multiplied by at last; files may say 0 for 1."""
+    return model.keys.number("expert_weights_scale", 0.0, low=-1e-30, high=1e3) or 1.0
+
+
+def rules(
+    model: Decoder,
+    mixture: Mixture,
+    at: str = FEED_FORWARD,
+    *,
+    routed: str = "switch_mlp",
+    shared: str | None = None,
+) -> list[Rule]:
+    """Return the rules for feed-forward parts: gated ones, and in layers of a mixture experts.
+
+    `routed` names the module of their stacks, `shared` that of the experts that all tokens go
+    through, where the model has such.
+    """
+    of_all = modules(f"{at}.{shared}", SHARED, layers=mixture.routed) if shared else []
+    return [
+        *modules(at, GATED, layers=mixture.dense),
+        *stacks(model, mixture, f"{at}.{routed}"),
+        *of_all,
+    ]
+
+
+def stacks(model: Decoder, mixture: Mixture, at: str) -> list[Rule]:
+    """Return the rules for the stacks [experts, out, in] of a `SwitchGLU` at `at`.
+
+    Converters can also fuse gate and up into one stack, gates first within each expert.
+    """
+    rules = modules(at, {"ffn_down_exps": "down_proj"}, layers=mixture.routed)
+    fused = [
+        info for name, info in model.tensors.items() if name.endswith(".ffn_gate_up_exps.weight")
+    ]
+    if not fused:
+        names = {"ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj"}
+        return rules + modules(at, names, layers=mixture.routed)
+    wanted = (mixture.count, 2 * mixture.feed_forward_size)
+    for info in fused:
+        if info.shape[:-1] != wanted:
+            raise ModelFormatError(
+                f"tensor {info.name!r} has the shape {info.shape} where the metadata asks for "
+                f"{wanted} and the width; download or convert the model again"
+            )
+    for half, name in enumerate(("gate_proj", "up_proj")):
+        rows = _half_of_each(mixture, half)
+        source = "blk.{}.ffn_gate_up_exps"
+        rules.append(module(source, f"{at}.{name}", rows=rows, layers=mixture.routed))
+    return rules
+
+
+def _half_of_each(mixture: Mixture, half: int) -> RowOrder:
+    size = mixture.feed_forward_size
+    starts = np.arange(mixture.count, dtype=np.intp)[:, None] * (2 * size) + half * size
+    rows: RowOrder = (starts + np.arange(size, dtype=np.intp)).ravel()
+    return rows
+
+
+def router(
+    layers: Callable[[int], bool],
+    weight: str = ROUTER,
+    bias: str = ROUTER_BIAS,
+    *,
+    required: bool = False,
+) -> list[Rule]:
+    """Return the rules for routers with a bias that counts in the choice alone.
+
+    Both stay in float32, as the models' own programs have them: a choice turns on small
+    differences. `required`: whether there has to be a bias.
+    """
+    return [
+        parameter("blk.{}.ffn_gate_inp.weight", weight, layers=layers, float32=True),
+        parameter(
+            "blk.{}.exp_probs_b.bias",
+            bias,
+            layers=layers,
+            required=required,
+            float32=True,
+        ),
+    ]
+
+
+def zero_biases(
+    model: Decoder, mixture: Mixture, bias: str = ROUTER_BIAS
+) -> Mapping[str, NDArray[np.float32]]:
+    """Return zeros for the biases of routers that the file has none for."""
+    return {
+        bias.format(layer): np.zeros(mixture.count, np.float32)
+        for layer in sorted(mixture.layers)
+        if f"blk.{layer}.exp_probs_b.bias" not in model.tensors
+    }

@@ -1,0 +1,133 @@
+"""Latent attention: keys and values of all heads come from one vector."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.gguf.keys import MAX_SIZE
+from akunu_py.gguf.names import ATTENTION, Rule, module, modules, parameter
+from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, Decoder, read_head_dim
+from akunu_py.gguf.plan import Conversion
+
+INPUTS = {"attn_kv_a_mqa": "kv_a_proj_with_mqa", "attn_kv_a_norm": "kv_a_layernorm"}
+LATENT_QUERIES = {
+    "attn_q_a": "q_a_proj",
+    "attn_q_a_norm": "q_a_layernorm",
+    "attn_q_b": "q_b_proj",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Sizes of latent attention.
+
+    Attributes:
+        count: query heads.
+        plain: dimensions of a key that do not rotate; they come from the latent vector.
+        rotated: dimensions that do, the same for all heads.
+        value: dimensions of a value.
+        latent: dimensions of the latent vector.
+        query_latent: of the one that queries come from; None where they come from the input.
+        split: whether the file has the matrices from the latent vector apart, as new ones have.
+
+    """
+
+    count: int
+    plain: int
+    rotated: int
+    value: int
+    latent: int
+    query_latent: int | None
+    split: bool
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of mlx-lm's classes."""
+        return {
+            "num_attention_heads": self.count,
+            "num_key_value_heads": self.count,
+            "head_dim": self.value,
+            "qk_nope_head_dim": self.plain,
+            "qk_rope_head_dim": self.rotated,
+            "v_head_dim": self.value,
+            "kv_lora_rank": self.latent,
+            "q_lora_rank": self.query_latent,
+        }
+
+
+def read_heads(model: Decoder) -> Heads:
+    """Return the sizes of latent attention.
+
+    New files give the widths of keys and values as attention over the latent vector has them, and
+    those of a head in keys of their own.
+    """
+    keys, count = model.keys, model.num_heads
+    # In new files the width over the latent vector, which nothing is made of.
+    read_head_dim(keys, model.hidden_size, count)
+    split = "attention.key_length_mla" in keys
+    suffix = "_mla" if split else ""
+    key = keys.integer(f"attention.key_length{suffix}", low=2, high=MAX_HEAD_DIM)
+    rotated = keys.integer("rope.dimension_count", low=2, high=MAX_HEAD_DIM)
+    if rotated >= key or rotated % 2:
+        raise keys.error("rope.dimension_count", rotated, f"even and below {key}")
+    # llama.cpp goes by the number of layers instead, since V2-Lite's files have the key all the
+    # same.
+    direct = "blk.0.attn_q_a.weight" not in model.tensors
+    value = keys.integer(f"attention.value_length{suffix}", high=MAX_HEAD_DIM)
+    if count * (key + value) > MAX_SIZE:
+        raise keys.error(f"attention.value_length{suffix}", value, "of a size that can be")
+    keys.ignore("attention.q_lora_rank")
+    return Heads(
+        count=count,
+        plain=key - rotated,
+        rotated=rotated,
+        value=value,
+        latent=keys.integer("attention.kv_lora_rank"),
+        query_latent=None if direct else keys.integer("attention.q_lora_rank"),
+        split=split,
+    )
+
+
+def rules(model: Decoder, heads: Heads) -> list[Rule]:
+    """Return the rules for the layers that attend, in classes with `embed_q` and `unembed_out`."""
+    queries = {"attn_q": "q_proj"} if heads.query_latent is None else LATENT_QUERIES
+    names = {**INPUTS, "attn_output": "o_proj", **queries}
+    if heads.split:
+        names |= {"attn_k_b": "embed_q", "attn_v_b": "unembed_out"}
+        return modules(ATTENTION, names, layers=model.attends)
+    return [
+        *modules(ATTENTION, names, layers=model.attends),
+        parameter(
+            "blk.{}.attn_kv_b.weight",
+            f"{ATTENTION}.embed_q.weight",
+            convert=_keys_of(heads),
+            layers=model.attends,
+        ),
+        module(
+            "blk.{}.attn_kv_b",
+            f"{ATTENTION}.unembed_out",
+            rows=_value_rows(heads),
+            layers=model.attends,
+        ),
+    ]
+
+
+def _keys_of(heads: Heads) -> Conversion:
+    def convert(values: NDArray[np.float32]) -> NDArray[np.float32]:
+        size = heads.plain + heads.value
+        if values.shape != (heads.count * size, heads.latent):
+            # Refused by its shape, which then is not that of the parameter.
+            return values
+        of_head = values.reshape(heads.count, size, heads.latent)
+        return of_head[:, : heads.plain].swapaxes(1, 2)
+
+    return convert
+
+
+def _value_rows(heads: Heads) -> NDArray[np.intp]:
+    size = heads.plain + heads.value
+    starts = np.arange(heads.count, dtype=np.intp)[:, None] * size + heads.plain
+    rows: NDArray[np.intp] = (starts + np.arange(heads.value, dtype=np.intp)).ravel()
+    return rows

@@ -1,0 +1,61 @@
+"""Names: the tensors of llama's layers, and the modules that most classes have for them.
+
+llama.cpp and mlx-lm each have one set of names for nearly all decoders. What is particular about a
+model is a map {tensor of a layer: module} of its own.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.gguf.names import LAYER, Rule, module, modules
+from akunu_py.gguf.parts import attention
+from akunu_py.gguf.parts.decoder import EMBEDDING, OUTPUT, Decoder
+
+NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+NORMS_BEHIND = {
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+HEAD_NORMS = {"attn_q_norm": "q_norm", "attn_k_norm": "k_norm"}
+GATED = {"ffn_gate": "gate_proj", "ffn_up": "up_proj", "ffn_down": "down_proj"}
+UNGATED = {"ffn_up": "up_proj", "ffn_down": "down_proj"}
+
+
+def minus_one(weight: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a norm's weight without the 1 that converters add, as some classes do as they run."""
+    return weight - np.float32(1)
+
+
+def llama(model: Decoder, *, reorder: bool = False, copied: bool = False) -> list[Rule]:
+    """Return the rules of a decoder with llama's names, feed-forward part left out.
+
+    `reorder`: see `attention.rules`. `copied`: see `frame`.
+    """
+    return [
+        *frame(model, copied=copied),
+        *modules(LAYER, NORMS),
+        *attention.rules(model, reorder=reorder),
+    ]
+
+
+def frame(
+    model: Decoder,
+    embedding: str = "model.embed_tokens",
+    norm: str | None = "model.norm",
+    head: str = "lm_head",
+    *,
+    tied: bool | None = None,
+    copied: bool = False,
+) -> list[Rule]:
+    """Return the rules for embedding, last norm and, unless the model is tied, the head.
+
+    `norm` is None where it has no weights. `tied`: for a class that is always so, or never.
+    `copied`: for a class that has a head always; in a tied model it is a copy of the embedding.
+    """
+    tied = model.tied if tied is None else tied
+    rules = [module(EMBEDDING, embedding)]
+    if norm is not None:
+        rules.append(module("output_norm", norm))
+    if not tied or copied:
+        rules.append(module(EMBEDDING if tied else OUTPUT, head))
+    return rules

@@ -1,0 +1,233 @@
+"""Layers that keep a state: which layers do, Mamba's mixers, conversions."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.errors import ModelFormatError
+from akunu_py.gguf.keys import Keys
+from akunu_py.gguf.names import Rule, modules, parameter
+from akunu_py.gguf.parts.decoder import MAX_HEADS, Decoder
+from akunu_py.gguf.plan import Conversion
+
+MAX_KERNEL = 256
+MAX_STATE = 1 << 16
+NO_LIMIT = (0.0, float("inf"))
+"""The range of a state-space model's time steps: llama.cpp has none, classes of mlx-lm ask."""
+
+Layers = Callable[[int], bool]
+
+
+class Hybrid(Decoder):
+    """A decoder of which only some layers attend: those with key and value heads.
+
+    Raises UnsupportedArchitectureError where the layers that attend differ in heads, or where none
+    does.
+    """
+
+    @classmethod
+    def of(cls, model: Decoder) -> "Hybrid":
+        """Return the same model as a hybrid."""
+        return cls(model.keys, model.tensors)
+
+    @cached_property
+    def _kv_heads(self) -> list[int]:
+        return self.keys.layer_integers("attention.head_count_kv", self.num_layers, high=MAX_HEADS)
+
+    @cached_property
+    def attention_layers(self) -> tuple[int, ...]:
+        """The layers that attend."""
+        return tuple(layer for layer, heads in enumerate(self._kv_heads) if heads)
+
+    @cached_property
+    def _heads(self) -> tuple[int, int]:
+        kv_heads = self._one_value("attention.head_count_kv", self._kv_heads)
+        key = "attention.head_count"
+        # Converters write the query heads as one number, or 0 where a layer does not attend.
+        counts = self.keys.layer_integers(key, self.num_layers, high=MAX_HEADS)
+        heads = self._one_value(key, [counts[layer] for layer in self.attention_layers])
+        return self._checked_heads(heads, kv_heads)
+
+    def _one_value(self, key: str, counts: Sequence[int]) -> int:
+        values = sorted(set(counts) - {0})
+        if len(values) != 1:
+            wanted = "layers that attend, all with as many heads,"
+            raise self.keys.unsupported(key, values, wanted)
+        return values[0]
+
+    def layer_types(self, recurrent: str) -> list[str]:
+        """Return "attention" or `recurrent` for each layer."""
+        kinds = [self.attends(layer) for layer in range(self.num_layers)]
+        return ["attention" if attends else recurrent for attends in kinds]
+
+    def require_both_kinds(self, recurrent: str) -> None:
+        """Raise UnsupportedArchitectureError where all layers attend."""
+        if len(self.attention_layers) == self.num_layers:
+            key = "attention.head_count_kv"
+            raise self.keys.unsupported(key, self.num_kv_heads, recurrent)
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Sizes of Mamba's first mixers.
+
+    Attributes:
+        kernel: taps of the causal convolution over time.
+        inner_size: channels.
+        state_size: of each channel.
+        rank: of the matrix that time steps come from.
+
+    """
+
+    kernel: int
+    inner_size: int
+    state_size: int
+    rank: int
+
+
+def read_channels(keys: Keys) -> Channels:
+    """Return the sizes of Mamba's first mixers."""
+    return Channels(
+        kernel=read_kernel(keys),
+        inner_size=keys.integer("ssm.inner_size"),
+        state_size=keys.integer("ssm.state_size", high=MAX_STATE),
+        rank=keys.integer("ssm.time_step_rank", high=1 << 16),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpace:
+    """Sizes of the Mamba 2 mixers of a model.
+
+    Attributes:
+        kernel: taps of the causal convolution over time.
+        inner_size: heads times head_dim.
+        state_size: of each channel of a head.
+        heads: of the mixer.
+        groups: of heads that share their B and C.
+
+    """
+
+    kernel: int
+    inner_size: int
+    state_size: int
+    heads: int
+    groups: int
+
+    @property
+    def head_dim(self) -> int:
+        """The channels of one head."""
+        return self.inner_size // self.heads
+
+
+def read_state_space(keys: Keys) -> StateSpace:
+    """Return the sizes of Mamba 2 mixers, or of gated delta nets, which use the same keys."""
+    heads = keys.integer("ssm.time_step_rank", high=MAX_HEADS)
+    inner = keys.integer("ssm.inner_size")
+    if inner % heads:
+        raise keys.error("ssm.inner_size", inner, f"a multiple of the {heads} heads")
+    groups = keys.integer("ssm.group_count", high=MAX_HEADS)
+    if heads % groups:
+        raise keys.error("ssm.group_count", groups, f"a divisor of the {heads} heads")
+    return StateSpace(
+        kernel=read_kernel(keys),
+        inner_size=inner,
+        state_size=keys.integer("ssm.state_size", high=MAX_STATE),
+        heads=heads,
+        groups=groups,
+    )
+
+
+def read_kernel(keys: Keys, key: str = "ssm.conv_kernel") -> int:
+    """Return the taps of a convolution over time."""
+    return keys.integer(key, low=2, high=MAX_KERNEL)
+
+
+def mamba_rules(at: str, *, layers: Layers | None = None) -> list[Rule]:
+    """Return the rules for Mamba's first mixer, whose decay differs from channel to channel."""
+    names = {"ssm_in": "in_proj", "ssm_x": "x_proj", "ssm_dt": "dt_proj", "ssm_out": "out_proj"}
+    return [
+        *modules(at, names, layers=layers),
+        kernel_rule(at, layers=layers),
+        parameter("blk.{}.ssm_conv1d.bias", f"{at}.conv1d.bias", layers=layers),
+        parameter("blk.{}.ssm_d", f"{at}.D", layers=layers),
+        parameter(
+            "blk.{}.ssm_a",
+            f"{at}.A_log",
+            convert=lambda rates: log_of_decay(rates).reshape(rates.shape),
+            layers=layers,
+            float32=True,
+        ),
+    ]
+
+
+def mamba2_rules(at: str, *, layers: Layers | None = None, norm: bool = True) -> list[Rule]:
+    """Return the rules for a Mamba 2 mixer.
+
+    What decides how fast a state decays stays in float32, in which the classes compute it; D does
+    not, since it would make the activations float32 too.
+    """
+    rules = [
+        *modules(at, {"ssm_in": "in_proj", "ssm_out": "out_proj"}, layers=layers),
+        kernel_rule(at, layers=layers),
+        parameter("blk.{}.ssm_conv1d.bias", f"{at}.conv1d.bias", layers=layers, required=False),
+        parameter("blk.{}.ssm_dt.bias", f"{at}.dt_bias", layers=layers, float32=True),
+        parameter("blk.{}.ssm_a", f"{at}.A_log", convert=log_of_decay, layers=layers, float32=True),
+        parameter("blk.{}.ssm_d", f"{at}.D", convert=flat, layers=layers),
+    ]
+    if norm:
+        source, target = "blk.{}.ssm_norm.weight", f"{at}.norm.weight"
+        rules.append(parameter(source, target, convert=flat, layers=layers))
+    return rules
+
+
+def decay_rules(
+    at: str,
+    *,
+    rows: NDArray[np.intp] | None = None,
+    convert: Conversion | None = None,
+    layers: Layers | None = None,
+) -> list[Rule]:
+    """Return the rules for time step bias and decay rates; `convert` is `log_of_decay` or after."""
+    step, rates = "blk.{}.ssm_dt.bias", "blk.{}.ssm_a"
+    convert = convert or log_of_decay
+    return [
+        parameter(step, f"{at}.dt_bias", rows=rows, layers=layers, float32=True),
+        parameter(rates, f"{at}.A_log", rows=rows, convert=convert, layers=layers, float32=True),
+    ]
+
+
+def kernel_rule(
+    at: str, *, rows: NDArray[np.intp] | None = None, layers: Layers | None = None
+) -> Rule:
+    """Return the rule for the kernel of a mixer's convolution."""
+    source, target = "blk.{}.ssm_conv1d.weight", f"{at}.conv1d.weight"
+    return parameter(source, target, rows=rows, convert=depthwise, layers=layers)
+
+
+def depthwise(kernel: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a kernel [channels, taps] as MLX has it, [channels, taps, 1]."""
+    return kernel.reshape(*kernel.shape[:2], 1)
+
+
+def flat(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a tensor's numbers in one row: converters store some vectors as a matrix."""
+    return values.reshape(-1)
+
+
+def log_of_decay(rates: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return A_log, flat, of the stored -exp(A_log).
+
+    A rate that is too small for float32, and so zero in the file, becomes the least there is.
+    """
+    if not (rates <= 0).all():
+        raise ModelFormatError(
+            "a tensor 'ssm_a' has decay rates that are not negative; download or convert the "
+            "model again"
+        )
+    least = np.finfo(np.float32).smallest_subnormal
+    logarithms: NDArray[np.float32] = np.log(np.maximum(-rates.reshape(-1), least))
+    return logarithms

@@ -1,0 +1,205 @@
+"""Rotary positions: how much of a head rotates, and how positions are scaled.
+
+Classes of mlx-lm differ in what they can be told. One that reads `rope_scaling` gets `scaling`, and
+`factors` for the layers that it would make without those of the file; for one that does not,
+`layers` replaces its rotary layers.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
+from akunu_py.gguf.keys import Keys
+from akunu_py.gguf.parts.decoder import FREQUENCY_FACTORS, MAX_CONTEXT, Decoder
+from akunu_py.gguf.plan import RotaryFactors, RotaryScaling
+
+_SHORT_FACTORS = "rope_factors_short.weight"
+_LONG_FACTORS = "rope_factors_long.weight"
+LONG_TENSORS = f"{_SHORT_FACTORS}|{_LONG_FACTORS}"
+"""A regular expression for the names of the tensors of LongRoPE."""
+
+_ORIGINAL = "rope.scaling.original_context_length"
+_LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
+
+
+def rotated(model: Decoder, head_dim: int | None = None) -> int:
+    """Return how many dimensions of a head rotate, even and at most all."""
+    key = "rope.dimension_count"
+    head_dim = head_dim or model.head_dim
+    count = model.keys.integer(key, head_dim, low=2, high=head_dim)
+    if count % 2:
+        raise model.keys.error(key, count, "even")
+    return count
+
+
+def share(rotated: int, head_dim: int) -> float:
+    """Return the share of a head that rotates, for a class that multiplies and rounds down."""
+    # Half a dimension more, against what division loses.
+    return (rotated + 0.5) / head_dim
+
+
+def window_base(model: Decoder) -> float:
+    """Return the base of the rotary frequencies in layers that see a window."""
+    return model.keys.number("rope.freq_base_swa", 10000.0, low=1, high=1e12)
+
+
+def require_one_base(model: Decoder) -> None:
+    """Raise UnsupportedArchitectureError where windowed layers have a base of their own."""
+    base = model.rope_base
+    if (own := model.keys.number("rope.freq_base_swa", base, low=1, high=1e12)) != base:
+        raise model.keys.unsupported("rope.freq_base_swa", own, f"the base of all layers, {base}")
+
+
+def require_unscaled(model: Decoder) -> None:
+    """Raise UnsupportedArchitectureError where positions are scaled."""
+    if (found := scaling(model)) is not None:
+        raise model.keys.unsupported("rope.scaling.type", found["type"], "unscaled positions")
+
+
+def scaling(model: Decoder) -> dict[str, Any] | None:
+    """Return mlx-lm's `rope_scaling`, or None for positions as they are.
+
+    Linear scaling and YaRN; the latter as Peng et al. 2023 (arXiv:2309.00071) have it, with the
+    attention factor 0.1 ln(factor) + 1 folded into the rotation, as both programs do. Raises
+    UnsupportedArchitectureError for another kind.
+    """
+    keys = model.keys
+    # llama.cpp takes a factor without a type as linear.
+    kind = keys.text("rope.scaling.type", "linear")
+    # Zero stands for none, as in llama.cpp; `number` excludes the lower bound.
+    old = keys.number("rope.scale_linear", 1.0, low=-1e-30, high=1e6) or 1.0
+    factor = keys.number("rope.scaling.factor", old, low=-1e-30, high=1e6) or 1.0
+    if kind == "yarn":
+        return _yarn(keys, factor, model.context_length)
+    if kind not in ("none", "linear"):
+        raise keys.unsupported("rope.scaling.type", kind, "linear or yarn scaling of positions")
+    return None if kind == "none" or factor == 1.0 else {"type": "linear", "factor": factor}
+
+
+def _yarn(keys: Keys, factor: float, context_length: int) -> dict[str, Any]:
+    scaling: dict[str, Any] = {
+        "type": "yarn",
+        "factor": factor,
+        "original_max_position_embeddings": keys.integer(
+            _ORIGINAL, context_length, high=MAX_CONTEXT
+        ),
+        "beta_fast": keys.number("rope.scaling.yarn_beta_fast", 32.0, low=0, high=1e6),
+        "beta_slow": keys.number("rope.scaling.yarn_beta_slow", 1.0, low=0, high=1e6),
+    }
+    attention = keys.number("rope.scaling.attn_factor", 1.0, low=0, high=1e3)
+    if attention != 1.0 and factor > 1:
+        # The whole factor of the rotation is attention * (0.1 ln(factor) + 1), which mlx-lm
+        # writes as 0.1 mscale ln(factor) + 1.
+        wanted = attention * (0.1 * math.log(factor) + 1)
+        scaling["mscale"] = (wanted - 1) / (0.1 * math.log(factor))
+    return scaling
+
+
+def scaling_with_multiplier(model: Decoder) -> dict[str, Any] | None:
+    """Return `scaling`, with what Mistral's models divide YaRN's attention factor by.
+
+    llama.cpp reads that multiplier in files named `mistral3` only; the models are the same.
+    """
+    found = scaling(model)
+    multiplier = model.keys.number(_LOG_MULTIPLIER, 0.0, low=-1e-30, high=1e3)
+    if multiplier and found is not None and found["type"] == "yarn":
+        found["mscale_all_dim"] = multiplier
+    return found
+
+
+def scaling_with_mscale(model: Decoder) -> dict[str, Any] | None:
+    """Return `scaling` as DeepSeek's models have it.
+
+    The scale of attention is multiplied by the square of 0.1 m ln(factor) + 1. The file has m,
+    which is `mscale_all_dim` of the original configuration, times 0.1; as llama.cpp does, `mscale`
+    is taken to be the same, so that the rotation itself keeps its length.
+    """
+    found = scaling(model)
+    if found is None:
+        model.keys.ignore(_LOG_MULTIPLIER)
+        return None
+    if found["type"] != "yarn" or "mscale" in found:
+        raise UnsupportedArchitectureError(
+            f"the model scales positions with {found}; akunu runs {model.keys.architecture} models "
+            "with plain yarn scaling only: use another model"
+        )
+    mscale = model.keys.number(_LOG_MULTIPLIER, low=0, high=10) * 10
+    return {**found, "mscale": mscale, "mscale_all_dim": mscale}
+
+
+def factors(
+    model: Decoder, *, dims: int | None = None, traditional: bool = False
+) -> RotaryFactors | None:
+    """Return the factors of `rope_freqs.weight`, None where the file has none.
+
+    `dims` of a head rotate, by default all. Raises UnsupportedArchitectureError where positions are
+    scaled as well.
+    """
+    if FREQUENCY_FACTORS not in model.tensors:
+        return None
+    if (found := scaling(model)) is not None:
+        raise UnsupportedArchitectureError(
+            f"the model has both {FREQUENCY_FACTORS} and {found['type']} scaling of positions; "
+            "akunu knows either, not both"
+        )
+    return RotaryFactors(
+        dims=dims or model.head_dim,
+        base=model.rope_base,
+        tensor=FREQUENCY_FACTORS,
+        traditional=traditional,
+    )
+
+
+def layers(
+    model: Decoder,
+    *,
+    dims: int | None = None,
+    traditional: bool = False,
+    modules: str = r".*\.rope",
+) -> RotaryFactors | RotaryScaling | None:
+    """Return the rotary layers for a model class that knows plain positions only.
+
+    Some of mlx-lm's classes leave `rope_scaling` unread. None where positions are plain; raises
+    UnsupportedArchitectureError as `scaling` and `factors` do.
+    """
+    found = scaling(model)
+    if (of_file := factors(model, dims=dims, traditional=traditional)) is not None:
+        return replace(of_file, modules=modules)
+    if found is None:
+        return None
+    return RotaryScaling(
+        dims=dims or model.head_dim,
+        base=model.rope_base,
+        scaling=found,
+        traditional=traditional,
+        modules=modules,
+    )
+
+
+def long(model: Decoder, *, dims: int | None = None) -> RotaryFactors | None:
+    """Return the rotary layers of a model for long contexts, None for another.
+
+    It has two sets of factors, of which the context decides (LongRoPE, arXiv:2402.13753). Raises
+    ModelFormatError for one set alone, UnsupportedArchitectureError for scaled positions besides.
+    """
+    keys = model.keys
+    present = [name for name in (_SHORT_FACTORS, _LONG_FACTORS) if name in model.tensors]
+    if not present:
+        return None
+    if len(present) == 1:
+        raise ModelFormatError(
+            f"the file has {present[0]!r} without its counterpart; download or convert it again"
+        )
+    kind = keys.text("rope.scaling.type", "longrope")
+    factor = keys.number("rope.scaling.factor", 1.0, low=0, high=1e6)
+    if kind == "yarn" or (factor != 1.0 and kind != "none"):
+        raise keys.unsupported("rope.scaling.type", kind, "rotary factors or scaling, not both,")
+    return RotaryFactors(
+        dims=dims or model.head_dim,
+        base=model.rope_base,
+        tensor=_SHORT_FACTORS,
+        long_tensor=_LONG_FACTORS,
+        original_context=keys.integer(_ORIGINAL, model.context_length, high=MAX_CONTEXT),
+        scale=keys.number("rope.scaling.attn_factor", 1.0, low=0, high=1e3),
+    )

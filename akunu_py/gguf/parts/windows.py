@@ -1,0 +1,57 @@
+"""Which layers of a model see a window of the last tokens only."""
+
+from akunu_py.errors import UnsupportedArchitectureError
+from akunu_py.gguf.parts.decoder import MAX_CONTEXT, MAX_LAYERS, Decoder
+
+WINDOW = "attention.sliding_window"
+PATTERN = "attention.sliding_window_pattern"
+
+
+def size(model: Decoder, default: int | None = None) -> int:
+    """Return how many tokens, itself included, a token of a windowed layer sees.
+
+    With a default there may be no windows, which files also write as 0.
+    """
+    return model.keys.integer(WINDOW, default, low=1 if default is None else 0, high=MAX_CONTEXT)
+
+
+def windowed(model: Decoder, period: int) -> list[bool]:
+    """Return for each layer whether it is windowed.
+
+    The file lists the layers, or says after how many windowed ones comes one that sees everything
+    (of each p layers the last; 0 for never); `period` is taken where it says neither.
+    """
+    keys, layers = model.keys, model.num_layers
+    if isinstance(keys.metadata.get(f"{keys.architecture}.{PATTERN}"), int | None):
+        period = keys.integer(PATTERN, period, low=0, high=MAX_LAYERS)
+        return [period == 0 or layer % period < period - 1 for layer in range(layers)]
+    return keys.layer_flags(PATTERN, layers)
+
+
+def period(model: Decoder, windowed: list[bool]) -> int:
+    """Return p, where of each p layers exactly the last sees everything.
+
+    Raises UnsupportedArchitectureError for layers in another order.
+    """
+    found = windowed.index(False) + 1 if False in windowed else 0
+    if found == 0 or windowed != [layer % found < found - 1 for layer in range(len(windowed))]:
+        raise UnsupportedArchitectureError(
+            f"{model.keys.architecture}.{PATTERN} has windowed layers in an order that does not "
+            "repeat with one layer that sees everything at each end; use another model"
+        )
+    return found
+
+
+def layer_types(windowed: list[bool]) -> list[str]:
+    """Return the kinds of layers as mlx-lm's classes name them."""
+    return ["sliding_attention" if flag else "full_attention" for flag in windowed]
+
+
+def require_both_kinds(model: Decoder, windowed: list[bool]) -> None:
+    """Raise UnsupportedArchitectureError where all layers have the window, or none."""
+    if len(set(windowed)) < 2:
+        raise UnsupportedArchitectureError(
+            f"{model.keys.architecture}.{PATTERN} makes all layers equal; akunu runs "
+            f"{model.keys.architecture} models that have layers with a window and layers without: "
+            "use another model"
+        )
