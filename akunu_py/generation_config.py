@@ -96,7 +96,7 @@ class SamplingConfig:
     logit_bias: Mapping[int, float] = option(
         {},
         Biases(),
-        "Add BIAS to the logit of the token with this id; repeatable.",
+        "Add BIAS to the logit of the token with this id.",
         metavar="ID=BIAS",
         group="logits",
     )
@@ -127,7 +127,7 @@ class GenerationConfig(SamplingConfig):
         metavar="N",
     )
     """Of the noise. The result reports the one that was used."""
-    stop: tuple[str, ...] = option((), Texts(), "End before TEXT; repeatable.", metavar="TEXT")
+    stop: tuple[str, ...] = option((), Texts(), "End before TEXT.", metavar="TEXT")
     stop_loops: bool = option(
         False,
         Switch(),

@@ -132,12 +132,12 @@ def test_sampling_options_reach_the_engine(tiny_gguf):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-p", "x", "--temperature", "nan"], "temperature is nan"),
+        (["-p", "x", "--temperature", "nan"], "--temperature is nan"),
         (["-p", "x", "--temperature", "hot"], "not a valid float"),
-        (["-p", "x", "--num-draft-tokens", "-1"], "num_draft_tokens is -1"),
+        (["-p", "x", "--num-draft-tokens", "-1"], "--num-draft-tokens is -1"),
         (["-p", "x", "--max-tokens", "0"], "--max-tokens is 0; give 1 or more, or leave it out"),
-        (["-p", "x", "--top-p", "2"], "top_p is 2"),
-        (["-p", "x", "--seed", "-3"], "seed is -3"),
+        (["-p", "x", "--top-p", "2"], "--top-p is 2"),
+        (["-p", "x", "--seed", "-3"], "--seed is -3"),
         (["-p", "x", "--drafter", "magic"], "no drafter 'magic'"),
         (["-p", "x", "--logit-bias", "5"], "as in 42=-1.5"),
         (["-p", "x", "--logit-bias", "99999=1"], "token ids are whole numbers"),
