@@ -44,7 +44,8 @@ def test_numbers_out_of_range_are_named(declared):
             GenerationConfig(**{name: value})
 
 
-def test_sampling_options_are_apart_from_those_of_drafting():
+def test_every_option_of_drafting_is_marked_as_one():
+    """Plain decoding, as measurements compare with it, leaves out those that are."""
     sampling = {one.name for one in options_of(SamplingConfig)}
     others = {
         "max_tokens", "seed", "stop", "stop_loops", "drafter", "num_draft_tokens", "draft_budget",
