@@ -31,6 +31,9 @@ from akunu_py.shown_text import harmless, one_line
 OK, ERROR, USAGE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 """Exit codes; the last two are what shells say of a process that SIGINT or SIGPIPE ended."""
 
+_LONGEST_SUMMARY = 200
+"""Characters of a command's first sentence in --help."""
+
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _SETTINGS = "akunu_py.settings"
@@ -42,7 +45,8 @@ class CommandGroup(click.Group):
 
     `lazy` has "module:attribute" for each name. Installed packages may add commands by entry points
     of the group "akunu.commands": those whose names begin with `plug_ins` and have no dot behind it
-    ("bench.sweep" is `akunu bench sweep`).
+    ("bench.sweep" is `akunu bench sweep`). `summaries` has the line that --help shows of a
+    command: one without is imported for it.
     """
 
     def __init__(
@@ -50,11 +54,13 @@ class CommandGroup(click.Group):
         *args: Any,
         lazy: Mapping[str, str] | None = None,
         plug_ins: str | None = None,
+        summaries: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self._lazy = dict(lazy or {})
         self._plug_ins = plug_ins
+        self._summaries = dict(summaries or {})
 
     def _added(self) -> dict[str, str]:
         """Return the commands of other packages that can be imported."""
@@ -86,6 +92,18 @@ class CommandGroup(click.Group):
         module, _, name = self._lazy[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what each command does, for --help."""
+        rows = [(name, self._summary(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def _summary(self, ctx: click.Context, name: str) -> str:
+        if name in self._summaries:
+            return self._summaries[name]
+        command = self.get_command(ctx, name)
+        return "" if command is None else command.get_short_help_str(_LONGEST_SUMMARY)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -23,6 +23,19 @@ _COMMANDS = {
     "tune": "akunu_py.cli.tune:tune",
 }
 
+_SUMMARIES = {
+    "bench": "Measure what drafting brings on this machine.",
+    "chat": "Chat with a model.",
+    "completion": "Print a script for SHELL that completes what is typed when Tab is pressed.",
+    "config": "Show and edit the settings file, and show what it and the environment set.",
+    "doctor": "Look at the machine and the installation, and say what could be better.",
+    "generate": "Answer one prompt and print the reply.",
+    "info": "Show what a GGUF file holds: the model, its quantization, tokenizer and metadata.",
+    "models": "Fetch, look at, name, convert and delete models.",
+    "tune": "Measure what a pass costs by its rows, and say which drafts pay.",
+}
+"""First sentences of the commands' own help, which `akunu --help` shows without importing them."""
+
 _TAB = "_AKUNU_COMPLETE"
 """Set by the scripts of `akunu completion`, which ask what may follow."""
 
@@ -31,6 +44,7 @@ _TAB = "_AKUNU_COMPLETE"
     cls=RootGroup,
     lazy=_COMMANDS,
     plug_ins="",
+    summaries=_SUMMARIES,
     context_settings={
         "help_option_names": ["-h", "--help"],
         "show_default": True,

@@ -1,10 +1,12 @@
 """Options of how replies are made, and the configuration they come to."""
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import click
 
@@ -12,10 +14,10 @@ from akunu_py.cli import completing
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.option_stack import stack
 from akunu_py.cli.verbosity import is_quiet
+from akunu_py.errors import ConfigError
+from akunu_py.generation_config import DRAFTING_FIELDS, GenerationConfig
+from akunu_py.option_fields import Biases, Choice, Count, Number, Option, Switch, Texts, options_of
 from akunu_py.regular_file import open_to_append
-
-if TYPE_CHECKING:
-    from akunu_py.types import GenerationConfig
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -29,128 +31,67 @@ DRAFTER_NAMES = (
 )
 """What --drafter takes, for --help."""
 
-_GENERATION_OPTIONS = (
-    click.option(
-        "--max-tokens", type=int, metavar="N",
-        help="Generate at most N tokens; until the context is full, when left out.",
-    ),
-    click.option(
-        "--temperature", "--temp", type=float, default=0.0, show_default=True,
-        help="0 takes the likeliest token; above 0 tokens are drawn.",
-    ),
-    click.option(
-        "--top-k", type=int, default=0, metavar="K",
-        help="Draw from the K likeliest tokens; 0: from all.",
-    ),
-    click.option(
-        "--top-p", type=float, default=1.0, metavar="P",
-        help="Draw from the likeliest tokens that together have probability P; 1: from all.",
-    ),
-    click.option(
-        "--min-p", type=float, default=0.0, metavar="P",
-        help="Draw from tokens at least P times as likely as the likeliest; 0: from all.",
-    ),
-    click.option(
-        "--repetition-penalty", type=float, default=1.0, metavar="X",
-        help="Make tokens of the text so far less likely: logits divided by X, those below 0 "
-        "multiplied. 1 is none.",
-    ),
-    click.option(
-        "--presence-penalty", type=float, default=0.0, metavar="X",
-        help="Subtract X from the logits of tokens in the text so far. 0 is none.",
-    ),
-    click.option(
-        "--frequency-penalty", type=float, default=0.0, metavar="X",
-        help="Subtract X for each time a token is in the text so far. 0 is none.",
-    ),
-    click.option(
-        "--logit-bias", multiple=True, metavar="ID=BIAS",
-        help="Add BIAS to the logit of the token with this id; repeatable.",
-    ),
-    click.option(
-        "--seed", type=int, metavar="N",
-        help="With the same seed the same tokens are drawn; drawn itself, when left out.",
-    ),
-    click.option("--stop", multiple=True, metavar="TEXT", help="End before TEXT; repeatable."),
-    click.option(
-        "--stop-loops/--no-stop-loops",
-        default=lambda: click.get_current_context().command.name == "chat",
-        help="End a reply that repeats the same tokens over and over. On in the chat, else off.",
-    ),
-    click.option(
-        "--drafter", metavar="NAME", shell_complete=completing.drafters,
-        help=f"{DRAFTER_NAMES}. When left out: draft-model with --draft-model, else auto.",
-    ),
-    click.option(
-        "--num-draft-tokens", type=int, metavar="N",
-        help="Draft at most N tokens a pass; the drafter's own number when left out.",
-    ),
-    click.option(
-        "--draft-budget", type=click.Choice(["auto", "always"]), default="auto", show_default=True,
-        help="Draft as many tokens as pay on this machine, or always as many as there are.",
-    ),
-)  # fmt: skip
+_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "temperature": ("--temperature", "--temp"),
+    "penalty_window": (),
+    "adjust_residual": ("--adjust/--no-adjust",),
+}
+"""Flags that do not follow from an option's name; none for an option that `/set` alone has."""
 
-_DRAFTING_OPTIONS = (
-    click.option(
-        "--draft-sampling", type=click.Choice(["coupled", "rejection"]), default="coupled",
-        show_default=True,
-        help="Compare drafts with the model's own choices, so that the text stays that of plain "
-        "decoding, or accept them by probability: another text by the same law.",
-    ),
-    click.option(
-        "--draft-temperature", type=float, metavar="T",
-        help="Temperature of a draft model or of counts; that of the reply, when left out.",
-    ),
-    click.option(
-        "--draft-length", type=click.Choice(["budget", "fixed", "entropy", "lower-bound"]),
-        default="budget", show_default=True,
-        help="Where a draft of a draft model or counts ends: where --draft-budget says, at "
-        "--num-draft-tokens, the earlier the less certain it is of the first token, or where a "
-        "token is unlikely.",
-    ),
-    click.option(
-        "--min-draft-tokens", type=int, metavar="N",
-        help="With --draft-length entropy: draft N tokens at least. 1 when left out.",
-    ),
-    click.option(
-        "--draft-length-beta", type=float, metavar="B",
-        help="With --draft-length entropy: the share of earlier drafts in what certainty is taken "
-        "to be, below 1. 0 when left out.",
-    ),
-    click.option(
-        "--draft-length-bound", type=float, metavar="P",
-        help="With --draft-length lower-bound: end a draft below this probability. 0.4 when left "
-        "out.",
-    ),
-    click.option(
-        "--ngram-order", type=int, metavar="N",
-        help="Tokens of the longest n-gram of ngram, ngram-window and lookup. 4 when left out.",
-    ),
-    click.option(
-        "--ngram-window", type=int, metavar="N",
-        help="How many last tokens ngram-window counts. 512 when left out.",
-    ),
-    click.option(
-        "--ngram-min-match", type=int, metavar="N",
-        help="Fewest tokens of context that may decide a drafted one, of the same three. 1 when "
-        "left out.",
-    ),
-    click.option(
-        "--num-proposals", type=int, default=1, show_default=True, metavar="K",
-        help="Let a draft model propose K tokens for each position, verified as a tree.",
-    ),
-    click.option(
-        "--lenience", type=float, default=1.0, metavar="L",
-        help="Below 1 replies are not exact: drafted tokens come up to 1/L times as often as they "
-        "should, at temperature 0 in place of tokens up to 1/L times as likely. 1 when left out.",
-    ),
-    click.option(
-        "--adjust/--no-adjust", "adjust_residual", default=True,
-        help="Draw from the residual after a rejection, or, for study and not exact, from p.",
-    ),
-)  # fmt: skip
+_ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
+    "stop_loops": {"default": lambda: click.get_current_context().command.name == "chat"},
+    "drafter": {
+        "help": f"{DRAFTER_NAMES}. When left out: draft-model with --draft-model, else auto.",
+        "shell_complete": completing.drafters,
+    },
+}
+"""What click is told of an option beyond its declaration, or instead of it."""
 
+
+def _flags(declared: Option) -> tuple[str, ...]:
+    if declared.name in _FLAGS:
+        return _FLAGS[declared.name]
+    name = declared.name.replace("_", "-")
+    return (f"--{name}/--no-{name}",) if isinstance(declared.kind, Switch) else (f"--{name}",)
+
+
+_OFFERED = tuple(declared for declared in options_of(GenerationConfig) if _flags(declared))
+_FLAG_OF = {declared.name: _flags(declared)[0].partition("/")[0] for declared in _OFFERED}
+_NAMES = re.compile(
+    rf"""(?<![\w'"/.-])({"|".join(name for name in _FLAG_OF if "_" in name)})(?![\w'"/])"""
+    rf"""|^({"|".join(_FLAG_OF)})(?= )"""
+)
+"""Options in a text. A name of one word is one where a message begins with it: elsewhere it may be
+a word of English."""
+
+
+def in_flags(text: str) -> str:
+    """Return a text that names options, such as `top_p`, with their flags."""
+    return _NAMES.sub(lambda found: _FLAG_OF[found[0]], text)
+
+
+def _click_option(declared: Option) -> Callable[..., Any]:
+    attributes: dict[str, Any] = {
+        "default": declared.default,
+        "help": in_flags(declared.help),
+        "metavar": declared.metavar or None,
+    }
+    match declared.kind:
+        case Choice(names):
+            attributes["type"] = click.Choice(names)
+        case Number():
+            attributes["type"] = float
+        case Count():
+            attributes["type"] = int
+        case Texts() | Biases():
+            several = f"{attributes['help'].removesuffix('.')}; repeatable."
+            attributes |= {"multiple": True, "default": None, "help": several}
+    attributes |= _ATTRIBUTES.get(declared.name, {})
+    return click.option(*_flags(declared), declared.name, **attributes)
+
+
+_GENERATION_OPTIONS = {declared.name: _click_option(declared) for declared in _OFFERED}
+_DRAFTING_OPTIONS = {name: _GENERATION_OPTIONS[name] for name in DRAFTING_FIELDS}
 
 _KEEPING_OPTIONS = (
     click.option(
@@ -166,42 +107,47 @@ _KEEPING_OPTIONS = (
 
 
 def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
-    """Add the sampling and drafting options; the command gets one `config` in their place."""
-    names = (
-        "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
-        "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop", "stop_loops",
-        "drafter", "num_draft_tokens", "draft_budget",
-    )  # fmt: skip
+    """Add the sampling and drafting options; the command gets one `config` in their place.
+
+    Messages of a ConfigError, here or in the command, name options by their flags.
+    """
 
     @functools.wraps(function)
     def wrapped(*args: Any, **options: Any) -> _R:
-        from akunu_py.generation_config import DRAFTING_FIELDS  # noqa: PLC0415 - not for --help
+        chosen = {name: options.pop(name) for name in _GENERATION_OPTIONS}
+        with _naming_flags():
+            options["config"] = _config(chosen)
+            warn_if_not_exact(options["config"])
+            return function(*args, **options)
 
-        chosen = {name: options.pop(name) for name in (*names, *DRAFTING_FIELDS)}
-        options["config"] = _config(chosen)
-        warn_if_not_exact(options["config"])
-        return function(*args, **options)
-
-    return stack((*_GENERATION_OPTIONS, *_DRAFTING_OPTIONS), wrapped)
+    return stack(_GENERATION_OPTIONS.values(), wrapped)
 
 
 def drafting_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     """Add the options of how is drafted, but which drafter, how many tokens and by which budget.
 
-    The command gets one `drafting` in their place: fields of a `GenerationConfig` by name.
+    The command gets one `drafting` in their place: fields of a `GenerationConfig` by name. Messages
+    are as with `generation_options`.
     """
 
     @functools.wraps(function)
     def wrapped(*args: Any, **options: Any) -> _R:
-        from akunu_py.generation_config import DRAFTING_FIELDS  # noqa: PLC0415 - not for --help
+        options["drafting"] = {name: options.pop(name) for name in _DRAFTING_OPTIONS}
+        with _naming_flags():
+            return function(*args, **options)
 
-        options["drafting"] = {name: options.pop(name) for name in DRAFTING_FIELDS}
-        return function(*args, **options)
-
-    return stack(_DRAFTING_OPTIONS, wrapped)
+    return stack(_DRAFTING_OPTIONS.values(), wrapped)
 
 
-def warn_if_not_exact(config: "GenerationConfig") -> None:
+@contextlib.contextmanager
+def _naming_flags() -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(in_flags(error.message), choices=error.choices) from error
+
+
+def warn_if_not_exact(config: GenerationConfig) -> None:
     """Say on stderr where replies are not exact, unless it is to be quiet."""
     if config.exactness == "none" and not is_quiet():
         click.echo(
@@ -230,19 +176,12 @@ def _in_a_folder(path: Path | None) -> Path | None:
     return path
 
 
-def _config(chosen: dict[str, Any]) -> "GenerationConfig":
+def _config(chosen: dict[str, Any]) -> GenerationConfig:
     """Check everything that can be checked before a model is loaded."""
-    # numpy would slow --help down.
-    from akunu_py.drafting.registry import check_drafter  # noqa: PLC0415
-    from akunu_py.types import GenerationConfig  # noqa: PLC0415
+    from akunu_py.drafting.registry import check_drafter  # noqa: PLC0415 - numpy, for --help
 
     if "" in chosen["stop"]:
         raise click.UsageError("--stop is empty; give the text that ends a reply")
-    if chosen["max_tokens"] is not None and chosen["max_tokens"] < 1:
-        raise click.UsageError(
-            f"--max-tokens is {chosen['max_tokens']}; give 1 or more, or leave it out: until the "
-            "context is full"
-        )
     chosen["logit_bias"] = dict(_parse_bias(entry) for entry in chosen["logit_bias"])
     config = GenerationConfig(**chosen)
     if config.drafter is not None:

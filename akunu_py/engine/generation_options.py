@@ -2,16 +2,21 @@
 
 import dataclasses
 import difflib
+from collections.abc import Mapping
 from typing import TypedDict
 
 from akunu_py.errors import ConfigError
+from akunu_py.option_fields import options_of
 from akunu_py.types import DraftBudget, DraftLength, DraftSampling, GenerationConfig
 
 
 class GenerationOptions(TypedDict, total=False):
-    """The fields of `GenerationConfig`, as keyword arguments."""
+    """The fields of `GenerationConfig`, as keyword arguments.
 
-    max_tokens: int | None
+    Written out, as type checkers take keywords from nowhere else. mypy compares each with its field
+    where `with_options` replaces fields; a test says which are missing.
+    """
+
     temperature: float
     top_k: int
     top_p: float
@@ -20,7 +25,8 @@ class GenerationOptions(TypedDict, total=False):
     presence_penalty: float
     frequency_penalty: float
     penalty_window: int
-    logit_bias: dict[int, float]
+    logit_bias: Mapping[int, float]
+    max_tokens: int | None
     seed: int | None
     stop: tuple[str, ...]
     stop_loops: bool
@@ -33,17 +39,17 @@ class GenerationOptions(TypedDict, total=False):
     min_draft_tokens: int | None
     draft_length_beta: float | None
     draft_length_bound: float | None
-    num_proposals: int
     ngram_order: int | None
     ngram_window: int | None
     ngram_min_match: int | None
+    num_proposals: int
     lenience: float
     adjust_residual: bool
 
 
 def with_options(config: GenerationConfig, options: GenerationOptions) -> GenerationConfig:
     """Return a config with some fields replaced; raises ConfigError for names it does not have."""
-    names = [field.name for field in dataclasses.fields(GenerationConfig)]
+    names = [declared.name for declared in options_of(GenerationConfig)]
     for name in options:
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)

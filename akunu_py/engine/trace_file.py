@@ -3,18 +3,16 @@
 import json
 import os
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from akunu_py.decode_stats import StepDetail
 from akunu_py.errors import ConfigError
+from akunu_py.generation_config import SamplingConfig
+from akunu_py.option_fields import options_of
 from akunu_py.regular_file import open_to_append
 from akunu_py.types import GenerationConfig
-
-_SAMPLING = (
-    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
-    "frequency_penalty",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +80,14 @@ def append_line(path: Path, line: TraceLine) -> None:
 
 def describe_decoding(config: GenerationConfig, seed: int) -> str:
     """Return how tokens were chosen, as in "temperature 0.7, top_p 0.9, seed 5"."""
-    default = GenerationConfig()
-    said = [
-        f"{name} {getattr(config, name):g}"
-        for name in _SAMPLING
-        if name == "temperature" or getattr(config, name) != getattr(default, name)
-    ]
-    if config.logit_bias:
-        said.append("logit_bias")
-    if config.draft_sampling != default.draft_sampling:
+    said = []
+    for declared in options_of(SamplingConfig):
+        if declared.name == "temperature" or declared.is_changed(config):
+            value = getattr(config, declared.name)
+            said.append(
+                declared.name if isinstance(value, Mapping) else f"{declared.name} {value:g}"
+            )
+    if config.draft_sampling != "coupled":
         said.append(f"draft_sampling {config.draft_sampling}")
     if config.lenience < 1:
         said.append(f"lenience {config.lenience:g}")

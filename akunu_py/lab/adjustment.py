@@ -10,68 +10,42 @@ costs acceptance and nothing else: a verifier takes q as what it was drawn from.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.errors import ConfigError
-from akunu_py.types import GenerationConfig
+from akunu_py.generation_config import TEMPERATURE, SamplingConfig
+from akunu_py.option_fields import option, options_of
 
 Row = NDArray[np.float64]
 
+_OPTIONS = options_of(SamplingConfig)
+_NAMES = tuple(declared.name for declared in _OPTIONS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adjustment:
-    """What happens to a row of logits before a token is drawn; fields as in `GenerationConfig`.
+class Adjustment(SamplingConfig):
+    """What happens to a row of logits before a token is drawn, at temperature 1 by default.
 
     Temperature 0 makes the row one-hot on its likeliest token, the lowest id among equals; the
     filters then change nothing and are left out.
 
-    Raises ConfigError, as `GenerationConfig` does, naming the field.
+    Raises ConfigError naming the field and its range.
     """
 
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    penalty_window: int = 20
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        # One place knows the ranges.
-        GenerationConfig(
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            repetition_penalty=self.repetition_penalty,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            penalty_window=self.penalty_window,
-            logit_bias=self.logit_bias,
-        )
+    temperature: float = option(1.0, TEMPERATURE)
 
     @classmethod
     def from_config(
-        cls, config: GenerationConfig, *, temperature: float | None = None
+        cls, config: SamplingConfig, *, temperature: float | None = None
     ) -> "Adjustment":
         """Return a config's chain, at another temperature where one is given."""
-        adjustment = cls(
-            temperature=config.temperature,
-            top_k=config.top_k,
-            top_p=config.top_p,
-            min_p=config.min_p,
-            repetition_penalty=config.repetition_penalty,
-            presence_penalty=config.presence_penalty,
-            frequency_penalty=config.frequency_penalty,
-            penalty_window=config.penalty_window,
-            logit_bias=config.logit_bias,
-        )
-        return adjustment if temperature is None else replace(adjustment, temperature=temperature)
+        fields = {name: getattr(config, name) for name in _NAMES}
+        if temperature is not None:
+            fields["temperature"] = temperature
+        return cls(**fields)
 
     @property
     def changes_nothing(self) -> bool:
@@ -81,17 +55,15 @@ class Adjustment:
     @property
     def has_filters(self) -> bool:
         """Whether tokens may be dropped before the draw."""
-        return self.temperature > 0 and (self.top_p < 1 or self.min_p > 0 or self.top_k > 0)
+        return self.temperature > 0 and self._changes("filter")
 
     @property
     def has_history(self) -> bool:
         """Whether a bias or penalty moves single logits."""
-        return bool(
-            self.logit_bias
-            or self.repetition_penalty != 1
-            or self.presence_penalty
-            or self.frequency_penalty
-        )
+        return self._changes("logits")
+
+    def _changes(self, group: str) -> bool:
+        return any(one.is_changed(self) for one in _OPTIONS if one.group == group)
 
     def moved_logits(self, logits: Mapping[int, float], recent: Sequence[int]) -> dict[int, float]:
         """Return what bias and penalties make of the logits of the tokens they move.

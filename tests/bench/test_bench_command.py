@@ -213,15 +213,15 @@ def test_the_number_of_tokens_is_the_drafters_own_where_nobody_says(fake):
     ("arguments", "words"),
     [
         (["--drafter", "magic"], "no drafter 'magic'; choose from auto, ngram, ngram-window"),
-        (["--max-tokens", "0"], "max_tokens is 0"),
-        (["--num-draft-tokens", "65"], "give at most 64"),
-        (["--temperature", "nan"], "temperature is nan"),
-        (["--seed", "-1"], "seed is -1"),
+        (["--max-tokens", "0"], "--max-tokens is 0"),
+        (["--num-draft-tokens", "65"], "--num-draft-tokens is 65; give at most 64"),
+        (["--temperature", "nan"], "--temperature is nan"),
+        (["--seed", "-1"], "--seed is -1"),
         (["--category", "poems"], "no category 'poems'; choose from completion"),
         (["--limit", "0"], "0 is not in the range"),
-        (["--num-proposals", "3"], "num_proposals"),
-        (["--draft-length", "entropy"], "draft_length"),
-        (["--lenience", "0.5", "--temperature", "1"], "set draft_sampling to 'rejection'"),
+        (["--num-proposals", "3"], "--num-proposals is 3 and the drafter"),
+        (["--draft-length", "entropy"], "--draft-length is 'entropy' and the"),
+        (["--lenience", "0.5", "--temperature", "1"], "set --draft-sampling to 'rejection'"),
     ],
 )
 def test_wrong_options_are_explained_before_a_model_is_loaded(fake, arguments, words):

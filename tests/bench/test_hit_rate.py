@@ -1,7 +1,7 @@
 """The measurement: known replies must give known rates; differences must be found."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 from bench.bench_fakes import FakeEngine, reply, steps_of
@@ -10,7 +10,6 @@ from bench.hit_rate_script import FOUR, ONE, SCRIPT, THREE, TURNS, TWO, five_of
 from akunu_py.bench.hit_rate import run_hit_rate
 from akunu_py.bench.hit_rate_result import hit_rate_result, roofline_line
 from akunu_py.errors import ConfigError
-from akunu_py.generation_config import DRAFTING_FIELDS
 from akunu_py.types import GenerationConfig
 
 
@@ -283,16 +282,6 @@ def test_a_configuration_reaches_the_replies_with_drafting_alone():
     assert [found.drafter for found in seen] == ["ngram", "none", "none", "ngram"]
     assert all(found == (plain if found.drafter == "none" else drafting) for found in seen)
     assert report.config == drafting
-
-
-def test_all_fields_about_drafts_are_left_out_of_plain_decoding():
-    sampling = {
-        "max_tokens", "stop_loops", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
-        "presence_penalty", "frequency_penalty", "penalty_window", "logit_bias", "seed", "stop",
-    }  # fmt: skip
-    assert {field.name for field in fields(GenerationConfig)} == {
-        "drafter", "num_draft_tokens", "draft_budget", *DRAFTING_FIELDS, *sampling,
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

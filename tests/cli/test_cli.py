@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+import click
 import pytest
 from click.testing import CliRunner
 from command_help import printed_and_imported
@@ -54,6 +55,16 @@ def test_what_answers_at_once_imports_little(argument):
     """Each of these would be 3 to 20 ms of the 60 to 90 that these take."""
     slow = {"akunu_py.types", "dataclasses", "difflib", "logging", "platformdirs", "tomllib"}
     assert printed_and_imported(argument, looked_for=slow)[1] == set()
+
+
+def test_help_shows_the_first_sentence_of_each_commands_own_help():
+    output, imported = printed_and_imported("--help", looked_for={"akunu_py.cli.generate"})
+    assert not imported
+    shown = " ".join(output.partition("Commands:")[2].split())
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        summary = cli.get_command(context, name).get_short_help_str(200)
+        assert f"{name} {summary}" in shown
 
 
 def test_json_is_one_line_with_the_promised_fields(tiny_gguf):
@@ -122,12 +133,12 @@ def test_sampling_options_reach_the_engine(tiny_gguf):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-p", "x", "--temperature", "nan"], "temperature is nan"),
+        (["-p", "x", "--temperature", "nan"], "--temperature is nan"),
         (["-p", "x", "--temperature", "hot"], "not a valid float"),
-        (["-p", "x", "--num-draft-tokens", "-1"], "num_draft_tokens is -1"),
+        (["-p", "x", "--num-draft-tokens", "-1"], "--num-draft-tokens is -1"),
         (["-p", "x", "--max-tokens", "0"], "--max-tokens is 0; give 1 or more, or leave it out"),
-        (["-p", "x", "--top-p", "2"], "top_p is 2"),
-        (["-p", "x", "--seed", "-3"], "seed is -3"),
+        (["-p", "x", "--top-p", "2"], "--top-p is 2"),
+        (["-p", "x", "--seed", "-3"], "--seed is -3"),
         (["-p", "x", "--drafter", "magic"], "no drafter 'magic'"),
         (["-p", "x", "--logit-bias", "5"], "as in 42=-1.5"),
         (["-p", "x", "--logit-bias", "99999=1"], "token ids are whole numbers"),

@@ -112,7 +112,7 @@ def test_a_rule_that_a_drafter_cannot_have_is_refused_before_the_model_is_loaded
     said = run(
         *command, "--drafter", "counts", "--num-draft-tokens", 4, "--min-draft-tokens", 5, code=2
     )
-    assert "min_draft_tokens is 5" in said
+    assert "--min-draft-tokens is 5" in said
     assert "no such" not in said
 
 

@@ -50,7 +50,7 @@ def test_rejection_is_said(tiny_gguf):
     [
         (["--drafter", "draft-model"], "there is no draft model to ask"),
         (["--draft-model", "nowhere.gguf"], "there is no model nowhere.gguf"),
-        (["--draft-temperature", "-1"], "draft_temperature is -1"),
+        (["--draft-temperature", "-1"], "--draft-temperature is -1"),
         (["--draft-sampling", "both"], "Invalid value for '--draft-sampling'"),
     ],
 )

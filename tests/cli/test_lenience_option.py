@@ -61,8 +61,8 @@ def test_chat_says_it_with_each_reply_and_in_its_statistics(tiny_gguf, options, 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--lenience", "0.3", "--temp", "0.8"], "set draft_sampling to 'rejection'"),
-        (["--lenience", "0"], "lenience is 0"),
+        (["--lenience", "0.3", "--temp", "0.8"], "set --draft-sampling to 'rejection'"),
+        (["--lenience", "0"], "--lenience is 0"),
         (["--no-adjust"], "a temperature above 0"),
     ],
 )

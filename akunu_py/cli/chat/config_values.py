@@ -3,22 +3,28 @@
 import ast
 import dataclasses
 import re
-import typing
 from collections.abc import Mapping
-from types import NoneType
 from typing import Any
 
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import GenerationConfig
+from akunu_py.option_fields import Biases, Count, Kind, Number, Switch, Texts, options_of
 from akunu_py.settings import nearest
 
 CHAT_DEFAULT = GenerationConfig(stop_loops=True)
 """What `akunu chat` begins with."""
-_TYPES = typing.get_type_hints(GenerationConfig)
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 _QUOTED = r"""(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
 
-FIELDS = tuple(field.name for field in dataclasses.fields(GenerationConfig))
+_KINDS = {declared.name: declared.kind for declared in options_of(GenerationConfig)}
+_WANTED: Mapping[type[Kind[Any]], str] = {
+    Number: "a number",
+    Count: "a whole number",
+    Switch: "on or off",
+    Biases: "token ids and numbers, as in 42=-1.5,7=2",
+}
+
+FIELDS = tuple(_KINDS)
 """Names that `/set` takes."""
 
 
@@ -81,31 +87,27 @@ def shown(config: GenerationConfig, name: str) -> str:
 
 
 def _value(name: str, text: str) -> object:
-    kinds = [kind for kind in typing.get_args(_TYPES[name]) if kind is not NoneType]
-    kind = kinds[0] if len(kinds) == 1 else _TYPES[name]
+    kind = _KINDS[name]
     try:
-        if name == "stop":
-            return _stop_texts(text)
-        if name == "logit_bias":
-            pairs = (entry.partition("=") for entry in text.split(","))
-            return {int(token): float(bias) for token, _, bias in pairs}
-        if kind is bool:
-            return _WORDS[text.lower()]
-        return kind(text) if kind in (int, float) else text
+        match kind:
+            case Number():
+                return float(text)
+            case Count():
+                return int(text)
+            case Switch():
+                return _WORDS[text.lower()]
+            case Texts():
+                return _texts(text)
+            case Biases():
+                pairs = (entry.partition("=") for entry in text.split(","))
+                return {int(token): float(bias) for token, _, bias in pairs}
     except (ValueError, KeyError):
-        raise ConfigError(f"{name} is {text!r}; give {_wanted(name, kind)}") from None
+        raise ConfigError(f"{name} is {text!r}; give {_WANTED[type(kind)]}") from None
+    return text
 
 
-def _stop_texts(text: str) -> tuple[str, ...]:
+def _texts(text: str) -> tuple[str, ...]:
     """Return one text as it stands, or those in quotes, as `shown` writes them."""
     if re.fullmatch(rf"{_QUOTED}(?:\s*\|\s*{_QUOTED})*", text) is None:
         return (text,)
     return tuple(ast.literal_eval(quoted) for quoted in re.findall(_QUOTED, text))
-
-
-def _wanted(name: str, kind: object) -> str:
-    if name == "logit_bias":
-        return "token ids and numbers, as in 42=-1.5,7=2"
-    if kind is bool:
-        return "on or off"
-    return "a whole number" if kind is int else "a number"

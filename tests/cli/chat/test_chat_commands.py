@@ -79,7 +79,9 @@ def test_help_has_every_command_on_one_line_of_80():
 
 def test_completion_of_names_settings_and_switches():
     assert completed("/s") == ["/system ", "/set ", "/show", "/stats", "/save "]
-    assert completed("/set top_") == ["/set top_k", "/set top_p"]
+    assert completed("/set draft_length_") == [
+        "/set draft_length_beta", "/set draft_length_bound",
+    ]  # fmt: skip
     assert completed("/set rea") == ["/set reasoning"]
     assert completed("/trace o") == ["/trace on", "/trace off"]
     assert completed("/draft lo") == ["/draft lookup"]

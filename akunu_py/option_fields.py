@@ -1,0 +1,207 @@
+"""Options as fields of a dataclass: default, range and help, declared once and together.
+
+The checks of a configuration, the flags of the command line and the chat's `/set` follow from the
+declarations. This module is imported for `--help`: it must stay cheap.
+"""
+
+import dataclasses
+import functools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, overload
+
+from akunu_py.errors import ConfigError
+
+_T = TypeVar("_T")
+
+
+class Kind(ABC, Generic[_T]):
+    """Which values an option takes. Type checkers compare `_T` with the field's annotation."""
+
+    @abstractmethod
+    def check(self, name: str, value: Any) -> None:
+        """Raise ConfigError for a value out of range; the message begins with `name`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Kind[float]):
+    """A number from `least` to `most`, both finite.
+
+    Attributes:
+        wanted: the range in a message, behind "give".
+        excluded: the end that is not part of the range, if one is not.
+        or_zero: whether 0 is taken, too.
+
+    """
+
+    least: float
+    most: float
+    wanted: str
+    excluded: float | None = None
+    or_zero: bool = False
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ConfigError unless it is a number of the range."""
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not self._has(value):
+            raise ConfigError(f"{name} is {value!r}; give {self.wanted}")
+
+    def _has(self, value: float) -> bool:
+        # NaN compares as false with both ends.
+        in_range = self.least <= value <= self.most and value != self.excluded
+        return in_range or (self.or_zero and value == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Kind[int]):
+    """A whole number from `least` to `most`; `wanted` is the range in a message, behind "give"."""
+
+    least: int
+    wanted: str
+    most: int | None = None
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ConfigError unless it is a whole number of the range."""
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        most = math.inf if self.most is None else self.most
+        if not whole or not self.least <= value <= most:
+            raise ConfigError(f"{name} is {value!r}; give {self.wanted}")
+
+
+@dataclass(frozen=True, slots=True)
+class Switch(Kind[bool]):
+    """True or False."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ConfigError unless it is one of the two."""
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} is {value!r}; give True or False")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Kind[_T]):
+    """One of a few names."""
+
+    names: tuple[_T, ...]
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ConfigError unless it is one of the names."""
+        if value not in self.names:
+            raise ConfigError(f"{name} is {value!r}; give {' or '.join(map(repr, self.names))}")
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Kind[str]):
+    """A text; `wanted` says which, behind "give"."""
+
+    wanted: str
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ConfigError unless it is a text."""
+        if not isinstance(value, str):
+            raise ConfigError(f"{name} is {value!r}; give {self.wanted}")
+
+
+@dataclass(frozen=True, slots=True)
+class Texts(Kind[tuple[str, ...]]):
+    """Several texts, none of them empty."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ConfigError unless all are texts that are not empty."""
+        if not isinstance(value, tuple | list) or not all(
+            isinstance(text, str) and text for text in value
+        ):
+            raise ConfigError(f"{name} is {value!r}; give a tuple of texts, none of them empty")
+
+
+@dataclass(frozen=True, slots=True)
+class Biases(Kind[Mapping[int, float]]):
+    """Numbers by token id."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ConfigError, naming the token, unless ids and numbers are in range."""
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{name} is {value!r}; give a dict of id and bias")
+        for token, bias in value.items():
+            _TOKEN_ID.check(f"a token id in {name}", token)
+            _BIAS.check(f"the bias of token {token}", bias)
+
+
+_TOKEN_ID = Count(0, "ids of the vocabulary")
+_BIAS = Number(-1e9, 1e9, "a finite number")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A field of a dataclass that was declared with `option`.
+
+    Attributes:
+        name: the field's.
+        default: its value where nobody says; None also stands for "left out" in the checks.
+        kind: which values it takes.
+        help: what it does, in one or two sentences. Other options are called by their names.
+        metavar: the value's letter or word in `help`, such as N.
+        group: a name that options with a common purpose share; may be empty.
+
+    """
+
+    name: str
+    default: Any
+    kind: Kind[Any]
+    help: str
+    metavar: str
+    group: str
+
+    def is_changed(self, config: object) -> bool:
+        """Return whether a configuration's value is not the default."""
+        return bool(getattr(config, self.name) != self.default)
+
+
+@overload
+def option(
+    default: None, kind: Kind[_T], help: str = ..., *, metavar: str = ..., group: str = ...
+) -> _T | None: ...
+
+
+@overload
+def option(
+    default: _T, kind: Kind[_T], help: str = ..., *, metavar: str = ..., group: str = ...
+) -> _T: ...
+
+
+def option(
+    default: Any,
+    kind: Kind[Any],
+    help: str = "",  # noqa: A002 - as click calls it
+    *,
+    metavar: str = "",
+    group: str = "",
+) -> Any:
+    """Declare an option as a field of a dataclass; the parameters are attributes of `Option`.
+
+    Where the default is None, None is a value of the option beside those of its kind.
+    """
+    declared = {
+        "default": default, "kind": kind, "help": help, "metavar": metavar, "group": group,
+    }  # fmt: skip
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=default.copy, metadata=declared)
+    return dataclasses.field(default=default, metadata=declared)
+
+
+@functools.cache
+def options_of(config_class: type[Any]) -> tuple[Option, ...]:
+    """Return the options of a dataclass all of whose fields were declared with `option`."""
+    return tuple(
+        Option(name=field.name, **field.metadata) for field in dataclasses.fields(config_class)
+    )
+
+
+def check_options(config: Any) -> None:
+    """Check each field by itself; raises ConfigError naming the field and its range."""
+    for declared in options_of(config.__class__):
+        value = getattr(config, declared.name)
+        if value is not None or declared.default is not None:
+            declared.kind.check(declared.name, value)

@@ -1,0 +1,115 @@
+"""Options declared as fields: what each kind takes, and what its message says."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+
+from akunu_py.errors import ConfigError
+from akunu_py.option_fields import (
+    Biases,
+    Choice,
+    Count,
+    Number,
+    Switch,
+    Text,
+    Texts,
+    check_options,
+    option,
+    options_of,
+)
+
+SHARE = Number(0, 1, "a share", excluded=0)
+DEGREES = Number(2, 5, "0, or 2 to 5", or_zero=True)
+FEW = Count(1, "1 to 3", most=3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meal:
+    guests: int = option(2, FEW, "Set the table for N.", metavar="N", group="table")
+    sugar: float | None = option(None, SHARE)
+    notes: dict[int, float] = option({}, Biases())
+
+    def __post_init__(self):
+        check_options(self)
+
+
+@pytest.mark.parametrize(
+    ("kind", "taken"),
+    [
+        (SHARE, [0.1, 1, 1.0]),
+        (DEGREES, [0, 0.0, -0.0, 2, 5.0]),
+        (FEW, [1, 3]),
+        (Count(0, "any"), [0, 10**30]),
+        (Switch(), [True, False]),
+        (Choice(("a", "b")), ["a", "b"]),
+        (Text("a name"), ["", "a"]),
+        (Texts(), [(), ("a",), ["a", "b"]]),
+        (Biases(), [{}, {0: 1, 7: -2.5}]),
+    ],
+)
+def test_what_is_in_range_is_taken(kind, taken):
+    for value in taken:
+        kind.check("x", value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused", "words"),
+    [
+        (SHARE, [0, 1.01, -1, math.nan, math.inf, True, "1", None, [1]], "give a share"),
+        (DEGREES, [1, 1e-9, -2, 6, math.nan, -math.inf, False], "give 0, or 2 to 5"),
+        (FEW, [0, 4, 1.0, True, "1", None, math.nan], "give 1 to 3"),
+        (Count(0, "any"), [-1, math.inf], "give any"),
+        (Switch(), [0, 1, "on", None], "give True or False"),
+        (Choice(("a", "b")), ["c", 1, None, []], "give 'a' or 'b'"),
+        (Text("a name"), [1, None, b"a"], "give a name"),
+        (Texts(), ["a", None, [1], ("a", ""), {"a"}], "give a tuple of texts, none of them empty"),
+        (Biases(), [[1], None, "1"], "give a dict of id and bias"),
+    ],
+)
+def test_what_is_out_of_range_is_named(kind, refused, words):
+    for value in refused:
+        with pytest.raises(ConfigError) as caught:
+            kind.check("x", value)
+        assert str(caught.value) == f"x is {value!r}; {words}"
+
+
+@pytest.mark.parametrize(
+    ("biases", "words"),
+    [
+        ({-1: 1.0}, "a token id in x is -1; give ids of the vocabulary"),
+        ({"1": 1.0}, "a token id in x is '1'; give ids of the vocabulary"),
+        ({1: math.inf}, "the bias of token 1 is inf; give a finite number"),
+        ({1: "a"}, "the bias of token 1 is 'a'; give a finite number"),
+    ],
+)
+def test_the_token_of_a_wrong_bias_is_named(biases, words):
+    with pytest.raises(ConfigError) as caught:
+        Biases().check("x", biases)
+    assert str(caught.value) == words
+
+
+def test_a_declaration_is_found_whole():
+    guests, sugar, notes = options_of(Meal)
+    assert (guests.name, guests.default, guests.kind) == ("guests", 2, FEW)
+    assert (guests.help, guests.metavar, guests.group) == ("Set the table for N.", "N", "table")
+    assert (sugar.name, sugar.default, sugar.help) == ("sugar", None, "")
+    assert notes.default == {}
+
+
+def test_every_field_is_checked_and_none_is_a_value_where_it_is_the_default():
+    assert Meal(guests=3, sugar=None).sugar is None
+    for fields in ({"guests": 0}, {"guests": None}, {"sugar": 2}, {"notes": {-1: 1}}):
+        with pytest.raises(ConfigError, match=next(iter(fields))):
+            Meal(**fields)
+
+
+def test_no_two_objects_share_a_default_that_changes():
+    Meal().notes[1] = 2.0
+    assert Meal().notes == {}
+
+
+def test_what_is_changed():
+    guests, sugar, notes = options_of(Meal)
+    meal = Meal(guests=2, sugar=0.5)
+    assert [one.is_changed(meal) for one in (guests, sugar, notes)] == [False, True, False]
