@@ -118,6 +118,14 @@ def _auto(setup: DrafterSetup) -> Drafter:
     return AutoDrafter(state=setup.auto_state, max_length=setup.num_draft_tokens)
 
 
+def _no_rule_of_length(config: GenerationConfig, _num_draft_tokens: int) -> None:
+    if config.draft_length != "budget":
+        raise ConfigError(
+            f"draft_length is {config.draft_length!r}, a rule of akunu's laboratory, which is not "
+            "installed; leave it out"
+        )
+
+
 def _draft_model(setup: DrafterSetup) -> Drafter:
     return DraftModelDrafter(
         setup.known_token_model,
@@ -131,7 +139,9 @@ BUILT_IN: dict[str, DrafterKind] = {
     "ngram": _ngram("ngram"),
     "ngram-window": _ngram("ngram-window"),
     "lookup": _ngram("lookup"),
-    "draft-model": DrafterKind(_draft_model, NUM_DRAFT_TOKENS, needs="draft model", has_q=True),
+    "draft-model": DrafterKind(
+        _draft_model, NUM_DRAFT_TOKENS, needs="draft model", has_q=True, check=_no_rule_of_length
+    ),
     "none": DrafterKind(lambda _: PlainDrafter(), 0),
 }
 """Akunu's own."""
@@ -149,7 +159,7 @@ def kind_of(name: str, config: GenerationConfig | None = None) -> DrafterKind:
     a configuration with them a plug-in of the same name is taken, where there is one.
     """
     studied = config is not None and (config.draft_length != "budget" or config.num_proposals > 1)
-    if name in BUILT_IN and not (studied and name in _plug_ins()):
+    if name in BUILT_IN and not (studied and name in _plug_ins() and _loaded(name)):
         return BUILT_IN[name]
     if name in _plug_ins():
         found = _loaded(name)

@@ -15,6 +15,7 @@ CONTEXT = click.Context(cli, info_name="akunu")
 COMMANDS = dict(leaves(cli, CONTEXT))
 
 
+@pytest.mark.lab
 def test_the_page_is_up_to_date():
     script = ROOT / "scripts" / "describe_cli.py"
     done = subprocess.run(

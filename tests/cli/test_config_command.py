@@ -20,6 +20,7 @@ def show(*arguments, code=0, **variables):
     return run("config", "show", *arguments, code=code, **variables)
 
 
+@pytest.mark.lab
 def test_config_show_says_where_each_value_came_from(config):
     config.write_text('temperature = 0.7\n[chat]\nsystem = "Be brief."\n')
     record = json.loads(show("chat", "--json", AKUNU_CHAT_SEED="5").stdout)

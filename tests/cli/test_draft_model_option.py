@@ -28,6 +28,7 @@ def reply(*arguments):
     return json.loads(result.stdout)
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("sampling", [[], ["--temp", "0.8", "--seed", "3"]])
 def test_a_reply_with_a_draft_model_is_the_same_reply(tiny_gguf, sampling):
     plain = reply(tiny_gguf, *sampling, "--drafter", "none")
@@ -38,6 +39,7 @@ def test_a_reply_with_a_draft_model_is_the_same_reply(tiny_gguf, sampling):
         assert drafted["stats"]["drafted"] > 5
 
 
+@pytest.mark.lab
 def test_rejection_is_said(tiny_gguf):
     options = ["--temp", "0.8", "--seed", "3", "--draft-sampling", "rejection"]
     found = reply(tiny_gguf, "--draft-model", tiny_gguf, *options)

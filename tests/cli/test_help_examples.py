@@ -81,6 +81,7 @@ def test_there_are_examples():
         assert "Examples:\n" in text
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("arguments", EXAMPLES, ids=" ".join)
 def test_an_example_is_taken(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -89,6 +90,7 @@ def test_an_example_is_taken(arguments, tmp_path, monkeypatch):
         parse(cli, "akunu", arguments)
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(
     "arguments", [one for one in EXAMPLES if " ".join(one).startswith(CHEAP)], ids=" ".join
 )

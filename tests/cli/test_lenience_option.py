@@ -25,6 +25,7 @@ def warnings(result):
     return [line for line in result.stderr.splitlines() if "not exact" in line]
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("options", INEXACT)
 def test_a_reply_that_is_not_exact_says_so_everywhere(tiny_gguf, tmp_path, options):
     path = tmp_path / "trace.jsonl"
@@ -41,6 +42,7 @@ def test_a_reply_that_is_not_exact_says_so_everywhere(tiny_gguf, tmp_path, optio
     assert len(warnings(plain)) == 1
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("options", EXACT)
 def test_one_that_is_exact_does_not(tiny_gguf, tmp_path, options):
     path = tmp_path / "trace.jsonl"
@@ -49,6 +51,7 @@ def test_one_that_is_exact_does_not(tiny_gguf, tmp_path, options):
     assert "not exact" not in shown.output + path.read_text("utf-8")
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(("options", "times"), [(INEXACT[0], 3), ([], 0)])
 def test_chat_says_it_with_each_reply_and_in_its_statistics(tiny_gguf, options, times):
     result = CliRunner().invoke(

@@ -135,6 +135,7 @@ def test_a_draft_model_counts_with_the_model(hub_cache, tiny_gguf, tmp_path, mon
     run(*GENERATE, tiny_gguf, "--draft-model", draft)
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("command", ["speed", "compare", "hit-rate", "alpha"])
 def test_benchmarks_refuse_too(hub_cache, tiny_gguf, tmp_path, command, monkeypatch):
     class LoadedError(Exception):
@@ -157,6 +158,7 @@ def test_benchmarks_refuse_too(hub_cache, tiny_gguf, tmp_path, command, monkeypa
     assert isinstance(result.exception, LoadedError)
 
 
+@pytest.mark.lab
 def test_other_programs_count_in_a_comparison(hub_cache, tiny_gguf, monkeypatch):
     limited(monkeypatch, 1000)
     find, installed = importlib.util.find_spec, {"xllamacpp": "here", "torch": None}

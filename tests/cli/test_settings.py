@@ -191,6 +191,7 @@ def test_verbosity(config):
     assert "either --quiet or --verbose" in run("-q", "-v", "chat", code=2).output
 
 
+@pytest.mark.lab
 def test_quiet(tiny_gguf):
     """Statistics and warnings are not shown; what is asked for, and errors, are."""
     arguments = ["chat", str(tiny_gguf), "--max-tokens", "2", "--lenience", "0.5"]

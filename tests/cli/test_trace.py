@@ -120,6 +120,7 @@ def run(*arguments):
     return result
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("more", [["--drafter", "draft-model"], ["--temperature", 1.1, "--draft-sampling", "rejection"]])  # fmt: skip
 def test_a_reply_and_its_file(tiny_gguf, tmp_path, more):
     """Both say the same, and the steps put the reply together (which reading the file checks)."""

@@ -127,6 +127,7 @@ def test_a_draft_model_larger_than_the_model(tiny_gguf, tmp_path, caplog):
         assert drafted.token_ids == plain.token_ids
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("mode", MODES)
 def test_no_draft_tokens_is_plain_decoding(pair, mode):
     options = endless(pair, max_tokens=6, **MODES[mode])
@@ -139,6 +140,7 @@ def test_no_draft_tokens_is_plain_decoding(pair, mode):
         assert found.stats.steps == 6
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("mode", ["sampled", "one-hot"])
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_more_draft_tokens_than_there_is_room_for(small, drafter, mode):
@@ -167,6 +169,7 @@ def test_more_than_may_be_drafted_at_all(pair):
         pair.generate(PROMPT, num_draft_tokens=65)
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("mode", SAME_TEXT)
 @pytest.mark.parametrize("architecture", ["llama", "gpt2", "llama4", "mamba2", "reproducible"])
 def test_a_tree_for_a_model_that_may_take_none(tmp_path, monkeypatch, architecture, mode):
@@ -187,6 +190,7 @@ def test_a_tree_for_a_model_that_may_take_none(tmp_path, monkeypatch, architectu
         assert result.stats.accepted > 5
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("mode", SAME_TEXT)
 @pytest.mark.parametrize(
     "architecture",
@@ -220,6 +224,7 @@ def test_a_draft_model_that_cannot_drop_rows(tiny_gguf, tmp_path, architecture, 
         assert said == {at: int(rows[at - 1].argmax()) for at in said}
 
 
+@pytest.mark.lab
 def test_the_model_as_its_own_draft_model_by_rejection(tiny_gguf):
     with Engine.load(tiny_gguf, draft_model=tiny_gguf) as engine:
         options = endless(engine, max_tokens=60, **REJECTION)
@@ -229,6 +234,7 @@ def test_the_model_as_its_own_draft_model_by_rejection(tiny_gguf):
         assert {step.origin for step in steps} == {"target"}
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("drafter", ["ngram", "lookup", "recycling", "tree", "auto"])
 def test_rejection_with_a_drafter_without_probabilities(pair, drafter):
     """What it drafts is certain: accepted with p, and drawn from p without it otherwise."""
@@ -244,6 +250,7 @@ def test_rejection_with_a_drafter_without_probabilities(pair, drafter):
     assert {step.origin for step in recovered} == {"residual"}
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("mode", MODES)
 def test_a_drafter_that_has_nothing_to_say(pair, monkeypatch, mode):
     plug_in(monkeypatch, lambda _seen, _limit: Draft.empty())
@@ -257,6 +264,7 @@ def test_a_drafter_that_has_nothing_to_say(pair, monkeypatch, mode):
         assert found.stats.hit_rate is None
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("tokens", "said"),

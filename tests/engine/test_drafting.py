@@ -245,6 +245,7 @@ def test_reproducible_passes_take_seven_tokens_at_most(tiny_gguf, monkeypatch):
     assert asked == [0, *(min(7, number) for number in own), 3]
 
 
+@pytest.mark.lab
 def test_recycling_drafts_and_some_of_it_is_right(default_model):
     with Engine.load(default_model) as engine:
         prompt = "class Stack:\n"
@@ -262,6 +263,7 @@ def test_recycling_drafts_and_some_of_it_is_right(default_model):
         assert result.token_ids == plain.token_ids
 
 
+@pytest.mark.lab
 def test_trees_are_verified_in_one_pass_and_change_nothing(default_model, monkeypatch):
     passes = []
     whole = TreeForward.__call__

@@ -41,6 +41,7 @@ def tiny(shared):
     return shared
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(
     ("options", "drafter"),
     [
@@ -85,6 +86,7 @@ def test_a_draft_model_that_is_the_model_is_always_right(tiny_gguf, caplog):
             assert result.token_ids == plain.token_ids
 
 
+@pytest.mark.lab
 def test_rejection_keeps_the_law_and_says_that_it_is_not_the_stream(tiny):
     options = {"max_tokens": 30, "temperature": 0.9, "draft_budget": "always", "seed": 4}
     result = tiny.generate(PROMPT, draft_sampling="rejection", **options)
@@ -98,6 +100,7 @@ def test_rejection_keeps_the_law_and_says_that_it_is_not_the_stream(tiny):
     assert tiny.generate(PROMPT, **options).exactness == "stream"
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("drafter", ["draft-model", "draft-model-ngram", "ngram", "none"])
 def test_rejection_at_temperature_0_is_greedy_decoding(tiny, drafter):
     plain = tiny.generate(PROMPT, max_tokens=24, drafter="none")

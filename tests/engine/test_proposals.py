@@ -34,6 +34,7 @@ def trees_of(engine, prompt, **options):
     return stream.result, shapes
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(
     "options",
     [{}, {"temperature": 0.7, "seed": 5}, {"temperature": 1.3, "seed": 6, **PENALTIES}],
@@ -55,6 +56,7 @@ def test_proposals_leave_the_stream_alone(pair, options):
             assert found.stats.steps <= one.stats.steps
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("sampling", ["coupled", "rejection"])
 def test_trees_are_verified_where_the_model_takes_them(tiny, sampling):
     result, shapes = trees_of(
@@ -66,6 +68,7 @@ def test_trees_are_verified_where_the_model_takes_them(tiny, sampling):
     assert result.stats.accepted > 0
 
 
+@pytest.mark.lab
 def test_proposals_by_rejection_at_temperature_0_are_greedy_decoding(tiny):
     plain = tiny.generate(PROMPT, max_tokens=40, drafter="none")
     for budget in ("always", "auto"):
@@ -75,6 +78,7 @@ def test_proposals_by_rejection_at_temperature_0_are_greedy_decoding(tiny):
         assert found.token_ids == plain.token_ids
 
 
+@pytest.mark.lab
 def test_drafters_that_propose_one_token_say_so(tiny):
     for drafter in ("ngram", "ngram-draft-model", "none"):
         with pytest.raises(ConfigError, match="proposes one token for a position"):

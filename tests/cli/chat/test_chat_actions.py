@@ -115,6 +115,7 @@ def test_files_go_with_the_next_message(actions, notes, tmp_path):
     assert actions.compose("hi").text == "hi"
 
 
+@pytest.mark.lab
 def test_system_set_draft_trace_and_show(actions, conversation, notes):
     do(actions, "/system be brief")
     do(actions, "/set temperature 0.5")

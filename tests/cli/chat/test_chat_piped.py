@@ -96,6 +96,7 @@ def test_a_saved_conversation_is_taken_up(tiny_gguf, tmp_path, monkeypatch):
     assert "is no session" in notes
 
 
+@pytest.mark.lab
 def test_what_fails_is_a_note_and_the_chat_goes_on(tiny_gguf, tmp_path):
     (tmp_path / "bin").write_bytes(b"\0\xff")
     lines = (
