@@ -255,19 +255,12 @@ def shell(script, *words, **options):
 
 
 def test_a_folder_that_was_deleted(tiny_gguf, tmp_path):
-    """What needs no folder works all the same; what does says that there is none."""
+    """Where no file is named by a relative path, no folder is needed."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
     script = 'rmdir "$PWD" && "$@"'
-    for number, (words, said) in enumerate(
-        [
-            (("generate", tiny_gguf, "-p", "hello", "--max-tokens", 1), None),
-            (("models", "alias", "mine", "./m.gguf"), b"the current folder is gone; change to one"),
-        ]
-    ):
-        folder = tmp_path / f"gone{number}"
-        folder.mkdir()
-        done = shell(script, *words, cwd=folder)
-        assert done.returncode == (0 if said is None else 1), done.stderr
-        assert said is None or said in done.stderr
+    done = shell(script, "generate", tiny_gguf, "-p", "hello", "--max-tokens", 1, cwd=folder)
+    assert done.returncode == 0, done.stderr
 
 
 def test_few_open_files(tiny_gguf):
