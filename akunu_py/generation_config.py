@@ -1,8 +1,8 @@
 """How a reply is sampled, drafted and ended: the one declaration of its options."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Literal, Self, get_args
 
 from akunu_py.errors import ConfigError
 from akunu_py.option_fields import (
@@ -103,6 +103,11 @@ class SamplingConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
+
+    def without_filters(self) -> Self:
+        """Return the configuration that keeps all tokens: filters at their defaults."""
+        filters = [one for one in options_of(SamplingConfig) if one.group == "filter"]
+        return replace(self, **{one.name: one.default for one in filters})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

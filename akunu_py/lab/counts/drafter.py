@@ -5,6 +5,7 @@ output. `SampledCountDrafter` goes with rejection sampling and says what it drew
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -81,13 +82,7 @@ class CountDrafter:
         self._greedy = self._greedy_always or adjustment.temperature == 0
         if self._greedy:
             # The likeliest token is the same without them, and q says more.
-            adjustment = Adjustment(
-                repetition_penalty=adjustment.repetition_penalty,
-                presence_penalty=adjustment.presence_penalty,
-                frequency_penalty=adjustment.frequency_penalty,
-                penalty_window=adjustment.penalty_window,
-                logit_bias=adjustment.logit_bias,
-            )
+            adjustment = replace(adjustment.without_filters(), temperature=1.0)
         self._adjustment = adjustment
         window = adjustment.penalty_window if adjustment.has_history else 0
         self._window = max(self.model.order - 1, window)

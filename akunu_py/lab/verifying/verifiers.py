@@ -200,7 +200,7 @@ def lenient_greedy(config: GenerationConfig, seed: int) -> Verifier:  # noqa: AR
     """Return lenient greedy decoding for a reply."""
     rule = LenientGreedyVerifier(config.lenience)
     # Lenience goes by how likely tokens are, not by which is likeliest: rows at temperature 1.
-    sampling = replace(config, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, lenience=1.0)
+    sampling = replace(config.without_filters(), temperature=1.0, lenience=1.0)
     return Verifier(partial(decode_by_law, rule=rule), partial(law_budget, rule=rule), sampling)
 
 
