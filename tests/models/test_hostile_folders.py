@@ -128,7 +128,7 @@ def test_a_template_of_mlx_lm_is_used(folder):
     assert tokenizer.has_chat_template
     assert "hello" in tokenizer.decode(tokenizer.encode_chat(HI))
     with pytest.raises(ModelFormatError, match="mlx-lm cannot lay the conversation out"):
-        tokenizer.encode_chat([{"role": "nobody", "content": "hello"}])
+        tokenizer.encode_chat([{"role": "tool", "content": "of no call"}])
 
 
 @pytest.mark.parametrize(
