@@ -25,7 +25,7 @@ class Form:
     """How messages are given to a template.
 
     Attributes:
-        parts: whether content of several texts is a list; else it is one text.
+        parts: whether a user's content of several texts is a list; else it is one text.
         json_text: whether the arguments of a call are JSON text; else an object.
         no_text: the content of a message that has calls and no text: "" or None.
 
@@ -46,11 +46,11 @@ _ASK = Message("user", "probe_question")
 _TOOL = Tool(
     "probe_tool",
     "probe_description",
-    {"type": "object", "properties": {"probe_key": {"type": "string", "description": "a word"}}},
+    {"type": "object", "properties": {"probe_word": {"type": "string", "description": "a word"}}},
 )
 _PARTED = Message("user", (TextPart("probe_first"), TextPart("probe_second")))
 # Mistral's templates take ids of nine letters and digits alone.
-_CALL = ToolCall("probe_tool", {"probe_key": "probe_value"}, "probe0001")
+_CALL = ToolCall(_TOOL.name, {"probe_key": "probe_value"}, "probe0001")
 _CALLED = (
     _ASK,
     Message("assistant", tool_calls=(_CALL,)),
@@ -79,19 +79,24 @@ class TemplateInput:
         Raises ConfigError for tools, calls or results that it leaves out, ModelFormatError for a
         template that exceeds its limits.
         """
-        # Some write tools into the system message alone.
+        # Some write tools only into a system message.
         if tools and not self._writes_tools(system=messages[0].role == "system"):
             raise ConfigError(
-                "the model's chat template leaves tools out; leave them out yourself, or use a "
+                "the model's chat template leaves tools out; describe them in a message, or use a "
                 "model that was made for calling tools"
             )
         form: Form | None = Form()
-        if any(message.tool_calls or message.role == "tool" for message in messages):
+        if any(message.tool_calls for message in messages):
             form = self._call_form
         if form is None:
             raise ConfigError(
-                "the model's chat template leaves out calls of tools or their results; leave "
-                "these messages out, or use a model that was made for calling tools"
+                "the model's chat template leaves tool_calls out; put a call into the content of "
+                "its message as the model wrote it, or use another model"
+            )
+        if any(message.role == "tool" for message in messages) and not self._writes_results:
+            raise ConfigError(
+                "the model's chat template leaves out messages of the role tool; give results as "
+                "the user's, or use a model that was made for calling tools"
             )
         if any(not isinstance(message.content, str) for message in messages):
             form = replace(form, parts=self._takes_parts)
@@ -101,37 +106,44 @@ class TemplateInput:
         if system not in self._tools_written:
             asked = (Message("system", "probe_system"), _ASK) if system else (_ASK,)
             # Where this fails, nothing is known: the conversation itself may do better.
-            shown = self._shows(asked, Form(), (_TOOL.name,))
-            self._tools_written[system] = shown is not False
+            text = self._probe(asked, Form())
+            self._tools_written[system] = text is None or _TOOL.name in text
         return self._tools_written[system]
+
+    @cached_property
+    def _called(self) -> dict[Form, str]:
+        """What the template makes of a call and its result in each form that it takes."""
+        made = ((form, self._probe(_CALLED, form)) for form in _CALL_FORMS)
+        return {form: text for form, text in made if text is not None}
 
     @cached_property
     def _call_form(self) -> Form | None:
         """How calls are given; None where the template leaves them out in any form."""
-        words = ("probe_key", "probe_value", "probe_result")
-        # An object that a template prints as it is comes out as Python writes it.
-        found = [self._shows(_CALLED, form, words, unwanted="'probe_key':") for form in _CALL_FORMS]
-        if True in found:
-            return _CALL_FORMS[found.index(True)]
-        return None if False in found else Form()
+        for form, text in self._called.items():
+            # An object that a template prints as it is comes out as Python writes it.
+            if "probe_key" in text and "probe_value" in text and "'probe_key':" not in text:
+                return form
+        return None if self._called else Form()
+
+    @cached_property
+    def _writes_results(self) -> bool:
+        return not self._called or any("probe_result" in text for text in self._called.values())
 
     @cached_property
     def _takes_parts(self) -> bool:
-        words = ("probe_first", "probe_second")
-        shown = self._shows((_PARTED,), Form(parts=True), words, unwanted="text': 'probe_first")
-        return shown is True
+        text = self._probe((_PARTED,), Form(parts=True)) or ""
+        # A list that a template prints as it is has both texts in it, too, in quotes.
+        printed = "'probe_first'" in text or '"probe_first"' in text
+        return "probe_first" in text and "probe_second" in text and not printed
 
-    def _shows(
-        self, messages: Sequence[Message], form: Form, words: Sequence[str], unwanted: str = ""
-    ) -> bool | None:
-        """Return whether the template writes all the words, None where it fails."""
+    def _probe(self, messages: Sequence[Message], form: Form) -> str | None:
+        """Return what the template makes of messages and a tool, None where it fails."""
         try:
-            text = self._render(written(messages, form), [_tool(_TOOL)])
+            return self._render(written(messages, form), [_tool(_TOOL)])
         except ModelFormatError as error:
             if isinstance(error.__cause__, TemplateLimitError):
                 raise
             return None
-        return all(word in text for word in words) and not (unwanted and unwanted in text)
 
 
 def written(messages: Sequence[Message], form: Form) -> list[Value]:
@@ -142,7 +154,8 @@ def written(messages: Sequence[Message], form: Form) -> list[Value]:
 
 def _message(message: Message, form: Form, names: Mapping[str, str]) -> Value:
     value: Value = {"role": message.role, "content": message.text}
-    if form.parts and not isinstance(message.content, str):
+    # Where a template takes parts at all, it does of users.
+    if form.parts and message.role == "user" and not isinstance(message.content, str):
         value["content"] = [{"type": "text", "text": part.text} for part in message.content]
     elif message.tool_calls and not message.text:
         value["content"] = form.no_text
