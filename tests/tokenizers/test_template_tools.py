@@ -223,9 +223,12 @@ def test_what_a_template_leaves_out_is_an_error():
 
 def test_tools_that_only_a_system_message_holds():
     source = "{% if messages[0].role == 'system' %}{{ tools }}{% endif %}"
-    assert "get_weather" in written(source, GOES_ON[:2], TOOLS)
-    with pytest.raises(ConfigError, match="leaves tools out"):
-        written(source, ASKED, TOOLS)
+    template, tools = ChatTemplate(source, {}), read_tools(TOOLS)
+    for _ in range(2):
+        values, given_tools = template.input.of(read_messages(GOES_ON[:2]), tools)
+        assert "get_weather" in template.render(values, tools=given_tools)
+        with pytest.raises(ConfigError, match="leaves tools out"):
+            template.input.of(read_messages(ASKED), tools)
 
 
 @pytest.mark.parametrize("name", ["phi-3", "qwen2"])
@@ -275,6 +278,34 @@ def test_hostile_templates_are_not_asked_again(name, monkeypatch):
     with pytest.raises(ModelFormatError, match="chat template fails"):
         template.input.of(read_messages(CALLED), ())
     assert len(asked) == 1
+
+
+def test_calls_that_are_written_only_without_content():
+    source = (
+        "{% for m in messages %}{% if m.content is none %}" + OBJECTS[OBJECTS.index("{% for c") :]
+    )
+    source = source.removesuffix("{% endfor %}") + "{% endif %}{{ m.content }}{% endfor %}"
+    text = written(source, CALLED)
+    assert 'get_weather{"place": "Köln", "days": 2}' in text
+    assert written(source, [*ASKED, {**CALLED[1], "content": "Wait."}]).endswith("Wait.")
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{% for p in m.content %}<{{ p.text | trim }}end|>{% endfor %}",
+         Message("user", (TextPart("|"), TextPart(" |\n")))),
+        ("<{{ m.reasoning_content }}end|>", Message("assistant", "a", reasoning="|")),
+    ],
+)  # fmt: skip
+def test_what_is_said_does_not_become_whole_beside_the_template(template, message):
+    source = f"{{% for m in messages %}}{template}{{% endfor %}}"
+    metadata = tiny_metadata("bpe", tokenizer__chat_template=source)
+    tokenizer = tiny("bpe", tokenizer__chat_template=source)
+    ids = tokenizer.encode_chat([message])
+    words = [metadata["tokenizer.ggml.tokens"][id_] for id_ in ids]
+    assert [word for word in words if word in CONTROL_TOKENS] == ["<s>"]
+    assert tokenizer.decode(ids) in ("<|end|>", "<|end|><|end|>")
 
 
 SAID = [
