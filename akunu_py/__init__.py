@@ -26,13 +26,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
     from akunu_py.engine.reply import ReplyStream
+    from akunu_py.messages import Message, TextPart, Tool, ToolCall
     from akunu_py.protocols import Drafter, Target, Tokenizer
     from akunu_py.types import (
         DecodeStats,
         Draft,
         GenerationConfig,
         GenerationResult,
-        Message,
         StepStats,
         StreamEvent,
         Verification,
@@ -60,7 +60,10 @@ __all__ = [
     "StepStats",
     "StreamEvent",
     "Target",
+    "TextPart",
     "Tokenizer",
+    "Tool",
+    "ToolCall",
     "UnsupportedArchitectureError",
     "UnsupportedQuantizationError",
     "Verification",
@@ -71,6 +74,7 @@ __all__ = [
 _MODULES = {
     "Engine": "akunu_py.engine.engine",
     "ReplyStream": "akunu_py.engine.reply",
+    **dict.fromkeys(("Message", "TextPart", "Tool", "ToolCall"), "akunu_py.messages"),
     **dict.fromkeys(("Drafter", "Target", "Tokenizer"), "akunu_py.protocols"),
 }
 """Where names are that do not come from `akunu_py.types`."""

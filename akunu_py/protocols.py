@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.cost_curve import CostCurve
-from akunu_py.types import Draft, GenerationConfig, Message, PassReport
+from akunu_py.messages import GivenMessage, GivenTool
+from akunu_py.types import Draft, GenerationConfig, PassReport
 
 
 @runtime_checkable
@@ -249,10 +250,13 @@ class Tokenizer(Protocol):
         Control tokens written out in the text are taken as such only with `parse_special`.
         """
 
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+    def encode_chat(
+        self, messages: Sequence[GivenMessage], *, tools: Sequence[GivenTool] | None = None
+    ) -> list[int]:
         """Return the ids of a conversation, up to where the reply begins.
 
-        Raises ConfigError for a missing template, ModelFormatError for one that fails.
+        `tools` are those that the model may call. Raises ConfigError for malformed messages or
+        tools, a missing template or one that leaves tools out, ModelFormatError for one that fails.
         """
 
     def decode(self, token_ids: Iterable[int], *, with_control: bool = False) -> str:

@@ -1,6 +1,6 @@
 """The values that pass between rooms: frozen, validated, free of arrays."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -16,8 +16,6 @@ from akunu_py.generation_config import GenerationConfig as GenerationConfig  # n
 from akunu_py.generation_config import RowBits as RowBits  # noqa: PLC0414
 
 FinishReason = Literal["stop", "length", "loop", "cancelled"]
-Message = Mapping[str, str]
-"""One chat message: {"role": "system" | "user" | "assistant", "content": text}."""
 
 _CHAIN_PARENTS = tuple(tuple(range(-1, n - 1)) for n in range(65))
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from akunu_py.cli.chat.commands import parse
-from akunu_py.cli.chat.conversation import Question
+from akunu_py.engine.conversation import Question
 from akunu_py.types import DecodeStats, GenerationResult, StreamEvent
 
 
@@ -50,7 +50,7 @@ class FakeEngine:
         self.draft_model, self.has_counts = None, False
         self.tokenizer = SimpleNamespace(
             encode_chat=lambda messages: (
-                [0] * (1 + sum(1 + len(m["content"].split()) for m in messages))
+                [0] * (1 + sum(1 + len(message.text.split()) for message in messages))
             ),
             decode=lambda _ids, *, with_control: self.prompt_end,
             has_chat_template=template,

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from akunu_py.errors import ConfigError, ContractError
-from akunu_py.types import Message
 
 CATEGORIES = ("completion", "edit", "boilerplate", "config", "session", "prose", "novel")
 """completion: new code; edit: a whole file again, with a change; boilerplate: code that repeats
@@ -20,6 +19,8 @@ turn; prose: natural language, some about a given text; novel: replies with noth
 from what was seen fit edits, boilerplate, configuration and sessions better than the others."""
 
 PromptKind = Literal["raw", "chat"]
+Message = Mapping[str, str]
+"""{"role": "system" | "user" | "assistant", "content": text}"""
 
 _ROLES = ("system", "user", "assistant")
 _NEEDED = {

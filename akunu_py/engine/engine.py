@@ -28,6 +28,7 @@ from akunu_py.engine.prompt_ids import (
 from akunu_py.engine.reply import ReplyStream, Request
 from akunu_py.engine.trace_file import append_line
 from akunu_py.errors import ConfigError, ContextOverflowError
+from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
 from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
 from akunu_py.models.cached_rows import Progress
@@ -45,7 +46,7 @@ from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.protocols import Tokenizer
-from akunu_py.types import GenerationConfig, GenerationResult, Message
+from akunu_py.types import GenerationConfig, GenerationResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,31 +206,38 @@ class Engine:
 
     def chat(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[GivenMessage],
         config: GenerationConfig | None = None,
         *,
+        tools: Sequence[GivenTool] | None = None,
         progress: Progress | None = None,
         **options: Unpack[GenerationOptions],
     ) -> GenerationResult:
         """Answer a conversation, laid out by the model's chat template.
 
-        Raises as `generate` does, and ConfigError for malformed messages or a model without a
-        template.
+        Messages, and `tools` that the model may call, are values of `akunu_py.messages` or mappings
+        of OpenAI's chat format. A call of a tool is in the reply's text, as the model wrote it.
+
+        Raises as `generate` does, and ConfigError for malformed messages or tools, a model without
+        a template, or one whose template leaves tools or calls of them out.
         """
-        return self.stream_chat(messages, config, progress=progress, **options).read_to_end()
+        stream = self.stream_chat(messages, config, tools=tools, progress=progress, **options)
+        return stream.read_to_end()
 
     def stream_chat(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[GivenMessage],
         config: GenerationConfig | None = None,
         *,
+        tools: Sequence[GivenTool] | None = None,
         progress: Progress | None = None,
         **options: Unpack[GenerationOptions],
     ) -> ReplyStream:
         """Answer a conversation as `chat` does, event by event."""
         self._admission.check()
-        check_chat_length(messages, self.tokenizer, self.context)
-        ids = self.tokenizer.encode_chat(messages)
+        said, offered = read_messages(messages), read_tools(tools)
+        check_chat_length(said, offered, self.tokenizer, self.context)
+        ids = self.tokenizer.encode_chat(said, tools=offered)
         return self._start(ids, config, progress, options, continues=False)
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from akunu_py.errors import ConfigError, ContextOverflowError, ModelFormatError
+from akunu_py.messages import Message, Tool
 from akunu_py.protocols import Tokenizer
-from akunu_py.tokenizers.chat_template import check_messages
-from akunu_py.types import Message
 
 Prompt = str | Sequence[int]
 """Text, or token ids that are used as they are."""
@@ -63,14 +62,17 @@ def check_length(
                 )
 
 
-def check_chat_length(messages: Sequence[Message], tokenizer: Tokenizer, context: int) -> None:
-    """Check a conversation as `check_length` does; raises ConfigError for malformed messages too.
+def check_chat_length(
+    messages: Sequence[Message], tools: Sequence[Tool], tokenizer: Tokenizer, context: int
+) -> None:
+    """Check a conversation and its tools as `check_length` does.
 
-    By what users say: a template may leave out other messages, or thoughts in them.
+    By what users and tools say and how tools are described: a template may leave out other
+    messages, or thoughts in them, and write the rest of a schema in fewer words.
     """
-    check_messages(messages)
-    asked = [message["content"] for message in messages if message["role"] == "user"]
-    check_length(asked, tokenizer, context)
+    texts = [message.text for message in messages if message.role in ("user", "tool")]
+    texts += [tool.description for tool in tools]
+    check_length(texts, tokenizer, context)
 
 
 def check_reply(

@@ -7,15 +7,15 @@ from typing import Any
 
 from akunu_py.errors import ModelFormatError
 from akunu_py.gguf.keys import MAX_SIZE
+from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
 from akunu_py.models.folder_config import end_ids, from_library, read_json, submodules
 from akunu_py.models.whole_mlx_lm import TokenizerWrapper
 from akunu_py.models.whole_mlx_lm import load_tokenizer as mlx_load_tokenizer
 from akunu_py.protocols import Detokenizer
-from akunu_py.tokenizers.chat_template import check_messages
 from akunu_py.tokenizers.gguf_tokenizer import partition
 from akunu_py.tokenizers.special_text import SpecialTextGuard
 from akunu_py.tokenizers.template_choice import Templates
-from akunu_py.types import Message
+from akunu_py.tokenizers.template_input import TemplateInput, Value
 
 _Renderer = Callable[..., str]
 
@@ -58,6 +58,7 @@ class FolderTokenizer:
             )
         self._guard = SpecialTextGuard(texts)
         self._renderer: _Renderer | None = self._wrapper._chat_template  # noqa: SLF001
+        self._renderer_input = TemplateInput(self._render)
         self._templates = self._read_templates()
 
     def _read_templates(self) -> Templates:
@@ -95,22 +96,29 @@ class FolderTokenizer:
         """Return the ids of a text, special tokens added as the tokenizer's config has them."""
         return list(self._wrapper.encode(text, split_special_tokens=not parse_special))
 
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+    def encode_chat(
+        self, messages: Sequence[GivenMessage], *, tools: Sequence[GivenTool] | None = None
+    ) -> list[int]:
         """Return the ids of a conversation, laid out by the folder's template.
 
-        Control tokens written out in a message are text, never control tokens. Raises ConfigError
-        for a model without a template or for messages that are not well-formed, ModelFormatError
-        for a template that fails.
+        Control tokens written out in a message or a tool are text, never control tokens. Raises
+        ConfigError for messages or tools that are malformed, a model without a template, or one
+        whose template leaves tools or calls of them out; ModelFormatError for a template that
+        fails.
         """
-        template = None if self._renderer else self._templates.choose(None, with_tools=False)
-        check_messages(messages)
-        hidden = self._guard.hide(messages, template.source if template else "")
+        checked_messages, checked_tools = read_messages(messages), read_tools(tools)
+        template = None
+        if self._renderer is None:
+            template = self._templates.choose(None, with_tools=bool(checked_tools))
+        given_to = template.input if template else self._renderer_input
+        given, given_tools = given_to.of(checked_messages, checked_tools)
+        hidden = self._guard.hide(given, template.source if template else "", given_tools)
         if template:
             # As mlx-lm has it: thoughts are asked for where the vocabulary has marks for them.
             thinking = {"enable_thinking": bool(self._wrapper.has_thinking)}
-            text = template.render(hidden.messages, variables=thinking)
+            text = template.render(hidden.messages, tools=hidden.tools, variables=thinking)
         else:
-            text = self._render(hidden.messages)
+            text = self._render(hidden.messages, hidden.tools)
         if hidden.reveal(text) == text:
             return list(self._wrapper.encode(text, add_special_tokens=False))
         # Only here in pieces: some tokenizers put a space before each piece they are given.
@@ -124,14 +132,14 @@ class FolderTokenizer:
                 )
         return ids
 
-    def _render(self, messages: Sequence[Message]) -> str:
+    def _render(self, messages: Sequence[Value], tools: Sequence[Value] | None) -> str:
         """Lay a conversation out by mlx-lm's own code for this model."""
+        # Not every such code has the argument.
+        given = {} if tools is None else {"tools": tools}
         try:
             return str(
                 self._wrapper.apply_chat_template(
-                    [dict(message) for message in messages],
-                    tokenize=False,
-                    add_generation_prompt=True,
+                    messages, tokenize=False, add_generation_prompt=True, **given
                 )
             )
         except Exception as error:  # it may raise anything of roles it does not expect

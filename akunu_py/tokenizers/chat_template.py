@@ -12,35 +12,14 @@ from typing import Any, NoReturn
 
 import jinja2
 
-from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.errors import ModelFormatError
 from akunu_py.tokenizers.sandbox import BoundedEnvironment
-from akunu_py.tokenizers.special_text import SpecialTextGuard
+from akunu_py.tokenizers.special_text import texts_in
+from akunu_py.tokenizers.template_input import TemplateInput, Value
 from akunu_py.tokenizers.template_limits import TemplateLimitError, joined
-from akunu_py.types import Message
-
-__all__ = ["ChatTemplate", "SpecialTextGuard", "check_messages"]
 
 _MAX_SOURCE = 1 << 18
-_ROLE_LENGTH = 64
 _MAX_INDENT = 16
-
-
-def check_messages(messages: object) -> None:
-    """Check that messages are mappings of a role and a content; raise ConfigError otherwise."""
-    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes) or not messages:
-        raise ConfigError('messages must be a list such as [{"role": "user", "content": "Hi"}]')
-    for index, message in enumerate(messages):
-        if not isinstance(message, Mapping) or message.keys() != {"role", "content"}:
-            raise ConfigError(f"message {index} must have 'role' and 'content' and nothing else")
-        role, content = message["role"], message["content"]
-        if not isinstance(role, str) or not isinstance(content, str):
-            raise ConfigError(f"message {index}: role and content must be texts")
-        # A role is written next to control tokens: only a plain word cannot be mistaken for one.
-        if not (role.isascii() and role.isidentifier()) or len(role) > _ROLE_LENGTH:
-            raise ConfigError(
-                f"message {index} has the role {role[:_ROLE_LENGTH]!r}; use 'system', 'user' or "
-                "'assistant'"
-            )
 
 
 def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
@@ -71,6 +50,10 @@ class ChatTemplate:
         source: jinja2 text, with the names Hugging Face's transformers defines.
         special_texts: "bos", "eos", "unknown", "padding" -> text, for `bos_token` and so on.
 
+    Attributes:
+        source: the text it was made from.
+        input: makes what `render` takes.
+
     Raises ModelFormatError for a source that is too long or not jinja2.
 
     """
@@ -82,6 +65,7 @@ class ChatTemplate:
                 "--raw, or another model"
             )
         self.source = source
+        self.input = TemplateInput(lambda messages, tools: self.render(messages, tools=tools))
         self._environment = BoundedEnvironment()
         self._environment.add_filter("tojson", _to_json)
         self._environment.globals["raise_exception"] = _raise_exception
@@ -105,23 +89,24 @@ class ChatTemplate:
 
     def render(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[Value],
         *,
-        tools: Sequence[Any] | None = None,
+        tools: Sequence[Value] | None = None,
         add_generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
         """Return the prompt for messages, up to where the reply begins.
 
-        `tools` are JSON values; `variables` are further names for the template. Raises
-        ModelFormatError where the template fails, refuses the messages or takes too long.
+        `messages` and `tools` are those that `input` returns; `variables` are further names for the
+        template. Raises ModelFormatError where the template fails, refuses the messages or takes
+        too long.
         """
         values = {
             "messages": [dict(message) for message in messages],
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
         }
-        size = sum(len(message["content"]) for message in messages) + len(repr(tools))
+        size = sum(len(text) for part in (messages, tools) for text in texts_in(part))
         try:
             return self._environment.render_bounded(
                 self._template,

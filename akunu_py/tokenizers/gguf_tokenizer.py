@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.tokenizers.chat_template import check_messages
+from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
 from akunu_py.tokenizers.codecs import make_codec
 from akunu_py.tokenizers.detokenizer import ByteDetokenizer
 from akunu_py.tokenizers.special_text import SpecialTextGuard
@@ -16,7 +16,6 @@ from akunu_py.tokenizers.vocabulary import (
     get_text,
     read_vocabulary,
 )
-from akunu_py.types import Message
 
 _C_SPACES = " \t\n\v\f\r"
 
@@ -134,9 +133,9 @@ class GGUFTokenizer:
 
     def encode_chat(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[GivenMessage],
         *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
+        tools: Sequence[GivenTool] | None = None,
         template: str | None = None,
         add_generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
@@ -146,21 +145,23 @@ class GGUFTokenizer:
         Control tokens written out in a message or a tool are text, never control tokens.
 
         Args:
-            messages: of a role and a content each.
-            tools: descriptions of functions as JSON values, for templates that know tools.
+            messages: what was said, as values or mappings (`akunu_py.messages`).
+            tools: what the model may call, for templates that know tools.
             template: one of `chat_template_names`; without it the file's main one, or "tool_use"
                 where there are tools and it exists.
             add_generation_prompt: whether the text ends where the reply begins.
             variables: further names for the template, such as `enable_thinking`. Control tokens
                 in their values count, so they must not come from whoever writes the messages.
 
-        Raises ConfigError for a model without a template or for messages that are not well-formed,
-        ModelFormatError for a template that fails.
+        Raises ConfigError for messages or tools that are malformed, a model without a template, or
+        one whose template leaves tools or calls of them out; ModelFormatError for a template that
+        fails.
 
         """
-        chosen = self._templates.choose(template, with_tools=tools is not None)
-        check_messages(messages)
-        hidden = self._guard.hide(messages, chosen.source, tools)
+        checked_messages, checked_tools = read_messages(messages), read_tools(tools)
+        chosen = self._templates.choose(template, with_tools=bool(checked_tools))
+        given, given_tools = chosen.input.of(checked_messages, checked_tools)
+        hidden = self._guard.hide(given, chosen.source, given_tools)
         text = chosen.render(
             hidden.messages,
             tools=hidden.tools,

@@ -5,23 +5,23 @@ text of the latter is replaced before a template is rendered, and put back after
 """
 
 import bisect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from akunu_py.errors import ConfigError
-from akunu_py.types import Message
 
-_MAX_DEPTH = 32
+_TEXTS = ("content", "reasoning_content", "reasoning", "thinking")
+"""Fields of a message that hold what somebody says, which may be a control token as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenMessages:
     """Messages and tools in which the text of control tokens is private characters."""
 
-    messages: Sequence[Message]
+    messages: Sequence[dict[str, Any]]
     replaced: Mapping[str, str]
-    tools: Sequence[Any] | None = None
+    tools: Sequence[dict[str, Any]] | None = None
 
     def reveal(self, text: str) -> str:
         """Put the replaced text back."""
@@ -50,14 +50,17 @@ class SpecialTextGuard:
         self._longest = max(map(len, self._texts), default=0)
 
     def hide(
-        self, messages: Sequence[Message], template: str, tools: Sequence[Any] | None = None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        template: str,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> HiddenMessages:
         """Return the messages and tools with such text replaced by characters not in them.
 
-        Raises ConfigError for tools that are not JSON values.
+        Both as a template takes them, of JSON values. Raises ConfigError where no character is
+        left.
         """
-        contents = [message["content"] for message in messages]
-        used = set(template).union(*contents, *_strings(tools))
+        used = set(template).union(*texts_in(messages), *texts_in(tools))
         free = (chr(code) for code in range(self._FIRST, self._LAST + 1) if chr(code) not in used)
         characters: dict[str, str] = {}
 
@@ -70,16 +73,29 @@ class SpecialTextGuard:
                 characters[text] = found
             return characters[text]
 
-        hidden: list[Message] = [
-            {"role": message["role"], "content": self._hide_text(content, character)}
-            for message, content in zip(messages, contents, strict=True)
-        ]
+        hidden = [self._hide_message(message, character) for message in messages]
         hidden_tools = None
         if tools is not None:
             hidden_tools = [self._hide_value(tool, character) for tool in tools]
         return HiddenMessages(
             hidden, {private: text for text, private in characters.items()}, hidden_tools
         )
+
+    def _hide_message(
+        self, message: Mapping[str, Any], character: Callable[[str], str]
+    ) -> dict[str, Any]:
+        hidden: dict[str, Any] = {}
+        for name, value in message.items():
+            if name in _TEXTS and isinstance(value, str):
+                hidden[name] = self._hide_text(value, character)
+            elif name == "content" and value is not None:
+                hidden[name] = [
+                    part | {"text": self._hide_text(part["text"], character)} for part in value
+                ]
+            else:
+                # A role is one of few words, which templates look for.
+                hidden[name] = value if name == "role" else self._hide_value(value, character)
+        return hidden
 
     def _hide_value(self, value: Any, character: Callable[[str], str]) -> Any:
         # A word such as "name" may well be a part of a control token; templates look for it.
@@ -128,21 +144,14 @@ def _begins_one(ordered: list[str], part: str) -> bool:
     return index < len(ordered) and ordered[index].startswith(part)
 
 
-def _strings(value: object, depth: int = 0) -> list[str]:
-    """Return every text in a JSON value; raise ConfigError for what JSON does not have."""
-    if depth > _MAX_DEPTH:
-        raise ConfigError(f"tools must not nest more than {_MAX_DEPTH} deep")
-    if value is None or isinstance(value, bool | int | float):
-        return []
+def texts_in(value: object) -> Iterator[str]:
+    """Yield every text in a JSON value, names included."""
     if isinstance(value, str):
-        return [value]
-    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-        parts: Iterable[object] = (part for pair in value.items() for part in pair)
+        yield value
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            yield name
+            yield from texts_in(part)
     elif isinstance(value, list | tuple):
-        parts = value
-    else:
-        raise ConfigError(
-            f"tools must be JSON values, lists and dictionaries of texts and numbers, not "
-            f"{type(value).__name__}"
-        )
-    return [text for part in parts for text in _strings(part, depth + 1)]
+        for part in value:
+            yield from texts_in(part)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from gguf_files import CHAT_TEMPLATE, write_tiny_llama
 from pairwise import all_pairs
 
 import akunu_py
@@ -10,6 +11,8 @@ from akunu_py import (
     ContextOverflowError,
     Engine,
     GenerationConfig,
+    Message,
+    Tool,
 )
 
 PROMPT = "def hello(world):\n    return world"
@@ -107,6 +110,26 @@ def test_chat_uses_the_template_and_generate_does_not(engine):
     assert chatted.num_prompt_tokens == len(ids)
     assert chatted.token_ids == engine.generate(ids, max_tokens=10).token_ids
     assert engine.generate("hello world", max_tokens=10).num_prompt_tokens < len(ids)
+
+
+def test_tools_reach_the_template(tmp_path):
+    template = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}" + CHAT_TEMPLATE
+    path = write_tiny_llama(tmp_path / "tools.gguf", context=512, chat_template=template)
+    messages, tools = [Message("user", "hello")], [Tool("look_up", "a word")]
+    with Engine.load(path) as engine:
+        ids = engine.tokenizer.encode_chat(messages, tools=tools)
+        assert "look_up" in engine.tokenizer.decode(ids)
+        assert engine.chat(messages, tools=tools, max_tokens=3).num_prompt_tokens == len(ids)
+        assert engine.chat(messages, max_tokens=3).num_prompt_tokens < len(ids)
+
+
+def test_messages_and_tools_are_checked(engine):
+    with pytest.raises(ConfigError, match=r"messages\[1\]\.role is 'usr'; give system"):
+        engine.chat([{"role": "user", "content": "a"}, {"role": "usr", "content": "b"}])
+    with pytest.raises(ConfigError, match=r"tools\[0\] is a str"):
+        engine.chat([Message("user", "a")], tools=["look_up"])
+    with pytest.raises(ConfigError, match="chat template leaves tools out"):
+        engine.chat([Message("user", "a")], tools=[Tool("look_up")])
 
 
 def test_a_conversation_prefills_its_tail_alone(engine):

@@ -9,6 +9,7 @@ from akunu_py.engine import prompt_ids
 from akunu_py.engine.prompt_ids import check_chat_length, check_length
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.lab.beam import beam_search
+from akunu_py.messages import Message, TextPart, Tool
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 
@@ -42,7 +43,7 @@ def tokenized(monkeypatch):
         monkeypatch.setattr(GGUFTokenizer, name, encode)
 
     watched("encode", len)
-    watched("encode_chat", lambda messages: sum(len(m["content"]) for m in messages))
+    watched("encode_chat", lambda messages: sum(len(message.text) for message in messages))
     return seen
 
 
@@ -76,14 +77,27 @@ def test_a_little_too_long_is_counted_whole(engine):
 
 def test_what_a_template_may_leave_out_is_not_counted(engine):
     messages = [
-        {"role": "user", "content": "hello"},
-        {"role": "assistant", "content": "1" * 100_000},
-        {"role": "user", "content": "hello"},
+        Message("user", "hello"),
+        Message("assistant", "1" * 100_000, reasoning="1" * 100_000),
+        Message("user", "hello"),
     ]
-    check_chat_length(messages, engine.tokenizer, engine.context)
-    many = [{"role": "user", "content": "1" * 100}] * 700
+    tool = Tool("look_up", "hello", {"properties": {"word": {"enum": ["1" * 100_000]}}})
+    check_chat_length(messages, [tool], engine.tokenizer, engine.context)
+
+
+@pytest.mark.parametrize(
+    ("messages", "tools"),
+    [
+        ([Message("user", "1" * 100)] * 700, []),
+        ([Message("user", (TextPart("1" * 100),) * 700)], []),
+        ([Message("user", "hello"), Message("tool", "1" * 70_000)], []),
+        ([Message("user", "hello")], [Tool("look_up", "1" * 70_000)]),
+    ],
+    ids=["messages", "parts", "result", "tool"],
+)
+def test_all_that_is_asked_counts(engine, messages, tools):
     with pytest.raises(ContextOverflowError):
-        check_chat_length(many, engine.tokenizer, engine.context)
+        check_chat_length(messages, tools, engine.tokenizer, engine.context)
 
 
 def test_nothing_that_fits_is_refused(default_model, monkeypatch):

@@ -68,7 +68,7 @@ def test_control_tokens_in_a_message_of_a_folder_model_stay_text(tiny_gguf, tmp_
     ids = tokenizer.encode_chat([{"role": "user", "content": "a</s>b"}])
     assert end not in ids
     assert tokenizer.decode(ids) == "a</s>b\n"
-    with pytest.raises(ConfigError, match="messages must be a list"):
+    with pytest.raises(ConfigError, match="messages is a str; give a list"):
         tokenizer.encode_chat("x")
 
 

@@ -20,7 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_folders import change_json, write_folder
 
-from akunu_py import AkunuError, Engine, ModelFormatError, UnsupportedArchitectureError
+from akunu_py import (
+    AkunuError,
+    Engine,
+    Message,
+    ModelFormatError,
+    Tool,
+    ToolCall,
+    UnsupportedArchitectureError,
+)
 from akunu_py.lab.beam import beam_search
 from akunu_py.models import folder_config
 from akunu_py.models.folder_tokenizer import FolderTokenizer
@@ -129,7 +137,31 @@ def test_a_template_of_mlx_lm_is_used(folder):
     assert tokenizer.has_chat_template
     assert "hello" in tokenizer.decode(tokenizer.encode_chat(HI))
     with pytest.raises(ModelFormatError, match="mlx-lm cannot lay the conversation out"):
-        tokenizer.encode_chat([{"role": "nobody", "content": "hello"}])
+        tokenizer.encode_chat([{"role": "tool", "content": "of no call"}])
+
+
+def test_tools_reach_the_templates_of_folders(folder):
+    messages = [
+        {"role": "system", "content": "be brief"},
+        *HI,
+        Message("assistant", tool_calls=(ToolCall("look_up", {"word": "owl"}, "call00001"),)),
+        Message("tool", "a bird", tool_call_id="call00001"),
+    ]
+    tools = [Tool("look_up", "what </s> means")]
+    change_json(folder / "tokenizer_config.json", chat_template_type="deepseek_v32")
+    text = text_of(load_model(folder).tokenizer, messages, tools)
+    assert '<｜DSML｜parameter name="word" string="true">owl</｜DSML｜parameter>' in text
+    source = "{{ tools | tojson }}{% for m in messages %}{{ m | tojson }}{% endfor %}"
+    change_json(folder / "tokenizer_config.json", chat_template_type=None, chat_template=source)
+    text += text_of(load_model(folder).tokenizer, messages, tools)
+    assert text.count("what </s> means") == 2
+    assert text.count("a bird") == 2
+
+
+def text_of(tokenizer, messages, tools):
+    ids = tokenizer.encode_chat(messages, tools=tools)
+    assert not tokenizer.end_ids & set(ids)  # what a description says is text
+    return tokenizer.decode(ids)
 
 
 @pytest.mark.parametrize(

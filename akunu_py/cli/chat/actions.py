@@ -17,10 +17,10 @@ from akunu_py.cli.chat.config_values import (
     shown,
     with_field,
 )
-from akunu_py.cli.chat.conversation import Conversation, Question
 from akunu_py.cli.chat.model_change import Load, change_model
 from akunu_py.cli.chat.session_file import Session, export_markdown, load_session, save_session
 from akunu_py.cli.reply_view import Reasoning
+from akunu_py.engine.conversation import Conversation, Question
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import GenerationConfig
 

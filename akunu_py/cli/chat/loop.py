@@ -11,7 +11,6 @@ import click
 
 from akunu_py.cli.chat.actions import Actions, Tools
 from akunu_py.cli.chat.commands import message_of, parse
-from akunu_py.cli.chat.conversation import Conversation, Question, Reply
 from akunu_py.cli.chat.echo import echo_off
 from akunu_py.cli.chat.line_input import Lines
 from akunu_py.cli.step_trace import StepTrace
@@ -25,6 +24,7 @@ from akunu_py.cli.terminal import (
 )
 from akunu_py.cli.verbosity import held_log, is_quiet
 from akunu_py.cli.view_options import view_of
+from akunu_py.engine.conversation import Conversation, Question, Reply
 from akunu_py.errors import AkunuError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from akunu_py.atomic_file import replace_file
-from akunu_py.cli.chat.conversation import Turn
+from akunu_py.engine.conversation import Turn
 from akunu_py.errors import ConfigError
 from akunu_py.regular_file import open_to_read
 

@@ -4,7 +4,7 @@ import pytest
 from fake_chat import FakeEngine
 from gguf_files import write_tiny_llama
 
-from akunu_py.cli.chat.conversation import Conversation
+from akunu_py.engine.conversation import Conversation
 from akunu_py.types import GenerationConfig
 
 

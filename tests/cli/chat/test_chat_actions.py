@@ -4,8 +4,8 @@ import pytest
 from fake_chat import FakeEngine, do, say
 
 from akunu_py.cli.chat.actions import Actions, Tools
-from akunu_py.cli.chat.conversation import Question
 from akunu_py.cli.chat.session_file import Session, save_session
+from akunu_py.engine.conversation import Question
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.types import GenerationConfig
 

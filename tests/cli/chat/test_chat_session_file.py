@@ -10,7 +10,6 @@ import time
 import pytest
 
 from akunu_py.cli.chat.attachments import read_attachment, with_attachments
-from akunu_py.cli.chat.conversation import Turn
 from akunu_py.cli.chat.session_file import (
     FORMAT,
     Session,
@@ -18,6 +17,7 @@ from akunu_py.cli.chat.session_file import (
     load_session,
     save_session,
 )
+from akunu_py.engine.conversation import Turn
 from akunu_py.errors import ConfigError
 
 SESSION = Session("a model", "be brief", (Turn("hällo \x1b[31m", "one\ntwo"), Turn("b", "")))
@@ -121,7 +121,7 @@ def test_markdown(tmp_path):
 _WRITER = """
 import sys
 from pathlib import Path
-from akunu_py.cli.chat.conversation import Turn
+from akunu_py.engine.conversation import Turn
 from akunu_py.cli.chat.session_file import Session, save_session
 print("ready", flush=True)
 while True:
@@ -160,7 +160,7 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path):
 _FORKER = """
 import os, random, signal, sys, time
 from pathlib import Path
-from akunu_py.cli.chat.conversation import Turn
+from akunu_py.engine.conversation import Turn
 from akunu_py.cli.chat.session_file import Session, load_session, save_session
 
 path, delays = Path(sys.argv[1]), random.Random(7)

@@ -1,13 +1,22 @@
 """Turns and the context of a chat, with an engine that counts words."""
 
 import pytest
-from fake_chat import do, say
+from fake_chat import FakeEngine, say
 
-from akunu_py import Engine
-from akunu_py.cli.chat.actions import Actions, Tools
-from akunu_py.cli.chat.conversation import Conversation, Question, Turn
+from akunu_py.engine.conversation import Conversation, Question, Turn
 from akunu_py.errors import ConfigError, ContextOverflowError
+from akunu_py.messages import Message
 from akunu_py.types import GenerationConfig
+
+
+@pytest.fixture
+def engine():
+    return FakeEngine()
+
+
+@pytest.fixture
+def conversation(engine):
+    return Conversation(engine, GenerationConfig(), None)
 
 
 def test_turns_go_on_and_replies_are_counted(conversation, engine):
@@ -17,9 +26,11 @@ def test_turns_go_on_and_replies_are_counted(conversation, engine):
     assert reply.text == "fine thanks"
     assert conversation.turns == (Turn("a", "fine thanks"), Turn("b", "fine thanks"))
     assert engine.asked[1] == [
-        {"role": "system", "content": "be brief"}, {"role": "user", "content": "a"},
-        {"role": "assistant", "content": "fine thanks"}, {"role": "user", "content": "b"},
-    ]  # fmt: skip
+        Message("system", "be brief"),
+        Message("user", "a"),
+        Message("assistant", "fine thanks"),
+        Message("user", "b"),
+    ]
     assert conversation.replies == 2
     assert engine.stream.closed
 
@@ -63,7 +74,7 @@ def test_thoughts_are_kept_and_sent_where_templates_find_them(
     say(conversation, "q")
     assert conversation.turns == (Turn("q", kept),)
     say(conversation, "r")
-    assert engine.asked[1][1] == {"role": "assistant", "content": sent}
+    assert engine.asked[1][1] == Message("assistant", sent)
 
 
 def test_retry_and_undo(conversation, engine):
@@ -103,8 +114,8 @@ def test_the_oldest_turns_are_dropped_where_the_context_is_full(conversation, en
     assert len(conversation.turns) == 12
     assert conversation.forgotten == 8
     last = engine.asked[6]
-    assert last[0] == {"role": "system", "content": "be brief"}
-    assert [m["content"].split()[0] for m in last if m["role"] == "user"] == ["w4", "w5", "w6"]
+    assert last[0] == Message("system", "be brief")
+    assert [m.text.split()[0] for m in last if m.role == "user"] == ["w4", "w5", "w6"]
     assert max(len(engine.tokenizer.encode_chat(m)) for m in engine.asked) <= 100 - 100 // 8
 
 
@@ -162,72 +173,3 @@ def test_max_tokens_bounds_the_room_for_a_reply(conversation, engine):
     conversation.config = GenerationConfig(max_tokens=2)
     say(conversation, "a " * 96)
     assert len(engine.tokenizer.encode_chat(engine.asked[0])) == 98
-
-
-def test_a_turn_after_a_thousand_tokens_prefills_its_message_alone(roomy_gguf):
-    with Engine.load(roomy_gguf) as engine:
-        # A reply of a random model reads back as other tokens; this one does not.
-        only = {engine.tokenizer.encode("the")[-1]: 1e6}
-        conversation = Conversation(
-            engine, GenerationConfig(max_tokens=12, logit_bias=only), "the system"
-        )
-        first = say(conversation, "the hello world " * 340).result
-        second = say(conversation, "hello world").result
-    assert first.num_cached_tokens == 0
-    assert first.num_prompt_tokens > 1000
-    prefilled = second.num_prompt_tokens - second.num_cached_tokens
-    # The reply's last token had no pass yet.
-    new = second.num_prompt_tokens - first.num_prompt_tokens - len(first.token_ids)
-    assert prefilled == new + 1 < 12
-
-
-def test_what_is_prefilled_after_each_way_to_go_on(roomy_gguf, tmp_path):
-    """Of a conversation of a thousand tokens: the message alone, but after another model."""
-    with Engine.load(roomy_gguf) as engine:
-        # A reply of a random model reads back as other tokens; this one does not.
-        only = {engine.tokenizer.encode("the")[-1]: 1e6}
-        conversation = Conversation(engine, GenerationConfig(max_tokens=12, logit_bias=only), "sys")
-        actions = Actions(
-            conversation,
-            Tools(lambda _: None, lambda _: Engine.load(roomy_gguf), lambda _: "the end"),
-        )
-
-        def prefilled(question):
-            result = say(conversation, question.text, instead=question.instead).result
-            assert result.num_prompt_tokens > 1000
-            return result.num_prompt_tokens - result.num_cached_tokens
-
-        def message():
-            return Question("hello world")
-
-        # The first reply is interrupted while it is read, and what was read is kept.
-        first = Question("the hello world " * 340)
-        with conversation.ask(first, lambda done, _: reply.cancel() if done else None) as reply:
-            for _ in reply:
-                pass
-        assert reply.result.token_ids == ()
-        read = prefilled(do(actions, "/retry"))
-        assert 0 < read <= conversation.num_tokens() - 512
-        own = prefilled(message())
-        assert own < 12
-        assert prefilled(do(actions, "/retry")) == 1
-        do(actions, "/undo")
-        # Its first token may have been the last that the caches were shown.
-        assert prefilled(message()) <= own
-        assert prefilled(do(actions, "/edit")) <= own + 2
-        # Of an interrupted reply what was said is kept.
-        with conversation.ask(message()) as reply:
-            for event in reply:
-                if len(event.token_ids):
-                    reply.cancel()
-        assert reply.text
-        assert prefilled(message()) <= own + 2
-        do(actions, f"/save {tmp_path}/s.json")
-        do(actions, f"/load {tmp_path}/s.json")
-        assert prefilled(message()) <= own + 2
-        do(actions, "/system other")
-        assert prefilled(message()) > 1000
-        do(actions, "/model default")
-        assert prefilled(message()) > 1000
-        assert prefilled(message()) <= own + 2
-        conversation.engine.close()

@@ -1,6 +1,6 @@
-"""A conversation with a model: its turns, what of them fits into the context, and its replies.
+"""A conversation with an engine: its turns, what of them fits the context, and its replies.
 
-Knows no terminal: `Conversation.ask` gives a `Reply` to be iterated, or raises.
+`Conversation.ask` returns a `Reply` to be iterated, or raises.
 """
 
 import bisect
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Self
 from akunu_py.engine.prompt_ids import check_length
 from akunu_py.engine.reasoning import end_of_prompt, for_history, opening_text
 from akunu_py.errors import ConfigError, ContextOverflowError
-from akunu_py.types import DecodeStats, GenerationConfig, Message
+from akunu_py.messages import Message
+from akunu_py.types import DecodeStats, GenerationConfig
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
@@ -211,12 +212,12 @@ class Conversation:
     def _messages(self, turns: Sequence[Turn], text: str | None = None) -> list[Message]:
         messages: list[Message] = []
         if self.system:
-            messages.append({"role": "system", "content": self.system})
+            messages.append(Message("system", self.system))
         for turn in turns:
-            messages.append({"role": "user", "content": turn.user})
-            messages.append({"role": "assistant", "content": for_history(turn.assistant)})
+            messages.append(Message("user", turn.user))
+            messages.append(Message("assistant", for_history(turn.assistant)))
         if text is not None:
-            messages.append({"role": "user", "content": text})
+            messages.append(Message("user", text))
         return messages
 
     def _count(self, messages: list[Message]) -> int:

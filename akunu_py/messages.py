@@ -1,0 +1,355 @@
+"""What is said in a conversation, as values: messages, calls of tools, and tools.
+
+Each can be given as the mapping that OpenAI's chat format has for it. An error names the field as
+the caller wrote it: `messages[2].role is 'usr'; give system, user, assistant or tool`.
+"""
+
+import contextlib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self, get_args
+
+from akunu_py.errors import ConfigError
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+_ROLES: tuple[str, ...] = get_args(Role)
+_MAX_DEPTH = 32
+"""Of JSON values: schemas and arguments in use have less than ten levels."""
+
+_MAX_LABEL = 1024
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+"""What OpenAI, Anthropic and the Model Context Protocol allow between them."""
+
+_MESSAGES_FORM = 'give a list such as [{"role": "user", "content": "Hello"}]'
+_TOOL_FORM = 'give {"type": "function", "function": {"name": ..., "parameters": {...}}}'
+_CALL_FORM = 'give {"type": "function", "function": {"name": ..., "arguments": ...}}'
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """One of several texts that a message is made of."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        _check_text(self.text, "text")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A model's call of a tool.
+
+    `arguments` are JSON values by name, copied; `id`, "" for none, is what the result refers to.
+
+    Raises ConfigError for a field that is malformed.
+    """
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        _check_tool_name(self.name)
+        _check_label(self.id, "id")
+        object.__setattr__(self, "arguments", _json_object(self.arguments, "arguments"))
+
+    @classmethod
+    def of(cls, value: "ToolCall | Mapping[str, Any]", place: str = "tool_call") -> "ToolCall":
+        """Return a call given as a mapping; its arguments may be JSON text, as in OpenAI's format.
+
+        Raises ConfigError that names a malformed field of `place`.
+        """
+        if isinstance(value, ToolCall):
+            return value
+        fields = _fields(value, place, ("id", "type", "function"), _CALL_FORM)
+        function = _function(fields, place, ("name", "arguments"), _CALL_FORM)
+        with _within(place):
+            _check_label(fields.get("id", ""), "id")
+        arguments = function.get("arguments", {})
+        if isinstance(arguments, str):
+            arguments = _parsed(arguments, f"{place}.function.arguments")
+        with _within(f"{place}.function"):
+            return cls(function.get("name", ""), arguments, fields.get("id", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that a model may call.
+
+    `parameters` is the JSON schema of an object, copied.
+
+    Raises ConfigError for a field that is malformed.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(
+        default_factory=lambda: {"type": "object", "properties": {}}
+    )
+
+    def __post_init__(self) -> None:
+        _check_tool_name(self.name)
+        _check_text(self.description, "description")
+        schema = _json_object(self.parameters, "parameters")
+        object.__setattr__(self, "parameters", schema)
+        if schema.get("type", "object") != "object":
+            raise ConfigError(
+                f"parameters.type is {schema['type']!r:.60}; parameters are a JSON schema of the "
+                "type 'object'"
+            )
+        if not isinstance(schema.get("properties", {}), dict):
+            raise ConfigError("parameters.properties is not an object; give a schema by name")
+
+    @classmethod
+    def of(cls, value: "Tool | Mapping[str, Any]", place: str = "tool") -> "Tool":
+        """Return a tool given as a mapping of OpenAI's format.
+
+        `strict` is taken and has no effect on the prompt. Raises ConfigError that names a malformed
+        field of `place`.
+        """
+        if isinstance(value, Tool):
+            return value
+        fields = _fields(value, place, ("type", "function"), _TOOL_FORM)
+        known = ("name", "description", "parameters", "strict")
+        function = _function(fields, place, known, _TOOL_FORM)
+        function.pop("strict", None)
+        function.setdefault("name", "")
+        with _within(f"{place}.function"):
+            return cls(**function)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation.
+
+    Attributes:
+        role: who speaks; "tool" for the result of a call.
+        content: the text, or the texts that it is made of.
+        tool_calls: what the assistant calls.
+        tool_call_id: of the call that a tool's message answers; "" for none.
+        name: of whoever speaks, for a tool's message that of the tool; "" for none.
+        reasoning: what the assistant thought before it spoke, without markers.
+
+    Raises ConfigError for a field that is malformed or that the role cannot have.
+
+    """
+
+    role: Role
+    content: str | tuple[TextPart, ...] = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    name: str = ""
+    reasoning: str = ""
+
+    def __post_init__(self) -> None:
+        if self.role not in _ROLES:
+            raise ConfigError(
+                f"role is {self.role!r:.60}; give {', '.join(_ROLES[:-1])} or {_ROLES[-1]}"
+            )
+        if not isinstance(self.content, str):
+            _check_all(self.content, TextPart, "content", "a text or a tuple of TextPart")
+            if not self.content:
+                raise ConfigError("content has no parts; give at least one, or a text")
+        _check_all(self.tool_calls, ToolCall, "tool_calls", "a tuple of ToolCall")
+        _check_label(self.tool_call_id, "tool_call_id")
+        _check_label(self.name, "name")
+        _check_text(self.reasoning, "reasoning")
+        for name, role in (
+            ("tool_calls", "assistant"),
+            ("reasoning", "assistant"),
+            ("tool_call_id", "tool"),
+        ):
+            if getattr(self, name) and self.role != role:
+                raise ConfigError(
+                    f"{name} belongs to messages of the role {role}, and this one's is {self.role}"
+                )
+
+    @property
+    def text(self) -> str:
+        """The text, parts joined."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
+
+    @classmethod
+    def of(cls, value: "Message | Mapping[str, Any]", place: str = "message") -> Self:
+        """Return a message given as a mapping of OpenAI's format.
+
+        A field that is None counts as left out. Reasoning may be called `reasoning_content`, too.
+        Raises ConfigError that names a malformed field of `place`.
+        """
+        if isinstance(value, cls):
+            return value
+        fields = _fields(value, place, _MESSAGE_FIELDS, 'give {"role": ..., "content": ...}')
+        if "role" not in fields:
+            raise ConfigError(f"{place}.role is missing; give {', '.join(_ROLES)}")
+        reasoning = fields.pop("reasoning_content", "")
+        if fields.setdefault("reasoning", reasoning) != reasoning and reasoning:
+            raise ConfigError(f"{place} has a reasoning and another reasoning_content; give one")
+        if "tool_calls" in fields:
+            calls = _listed(fields["tool_calls"], f"{place}.tool_calls")
+            fields["tool_calls"] = tuple(ToolCall.of(call, where) for where, call in calls)
+        if "content" in fields:
+            if not isinstance(fields["content"], str):
+                fields["content"] = _parts(fields["content"], f"{place}.content")
+        elif not fields.get("tool_calls"):
+            raise ConfigError(f"{place}.content is missing; give a text")
+        with _within(place):
+            return cls(**fields)
+
+
+GivenMessage = Message | Mapping[str, Any]
+"""A message as callers may give it."""
+
+GivenTool = Tool | Mapping[str, Any]
+"""A tool as callers may give it."""
+
+_MESSAGE_FIELDS = (
+    "role", "content", "tool_calls", "tool_call_id", "name", "reasoning", "reasoning_content"
+)  # fmt: skip
+
+
+def read_messages(messages: Sequence[GivenMessage]) -> tuple[Message, ...]:
+    """Return a conversation as messages; raises ConfigError for none, or a malformed one."""
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise ConfigError(f"messages is a {type(messages).__name__}; {_MESSAGES_FORM}")
+    if not messages:
+        raise ConfigError(f"messages is empty; {_MESSAGES_FORM}")
+    return tuple(Message.of(message, place) for place, message in _listed(messages, "messages"))
+
+
+def read_tools(tools: Sequence[GivenTool] | None) -> tuple[Tool, ...]:
+    """Return tools as values; None for none. Raises ConfigError for malformed or equal ones."""
+    if tools is None:
+        return ()
+    found: dict[str, Tool] = {}
+    for place, given in _listed(tools, "tools"):
+        tool = Tool.of(given, place)
+        if tool.name in found:
+            raise ConfigError(f"{place} has the name {tool.name!r} of another tool; rename one")
+        found[tool.name] = tool
+    return tuple(found.values())
+
+
+@contextlib.contextmanager
+def _within(place: str) -> Iterator[None]:
+    """Put the place before the field that an error names."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{place}.{error.message}") from None
+
+
+def _fields(value: object, place: str, known: Sequence[str], form: str) -> dict[str, Any]:
+    """Return the fields of a mapping that are not None; raises ConfigError for unknown ones."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{place} is a {type(value).__name__}; {form}")
+    for name in value:
+        if name not in known:
+            raise ConfigError(
+                f"{place} has the unknown field {name!r:.60}; known are {', '.join(known)}"
+            )
+    return {name: part for name, part in value.items() if part is not None}
+
+
+def _function(
+    fields: Mapping[str, Any], place: str, known: Sequence[str], form: str
+) -> dict[str, Any]:
+    """Return the fields of the function that a tool or a call is about."""
+    if (kind := fields.get("type", "function")) != "function":
+        raise ConfigError(f"{place}.type is {kind!r:.60}; akunu knows 'function' alone")
+    if "function" not in fields:
+        raise ConfigError(f"{place}.function is missing; {form}")
+    return _fields(fields["function"], f"{place}.function", known, form)
+
+
+def _listed(values: object, place: str) -> Iterator[tuple[str, Any]]:
+    """Yield the items of a list, each after its place."""
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        raise ConfigError(f"{place} is a {type(values).__name__}; give a list")
+    for index, value in enumerate(values):
+        yield f"{place}[{index}]", value
+
+
+def _parts(values: object, place: str) -> tuple[TextPart, ...]:
+    parts = []
+    for where, value in _listed(values, place):
+        if isinstance(value, TextPart):
+            parts.append(value)
+            continue
+        form = 'give a text or {"type": "text", "text": ...}'
+        kind = value.get("type", "text") if isinstance(value, Mapping) else "text"
+        # Before its fields: those of an image are not a mistake in a text.
+        if kind != "text":
+            raise ConfigError(f"{where}.type is {kind!r:.60}; models here read text alone")
+        fields = _fields(value, where, ("type", "text"), form)
+        if "text" not in fields:
+            raise ConfigError(f"{where}.text is missing; {form}")
+        with _within(where):
+            parts.append(TextPart(fields.get("text", "")))
+    return tuple(parts)
+
+
+def _parsed(text: str, place: str) -> object:
+    """Return arguments given as JSON text; an empty one, as streams of none leave it, is {}."""
+    try:
+        return json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{place} is not JSON: {text!r:.60}; give an object") from None
+
+
+def _json_object(value: object, name: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{name} is a {type(value).__name__}; give an object")
+    copied: dict[str, Any] = _json(value, name)
+    return copied
+
+
+def _json(value: object, name: str, depth: int = 0) -> Any:
+    """Return a copy of a JSON value; raises ConfigError for what JSON does not have."""
+    if depth > _MAX_DEPTH:
+        raise ConfigError(f"{name} nests more than {_MAX_DEPTH} deep")
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, list | tuple):
+        return [_json(part, name, depth + 1) for part in value]
+    if not isinstance(value, Mapping):
+        kind = f"the number {value}" if isinstance(value, float) else f"a {type(value).__name__}"
+        raise ConfigError(f"{name} holds {kind}, which is not a JSON value")
+    for key in value:
+        if not isinstance(key, str):
+            raise ConfigError(f"{name} holds the key {key!r:.60}; keys in JSON are texts")
+    return {key: _json(part, name, depth + 1) for key, part in value.items()}
+
+
+def _check_text(value: object, name: str) -> None:
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} is a {type(value).__name__}; give a text")
+
+
+def _check_label(value: object, name: str) -> None:
+    """Refuse an id or a name that is not one line of text."""
+    _check_text(value, name)
+    if len(str(value)) > _MAX_LABEL or not str(value).isprintable():
+        raise ConfigError(
+            f"{name} is {value!r:.60}; give one line of {_MAX_LABEL} characters at most"
+        )
+
+
+def _check_tool_name(value: object) -> None:
+    if not isinstance(value, str) or not _TOOL_NAME.fullmatch(value):
+        raise ConfigError(
+            f"name is {value!r:.60}; a tool's name has 1 to 128 of the characters A-Z, a-z, 0-9, "
+            "'_', '-' and '.'"
+        )
+
+
+def _check_all(values: object, kind: type, name: str, form: str) -> None:
+    if not isinstance(values, tuple) or not all(isinstance(value, kind) for value in values):
+        raise ConfigError(f"{name} is {values!r:.60}; give {form}")

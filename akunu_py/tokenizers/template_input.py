@@ -1,0 +1,189 @@
+"""Messages and tools in the form that a chat template expects them in.
+
+Templates differ in what they take and none says so: content as a list of parts or as one text,
+arguments of a call as an object or as JSON text. So each is asked once, by a small conversation
+whose words are looked for in what it writes; only where a conversation has such content at all.
+What a template leaves out is an error: a model that is not told of its tools answers all the same.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.messages import Message, TextPart, Tool, ToolCall
+from akunu_py.tokenizers.template_limits import TemplateLimitError
+
+Value = dict[str, Any]
+"""A message or a tool as templates see it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How messages are given to a template.
+
+    Attributes:
+        parts: whether a user's content of several texts is a list; else it is one text.
+        json_text: whether the arguments of a call are JSON text; else an object.
+        no_text: the content of a message that has calls and no text: "" or None.
+
+    """
+
+    parts: bool = False
+    json_text: bool = False
+    no_text: str | None = ""
+
+
+_CALL_FORMS = (
+    Form(),
+    Form(no_text=None),  # DeepSeek R1 writes the calls of messages without content alone
+    Form(json_text=True),  # functionary puts the text between others
+    Form(json_text=True, no_text=None),
+)
+_ASK = Message("user", "probe_question")
+_TOOL = Tool(
+    "probe_tool",
+    "probe_description",
+    {"type": "object", "properties": {"probe_word": {"type": "string", "description": "a word"}}},
+)
+_PARTED = Message("user", (TextPart("probe_first"), TextPart("probe_second")))
+# Mistral's templates take ids of nine letters and digits alone.
+_CALL = ToolCall(_TOOL.name, {"probe_key": "probe_value"}, "probe0001")
+_CALLED = (
+    _ASK,
+    Message("assistant", tool_calls=(_CALL,)),
+    Message("tool", "probe_result", tool_call_id=_CALL.id),
+)
+
+
+class TemplateInput:
+    """What to give a template.
+
+    Args:
+        render: the template: from messages and tools, None for none, to the prompt. Raises
+            ModelFormatError where it fails.
+
+    """
+
+    def __init__(self, render: Callable[[Sequence[Value], Sequence[Value] | None], str]) -> None:
+        self._render = render
+        self._tools_written: dict[bool, bool] = {}
+
+    def of(
+        self, messages: Sequence[Message], tools: Sequence[Tool]
+    ) -> tuple[list[Value], list[Value] | None]:
+        """Return messages and tools as the template expects them; None for no tools.
+
+        Raises ConfigError for tools, calls or results that it leaves out, ModelFormatError for a
+        template that exceeds its limits.
+        """
+        # Some write tools only into a system message.
+        if tools and not self._writes_tools(system=messages[0].role == "system"):
+            raise ConfigError(
+                "the model's chat template leaves tools out; describe them in a message, or use a "
+                "model that was made for calling tools"
+            )
+        form: Form | None = Form()
+        if any(message.tool_calls for message in messages):
+            form = self._call_form
+        if form is None:
+            raise ConfigError(
+                "the model's chat template leaves tool_calls out; put a call into the content of "
+                "its message as the model wrote it, or use another model"
+            )
+        if any(message.role == "tool" for message in messages) and not self._writes_results:
+            raise ConfigError(
+                "the model's chat template leaves out messages of the role tool; give results as "
+                "the user's, or use a model that was made for calling tools"
+            )
+        if any(not isinstance(message.content, str) for message in messages):
+            form = replace(form, parts=self._takes_parts)
+        return written(messages, form), [_tool(tool) for tool in tools] or None
+
+    def _writes_tools(self, *, system: bool) -> bool:
+        if system not in self._tools_written:
+            asked = (Message("system", "probe_system"), _ASK) if system else (_ASK,)
+            # Where this fails, nothing is known: the conversation itself may do better.
+            text = self._probe(asked, Form())
+            self._tools_written[system] = text is None or _TOOL.name in text
+        return self._tools_written[system]
+
+    @cached_property
+    def _called(self) -> dict[Form, str]:
+        """What the template makes of a call and its result in each form that it takes."""
+        made = ((form, self._probe(_CALLED, form)) for form in _CALL_FORMS)
+        return {form: text for form, text in made if text is not None}
+
+    @cached_property
+    def _call_form(self) -> Form | None:
+        """How calls are given; None where the template leaves them out in any form."""
+        for form, text in self._called.items():
+            # An object that a template prints as it is comes out as Python writes it.
+            if "probe_key" in text and "probe_value" in text and "'probe_key':" not in text:
+                return form
+        return None if self._called else Form()
+
+    @cached_property
+    def _writes_results(self) -> bool:
+        return not self._called or any("probe_result" in text for text in self._called.values())
+
+    @cached_property
+    def _takes_parts(self) -> bool:
+        text = self._probe((_PARTED,), Form(parts=True)) or ""
+        # A list that a template prints as it is has both texts in it, too, in quotes.
+        printed = "'probe_first'" in text or '"probe_first"' in text
+        return "probe_first" in text and "probe_second" in text and not printed
+
+    def _probe(self, messages: Sequence[Message], form: Form) -> str | None:
+        """Return what the template makes of messages and a tool, None where it fails."""
+        try:
+            return self._render(written(messages, form), [_tool(_TOOL)])
+        except ModelFormatError as error:
+            if isinstance(error.__cause__, TemplateLimitError):
+                raise
+            return None
+
+
+def written(messages: Sequence[Message], form: Form) -> list[Value]:
+    """Return messages in a form; a tool's without a name get that of the call they answer."""
+    names = {call.id: call.name for message in messages for call in message.tool_calls if call.id}
+    return [_message(message, form, names) for message in messages]
+
+
+def _message(message: Message, form: Form, names: Mapping[str, str]) -> Value:
+    value: Value = {"role": message.role, "content": message.text}
+    # Where a template takes parts at all, it does of users.
+    if form.parts and message.role == "user" and not isinstance(message.content, str):
+        value["content"] = [{"type": "text", "text": part.text} for part in message.content]
+    elif message.tool_calls and not message.text:
+        value["content"] = form.no_text
+    if message.reasoning:
+        # Qwen, GLM, DeepSeek and others; Solar; gpt-oss and LFM. None writes two of them.
+        for name in ("reasoning_content", "reasoning", "thinking"):
+            value[name] = message.reasoning
+    if message.tool_calls:
+        value["tool_calls"] = [_call(call, form) for call in message.tool_calls]
+    if message.tool_call_id:
+        value["tool_call_id"] = message.tool_call_id
+    if name := message.name or names.get(message.tool_call_id, ""):
+        value["name"] = name
+    return value
+
+
+def _call(call: ToolCall, form: Form) -> Value:
+    arguments: object = call.arguments
+    if form.json_text:
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    value: Value = {"id": call.id} if call.id else {}
+    return value | {"type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _tool(tool: Tool) -> Value:
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+    }
+    return {"type": "function", "function": function}

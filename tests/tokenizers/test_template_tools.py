@@ -1,0 +1,336 @@
+"""Tools, calls and results in chat templates: the form each takes, as transformers writes it.
+
+The templates here have the ways of real families in few lines; Gemma 4's is the model's own.
+"""
+
+import json
+
+import pytest
+from gguf_files import CONTROL_TOKENS
+from hostile_templates import HOSTILE
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shared_files import SHARED
+from test_gguf_tokenizers import tiny, tiny_metadata
+
+from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.gguf.reader import GGUFFile
+from akunu_py.messages import Message, TextPart, Tool, ToolCall, read_messages, read_tools
+from akunu_py.tokenizers import ChatTemplate, sandbox
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "description": "The weather <now> at a place",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "place": {"type": "string", "description": "City & country"},
+                    "days": {"type": "integer", "description": "How many"},
+                },
+                "required": ["place"],
+            },
+        },
+    }
+]
+
+
+def call(number, **arguments):
+    function = {"name": "get_weather", "arguments": arguments}
+    return {"id": f"call0000{number}", "type": "function", "function": function}
+
+
+def result(number, content):
+    return {
+        "role": "tool", "content": content, "tool_call_id": f"call0000{number}",
+        "name": "get_weather",
+    }  # fmt: skip
+
+
+ASKED = [{"role": "user", "content": "The weather in Köln?"}]
+CALLED = [
+    *ASKED,
+    {
+        "role": "assistant", "content": "", "reasoning_content": "I'll look.",
+        "tool_calls": [call(1, place="Köln", days=2)],
+    },
+    result(1, '{"t": 5}'),
+]  # fmt: skip
+GOES_ON = [
+    {"role": "system", "content": "Be brief."},
+    *CALLED,
+    {"role": "assistant", "content": "Five degrees."},
+    {"role": "user", "content": "Paris and Rome?"},
+    {"role": "assistant", "content": "", "tool_calls": [call(2, place="Paris"), call(3)]},
+    result(2, "6"),
+    result(3, "7"),
+]
+CONVERSATIONS = {"asked": ASKED, "called": CALLED, "goes on": GOES_ON}
+
+_LISTED = "{% if tools %}{% for tool in tools %}{{ tool | tojson }}{% endfor %}{% endif %}"
+# Qwen's, Hermes'.
+OBJECTS = _LISTED + (
+    "{% for m in messages %}[{{ m.role }}]{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}"
+    "{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}{{ c.function.arguments | tojson }}"
+    "{% endfor %}{% endfor %}"
+)
+# GLM's, Qwen3-Coder's.
+ITEMS = OBJECTS.replace(
+    "{{ c.function.arguments | tojson }}",
+    "{% for k, v in c.function.arguments.items() %}<{{ k }}>{{ v }}</{{ k }}>{% endfor %}",
+)
+# Mistral's: ids of nine letters and digits.
+IDS = _LISTED + (
+    "{% for m in messages %}{% if m.tool_calls is defined %}{% for c in m.tool_calls %}"
+    "{% if c.id | length != 9 %}{{ raise_exception('ids have 9 characters') }}{% endif %}"
+    '{% set f = c.function | tojson %}{{ f[:-1] }}, "id": "{{ c.id }}"}{% endfor %}'
+    "{% elif m.role == 'tool' %}{{ m.content }}{{ m.tool_call_id }}{% else %}{{ m.content }}{% endif %}"
+    "{% endfor %}"
+)
+# functionary's: arguments are a text between others.
+TEXT = OBJECTS.replace("c.function.arguments | tojson", "'=' + c.function.arguments + ';'")
+# The first DeepSeek R1's: calls only where there is no content, and arguments that are a text.
+NO_CONTENT = _LISTED + (
+    "{% for m in messages %}{% if m.role == 'assistant' and m.content is none %}"
+    "{% for c in m.tool_calls %}{{ c.function.name + c.function.arguments }}{% endfor %}"
+    "{% elif m.content is not none %}{{ m.role + m.content }}{% endif %}{% endfor %}"
+)
+# Apriel's: prints what it is given.
+PRINTS = OBJECTS.replace("c.function.arguments | tojson", "c.function.arguments")
+SOURCES = {"objects": OBJECTS, "items": ITEMS, "ids": IDS}
+
+
+def written(source, messages, tools=None):
+    template = ChatTemplate(source, {"bos": "<s>"})
+    values, given_tools = template.input.of(read_messages(messages), read_tools(tools))
+    return template.render(values, tools=given_tools)
+
+
+def by_transformers(source, messages, tools):
+    chat = pytest.importorskip("transformers.utils.chat_template_utils")
+    texts, _ = chat.render_jinja_template(
+        [messages],
+        tools=tools,
+        chat_template=source,
+        add_generation_prompt=True,
+        bos_token="<s>",
+    )
+    return texts[0]
+
+
+@pytest.fixture(scope="module")
+def gemma():
+    path = SHARED / "vocabs" / "ggml-vocab-gemma-4.gguf"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    with GGUFFile.open(path) as file:
+        return file.metadata["tokenizer.chat_template"]
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+class TestAgreesWithTransformers:
+    @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+    @pytest.mark.parametrize("tools", [TOOLS, None], ids=["tools", "no tools"])
+    def test_on_ways_of_families(self, name, source, tools):
+        messages = CONVERSATIONS[name]
+        assert written(source, messages, tools) == by_transformers(source, messages, tools)
+
+    @pytest.mark.parametrize("tools", [TOOLS, None], ids=["tools", "no tools"])
+    def test_on_gemmas_own(self, gemma, name, tools):
+        messages = CONVERSATIONS[name]
+        text = written(gemma, messages, tools)
+        assert text == by_transformers(gemma, messages, tools)
+        assert ("City & country" in text) == (tools is not None)
+        assert ('{"t": 5}' in text) == (name != "asked")
+
+    @pytest.mark.parametrize("source", [TEXT, NO_CONTENT, PRINTS], ids=["text", "none", "prints"])
+    def test_where_arguments_are_a_text(self, name, source):
+        given_ones = [dict(message) for message in CONVERSATIONS[name]]
+        for message in given_ones:
+            if "tool_calls" in message:
+                message["content"] = None if source is NO_CONTENT else ""
+                message["tool_calls"] = [
+                    {**called, "function": {
+                        "name": "get_weather",
+                        "arguments": json.dumps(called["function"]["arguments"], ensure_ascii=False),
+                    }}
+                    for called in message["tool_calls"]
+                ]  # fmt: skip
+        expected = by_transformers(source, given_ones, TOOLS)
+        assert written(source, CONVERSATIONS[name], TOOLS) == expected
+        # OpenAI's way to write the same.
+        assert written(source, given_ones, TOOLS) == expected
+
+
+PARTS = "{% for m in messages %}{% for p in m.content %}{{ p.text }},{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{% for m in messages %}[{{ m.content }}]{% endfor %}", "[ab]"),
+        ("{% for m in messages %}{{ m.content + '.' }}{% endfor %}", "ab."),
+        ("{% for m in messages %}{{ m.content | tojson }}{% endfor %}", '"ab"'),
+        (PARTS, "a,b,"),
+    ],
+)
+def test_parts_are_joined_where_a_template_takes_texts_alone(source, text):
+    parts = [{"type": "text", "text": part} for part in "ab"]
+    assert written(source, [{"role": "user", "content": parts}]) == text
+
+
+def test_parts_of_others_than_users_are_joined():
+    source = "{% for m in messages %}{{ m.content | length }}{% endfor %}" + PARTS
+    parts = (TextPart("abc"), TextPart("d"))
+    assert written(source, [Message("user", parts), Message("system", parts)])[:2] == "24"
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
+def test_thoughts_have_the_name_that_a_template_knows(name):
+    source = f"{{% for m in messages %}}{{{{ m.{name} }}}}{{% endfor %}}"
+    messages = [Message("user", "Hi"), Message("assistant", "b", reasoning="a")]
+    assert written(source, messages) == "a"
+
+
+def test_a_result_has_the_name_of_its_tool():
+    source = "{% for m in messages %}{{ m.name }}{{ m.content }}{{ m.tool_calls }}{% endfor %}"
+    messages = [
+        Message("user", "Hi"),
+        Message("assistant", tool_calls=(ToolCall("look_up", {}, "a"), ToolCall("find", {}, "b"))),
+        Message("tool", "1", tool_call_id="b"),
+        Message("tool", "2", tool_call_id="a"),
+        Message("tool", "3", tool_call_id="b", name="own"),
+        Message("tool", "4"),
+    ]
+    assert written(source, messages).endswith("find1look_up2own34")
+
+
+def test_what_a_template_leaves_out_is_an_error():
+    plain = "{% for m in messages %}{{ m.role }}{{ m.content }}{% endfor %}"
+    with pytest.raises(ConfigError, match=r"leaves tools out; describe them in a message"):
+        written(plain, ASKED, TOOLS)
+    with pytest.raises(ConfigError, match=r"leaves tool_calls out; put a call into the content"):
+        written(plain, CALLED)
+    # As LFM2 wants it.
+    messages = [*ASKED, {"role": "assistant", "content": "[look()]"}, result(1, "a")]
+    assert written(plain, messages).endswith("assistant[look()]toola")
+    users = "{% for m in messages if m.role != 'tool' %}{{ m.content }}{% endfor %}"
+    with pytest.raises(ConfigError, match=r"leaves out messages of the role tool; give results as"):
+        written(users, messages)
+
+
+def test_tools_that_only_a_system_message_holds():
+    source = "{% if messages[0].role == 'system' %}{{ tools }}{% endif %}"
+    template, tools = ChatTemplate(source, {}), read_tools(TOOLS)
+    for _ in range(2):
+        values, given_tools = template.input.of(read_messages(GOES_ON[:2]), tools)
+        assert "get_weather" in template.render(values, tools=given_tools)
+        with pytest.raises(ConfigError, match="leaves tools out"):
+            template.input.of(read_messages(ASKED), tools)
+
+
+@pytest.mark.parametrize("name", ["phi-3", "qwen2"])
+def test_real_templates_without_tools(name):
+    path = SHARED / "vocabs" / f"ggml-vocab-{name}.gguf"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    with GGUFFile.open(path) as file:
+        source = file.metadata["tokenizer.chat_template"]
+    with pytest.raises(ConfigError, match="leaves tools out"):
+        written(source, ASKED, TOOLS)
+
+
+def test_a_template_that_fails_says_why_itself():
+    """What fails when it is asked is not known to leave anything out."""
+    source = (
+        "{% if messages[0].content != 'x' %}{{ raise_exception('say x') }}{% endif %}" + OBJECTS
+    )
+    messages = [{"role": "user", "content": "x"}, *CALLED[1:]]
+    assert written(source, messages, TOOLS) == written(OBJECTS, messages, TOOLS)
+    with pytest.raises(ModelFormatError, match="say x"):
+        written(source, CALLED, TOOLS)
+
+
+def test_a_template_is_asked_once():
+    template = ChatTemplate(OBJECTS, {})
+    asked = []
+    render, template.input._render = (
+        template.input._render,
+        lambda *a: asked.append(1) or render(*a),
+    )
+    for count in (0, 0, 5, 5):
+        messages, tools = (GOES_ON, TOOLS) if count else (ASKED, None)
+        template.input.of(read_messages(messages), read_tools(tools))
+        assert len(asked) == count
+
+
+@pytest.mark.parametrize("name", ["loops", "doubling a list"])
+def test_hostile_templates_are_not_asked_again(name, monkeypatch):
+    monkeypatch.setattr(sandbox, "TIME_LIMIT_S", 0.1)
+    template = ChatTemplate(HOSTILE[name], {})
+    asked = []
+    render, template.input._render = (
+        template.input._render,
+        lambda *a: asked.append(1) or render(*a),
+    )
+    with pytest.raises(ModelFormatError, match="chat template fails"):
+        template.input.of(read_messages(CALLED), ())
+    assert len(asked) == 1
+
+
+def test_calls_that_are_written_only_without_content():
+    source = (
+        "{% for m in messages %}{% if m.content is none %}" + OBJECTS[OBJECTS.index("{% for c") :]
+    )
+    source = source.removesuffix("{% endfor %}") + "{% endif %}{{ m.content }}{% endfor %}"
+    text = written(source, CALLED)
+    assert 'get_weather{"place": "Köln", "days": 2}' in text
+    assert written(source, [*ASKED, {**CALLED[1], "content": "Wait."}]).endswith("Wait.")
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{% for p in m.content %}<{{ p.text | trim }}end|>{% endfor %}",
+         Message("user", (TextPart("|"), TextPart(" |\n")))),
+        ("<{{ m.reasoning_content }}end|>", Message("assistant", "a", reasoning="|")),
+    ],
+)  # fmt: skip
+def test_what_is_said_does_not_become_whole_beside_the_template(template, message):
+    source = f"{{% for m in messages %}}{template}{{% endfor %}}"
+    metadata = tiny_metadata("bpe", tokenizer__chat_template=source)
+    tokenizer = tiny("bpe", tokenizer__chat_template=source)
+    ids = tokenizer.encode_chat([message])
+    words = [metadata["tokenizer.ggml.tokens"][id_] for id_ in ids]
+    assert [word for word in words if word in CONTROL_TOKENS] == ["<s>"]
+    assert tokenizer.decode(ids) in ("<|end|>", "<|end|><|end|>")
+
+
+SAID = [
+    lambda text: Message("user", text),
+    lambda text: Message("user", (TextPart("a"), TextPart(text), TextPart("b"))),
+    lambda text: Message("assistant", "a", reasoning=text),
+    lambda text: Message("assistant", tool_calls=(ToolCall("look_up", {"word": text}),)),
+    lambda text: Message("assistant", tool_calls=(ToolCall("look_up", {text: [text]}),)),
+    lambda text: Message("tool", text),
+    lambda text: Message("tool", "a", name=text, tool_call_id=text),
+]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    parts=st.lists(st.sampled_from([*CONTROL_TOKENS, "<", "|", ">", "end", "s"]), min_size=1),
+    say=st.sampled_from(SAID),
+)
+def test_nothing_said_makes_a_control_token(parts, say):
+    text = "".join(parts)
+    tool = Tool("look_up", text, {"properties": {text: {"enum": [text]}}})
+    source = ITEMS.replace("{% endfor %}{% endfor %}", "{% endfor %}{{ m.name }}{% endfor %}")
+    metadata = tiny_metadata("bpe", tokenizer__chat_template=source)
+    tokenizer = tiny("bpe", tokenizer__chat_template=source)
+    ids = tokenizer.encode_chat([Message("user", "Hi"), say(text)], tools=[tool])
+    words = [metadata["tokenizer.ggml.tokens"][id_] for id_ in ids]
+    assert [word for word in words if word in CONTROL_TOKENS] == ["<s>"]
+    assert text in tokenizer.decode(ids)
