@@ -1,4 +1,4 @@
-"""The drafter `ngram`, written once more from its description in docs/architecture.md alone."""
+"""The drafter `ngram`, written once more from its description in docs/drafting.md alone."""
 
 
 class ReferenceNgram:
