@@ -53,7 +53,7 @@ def tiny(shared):
     ids=["greedy", "0.7", "1.3, penalties", "0.7, hierarchical"],
 )
 def test_the_shipped_pair_says_what_the_model_says_alone(pair, options, drafter):
-    options = {"max_tokens": 28, **options}
+    options = {"max_tokens": 20, **options}
     plain = pair.chat(MESSAGES, drafter="none", **options)
     for budget in ("always", "auto"):
         drafted = pair.chat(MESSAGES, drafter=drafter, draft_budget=budget, **options)

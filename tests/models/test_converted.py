@@ -191,10 +191,17 @@ BROKEN = {
 }
 
 
+@pytest.fixture(scope="module")
+def sound_folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("sound")
+    path = write_tiny_llama(place / "m.gguf", quantization="Q8_0", tied=False)
+    convert_model(path, place / "folder")
+    return place / "folder"
+
+
 @pytest.mark.parametrize("kind", BROKEN)
-def test_folders_that_do_not_hold_together(tmp_path, kind):
-    path = write_tiny_llama(tmp_path / "m.gguf", quantization="Q8_0", tied=False)
-    convert_model(path, tmp_path / "folder")
+def test_folders_that_do_not_hold_together(sound_folder, tmp_path, kind):
+    shutil.copytree(sound_folder, tmp_path / "folder")
     BROKEN[kind](tmp_path / "folder")
     with pytest.raises((ModelFormatError, ConfigError)) as info:
         load_model(tmp_path / "folder", LoadOptions(weights="quantized"))

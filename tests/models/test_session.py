@@ -45,12 +45,12 @@ CONFIGS = {
 def test_drafting_never_changes_a_token(session, name, size):
     """Each configuration with each drafter; the next test has them with prompts of any size."""
     config, prompt = CONFIGS[name], prompt_of(size)
-    plain = generate(session, prompt, config, PlainDrafter(), max_tokens=36)
+    plain = generate(session, prompt, config, PlainDrafter(), max_tokens=28)
     assert len(set(plain)) > 5
     drafters = {kind: adversary(kind, prompt + plain, size) for kind in ADVERSARIES}
     drafters |= {"ngram": NgramDrafter(num_draft_tokens=8), "window": WindowedNgramDrafter()}
     for kind, drafter in drafters.items():
-        found = generate(session, prompt, config, drafter, max_tokens=36)
+        found = generate(session, prompt, config, drafter, max_tokens=28)
         assert_same_tokens(
             found, plain, logits=session.logits, prompt=prompt, config=config, seed=7, about=kind
         )

@@ -136,7 +136,7 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path):
     path = tmp_path / "s.json"
     delays = random.Random(5)
     save_session(path, Session("a", "a", (Turn("a" * 100_000, "a"),) * 200))
-    for number in range(8):
+    for number in range(4):
         with subprocess.Popen(
             [sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE
         ) as child:
