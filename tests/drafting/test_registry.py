@@ -114,20 +114,21 @@ class Offered:
 @pytest.fixture
 def fresh():
     """Forget what was loaded of plug-ins, before and after."""
-    registry._loaded.cache_clear()
+    registry.forget_plug_ins()
     yield
-    registry._loaded.cache_clear()
+    registry.forget_plug_ins()
 
 
 @pytest.mark.usefixtures("fresh")
 def test_a_plug_in_is_found_and_checked(monkeypatch):
     points = [Offered(lambda setup: ScriptedDrafter([[setup.num_draft_tokens]]))]
     monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    registry.forget_plug_ins()
     assert "mine" in drafter_names("text", "candidates")
     assert make_drafter("mine", num_draft_tokens=3).propose(1).tokens == (3,)
     assert make_drafter("mine", auto_state=AutoState()).propose(1).tokens == (4,)
     points[0] = Offered(lambda setup: object())
-    registry._loaded.cache_clear()
+    registry.forget_plug_ins()
     with pytest.raises(ContractError, match="'mine' is a object; a drafter has the methods"):
         make_drafter("mine", num_draft_tokens=3)
 

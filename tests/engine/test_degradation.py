@@ -71,6 +71,12 @@ def details(engine, **options):
     return stream.result, steps
 
 
+@pytest.fixture(autouse=True)
+def plug_ins_are_looked_for_anew():
+    yield
+    registry.forget_plug_ins()
+
+
 def plug_in(monkeypatch, propose):
     """Offer a drafter "mine" that proposes what `propose(length of the text, limit)` returns."""
 
@@ -91,7 +97,7 @@ def plug_in(monkeypatch, propose):
             return lambda setup: Mine()
 
     monkeypatch.setattr(registry, "entry_points", lambda group: [Point])
-    registry._loaded.cache_clear()
+    registry.forget_plug_ins()
 
 
 def fork(text, size):
