@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, Unpack
+from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 import numpy as np
-from mlx import nn
 from numpy.typing import NDArray
 
 from akunu_py.drafting import open_memory, vocabulary_fingerprint
@@ -48,6 +47,10 @@ from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.protocols import Tokenizer
 from akunu_py.types import GenerationConfig, GenerationResult
 
+if TYPE_CHECKING:
+    # Not before `akunu_py.models`, which loads a fast BLAS first.
+    from mlx import nn
+
 
 @dataclass(frozen=True, slots=True)
 class LentModel:
@@ -63,7 +66,7 @@ class LentModel:
 
     """
 
-    model: nn.Module
+    model: "nn.Module"
     tokenizer: Tokenizer
     vocabulary_size: int
     context: int

@@ -60,7 +60,8 @@ def test_no_adversary_changes_a_token(name):
     for setting in rotated(name, mx.float32):
         cell = family.run(setting)
         assert not cell.differences, setting
-        assert cell.drafted > 100 * cell.replies
+        # One adversary's: those that are always right, or wrong at once, draft the fewest.
+        assert cell.drafted > 50 * cell.replies
 
 
 @pytest.mark.slow

@@ -20,7 +20,10 @@ KINDS = [
         for kind in ("llama, windows with sinks", "qwen3_next", "falcon_h1")
     ),
 ]  # fmt: skip
-RECURRENT = KINDS[3:]
+RECURRENT = [
+    "mamba2", "recurrent_gemma", "baichuan_m1",
+    *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("qwen3_next", "falcon_h1")),
+]  # fmt: skip
 GREEDY = GenerationConfig()
 
 
