@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Record a chat with the default model as a picture and as text, for the README.
+
+    python scripts/record_session.py --picture docs/session.svg --text docs/session.txt
+
+Runs `akunu chat` on a pseudo-terminal with settings, costs and history of its own, types a question
+about code and an edit of that code, and draws what the terminal shows. `/draft show` tints accepted
+drafts. Nothing of a reply is edited; the replies are greedy, so they repeat, and the times do not.
+"""
+
+import argparse
+import codecs
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator
+from html import escape
+from itertools import groupby
+from pathlib import Path
+
+import pyte
+from pyte.modes import LNM
+from pyte.screens import Char
+from rich.color import Color
+
+from akunu_py.model_store.default_model import fetched_model_path
+
+COLUMNS, LINES = 84, 90
+PATIENCE_S = 600
+
+CODE = """\
+```python
+def read_all(paths, encoding):
+    contents = []
+    for path in paths:
+        with open(path, encoding=encoding) as stream:
+            contents.append(stream.read())
+    return contents
+```"""
+
+TYPED = (
+    "/draft show",
+    f'"""What is the name of this function?\n{CODE}"""',
+    'Write the function again with `encoding="utf-8"` as the default.',
+    "/exit",
+)
+
+_PROMPT_BEGINS = "\x1b[?2004h"
+"""What prompt_toolkit writes when it begins to read a line: bracketed paste is switched on."""
+
+# A window that is dark on a light page and on a dark one.
+_BACK, _FRAME, _TEXT, _PALE = "#16181d", "#5b6270", "#e4e6eb", "#9aa3b2"
+_NAMES = {
+    "black": "#16181d", "red": "#ef7d78", "green": "#8fc98a", "brown": "#dcb867", "blue": "#7fb0f0",
+    "magenta": "#c9a0e8", "cyan": "#79c4c9", "white": "#e4e6eb",
+}  # fmt: skip
+_FONTS = "ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace"
+_CELL, _ROW, _EDGE = 8.0, 18, 16
+
+
+def record(typed: tuple[str, ...], folder: Path) -> str:
+    """Return all that a chat writes to its terminal while these messages are typed, one by one."""
+    environment = {name: value for name, value in os.environ.items() if "AKUNU" not in name}
+    environment |= {
+        "HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CACHE_HOME": str(folder),
+        "XDG_CONFIG_HOME": str(folder), "TERM": "xterm-256color", "COLORTERM": "truecolor",
+        # Nobody here answers where the cursor is.
+        "PROMPT_TOOLKIT_NO_CPR": "1",
+    }  # fmt: skip
+    for name in ("AKUNU_BLAS", "AKUNU_DATA_DIR"):
+        if name in os.environ:
+            environment[name] = os.environ[name]
+    leader, follower = pty.openpty()
+    fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    child = subprocess.Popen(
+        [sys.executable, "-m", "akunu_py", "chat", "--max-tokens", "160"],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        start_new_session=True,
+        env=environment,
+    )
+    os.close(follower)
+    terminal = _Terminal(leader)
+    try:
+        for message in typed:
+            terminal.wait_for_prompt()
+            terminal.type(message)
+        terminal.read_to_end()
+        if child.wait(PATIENCE_S):
+            sys.exit(f"akunu chat ended with {child.returncode}:\n{terminal.seen[-2000:]}")
+    finally:
+        if child.poll() is None:
+            child.send_signal(signal.SIGKILL)
+        child.wait()
+        os.close(leader)
+    return terminal.seen
+
+
+class _Terminal:
+    """The side of a pseudo-terminal where somebody sits."""
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._prompts = 0
+        self.seen = ""
+
+    def wait_for_prompt(self) -> None:
+        self._prompts += 1
+        end = time.monotonic() + PATIENCE_S
+        while self.seen.count(_PROMPT_BEGINS) < self._prompts:
+            if time.monotonic() > end or not self._read(1.0):
+                sys.exit(f"akunu chat does not ask for a message:\n{self.seen[-2000:]}")
+
+    def type(self, message: str) -> None:
+        os.write(self._leader, "".join(f"{line}\r" for line in message.split("\n")).encode())
+
+    def read_to_end(self) -> None:
+        while self._read(1.0):
+            pass
+
+    def _read(self, seconds: float) -> bool:
+        """Read for so long at most; return whether more may come."""
+        if not select.select([self._leader], [], [], seconds)[0]:
+            return True
+        try:
+            data = os.read(self._leader, 65536)
+        except OSError:  # the other side is closed
+            return False
+        self.seen += self._decoder.decode(data)
+        return bool(data)
+
+
+def shown(written: str) -> list[list[Char]]:
+    """Return the rows of cells that a terminal shows after all this."""
+    screen = pyte.HistoryScreen(COLUMNS, LINES, history=10_000, ratio=0.5)
+    screen.set_mode(LNM)
+    pyte.Stream(screen).feed(written)
+    buffers = [*screen.history.top, *(screen.buffer[number] for number in range(LINES))]
+    rows = [[row[column] for column in range(COLUMNS)] for row in buffers]
+    while rows and not _text(rows[-1]):
+        rows.pop()
+    return rows
+
+
+def _text(row: list[Char]) -> str:
+    return "".join(cell.data for cell in row).rstrip()
+
+
+def picture(rows: list[list[Char]], title: str) -> str:
+    """Return an SVG of rows of cells; what is tinted lies on a rectangle of its colour."""
+    width = round(COLUMNS * _CELL + 2 * _EDGE)
+    height = len(rows) * _ROW + 2 * _EDGE
+    window = f'width="{width - 1}" height="{height - 1}" fill="{_BACK}" stroke="{_FRAME}"'
+    font = f'font-family="{_FONTS}" font-size="13" fill="{_TEXT}" xml:space="preserve"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
+        f"<title>{escape(title)}</title>",
+        f'<rect x=".5" y=".5" rx="8" {window}/>',
+        f"<g {font}>",
+    ]
+    for number, row in enumerate(rows):
+        parts += _drawn(row, _EDGE + number * _ROW)
+    return "\n".join([*parts, "</g>", "</svg>", ""])
+
+
+def _drawn(row: list[Char], top: int) -> Iterator[str]:
+    """Yield the elements of a row: backgrounds, and runs of letters of one style."""
+    column = 0
+    for style, cells in groupby(row[: len(_text(row))], _style):
+        text = "".join(cell.data for cell in cells)
+        left, length = _EDGE + column * _CELL, len(text) * _CELL
+        column += len(text)
+        back, attributes = style
+        if back:
+            yield (
+                f'<rect x="{left:g}" y="{top}" width="{length:g}" height="{_ROW}" fill="{back}"/>'
+            )
+        if text.strip():
+            yield (
+                f'<text x="{left:g}" y="{top + 13}" textLength="{length:g}"{attributes}>'
+                f"{escape(text, quote=False)}</text>"
+            )
+
+
+def _style(cell: Char) -> tuple[str, str]:
+    """Return a cell's background, "" for the window's, and the attributes of its letters."""
+    front, back = (cell.bg, cell.fg) if cell.reverse else (cell.fg, cell.bg)
+    attributes = ""
+    if front != "default":
+        attributes += f' fill="{_colour(front)}"'
+    if cell.bold:
+        attributes += ' font-weight="bold"'
+    if cell.italics:
+        attributes += ' font-style="italic"'
+    return "" if back == "default" else _colour(back), attributes
+
+
+def _colour(name: str) -> str:
+    """Return a colour of pyte's, a name or six hexadecimal digits, as SVG wants it."""
+    if re.fullmatch("[0-9a-f]{6}", name):
+        return f"#{name}"
+    if name.startswith("bright") and name[6:] in _NAMES:
+        return _PALE if name == "brightblack" else _NAMES[name[6:]]
+    return _NAMES.get(name) or Color.parse(name).get_truecolor().hex
+
+
+def main() -> None:
+    """Record, then write both files."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--picture", type=Path, required=True, help="the SVG to write")
+    parser.add_argument("--text", type=Path, required=True, help="the transcript to write")
+    options = parser.parse_args()
+    if fetched_model_path() is None:
+        sys.exit("the default model is not here; fetch it with: akunu models pull smollm2")
+    with tempfile.TemporaryDirectory() as folder:
+        written = record(TYPED, Path(folder))
+    rows = shown(written)
+    options.picture.write_text(picture(rows, "A session of akunu chat"), encoding="utf-8")
+    lines = "\n".join(_text(row) for row in rows)
+    options.text.write_text(f"{lines}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
