@@ -48,8 +48,8 @@ def read_all(paths, encoding):
 ```"""
 
 TYPED = (
-    "/draft show",
     f'"""What is the name of this function?\n{CODE}"""',
+    "/draft show",
     'Write the function again with `encoding="utf-8"` as the default.',
     "/exit",
 )
