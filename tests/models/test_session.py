@@ -56,7 +56,7 @@ def test_drafting_never_changes_a_token(session, name, size):
         )
 
 
-@settings(max_examples=25)
+@settings(max_examples=40)
 @given(
     prompt=st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=60),
     name=st.sampled_from(sorted(CONFIGS)),
@@ -67,7 +67,7 @@ def test_drafting_never_changes_a_token(session, name, size):
 )
 def test_identity_over_made_up_prompts(session, prompt, name, seed, script, kind, limit):
     config = CONFIGS[name]
-    options = {"seed": seed, "max_tokens": 36}
+    options = {"seed": seed, "max_tokens": 24}
     plain = generate(session, prompt, config, PlainDrafter(), **options)
     own = {"ngram": NgramDrafter, "ngram-window": WindowedNgramDrafter}
     drafter = own[kind]() if kind in own else adversary(kind, prompt + plain, len(script))
