@@ -67,7 +67,7 @@ def test_drafting_never_changes_a_token(session, name, size):
 )
 def test_identity_over_made_up_prompts(session, prompt, name, seed, script, kind, limit):
     config = CONFIGS[name]
-    options = {"seed": seed, "max_tokens": 24}
+    options = {"seed": seed, "max_tokens": 36}
     plain = generate(session, prompt, config, PlainDrafter(), **options)
     own = {"ngram": NgramDrafter, "ngram-window": WindowedNgramDrafter}
     drafter = own[kind]() if kind in own else adversary(kind, prompt + plain, len(script))
