@@ -8,7 +8,6 @@ width of the vocabulary not looked at.
 import numpy as np
 import pytest
 
-from akunu_py import Engine
 from akunu_py.errors import ConfigError, ContextOverflowError, EngineStateError
 from akunu_py.lab.beam import beam_search
 from akunu_py.lab.beam.reply import _text
@@ -21,21 +20,14 @@ PROMPTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def shipped(default_model):
-    draft = default_model.with_name("akunu-tiny-draft.gguf")
-    with Engine.load(default_model, draft_model=draft) as engine:
-        yield engine
-
-
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_searching_ahead_changes_nothing_on_the_shipped_model(shipped, prompt):
+def test_searching_ahead_changes_nothing_on_the_shipped_model(pair, prompt):
     options = {"width": 2, "max_tokens": 10}
-    plain = beam_search(shipped, prompt, drafter="none", **options)
+    plain = beam_search(pair, prompt, drafter="none", **options)
     assert plain.stats.passes == plain.stats.steps == 10
     assert (plain.stats.draft_steps, plain.stats.acceptance) == (0, None)
-    by_model = beam_search(shipped, prompt, num_draft_steps=3, **options)
-    by_counts = beam_search(shipped, prompt, drafter="ngram", num_draft_steps=1, **options)
+    by_model = beam_search(pair, prompt, num_draft_steps=3, **options)
+    by_counts = beam_search(pair, prompt, drafter="ngram", num_draft_steps=1, **options)
     assert by_model.hypotheses == by_counts.hypotheses == plain.hypotheses
     stats = by_model.stats
     assert stats.passes == len(stats.rows) == stats.steps - stats.kept_draft_steps < 10
@@ -44,37 +36,37 @@ def test_searching_ahead_changes_nothing_on_the_shipped_model(shipped, prompt):
     assert by_counts.stats.draft_passes == 0 < by_counts.stats.draft_steps
 
 
-def test_a_beam_of_one_is_greedy_and_scores_are_the_models(shipped):
+def test_a_beam_of_one_is_greedy_and_scores_are_the_models(pair):
     prompt = PROMPTS[1]
-    reply = shipped.generate(prompt, max_tokens=16, temperature=0, drafter="none")
+    reply = pair.generate(prompt, max_tokens=16, temperature=0, drafter="none")
     for drafter in ("none", "draft-model"):
-        found = beam_search(shipped, prompt, width=1, max_tokens=16, drafter=drafter)
+        found = beam_search(pair, prompt, width=1, max_tokens=16, drafter=drafter)
         (best,) = found.hypotheses
         assert (best.token_ids, best.text) == (reply.token_ids, reply.text)
         assert best.finished == (reply.finish_reason == "stop")
-    text = shipped.tokenizer.encode(prompt, parse_special=True)
-    logits = shipped.logits([*text, *best.token_ids])[len(text) - 1 : -1].astype(np.float64)
+    text = pair.tokenizer.encode(prompt, parse_special=True)
+    logits = pair.logits([*text, *best.token_ids])[len(text) - 1 : -1].astype(np.float64)
     rows = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     total = sum(row[token] for row, token in zip(rows, best.token_ids, strict=True))
     assert best.log_probability == pytest.approx(total, abs=1e-4)
     assert found.num_prompt_tokens == len(text)
 
 
-def test_ended_hypotheses_stay_and_carry_no_end_text(shipped):
-    found = beam_search(shipped, "The capital of France is", width=5, max_tokens=14, drafter="none")
+def test_ended_hypotheses_stay_and_carry_no_end_text(pair):
+    found = beam_search(pair, "The capital of France is", width=5, max_tokens=14, drafter="none")
     ended = [one for one in found.hypotheses if one.finished]
     assert 0 < len(ended) < 5
-    end_ids = shipped.tokenizer.end_ids
+    end_ids = pair.tokenizer.end_ids
     for one in found.hypotheses:
         assert one.finished == (one.token_ids[-1] in end_ids)
-        assert one.text == shipped.tokenizer.decode(
+        assert one.text == pair.tokenizer.decode(
             [token for token in one.token_ids if token not in end_ids]
         )
         assert len(one.token_ids) == 14 or one.finished
         assert one.score == one.log_probability
     assert sorted(found.hypotheses, key=lambda one: -one.score) == list(found.hypotheses)
     again = beam_search(
-        shipped,
+        pair,
         "The capital of France is",
         width=5,
         max_tokens=14,

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import mlx.core as mx
 import pytest
-from gguf_files import write_tiny_llama
 
 from akunu_py import ConfigError, Engine, GenerationConfig, ModelFormatError
 from akunu_py.drafting import vocabulary_fingerprint
@@ -50,12 +49,10 @@ def shipped(default_model, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def small(tiny_gguf, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("small")
+def small(tiny_gguf, tiny_draft, tmp_path_factory):
     with Engine.load(tiny_gguf) as engine:
-        path = fitted(engine.tokenizer, folder / "docs.counts")
-    draft = write_tiny_llama(folder / "draft.gguf", tied=False, seed=9, layers=1)
-    with Engine.load(tiny_gguf, draft_model=draft, counts=path) as engine:
+        path = fitted(engine.tokenizer, tmp_path_factory.mktemp("small") / "docs.counts")
+    with Engine.load(tiny_gguf, draft_model=tiny_draft, counts=path) as engine:
         yield engine
 
 

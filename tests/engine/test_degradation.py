@@ -37,13 +37,6 @@ SAME_TEXT = {"greedy": {}, "sampled": MODES["sampled"], "one-hot": {"draft_sampl
 
 
 @pytest.fixture(scope="module")
-def tiny_draft(tmp_path_factory):
-    """The tiny model's smaller relative: the same vocabulary, other weights, one layer."""
-    path = tmp_path_factory.mktemp("draft") / "draft.gguf"
-    return write_tiny_llama(path, tied=False, seed=9, layers=1)
-
-
-@pytest.fixture(scope="module")
 def pair(tiny_gguf, tiny_draft):
     with Engine.load(tiny_gguf, draft_model=tiny_draft) as engine:
         yield engine

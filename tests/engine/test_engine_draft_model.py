@@ -16,20 +16,6 @@ PENALTIES = {"repetition_penalty": 1.15, "frequency_penalty": 0.1}
 
 
 @pytest.fixture(scope="module")
-def pair(default_model):
-    draft = default_model.with_name("akunu-tiny-draft.gguf")
-    with Engine.load(default_model, draft_model=draft) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def tiny_draft(tmp_path_factory):
-    """The tiny model's smaller relative: the same vocabulary, other weights, one layer."""
-    path = tmp_path_factory.mktemp("draft") / "draft.gguf"
-    return write_tiny_llama(path, tied=False, seed=9, layers=1)
-
-
-@pytest.fixture(scope="module")
 def shared(tiny_gguf, tiny_draft):
     with Engine.load(tiny_gguf, draft_model=tiny_draft) as engine:
         yield engine

@@ -9,7 +9,7 @@ reply marked by its verifier's `exact` at lenience 1 and "stream" below; q asked
 import pytest
 from pairwise import all_pairs
 
-from akunu_py import ConfigError, Engine, GenerationConfig
+from akunu_py import ConfigError, GenerationConfig
 from akunu_py.decoding.verifier import make_verifier
 from akunu_py.lab.adjustment import Adjustment
 
@@ -18,13 +18,6 @@ SAMPLED = {"temperature": 0.8, "seed": 3, "draft_sampling": "rejection"}
 PENALTIES = {"repetition_penalty": 1.2, "frequency_penalty": 0.1, "logit_bias": {7: 1.5}}
 # So near to 1 that no token lies between, yet decided by the lenient rules.
 NEARLY_1 = 1 - 1e-9
-
-
-@pytest.fixture(scope="module")
-def pair(default_model):
-    draft = default_model.with_name("akunu-tiny-draft.gguf")
-    with Engine.load(default_model, draft_model=draft) as engine:
-        yield engine
 
 
 def reply(engine, **options):

@@ -1,7 +1,6 @@
 """Several proposals of the shipped draft model: streams, trees that are verified, refusals."""
 
 import pytest
-from gguf_files import write_tiny_llama
 
 from akunu_py import ConfigError, Engine
 
@@ -11,17 +10,8 @@ PROMPT = "def hello(world):\n    return world"
 
 
 @pytest.fixture(scope="module")
-def pair(default_model):
-    draft = default_model.with_name("akunu-tiny-draft.gguf")
-    with Engine.load(default_model, draft_model=draft) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def tiny(tiny_gguf, tmp_path_factory):
-    path = tmp_path_factory.mktemp("draft") / "draft.gguf"
-    draft = write_tiny_llama(path, tied=False, seed=9, layers=1)
-    with Engine.load(tiny_gguf, draft_model=draft) as engine:
+def tiny(tiny_gguf, tiny_draft):
+    with Engine.load(tiny_gguf, draft_model=tiny_draft) as engine:
         yield engine
 
 

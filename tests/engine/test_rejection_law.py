@@ -11,7 +11,6 @@ import itertools
 
 import mlx.core as mx
 import pytest
-from gguf_files import write_tiny_llama
 
 from akunu_py import Engine, GenerationConfig
 from akunu_py.sampling.transforms import TransformChain
@@ -34,10 +33,8 @@ DRAFTING = {
 
 
 @pytest.fixture(scope="module")
-def engine(tiny_gguf, tmp_path_factory):
-    path = tmp_path_factory.mktemp("draft") / "draft.gguf"
-    draft = write_tiny_llama(path, tied=False, seed=9, layers=1)
-    with Engine.load(tiny_gguf, draft_model=draft) as engine:
+def engine(tiny_gguf, tiny_draft):
+    with Engine.load(tiny_gguf, draft_model=tiny_draft) as engine:
         yield engine
 
 

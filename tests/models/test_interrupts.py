@@ -193,6 +193,7 @@ CASES = [
     [
         ("llama", "tree"),
         ("llama", "shorter"),
+        ("llama", "another"),
         ("mamba2", "chain"),
         ("mamba2: reproducible", "again"),
     ],

@@ -56,7 +56,7 @@ def test_drafting_never_changes_a_token(session, name, size):
         )
 
 
-@settings(max_examples=25)
+@settings(max_examples=40)
 @given(
     prompt=st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=60),
     name=st.sampled_from(sorted(CONFIGS)),
