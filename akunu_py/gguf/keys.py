@@ -1,7 +1,7 @@
 """Typed, range-checked access to the metadata of one architecture."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -175,15 +175,12 @@ class Keys:
         """Count keys as used that are known to change nothing in this architecture."""
         self._used.update(keys)
 
-    def check_unused(self, significant: Sequence[str] = _SIGNIFICANT) -> None:
+    def check_unused(self) -> None:
         """Raise UnsupportedArchitectureError for a key that changes the model and was not read.
 
-        A key of zero, one or "none" that means nothing is let through. Models whose tokens see
-        later ones, such as makers of embeddings, are refused whatever their architecture.
+        A key whose value (0, 1 or "none") changes nothing is accepted.
         """
-        if self.metadata.get(f"{self.architecture}.attention.causal") is False:
-            raise self.unsupported("attention.causal", False, "tokens that see earlier ones")
-        for key in significant:
+        for key in _SIGNIFICANT:
             if key in self._used or key not in self:
                 continue
             value = self.metadata[f"{self.architecture}.{key}"]

@@ -227,10 +227,9 @@ def _located(name: str, settings: Settings, *, download: bool) -> Path:
 
 
 def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
-    if name.startswith(_HUB):
-        meant = parse_hub_name(name)
-        assert meant is not None  # noqa: S101 - it raises for what it does not understand
-        return meant
+    hub_name = parse_hub_name(name)
+    if hub_name is not None and name.startswith(_HUB):
+        return hub_name
     path = Path(name)
     try:
         path = path.expanduser()
@@ -249,7 +248,6 @@ def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
         return toy_model_path()
     if name == SMOLLM2.name:
         return SMOLLM2
-    hub_name = parse_hub_name(name)
     if hub_name is not None:
         return hub_name
     hint = f"; on the hub it would be {_HUB}{name}" if _is_repository(name) else ""

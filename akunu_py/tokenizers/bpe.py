@@ -6,6 +6,7 @@ an alphabet of its own; the raw one (Gemma 4) merges the characters themselves, 
 written as in SentencePiece, and falls back to tokens of one byte.
 """
 
+import contextlib
 import re
 from collections.abc import Container, Mapping
 from itertools import repeat
@@ -16,9 +17,9 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
 
 from akunu_py.errors import ModelFormatError
+from akunu_py.tokenizers.detokenizer import TokenBytes
 from akunu_py.tokenizers.split_rules import SplitRule
 from akunu_py.tokenizers.spm import read_byte_ids
-from akunu_py.tokenizers.token_bytes import TokenBytes
 from akunu_py.tokenizers.vocabulary import TokenType, Vocabulary, get_texts
 
 _ADVICE = "download or convert the model again"
@@ -159,10 +160,9 @@ def _model(
     parts = list(map(str.split, lines, repeat(" ")))
     # A result longer than every token makes the package panic, past `Exception`.
     if set(map(len, parts)) == {2} and ids.keys() >= set(map("".join, parts)):
-        try:
+        # The package raises nothing narrower; the cause is found below, or is control tokens.
+        with contextlib.suppress(Exception):
             return BPE(vocab=ids, merges=[(left, right) for left, right in parts], **options)
-        except Exception:  # noqa: BLE001, S110 - the package raises nothing narrower
-            pass  # said below, or only because of control tokens
     try:
         return BPE(vocab=ids, merges=_checked_merges(lines, ids, controls), **options)
     except ModelFormatError:

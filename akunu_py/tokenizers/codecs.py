@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers.bpe import BPECodec
+from akunu_py.tokenizers.detokenizer import TokenBytes
 from akunu_py.tokenizers.sentencepiece_model import ModelKind
 from akunu_py.tokenizers.split_rules import split_rule
 from akunu_py.tokenizers.spm import SPMCodec
-from akunu_py.tokenizers.token_bytes import TokenBytes
 from akunu_py.tokenizers.vocabulary import Vocabulary, get_text
 
 _KNOWN = (

@@ -145,13 +145,13 @@ class _GenerationBlock(Extension):
 class _BoundedCode(CodeGenerator):
     """Compiles loops, literals and concatenations so that they pass the environment's checks."""
 
-    def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802 - jinja2's name
+    def visit_For(self, node: nodes.For, frame: Frame) -> None:
         """Compile a loop over what `steps` lets through."""
         steps = nodes.EnvironmentAttribute("steps", lineno=node.lineno)
         node.iter = nodes.Call(steps, [node.iter], [], None, None, lineno=node.lineno)
         super().visit_For(node, frame)
 
-    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
         """Compile `a ~ b` to `join_parts`."""
         self.write("environment.join_parts((")
         for part in node.nodes:
@@ -168,19 +168,19 @@ class _BoundedCode(CodeGenerator):
         visit(node, frame)
         self.write(")")
 
-    def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
+    def visit_List(self, node: nodes.List, frame: Frame) -> None:
         """Compile a list to its measured value."""
         self._measured(node, frame, super().visit_List)
 
-    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
         """Compile a tuple to its measured value."""
         self._measured(node, frame, super().visit_Tuple)
 
-    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
         """Compile a dictionary to its measured value."""
         self._measured(node, frame, super().visit_Dict)
 
-    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
         """Compile a slice, which copies, to its measured value."""
         if isinstance(node.arg, nodes.Slice):
             self._measured(node, frame, super().visit_Getitem)

@@ -12,8 +12,8 @@ import sentencepiece
 
 from akunu_py.errors import ModelFormatError
 from akunu_py.tokenizers.charsmap import read_charsmap
+from akunu_py.tokenizers.detokenizer import TokenBytes
 from akunu_py.tokenizers.sentencepiece_model import ModelKind, Normalization, build_model
-from akunu_py.tokenizers.token_bytes import TokenBytes
 from akunu_py.tokenizers.vocabulary import TokenType, Vocabulary, get_flag, get_scores
 
 _SPACE = "\u2581"

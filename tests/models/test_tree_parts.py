@@ -18,12 +18,10 @@ from tiny_models import tiny
 from akunu_py.errors import ContractError, RollbackError
 from akunu_py.models.cache import make_caches
 from akunu_py.models.rollback.rotating import SinkCache
-from akunu_py.models.tree.arranged import ArrangedTree
 from akunu_py.models.tree.compaction import keep_rows
-from akunu_py.models.tree.forward import TreeForward
-from akunu_py.models.tree.masks import TreeMasks, tree_mask
+from akunu_py.models.tree.forward import TreeForward, TreeMasks, tree_mask
 from akunu_py.models.tree.positions import RowPositions, RowRope
-from akunu_py.models.tree.rows import TreeRows
+from akunu_py.models.tree.rows import ArrangedTree, TreeRows
 from akunu_py.types import Draft
 
 TREE = TreeRows((-1, 0, 0, 1, 1, 2, 3))

@@ -11,13 +11,46 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 
-from akunu_py.gguf.parts.decoder import Reader
+from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
+from akunu_py.gguf.cursor import MetadataValue
+from akunu_py.gguf.keys import Keys
+from akunu_py.gguf.parts.decoder import Decoder, Reader
+from akunu_py.gguf.plan import ModelPlan
+from akunu_py.gguf.reader import TensorInfo
 
 _COLLECTIONS = ("dense", "mixtures", "hybrids")
 """Files of models that stand alone; each other one is named as its architectures begin."""
 
 
-def find_reader(architecture: str) -> Reader | None:
+def read_plan(
+    metadata: Mapping[str, MetadataValue], tensors: Mapping[str, TensorInfo]
+) -> ModelPlan:
+    """Return the model to build, from `GGUFFile.metadata` and `GGUFFile.tensors`.
+
+    Raises UnsupportedArchitectureError, naming what is not supported, for a sound file of a model
+    akunu cannot run, and ModelFormatError, naming key or tensor, for one that is damaged.
+    """
+    architecture = metadata.get("general.architecture")
+    if not isinstance(architecture, str):
+        raise ModelFormatError(
+            "the metadata has no general.architecture: this is not a language model's file"
+        )
+    reader = _find_reader(architecture)
+    if reader is None:
+        raise UnsupportedArchitectureError(
+            f"the model is of the architecture {architecture[:80]!r}; akunu runs "
+            f"{', '.join(supported_architectures())} from GGUF"
+        )
+    keys = Keys(metadata, architecture)
+    # Models that make embeddings have it, whatever their architecture.
+    if not keys.flag("attention.causal", True):
+        raise keys.unsupported("attention.causal", False, "attention to earlier tokens")
+    plan = reader(Decoder(keys, tensors))
+    keys.check_unused()
+    return plan
+
+
+def _find_reader(architecture: str) -> Reader | None:
     """Return the reader of an architecture, None for one that is not known.
 
     Of the families only those are imported that it can be in.
@@ -29,8 +62,8 @@ def find_reader(architecture: str) -> Reader | None:
     return None
 
 
-def architectures() -> tuple[str, ...]:
-    """Return the values of `general.architecture` that have a reader, sorted."""
+def supported_architectures() -> tuple[str, ...]:
+    """Return the values of `general.architecture` that akunu can run, sorted."""
     return tuple(sorted(name for family in _families() for name in _readers(family)))
 
 

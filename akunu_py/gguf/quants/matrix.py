@@ -7,7 +7,7 @@ make the many passes of a re-layout cheap and bound temporary memory.
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -110,41 +110,46 @@ def _each_chunk(info: TensorInfo, work: Callable[[slice], bool]) -> bool:
     threads = min(_MAX_THREADS, cores, len(parts))
     if threads == 1 or info.nbytes < _BYTES_FOR_THREADS:
         return all(map(work, parts))
-    # Submitted while nobody can end the threads; what was submitted is still done after that.
-    with _pool_lock:
-        results = _threads(threads).map(work, parts)
-    return all(results)
+    return all(_threads.map(threads, work, parts))
 
 
-_pool: ThreadPoolExecutor | None = None
-_pool_lock = threading.Lock()
+class _Threads:
+    """The threads of re-layouts, kept between tensors for the memory that each has."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the pool, also in a child process, which has none of its parent's threads."""
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def map(
+        self, count: int, work: Callable[[slice], bool], parts: Iterable[slice]
+    ) -> Iterator[bool]:
+        """Call `work` with each part on `count` threads; return the results in order."""
+        # Under the lock nobody can end the threads. Work that was submitted is done all the same.
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(count, "akunu-relayout")
+            return self._pool.map(work, parts)
+
+    def release(self) -> None:
+        """End the threads and free their memory."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
 
 
-def _threads(count: int) -> ThreadPoolExecutor:
-    """Return the threads, kept between tensors for the memory each has; the lock is held."""
-    global _pool  # noqa: PLW0603 - one set of threads a process
-    if _pool is None:
-        _pool = ThreadPoolExecutor(count, "akunu-relayout")
-    return _pool
+_threads = _Threads()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.forget)
 
 
 def release_threads() -> None:
-    """End the threads of re-layouts and give their memory back; the next one starts them anew."""
-    global _pool
-    with _pool_lock:
-        pool, _pool = _pool, None
-    if pool is not None:
-        pool.shutdown()
-
-
-def _forget_threads() -> None:
-    """Let go of the pool in a child process, which has none of its parent's threads."""
-    global _pool, _pool_lock
-    _pool, _pool_lock = None, threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
+    """End the threads of re-layouts and free their memory; the next re-layout starts new ones."""
+    _threads.release()
 
 
 class _Relayout:
