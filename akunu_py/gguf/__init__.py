@@ -1,7 +1,7 @@
 """GGUF files: bytes to checked metadata, weights in MLX's quantized form, model arguments.
 
-Nothing here imports MLX; arrays are numpy's. `reader` trusts no number of a file before it has
-checked it, so the other modules can.
+Nothing here imports MLX; arrays are numpy's. `reader` checks every number of a file, so the other
+modules can trust them.
 """
 
 from akunu_py.gguf.architectures import read_plan, supported_architectures

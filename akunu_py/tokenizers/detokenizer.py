@@ -11,7 +11,7 @@ _SILENT = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED)
 
 
 class BytesById(Protocol):
-    """The bytes of each token id, empty for control tokens: a list, or what acts like one."""
+    """The bytes of each token id, empty for control tokens; a list or similar."""
 
     def __len__(self) -> int: ...
 
@@ -19,15 +19,16 @@ class BytesById(Protocol):
 
 
 class TokenBytes:
-    """Bytes by token id: empty for control, unknown and unused tokens.
+    """Bytes by token id, empty for control, unknown and unused tokens.
 
-    A reply uses few of a vocabulary's tokens, and a loaded model should be ready at once.
+    They are computed when first asked for: a reply uses few of a vocabulary's tokens, and a loaded
+    model should be ready at once.
 
     Args:
-        vocabulary: whose tokens.
-        byte_ids: token id -> byte value, of tokens that are one byte.
+        vocabulary: the vocabulary of the tokens.
+        byte_ids: token id -> byte value of the tokens that are one byte.
         decode: the text of a NORMAL token -> its bytes.
-        raw: whether user-defined tokens stand for their text as it is written.
+        raw: whether user-defined tokens stand for their text as written.
 
     """
 
@@ -53,7 +54,7 @@ class TokenBytes:
         return len(self._tokens)
 
     def __getitem__(self, id_: int) -> bytes:
-        """Return the bytes of a token; raises IndexError outside 0 to `len(self) - 1`."""
+        """Return the bytes of a token; raise IndexError outside 0 to `len(self) - 1`."""
         found = self._known.get(id_)
         if found is None:
             if id_ < 0:
@@ -63,26 +64,26 @@ class TokenBytes:
 
 
 class ByteDetokenizer:
-    """Joins the bytes of tokens and gives out what is whole UTF-8. Implements `Detokenizer`.
+    """Joins the bytes of tokens and returns whole UTF-8 characters. Implements `Detokenizer`.
 
     Args:
         token_bytes: bytes of each token id, empty for control tokens.
-        strip_space: whether one space at the very beginning is dropped: tokenizers in the manner
-            of SentencePiece put one in front of a text.
+        strip_space: whether to drop one space at the very beginning, which tokenizers like
+            SentencePiece put in front of a text.
 
     """
 
     def __init__(self, token_bytes: BytesById, *, strip_space: bool) -> None:
         self._token_bytes = token_bytes
         self._strip_space = strip_space
-        # "replace" gives U+FFFD for bytes that can no longer become a character, and only waits
-        # where more bytes could complete one.
+        # "replace" gives U+FFFD for bytes that can no longer become a character, and waits while
+        # further bytes could complete one.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token_ids: Iterable[int]) -> str:
         """Return the text that these tokens complete.
 
-        Raises ConfigError for an id outside the vocabulary, without taking in any token.
+        Raises ConfigError for an id outside the vocabulary, and then takes in no token.
         """
         size = len(self._token_bytes)
         parts = []
@@ -97,5 +98,5 @@ class ByteDetokenizer:
         return self._decoder.decode(data)
 
     def finish(self) -> str:
-        """Return what is left; an incomplete character becomes U+FFFD."""
+        """Return the rest; an incomplete character becomes U+FFFD."""
         return self._decoder.decode(b"", final=True)

@@ -207,7 +207,7 @@ def broken_paths(folder):
         "unsafe": (1, "no model*.safetensors"),
         "gone.gguf": (2, "there is no model"),
         "../../x": (2, "there is no model ../../x"),
-        "hf:../../x": (2, "is no model on the hub"),
+        "hf:../../x": (2, "is not a model on the hub"),
     }
 
 

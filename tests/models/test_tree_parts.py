@@ -109,7 +109,7 @@ def test_layers_share_a_mask():
 def test_masks_refuse_what_they_do_not_know():
     with pytest.raises(ContractError, match="ArraysCache"):
         TreeMasks(TREE).of(ArraysCache(2))
-    with pytest.raises(ContractError, match="3 rows of a tree of 7"):
+    with pytest.raises(ContractError, match="a pass has 3 rows, its tree 7"):
         TreeMasks(TREE).of(KVCache())(3)
     assert tree_mask(TREE, 3).shape == (7, 10)
 

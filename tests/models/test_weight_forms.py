@@ -109,7 +109,7 @@ class TestMemoryDecides:
         limited(needed(iq4, fitted=True))
         with Engine.load(iq4, weights="quantized", context=CONTEXT) as engine:
             assert engine.description.weights_text == "fitted quantized weights (IQ4_XS)"
-        assert "fitted ones are taken" in caplog.text
+        assert "taking fitted ones" in caplog.text
         caplog.clear()
         with Engine.load(iq4, weights="quantized", context=CONTEXT, exact_weights=True) as engine:
             assert engine.description.weights_text == "exact quantized weights"
