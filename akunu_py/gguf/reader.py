@@ -67,6 +67,16 @@ class GGUFFile:
                 part.close()
             raise
 
+    @property
+    def num_weights(self) -> int:
+        """Return the number of weights in all tensors."""
+        return sum(info.rows * info.cols for info in self.tensors.values())
+
+    @property
+    def is_quantized(self) -> bool:
+        """Return whether any tensor is quantized."""
+        return any(info.type.block_elements > 1 for info in self.tensors.values())
+
     def tensor_bytes(self, name: str) -> NDArray[np.uint8]:
         """Return a tensor's bytes, uint8 [rows, row_bytes], read-only and without copying.
 

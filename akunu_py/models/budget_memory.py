@@ -14,6 +14,7 @@ from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import BudgetState
 from akunu_py.decoding.cost_file import CostFile
 from akunu_py.decoding.pass_costs import roofline
+from akunu_py.models.device import on_cpu
 from akunu_py.models.load import ModelDescription
 from akunu_py.models.pass_times import PassTimes
 
@@ -73,7 +74,7 @@ class BudgetMemory:
 
 def device_prior() -> CostCurve:
     """Return the assumed cost of passes on this device before any measurement."""
-    return roofline(_RIDGE_CPU if _on_cpu() else _RIDGE_GPU)
+    return roofline(_RIDGE_CPU if on_cpu() else _RIDGE_GPU)
 
 
 def cost_key(
@@ -99,13 +100,9 @@ def cost_key(
         "mlx": _version("mlx"),
         "mlx_lm": _version("mlx-lm"),
         "device": f"{mx.default_device()} {name}",
-        "cores": str(os.cpu_count()) if _on_cpu() else "",
-        "blas": load_blas().name if _on_cpu() else "",
+        "cores": str(os.cpu_count()) if on_cpu() else "",
+        "blas": load_blas().name if on_cpu() else "",
     }
-
-
-def _on_cpu() -> bool:
-    return bool(mx.default_device() == mx.Device(mx.cpu))
 
 
 def _version(package: str) -> str:

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -19,6 +18,7 @@ from akunu_py.gguf.reader import GGUFFile
 from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.converted import check_new, load_converted, save_converted
 from akunu_py.models.converted_plan import DESCRIPTION
+from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.expansion import expand, num_parameters
 from akunu_py.models.gguf_model import build_gguf_model, overflows
 from akunu_py.models.weights import Float16OverflowError, WeightReader
@@ -180,16 +180,15 @@ def _load_gguf(path: Path, options: LoadOptions, context: int | None) -> LoadedM
     with GGUFFile.open(path) as file:
         plan = read_plan(file.metadata, file.tensors)
         tokenizer = from_gguf(file.metadata, pre_tokenizer=options.pre_tokenizer)
-        parameters = sum(info.rows * info.cols for info in file.tensors.values())
-        quantized = any(info.type.block_elements > 1 for info in file.tensors.values())
-        dense = wants_dense(options.weights, parameters) or not quantized
+        parameters = file.num_weights
+        dense = wants_dense(options.weights, parameters) or not file.is_quantized
         model = _build(file, plan, options, dense=dense, context=context)
-        name = file.metadata.get("general.name")
+        name = _name(file, path.stem)
         file_bytes = file.nbytes
         fitted_types = () if dense else fitted_types_of(file, options)
     description = ModelDescription(
         path=path,
-        name=name if isinstance(name, str) and name else path.stem,
+        name=name,
         architecture=plan.architecture,
         parameters=parameters,
         weights="dense" if dense else "fitted" if fitted_types else "quantized",
@@ -199,6 +198,12 @@ def _load_gguf(path: Path, options: LoadOptions, context: int | None) -> LoadedM
     )
     _log.info("%s: %s", description.name, description.weights_text)
     return LoadedModel(model, tokenizer, description)
+
+
+def _name(file: GGUFFile, default: str) -> str:
+    """Return the name of a file's model, `default` without one."""
+    name = file.metadata.get("general.name")
+    return name if isinstance(name, str) and name else default
 
 
 def fitted_types_of(file: GGUFFile, options: LoadOptions) -> tuple[str, ...]:
@@ -223,7 +228,7 @@ def _build(
     for_gpu: bool = False,
 ) -> nn.Module:
     """Build the model in the first type that can hold its numbers."""
-    on_gpu = mx.default_device() != mx.Device(mx.cpu)
+    on_gpu = not on_cpu()
     kinds = compute_types(file, plan, options, on_gpu=on_gpu or for_gpu)
     for kind in kinds:
         reader = WeightReader(file, kind, dense, options.fitted, options.q6k)
@@ -320,19 +325,19 @@ def _load_converted(folder: Path, options: LoadOptions, context: int | None) -> 
     model, plan, fitted_types, file = load_converted(folder, context)
     with file:
         tokenizer = from_gguf(file.metadata)
-        name = file.metadata.get("general.name")
+        name = _name(file, folder_name(folder))
     parameters = num_parameters(model)
     dense = wants_dense(options.weights, parameters)
     if dense:
         expand(model)
-    elif mx.default_device() == mx.Device(mx.cpu):
+    elif on_cpu():
         # As with GGUF files: 16 bits are far slower than 32 there.
         model.set_dtype(mx.float32)
     mx.eval(model.parameters())
     mx.clear_cache()
     description = ModelDescription(
         path=folder,
-        name=name if isinstance(name, str) and name else folder_name(folder),
+        name=name,
         architecture=plan.architecture,
         parameters=parameters,
         weights="dense" if dense else "fitted" if fitted_types else "quantized",
@@ -384,10 +389,10 @@ def wants_dense(weights: Weights, parameters: int) -> bool:
     """Decide between the file's quantized weights and dense ones."""
     if weights != "auto":
         return weights == "dense"
-    if mx.default_device() != mx.Device(mx.cpu):
+    if not on_cpu():
         return False
     needed = 4 * parameters
-    fits = needed <= _DENSE_SHARE_OF_MEMORY * _memory_bytes()
+    fits = needed <= _DENSE_SHARE_OF_MEMORY * physical_memory()
     _log.info(
         "CPU backend: float32 dense weights need %.1f GB and %s; weights are %s",
         needed / 1e9,
@@ -395,7 +400,3 @@ def wants_dense(weights: Weights, parameters: int) -> bool:
         "dense" if fits else "quantized",
     )
     return fits
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -137,11 +137,8 @@ def _has_choice(model: PlannedModel) -> bool:
     if model.options.exact_weights is not None or model.path.is_dir():
         return False
     with GGUFFile.open(model.path) as file:
-        tensors = file.tensors.values()
-        parameters = sum(info.rows * info.cols for info in tensors)
-        return any(info.type.name in FITTED for info in tensors) and not wants_dense(
-            model.options.weights, parameters
-        )
+        fitted = any(info.type.name in FITTED for info in file.tensors.values())
+        return fitted and not wants_dense(model.options.weights, file.num_weights)
 
 
 def _settle(

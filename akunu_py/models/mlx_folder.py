@@ -20,6 +20,7 @@ from mlx import nn
 from mlx_lm.models.cache import make_prompt_cache
 
 from akunu_py.errors import AkunuError, ConfigError, ModelFormatError, UnsupportedArchitectureError
+from akunu_py.models.device import on_cpu
 from akunu_py.models.number_limits import check_numbers
 from akunu_py.models.weight_files import check_weight_files
 from akunu_py.models.whole_mlx_lm import (
@@ -235,7 +236,7 @@ def load_folder_model(
         mx.eval(model.parameters())
     if dense:
         model = dequantize_model(model)
-        if mx.default_device() == mx.Device(mx.cpu):
+        if on_cpu():
             # The CPU backend is many times slower in 16 bits than in 32.
             model.set_dtype(mx.float32)
         mx.eval(model.parameters())

@@ -13,6 +13,7 @@ from mlx import nn
 
 from akunu_py.models.cache import LATENT_LAYERS
 from akunu_py.models.cached_rows import PREFILL_CHUNK
+from akunu_py.models.device import on_cpu
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 _EXPERTS_USED = ("top_k", "num_experts_per_tok", "k")
@@ -55,9 +56,8 @@ class PassShape:
         activation.
         """
         chunk = min(PREFILL_CHUNK, tokens)
-        on_gpu = mx.default_device() != mx.Device(mx.cpu)
         scores = self.heads * chunk * max(columns, chunk) * number_bytes
-        if on_gpu and self.head_width in _FUSED_WIDTHS and not quantized_cache:
+        if not on_cpu() and self.head_width in _FUSED_WIDTHS and not quantized_cache:
             scores = 0
         mask = chunk * columns * number_bytes
         rows = _WIDTH_FACTOR * self.width + _HIDDEN_FACTOR * self.hidden

@@ -5,7 +5,6 @@ all shapes without computing anything. Freed buffers, which MLX keeps for the ne
 back where memory is short, are not counted.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from akunu_py.gguf.reader import GGUFFile, TensorInfo
 from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.converted_plan import DESCRIPTION, read_converted_plan
+from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.expansion import num_parameters
 from akunu_py.models.gguf_model import make_model
 from akunu_py.models.load import LoadOptions, compute_types, wants_dense
@@ -149,8 +149,8 @@ def memory_limit() -> int:
     On a GPU that is the working set recommended by MLX, else the memory of the machine or the limit
     of its container.
     """
-    physical: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if mx.default_device() != mx.Device(mx.cpu):
+    physical = physical_memory()
+    if not on_cpu():
         info = mx.device_info()
         recommended = info.get("max_recommended_working_set_size") or info.get("total_memory")
         return int(recommended or physical)
@@ -158,17 +158,15 @@ def memory_limit() -> int:
         allowed = int(_CGROUP_LIMIT.read_text())
     except (OSError, ValueError):
         return physical
-    return min(int(physical), allowed)
+    return min(physical, allowed)
 
 
 def _of_gguf(path: Path, options: LoadOptions) -> Requirements:
     with GGUFFile.open(path) as file:
         plan = read_plan(file.metadata, file.tensors)
-        parameters = sum(info.rows * info.cols for info in file.tensors.values())
-        quantized = any(info.type.block_elements > 1 for info in file.tensors.values())
-        dense = wants_dense(options.weights, parameters) or not quantized
-        on_gpu = mx.default_device() != mx.Device(mx.cpu)
-        number_bytes = compute_types(file, plan, options, on_gpu=on_gpu)[0].size
+        parameters = file.num_weights
+        dense = wants_dense(options.weights, parameters) or not file.is_quantized
+        number_bytes = compute_types(file, plan, options, on_gpu=not on_cpu())[0].size
         used = {name for placement in plan.placements for name in placement.tensors}
         tensors = [file.tensors[name] for name in used]
 
@@ -236,9 +234,8 @@ def _of_folder(folder: Path, options: LoadOptions) -> Requirements:
         quantized = "quantization" in config or "quantization_config" in config
         model, _ = mlx_folder.open_folder_model(folder, config)
     parameters = num_parameters(model)
-    on_cpu = mx.default_device() == mx.Device(mx.cpu)
     dense = wants_dense(options.weights, parameters) or not quantized
-    number_bytes = 4 if on_cpu and (dense or plan is not None) else 2
+    number_bytes = 4 if on_cpu() and (dense or plan is not None) else 2
     weights_bytes = parameters * number_bytes if dense else file_bytes
     with mlx_folder.from_library(folder, "model"):
         return _described(

@@ -15,6 +15,7 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from akunu_py.models.cache import Cache, make_caches
+from akunu_py.models.device import on_cpu
 
 _COPY_BYTES = 128 << 20
 """Bytes of one copy: more than the last-level caches that one processor core can reach."""
@@ -109,7 +110,7 @@ def copy_bandwidth(
 def _copier() -> Callable[[], object]:
     """Return a function that copies `_COPY_BYTES` once on the default device."""
     # Not zeros: pages that were never written may share memory.
-    if mx.default_device() == mx.Device(mx.cpu):
+    if on_cpu():
         # MLX's CPU backend gives large arrays new pages each time, which costs more than the copy.
         source = np.arange(_COPY_BYTES // 4, dtype=np.int32)
         target = np.empty_like(source)
