@@ -147,7 +147,7 @@ class GenerationConfig(SamplingConfig):
         "is a draft model, else auto.",
         metavar="NAME",
     )
-    """Names are those of `akunu_py.drafting`."""
+    """Names are in `akunu_py.drafting`."""
     num_draft_tokens: int | None = option(
         None,
         Count(0, "at most 64, at least 0 (no drafts)", most=64),

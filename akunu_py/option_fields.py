@@ -181,7 +181,7 @@ def option(
 ) -> Any:
     """Declare an option as a field of a dataclass; the parameters are attributes of `Option`.
 
-    If the default is None, None is a valid value besides those of the kind.
+    If the default is None, None is also a valid value.
     """
     declared = {
         "default": default, "kind": kind, "help": help, "metavar": metavar, "group": group,

@@ -132,7 +132,7 @@ class BranchingDrafter(Protocol):
         """Return a chain of the last draft, chosen independently of its tokens.
 
         Called for a target that takes no trees, even if the tree is a chain because its draws were
-        equal. Afterwards probabilities and counts are those of the chain.
+        equal. Afterwards probabilities and counts describe the chain.
         """
 
 
@@ -204,7 +204,7 @@ class TimedTarget(Protocol):
         """Return how many rows the next pass feeds again, before the last token's row."""
 
     def replay_rows(self, num_accepted: int = 0) -> int:
-        """Return how many rows are fed again if the next draft is rejected after so many."""
+        """Return how many rows are fed again if the next draft is rejected after `num_accepted`."""
 
 
 @runtime_checkable

@@ -24,7 +24,7 @@ class CachedRows:
     Attributes:
         model: the model that rows are fed to.
         caches: the model's caches, for callers that feed rows in another way than `feed`.
-        tokens: tokens whose rows the caches hold, in order; whoever feeds rows adds them.
+        tokens: tokens whose rows the caches hold, in order; the feeder of rows adds them.
         rollback: how the caches roll back.
         settled: whether the caches hold the rows of `tokens`. False inside a change, and after an
             interrupted one; the caches then start afresh before they are used again.

@@ -236,16 +236,6 @@ class PlanesMultiLinear(Planes):
 class PlanesSwitchLinear(Planes):
     """The linear layers of a mixture's experts over planes, like mlx-lm's SwitchLinear."""
 
-    @property
-    def output_dims(self) -> int:
-        """Return the width of the output."""
-        return int(self.weight.shape[1])
-
-    @property
-    def num_experts(self) -> int:
-        """Return the number of experts."""
-        return int(self.weight.shape[0])
-
     def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
         """Multiply x by the matrix of the expert each index names."""
         y = mx.gather_qmm(

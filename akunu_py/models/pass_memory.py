@@ -50,7 +50,7 @@ class PassShape:
     def working_bytes(
         self, tokens: int, *, columns: int, number_bytes: int, quantized_cache: bool = False
     ) -> int:
-        """Return the bytes of the largest pass with a context of so many tokens.
+        """Return the bytes of the largest pass with a context of `tokens`.
 
         `columns` is the number of tokens in the largest cache, `number_bytes` the size of an
         activation.

@@ -89,7 +89,7 @@ class Requirements:
     shape: PassShape
 
     def cache_bytes(self, tokens: int, *, kv_bits: int | None = None) -> int:
-        """Return the bytes of the caches after so many tokens, with `kv_bits` (4, 8) a number."""
+        """Return the bytes of the caches after `tokens`, with `kv_bits` (4, 8) a number."""
         size = float(self.number_bytes)
         if kv_bits is not None:
             # A group has a scale and a bias.
@@ -110,7 +110,7 @@ class Requirements:
         )
 
     def working_bytes(self, tokens: int, *, kv_bits: int | None = None) -> int:
-        """Return the additional bytes of the largest pass with so many tokens of context."""
+        """Return the additional bytes of the largest pass with a context of `tokens`."""
         columns = max(
             (
                 tokens if cache.window is None else min(tokens, cache.window + PREFILL_CHUNK)

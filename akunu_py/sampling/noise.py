@@ -3,7 +3,7 @@
 The choice at a position is argmax over tokens of logit - log E, with E exponential noise that
 depends on the seed, the position and the token id alone (the Gumbel-max trick; Maddison et al.
 2014, arXiv:1411.0030). So a token is the same whether it was chosen in a plain step or as the k-th
-row of a pass that verifies a draft, and whoever knows the key can draw with the same noise
+row of a pass that verifies a draft, and anyone who knows the key can draw with the same noise
 (drafter-invariant speculative decoding, arXiv:2408.07978).
 
 The hash has two forms with equal bits: on the device for the whole vocabulary, on the host for

@@ -1,7 +1,7 @@
 """Chat templates for files without one, by architecture and by the control tokens present.
 
 A format is used only if the vocabulary has every control token that it writes: no model was trained
-on their text in ordinary tokens. The formats are those of the models' own templates for a plain
+on their text in ordinary tokens. The formats follow the models' own templates for a plain
 conversation.
 """
 

@@ -153,7 +153,7 @@ _SEED_CODER = _either((_CONTRACTION, _WORD, r"\p{N}{1}", r" ?[^\s\p{L}\p{N}\r\n]
 
 
 def _kimi() -> str:
-    """Return Kimi K2's expression: o200k's with Han characters in pieces of their own.
+    """Return Kimi K2's expression: o200k's with Han characters in separate pieces.
 
     Source: `tokenization_kimi.py` of the model, quoted in llama.cpp's `unicode.cpp`.
     """

@@ -128,7 +128,7 @@ class _Threads:
         self, count: int, work: Callable[[slice], bool], parts: Iterable[slice]
     ) -> Iterator[bool]:
         """Call `work` with each part on `count` threads; return the results in order."""
-        # Under the lock nobody can end the threads. Work that was submitted is done all the same.
+        # Under the lock nobody can end the threads. Submitted work is still done.
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(count, "akunu-relayout")

@@ -6,8 +6,8 @@
     compaction  keeps the rows of the accepted path in the caches, in order
     trees       whether a model's logits over a tree are those over chains, tried on first use
 
-The mask is that of SpecInfer (Miao et al. 2023, arXiv:2305.09781); positions are depths. Models for
-which this does not hold are given a chain: see `trees`.
+The mask is SpecInfer's (Miao et al. 2023, arXiv:2305.09781); positions are depths. Models for which
+this does not hold are given a chain: see `trees`.
 """
 
 from akunu_py.models.tree.compaction import keep_rows

@@ -65,7 +65,7 @@ class RowScaledAttention:
     ) -> mx.array:
         """Return the attention's output for x [1, n, width].
 
-        The scale given by the model is that of rows in order, and is not used.
+        The model's own scale is for rows in order, and is not used.
         """
         positions = self._depths + (0 if cache is None else cache.offset)
         scale = 1 + self._beta * mx.log(1 + mx.floor(positions / self._length))

@@ -35,7 +35,7 @@ _FAILURES = (AkunuError, ArithmeticError, AttributeError, LookupError, RuntimeEr
 
 
 class Trees:
-    """Passes over trees with one model, if their logits are those of chains.
+    """Passes over trees with one model, if their logits equal those over chains.
 
     This is tried when a tree is first offered, and again when the text first outgrows a sliding
     window: a small tree is fed and compacted to one of its paths, which is continued, and each
@@ -99,7 +99,7 @@ class Trees:
     def _try(
         self, caches: Sequence[Any], rollback: RollbackCaches, size: int, num_lead: int
     ) -> str:
-        """Feed a tree behind so many rows; return the reason to refuse trees, or an empty text."""
+        """Feed a tree behind `num_lead` rows; return why trees are refused, or an empty text."""
         before = rollback.save()
         try:
             refusal = self._compare(caches, rollback, size, num_lead)
@@ -137,7 +137,7 @@ class Trees:
         # Written so that a NaN is refused.
         if distance <= allowed:
             return ""
-        return f"logits of a tree differ from those of chains by {distance:.1e} of the largest"
+        return f"logits over a tree differ from chains by {distance:.1e} of the largest"
 
     def _chain(self, tokens: Sequence[int], caches: Sequence[Any]) -> mx.array:
         logits: mx.array = self._model(mx.array(list(tokens))[None], cache=caches)

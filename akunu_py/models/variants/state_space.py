@@ -19,7 +19,7 @@ class _MambaBlock(mamba.MambaBlock):  # type: ignore[misc]  # mlx_lm has no type
     def ssm_step(
         self, x: mx.array, rates: mx.array, state: mx.array | None = None
     ) -> tuple[mx.array, mx.array]:
-        # The state's type follows from that of A_log.
+        # The state has the type of A_log.
         y, state = super().ssm_step(x, rates, state)
         return y.astype(x.dtype), state
 
