@@ -256,7 +256,7 @@ def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
 def _checked(path: Path) -> Path:
     """Return a path; raise ConfigError for a broken link."""
     if not path.exists():
-        raise ConfigError(f"{path} is a broken link; correct it")
+        raise ConfigError(f"{path} is a broken or circular link; correct it")
     return path
 
 

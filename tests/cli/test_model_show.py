@@ -191,7 +191,7 @@ def broken_paths(folder):
     (folder / "unsafe" / "config.json").write_text('{"model_type": "llama"}')
     return {
         "empty": (1, "no config.json"),
-        "loop.gguf": (2, "back to itself"),
+        "loop.gguf": (2, "circular link"),
         "pipe.gguf": (2, "regular file"),
         "text.gguf": (1, "not a GGUF file"),
         "cut.gguf": (1, "byte 8"),

@@ -156,7 +156,7 @@ LIES = {
     "split.no counts from 1": ({"part_1": part(1, number=2)}, 0, "counted from 0", 1),
     "a plain file in place of part 2": (
         {"part_1": part(1, without=("split.no", "split.count", "split.tensors.count"))},
-        0, "'split.count' at byte 24 is missing, so this is no part", 1,
+        0, "'split.count' at byte 24 is missing, so this is not part", 1,
     ),
     "part 3 has no number": ({"part_2": part(2, without=("split.no",))}, 0, "split.no", 2),
     "part 1 has no total": (

@@ -71,7 +71,7 @@ class TestMemoryDecides:
     def test_fitted_where_exact_does_not_fit(self, iq4, limited, caplog):
         limited(needed(iq4, fitted=False) - 1)
         assert check_memory([PlannedModel(iq4, QUANTIZED)])
-        assert "iq4.gguf: memory does not hold exact forms" in caplog.text
+        assert "iq4.gguf: exact forms of the weights do not fit" in caplog.text
         limited(needed(iq4, fitted=True))
         assert check_memory([PlannedModel(iq4, QUANTIZED)], context=CONTEXT)
 
