@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 
-from akunu_py.engine.reply import ReplyStream
+from akunu_py.engine.reply_stream import ReplyStream
 from akunu_py.errors import EngineStateError
 
 _LOCK_TIMEOUT_S = 1.0

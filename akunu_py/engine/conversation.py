@@ -20,7 +20,7 @@ from akunu_py.types import DecodeStats, GenerationConfig
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
-    from akunu_py.engine.reply import ReplyStream
+    from akunu_py.engine.reply_stream import ReplyStream
     from akunu_py.models.cached_rows import Progress
     from akunu_py.types import GenerationResult, StreamEvent
 
