@@ -261,7 +261,7 @@ def with_header(content, **changes):
         (lambda content: content.replace(b"counts 1", b"counts 2", 1), "begin"),
         (lambda content: MAGIC + b"{" * 9000, "no end"),
         (lambda content: MAGIC + b"[" * 4000 + b"\n", "holds no counts"),
-        (lambda content: MAGIC + b"[]\n", "no JSON object"),
+        (lambda content: MAGIC + b"[]\n", "not a JSON object"),
         (lambda content: MAGIC + b"{}\n", "no text 'vocabulary'"),
         (lambda content: MAGIC + b"\xff\n", "holds no counts"),
         (lambda content: content[:-1], "bytes follow"),
