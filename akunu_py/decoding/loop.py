@@ -108,7 +108,7 @@ def decode(
 
 
 def propose(drafter: Drafter, limit: int) -> Draft:
-    """Return the drafter's proposal, or an empty draft, without asking, where the limit is 0.
+    """Return the drafter's proposal; with limit 0 it is not asked, and the draft is empty.
 
     Raises ContractError for more tokens than the limit.
     """

@@ -10,10 +10,11 @@ from akunu_py.types import FinishReason
 LONGEST_CYCLE = 256
 REPEATED_TOKENS = 128
 REPEATED_CYCLES = 4
-"""A loop is a cycle of at most `LONGEST_CYCLE` tokens that came again at least `REPEATED_CYCLES`
-times, and as often as makes `REPEATED_TOKENS`. Of 1,763 text files (source code, documentation,
-data), each up to 20,000 characters long, two hold as much, both tests with generated tables. Of 886
-recorded replies of models, which the numbers were not chosen by, two do, and both are loops."""
+"""A loop is a cycle of at most `LONGEST_CYCLE` tokens that is repeated at least `REPEATED_CYCLES`
+times, for at least `REPEATED_TOKENS` tokens. Of 1,763 text files (code, documentation and data, up
+to 20,000 characters each) two contain a loop, both tests with generated tables. Of 886 recorded
+replies, which were not used to choose the numbers, two do, and both are stuck.
+"""
 
 
 class LoopDetector:

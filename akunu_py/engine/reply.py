@@ -107,20 +107,21 @@ class Reply:
         reason: FinishReason = "cancelled"
         try:
             with self._request.session.measured():
-                for decoded in self._steps():
+                for decoded in self._decode() if self._prefill() else ():
                     step, event = self._take(decoded)
                     if step.finish_reason is not None or self._cancelled.is_set():
                         last, reason = event, step.finish_reason or reason
                         break
                     yield event
+                    # Whoever cancelled while the reader had the event gets no further step.
                     if self._cancelled.is_set():
                         break
                 yield self._with_result(last, reason)
         finally:
             self._request.ended()
 
-    def _steps(self) -> Iterator[Step]:
-        """Prefill, and return the decode loop's steps; none if the prefill is cancelled."""
+    def _prefill(self) -> bool:
+        """Show the prompt to the model and to the drafter; return False if cancelled."""
         request, session, drafter = self._request, self._request.session, self._request.drafter
         chain = TransformChain.from_config(self._verifier.sampling, session.vocabulary_size)
         sampler = Sampler(chain, self._seed, session.vocabulary_size)
@@ -134,9 +135,14 @@ class Reply:
                 drafter.begin_reply(request.config, self._seed, self._check)
             drafter.observe(request.prompt)
         except _CancelledError:
-            return iter(())
+            return False
         finally:
             self._prefilled = time.perf_counter()
+        return True
+
+    def _decode(self) -> Iterator[Step]:
+        """Return the steps of the decode loop."""
+        request, session, drafter = self._request, self._request.session, self._request.drafter
         if request.budgets is not None:
             self._budget = self._verifier.budget(
                 request.budgets,

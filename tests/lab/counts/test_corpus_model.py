@@ -180,7 +180,7 @@ def test_ids_are_read_in_pieces(tmp_path, monkeypatch, space):
 @pytest.mark.parametrize("text", ["1 2 x", "-1", "1.5", "²", "99999999999", "1,2"])
 def test_files_that_hold_no_ids_are_refused(tmp_path, text):
     (tmp_path / "ids.txt").write_text(text, encoding="utf-8")
-    with pytest.raises(ModelFormatError, match="no file of token ids"):
+    with pytest.raises(ModelFormatError, match="not a file of token ids"):
         list(id_pieces(tmp_path / "ids.txt"))
 
 
