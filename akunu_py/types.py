@@ -182,7 +182,7 @@ class GenerationResult:
 
     `token_ids` are the generated ids, including an end-of-generation id if one was generated;
     `text` has neither it nor a stop text. Of control tokens `text` has only those around reasoning
-    (`akunu_py.engine.reasoning_marks`), as the model wrote them; `Tokenizer.decode` of the ids
+    (`akunu_py.engine.reasoning`), as the model wrote them; `Tokenizer.decode` of the ids
     leaves them out as well. `decode_s` and `prefill_s` are seconds. `seed` is the one used, so that
     the reply can be repeated. `time_to_first_token_s` counts from before the prefill to the end of
     the first step; None without a step.
