@@ -35,7 +35,7 @@ def read_plan(
         raise ModelFormatError(
             "the metadata has no general.architecture: this is not a language model's file"
         )
-    reader = _find_reader(architecture)
+    reader = find_reader(architecture)
     if reader is None:
         raise UnsupportedArchitectureError(
             f"the model is of the architecture {architecture[:80]!r}; akunu runs "
@@ -50,7 +50,7 @@ def read_plan(
     return plan
 
 
-def _find_reader(architecture: str) -> Reader | None:
+def find_reader(architecture: str) -> Reader | None:
     """Return the reader of an architecture, None for an unknown one.
 
     Only the families that can have it are imported.
