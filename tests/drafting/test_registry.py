@@ -100,7 +100,7 @@ def test_what_is_missing_is_said_with_how_to_get_it():
     ("options", "message"),
     [
         ({"draft_length": "long"}, "draft_length is 'long'"),
-        ({"min_draft_tokens": 2}, "for draft_length 'entropy', and that is 'budget'"),
+        ({"min_draft_tokens": 2}, "for draft_length 'entropy', but draft_length is 'budget'"),
         ({"draft_length_bound": 0.2, "draft_length": "entropy"}, "for draft_length 'lower-bound'"),
         ({"draft_length": "entropy", "min_draft_tokens": -1}, "min_draft_tokens is -1"),
         ({"draft_length": "entropy", "draft_length_beta": 1.0}, "draft_length_beta is 1"),
