@@ -49,7 +49,7 @@ _TEMPLATE = """\
 
 @click.group(cls=CommandGroup)
 def config() -> None:
-    """Show and edit the settings file, and show what it and the environment set.
+    """Show and change settings, and show where each of them comes from.
 
     The file is TOML. A key before the first table is for every command that has the option, a
     table for one command; keys are long flags without their dashes. `model` is what commands open

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import click
 from click.core import ParameterSource
 
+from akunu_py.cli.command import WHOLE, Command, GroupedHelp
 from akunu_py.cli.option_settings import (
     bind_variables,
     check_settings,
@@ -23,6 +24,7 @@ from akunu_py.cli.option_settings import (
     leaves,
     unknown_variables,
 )
+from akunu_py.cli.plug_ins import commands
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.settings import Settings, config_path, load_settings, nearest
@@ -31,16 +33,13 @@ from akunu_py.shown_text import harmless, one_line
 OK, ERROR, USAGE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 """Exit codes; the last two are what shells say of a process that SIGINT or SIGPIPE ended."""
 
-_LONGEST_SUMMARY = 200
-"""Characters of a command's first sentence in --help."""
-
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _SETTINGS = "akunu_py.settings"
 _NEEDS_NO_SETTINGS = frozenset({"completion", "config", "doctor"})
 
 
-class CommandGroup(click.Group):
+class CommandGroup(GroupedHelp, click.Group):
     """Finds commands by name, so that a command's imports cost nobody else.
 
     `lazy` has "module:attribute" for each name. Installed packages may add commands by entry points
@@ -48,6 +47,8 @@ class CommandGroup(click.Group):
     ("bench.sweep" is `akunu bench sweep`). `summaries` has the line that --help shows of a
     command: one without is imported for it.
     """
+
+    command_class = Command
 
     def __init__(
         self,
@@ -66,15 +67,12 @@ class CommandGroup(click.Group):
         """Return the commands of other packages that can be imported."""
         if self._plug_ins is None:
             return {}
-        # It takes as long as all else that `akunu chat` imports before it looks at its options.
-        from importlib.metadata import entry_points  # noqa: PLC0415
-
         return {
-            name: point.value
-            for point in entry_points(group="akunu.commands")
-            if point.name.startswith(self._plug_ins)
-            and "." not in (name := point.name.removeprefix(self._plug_ins))
-            and _is_installed(point.module)
+            name: place
+            for point, place in commands().items()
+            if point.startswith(self._plug_ins)
+            and "." not in (name := point.removeprefix(self._plug_ins))
+            and _is_installed(place.partition(":")[0])
         }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -93,6 +91,11 @@ class CommandGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what there is to choose from before the options."""
+        self.format_commands(ctx, formatter)
+        super().format_options(ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what each command does, for --help."""
         rows = [(name, self._summary(ctx, name)) for name in self.list_commands(ctx)]
@@ -103,7 +106,7 @@ class CommandGroup(click.Group):
         if name in self._summaries:
             return self._summaries[name]
         command = self.get_command(ctx, name)
-        return "" if command is None else command.get_short_help_str(_LONGEST_SUMMARY)
+        return "" if command is None else command.get_short_help_str(WHOLE)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -128,7 +131,7 @@ class CommandGroup(click.Group):
         if root is self and not _do_without(words, rest):
             if settings.values:
                 check_settings(settings, self, context)
-            if not is_quiet():
+            if not is_quiet() and not {"-q", "--quiet"} & set(rest):
                 for warning in unknown_variables(self, context, name):
                     click.echo(one_line(f"Warning: {warning}"), err=True)
         below: dict[str, Any] = {}
@@ -198,7 +201,7 @@ class RootGroup(CommandGroup):
         except click.BadParameter as error:
             raise _with_variable(error) from error
         except click.NoSuchOption as error:
-            raise _with_its_place(error) from error
+            raise _explained(error) from error
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
         except AkunuError as error:
@@ -272,7 +275,7 @@ def _settings(context: click.Context, words: tuple[str, ...], rest: list[str]) -
 
 
 def _do_without(words: tuple[str, ...], rest: list[str]) -> bool:
-    return words[0] in _NEEDS_NO_SETTINGS or bool({"-h", "--help"} & set(rest))
+    return words[0] in _NEEDS_NO_SETTINGS or bool({"-h", "--help", "--help-all"} & set(rest))
 
 
 def _with_variable(error: click.BadParameter) -> click.BadParameter:
@@ -289,17 +292,19 @@ def _with_variable(error: click.BadParameter) -> click.BadParameter:
     return click.BadParameter(message, context, parameter)
 
 
-def _with_its_place(error: click.NoSuchOption) -> click.UsageError:
-    """Say where an option of `akunu` itself goes, where a command was given one."""
+def _explained(error: click.NoSuchOption) -> click.UsageError:
+    """Say what to type for an option of another program, or of `akunu` itself."""
+    from akunu_py.cli.first_words import foreign_option  # noqa: PLC0415 - for mistakes alone
+
     context, option = error.ctx, error.option_name
     if context is None:
         return error
+    if (said := foreign_option(option)) is not None:
+        return click.UsageError(said, context)
     root = context.find_root()
-    if not any(option in parameter.opts for parameter in root.command.params):
-        return error
-    rest = context.command_path.removeprefix(f"{root.command_path} ")
-    example = f"{root.command_path} {option} {rest}"
-    return click.UsageError(f"{option} goes before the command, as in: {example}", context)
+    if any(option in parameter.opts for parameter in root.command.params):
+        return click.UsageError(f"type: {root.command_path} {option}", context)
+    return error
 
 
 def _show(error: click.ClickException) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.cli import completing
+from akunu_py.cli.command import Command
 from akunu_py.cli.terminal import printable, size_text
 from akunu_py.errors import ConfigError
 from akunu_py.settings import load_settings
@@ -20,7 +21,7 @@ _SHOWN_ITEMS = 4
 _SPECIAL_PREFIX, _SPECIAL_SUFFIX = "tokenizer.ggml.", "_token_id"
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", metavar="FILE", shell_complete=completing.models)
 @click.option("--tensors", is_flag=True, help="List every tensor, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from akunu_py.cli import completing
+from akunu_py.cli.command import Command
 from akunu_py.cli.terminal import printable, size_text
 from akunu_py.settings import load_settings
 
@@ -15,7 +16,7 @@ _USUAL_CONTEXTS = (4096, 32_768)
 _CACHES = {"16 bit": None, "8 bit": 8, "4 bit": 4}
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", required=False, shell_complete=completing.models)
 @click.option(
     "--context",
