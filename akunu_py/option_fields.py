@@ -213,6 +213,13 @@ def options_of(config_class: type[Any]) -> tuple[Option, ...]:
     )
 
 
+def option_named(config_class: type[Any], name: str) -> Option | None:
+    """Return the option with this name or another one of its names; hyphens are underscores."""
+    name = name.replace("-", "_")
+    found = (one for one in options_of(config_class) if name in (one.name, *one.also))
+    return next(found, None)
+
+
 def check_options(config: Any) -> None:
     """Check each field by itself; raises ConfigError naming the field and its range."""
     for declared in options_of(config.__class__):

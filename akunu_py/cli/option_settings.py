@@ -5,6 +5,7 @@ else by `top-p` in the file's table [generate], else by `top-p` before the first
 default. Subcommands have AKUNU_BENCH_SPEED_... and [bench.speed].
 """
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Mapping
@@ -250,6 +251,15 @@ def _one(settings: Settings, parameter: click.Parameter, value: object, place: s
         # A path with a zero byte, which no other place can give.
         raise ConfigError(f"{settings.path}: {place} is {value!r}: {error}") from None
     return value
+
+
+def typed_value(parameter: click.Parameter, text: str) -> object:
+    """Return a text as the type that a parameter has in the file; as text where it has none."""
+    if isinstance(parameter.type, tuple(kind for kind, _, _ in _KINDS)):
+        with contextlib.suppress(click.BadParameter):
+            value: object = parameter.type.convert(text, parameter, None)
+            return value
+    return text
 
 
 def _shown(value: object) -> str:

@@ -22,7 +22,7 @@ AKUNU = [sys.executable, "-c", "from akunu_py.cli.main import main; main()"]
 OPENING = {
     "generate": ["generate", "PATH", "-p", "x"],
     "chat": ["chat", "PATH"],
-    "info": ["info", "PATH"],
+    "show": ["models", "show", "PATH"],
     "tune": ["tune", "PATH"],
     "convert": ["models", "convert", "PATH", "OUT"],
     "speed": ["bench", "speed", "PATH"],
@@ -183,8 +183,8 @@ def test_escape_codes_in_what_was_typed_never_reach_a_terminal(tmp_path):
     name = "\x1b]0;owned\x07\x1b[31m\x9b2J.gguf"
     (tmp_path / name).write_bytes(b"GGUF")
     for arguments in (
-        ["info", name],
-        ["info", name, name],
+        ["models", "show", name],
+        ["models", "show", name, name],
         ["tune", f"--{name}"],
         [name],
     ):

@@ -91,7 +91,7 @@ def test_tab(name, folder):
         shell.tab("akunu chat qwen", "-small ")
         shell.tab("akunu chat team:", "large ")
         shell.tab("akunu chat hf:ow", "ner/repo:Q4_K_M ")
-        shell.tab("akunu info my", "\\ model.gguf ")
+        shell.tab("akunu models show my", "\\ model.gguf ")
         shell.tab("akunu generate --file no", "tes.txt ")
         shell.tab("akunu generate --file=no", "tes.txt ")
         shell.tab("akunu config show bench sp", "eed ")

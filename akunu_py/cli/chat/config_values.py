@@ -8,7 +8,16 @@ from typing import Any
 
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import GenerationConfig
-from akunu_py.option_fields import Biases, Count, Kind, Number, Switch, Texts, options_of
+from akunu_py.option_fields import (
+    Biases,
+    Count,
+    Kind,
+    Number,
+    Switch,
+    Texts,
+    option_named,
+    options_of,
+)
 from akunu_py.settings import nearest
 
 CHAT_DEFAULT = GenerationConfig(stop_loops=True)
@@ -35,12 +44,13 @@ def with_field(config: GenerationConfig, name: str, text: str) -> GenerationConf
     """
     from akunu_py.drafting.registry import check_drafter  # noqa: PLC0415 - numpy, for --help
 
-    field = name.replace("-", "_")
-    if field not in FIELDS:
+    declared = option_named(GenerationConfig, name)
+    if declared is None:
         raise ConfigError(
-            f"there is no setting {name}.{nearest(field, FIELDS)} /set lists them; `akunu chat "
+            f"there is no setting {name}.{nearest(name, FIELDS)} /set lists them; `akunu chat "
             "--help` has what is set at the start"
         )
+    field = declared.name
     value: Any = getattr(CHAT_DEFAULT, field) if text == "default" else _value(field, text)
     changed = dataclasses.replace(config, **{field: value})
     if changed.drafter is not None:
