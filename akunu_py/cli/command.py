@@ -5,12 +5,15 @@ these few lines akunu needs no further package.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from akunu_py.cli.verbosity import QUIET_HELP, VERBOSE_HELP, set_up_logging
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 HEADINGS = ("", "Model", "Sampling", "Drafting", "Output")
 """Groups in the order of --help. The first one has no name: what matters first."""
@@ -94,6 +97,13 @@ class GroupedHelp(click.Command):
         if any(_is_rare(param) for param in self.params):
             params.append(_HELP_ALL)
         return params
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Offer the options, without the spellings that --help does not show."""
+        hidden = {name for one in self.params if isinstance(one, Option) for name in one.also}
+        # Not that of a group, which would import every command for its summary.
+        offered = click.Command.shell_complete(self, ctx, incomplete)
+        return [item for item in offered if item.value not in hidden]
 
     def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - never cut
         """Return the first sentence, whole whatever the limit is."""

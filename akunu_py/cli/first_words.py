@@ -62,7 +62,7 @@ _LEAVE_OUT_THREADS = "akunu uses all cores; leave {} out"
 _LEAVE_OUT_GPU = "MLX computes on the GPU where it has one; leave {} out"
 
 FOREIGN_OPTIONS: Mapping[str, str] = {
-    "-c": "type --context N",
+    "-c": "type --context N for the size of the context",
     "-cnv": "type: akunu chat",
     "-hf": "give the model as hf:OWNER/REPO:QUANT",
     "-i": "type: akunu chat",
@@ -92,6 +92,11 @@ FOREIGN_OPTIONS: Mapping[str, str] = {
     "--trust-remote-code": "akunu never runs code of a model; leave {} out",
 }
 """Options of others that akunu has under another name, or not at all."""
+
+FOREIGN_VALUES: Mapping[str, str] = {
+    "-s": "-s is the seed; for a system message type --system TEXT",
+}
+"""What is said of a short option that got a value as another program takes it."""
 
 _OWN_OPTIONS = frozenset({"-v", "--verbose", "-q", "--quiet"})
 _HELP = frozenset({"-h", "--help", "--version"})
@@ -169,7 +174,12 @@ def _run(words: list[str], root: click.Group, context: click.Context) -> list[st
     if given & (_spellings(chat) - _spellings(generate)):
         return ["chat", *words]
     has_prompt = given & _PROMPT_OPTIONS or _has_prompt(words, generate, context)
-    return ["generate" if has_prompt or not sys.stdin.isatty() else "chat", *words]
+    return ["generate" if has_prompt or not at_terminal() else "chat", *words]
+
+
+def at_terminal() -> bool:
+    """Return whether somebody types; what is piped in is a prompt."""
+    return sys.stdin.isatty()
 
 
 def _spellings(command: click.Command) -> set[str]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("words", nargs=-1, metavar="[MODEL] [PROMPT]", shell_complete=completing.models)
 @model_option
-@option("-p", "--prompt", help="The prompt.")
+@option("-p", "--prompt", help="The prompt; - is standard input.")
 @option(
     "-f", "--file", "path", type=GivenPath(path_type=Path, allow_dash=True),
     help="Read the prompt from a file; - is standard input.",
@@ -89,6 +89,8 @@ def generate(  # noqa: PLR0917 - click passes by name
       akunu generate --file question.txt --temperature 0.7 --json
       git diff | akunu generate model.gguf -p "Write a commit message for this:"
     """  # noqa: D301 - \b keeps click from wrapping the examples
+    from_stdin = "-" in (*words, prompt)
+    prompt = None if prompt == "-" else prompt
     model, said = split_words(words, model_option)
     if said is not None and prompt is not None:
         raise click.UsageError(f"the prompt is given twice, as {said!r} and as --prompt {prompt!r}")
@@ -101,7 +103,7 @@ def generate(  # noqa: PLR0917 - click passes by name
         raise click.UsageError("give either --trace or --json; --trace-file writes steps as JSON")
     if not trace_category:
         raise click.UsageError("--trace-category is empty; give a name")
-    text = _prompt_text(prompt, path, from_stdin="-" in words)
+    text = _prompt_text(prompt, path, from_stdin=from_stdin)
     with load_engine(model, loading, memory=memory) as engine:
         tokenizer = engine.tokenizer
 

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.core import ParameterSource
 
-from akunu_py.cli.command import WHOLE, Command, GroupedHelp
+from akunu_py.cli.command import WHOLE, Command, GroupedHelp, typed_name
 from akunu_py.cli.option_settings import (
     bind_variables,
     check_settings,
@@ -29,6 +29,9 @@ from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.settings import Settings, config_path, load_settings, nearest
 from akunu_py.shown_text import harmless, one_line
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 OK, ERROR, USAGE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 """Exit codes; the last two are what shells say of a process that SIGINT or SIGPIPE ended."""
@@ -107,6 +110,14 @@ class CommandGroup(GroupedHelp, click.Group):
             return self._summaries[name]
         command = self.get_command(ctx, name)
         return "" if command is None else command.get_short_help_str(WHOLE)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Offer the commands and the options."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for a Tab alone
+
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=self._summary(ctx, name)) for name in names]
+        return [*items, *super().shell_complete(ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -199,7 +210,7 @@ class RootGroup(CommandGroup):
         except BrokenPipeError:
             raise _ClosedPipeError from None
         except click.BadParameter as error:
-            raise _with_variable(error) from error
+            raise _with_cause(error) from error
         except click.NoSuchOption as error:
             raise _explained(error) from error
         except ConfigError as error:
@@ -278,13 +289,17 @@ def _do_without(words: tuple[str, ...], rest: list[str]) -> bool:
     return words[0] in _NEEDS_NO_SETTINGS or bool({"-h", "--help", "--help-all"} & set(rest))
 
 
-def _with_variable(error: click.BadParameter) -> click.BadParameter:
-    """Say which variable a wrong value came from."""
+def _with_cause(error: click.BadParameter) -> click.BadParameter:
+    """Say which variable a wrong value came from, or what to type for what was meant."""
+    from akunu_py.cli.first_words import FOREIGN_VALUES  # noqa: PLC0415 - for mistakes alone
+
     parameter, context = error.param, error.ctx
-    if parameter is None or context is None or parameter.name is None:
+    if not isinstance(parameter, click.Option) or context is None or parameter.name is None:
         return error
     if context.get_parameter_source(parameter.name) is not ParameterSource.ENVIRONMENT:
-        return error
+        said = FOREIGN_VALUES.get(typed_name(parameter, context))
+        message = f"{error.message} {said}." if said else error.message
+        return click.BadParameter(message, context, parameter)
     variables = parameter.envvar or ()
     variables = [variables] if isinstance(variables, str) else variables
     name = next((name for name in variables if os.environ.get(name)), "the environment")

@@ -66,7 +66,12 @@ class _Akunu(RootGroup):
         if args and args[0] not in ("-h", "--help", "--version"):
             from akunu_py.cli.first_words import in_own_words  # noqa: PLC0415 - not for --help
 
-            args = in_own_words(args, self, ctx)
+            try:
+                args = in_own_words(args, self, ctx)
+            except click.UsageError:
+                # A Tab has no place for a message.
+                if not ctx.resilient_parsing:
+                    raise
         return super().parse_args(ctx, args)
 
 

@@ -72,7 +72,8 @@ def settings_of(command: click.Command, path: Words) -> list[Setting]:
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             longest = [name[2:] for name in parameter.opts if name.startswith("--")]
-            if longest and not parameter.is_eager:
+            # --model says the same as the argument, which is set below.
+            if longest and not parameter.is_eager and longest[0] != MODEL_KEY:
                 found.append(Setting(path, longest[0], parameter))
         elif parameter.name == MODEL_KEY and not parameter.required:
             found.append(Setting(path, MODEL_KEY, parameter))

@@ -28,7 +28,7 @@ def _declared(text: str) -> dict[str, str]:
     for line in text.splitlines():
         if line.startswith("["):
             inside = line.strip() == _SECTION
-        elif inside and "=" in line:
+        elif inside and "=" in line and not line.startswith("#"):
             name, _, place = line.partition("=")
             found[name.strip()] = place.partition("[")[0].strip()
     return found

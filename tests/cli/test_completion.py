@@ -122,6 +122,22 @@ def test_models_are_offered_beside_files():
     assert ("file", "") in offered("generate", "--draft-model")
 
 
+def test_words_of_other_programs_lead_to_the_same_offers():
+    assert ("file", "x") in offered("run", incomplete="x")
+    assert offered("show") == offered("models", "show")
+    # What is refused later is no matter of a Tab, nor is there a message.
+    assert offered("ps", incomplete="x") == offered("chat", "-ngl", incomplete="--no-such") == []
+
+
+def test_summaries_are_whole_and_spellings_of_others_are_not_offered():
+    context = click.Context(cli)
+    (config,) = cli.shell_complete(context, "con")
+    assert config.help.endswith(".")
+    assert "..." not in config.help
+    assert ("plain", "--temperature") in offered("chat", incomplete="--temp")
+    assert ("plain", "--temp") not in offered("chat", incomplete="--temp")
+
+
 def test_a_damaged_file_of_aliases_offers_less(tmp_path, monkeypatch):
     monkeypatch.setenv("AKUNU_CONFIG", str(tmp_path / "config.toml"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
