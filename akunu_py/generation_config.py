@@ -50,7 +50,7 @@ class SamplingConfig:
     top_k: int = option(
         0,
         Count(0, "a whole number, 0 for all tokens"),
-        "Draw from the K likeliest tokens, from all at 0.",
+        "Draw from the K likeliest tokens; 0: from all.",
         metavar="K",
         group="filter",
         heading="Sampling",
@@ -174,7 +174,7 @@ class GenerationConfig(SamplingConfig):
     draft_budget: DraftBudget = option(
         "auto",
         Choice(get_args(DraftBudget)),
-        "Draft what pays on this machine (auto), or all there is (always).",
+        "auto: draft what pays on this machine; always: all there is.",
         metavar="WHEN",
         heading="Drafting",
     )

@@ -167,3 +167,6 @@ _HELP_ALL = Option(
     ("--help-all",), is_flag=True, is_eager=True, expose_value=False, show_default=False,
     callback=_show_everything, help="Show this message with the rare options.",
 )  # fmt: skip
+
+SHARED = (*_VERBOSITY, _HELP_ALL)
+"""Options that commands have without declaring them."""

@@ -43,8 +43,8 @@ _MODEL_OPTIONS = (
         metavar="FORM",
         group="Model",
         rare=True,
-        help="Keep quantized weights, expand them (dense), or choose (auto): float32 on the CPU "
-        "backend when they fit, quantized elsewhere.",
+        help="quantized, dense (expanded), or auto: on the CPU backend float32 where it fits, "
+        "quantized elsewhere.",
     ),
     option(
         "--compute-type",

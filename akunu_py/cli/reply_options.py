@@ -46,7 +46,7 @@ _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
         "show_default": False,
     },
     "drafter": {
-        "help": f"{DRAFTER_NAMES}. Else auto, or draft-model with --draft-model.",
+        "help": f"Draft with {DRAFTER_NAMES}. Else auto, or draft-model with --draft-model.",
         "shell_complete": completing.drafters,
     },
 }

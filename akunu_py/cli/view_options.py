@@ -24,7 +24,7 @@ def view_options(function: Callable[_P, _R]) -> Callable[..., _R]:
         option(
             "--reasoning", type=click.Choice(["show", "fold", "hide"]), default="show",
             metavar="HOW",
-            help="Show a model's thoughts, or fold or hide them.",
+            help="Thoughts of a model: show, fold or hide them.",
         ),
         option(
             "--plain", is_flag=True,
