@@ -4,8 +4,8 @@ cloup has headings for groups of options, but no second level of help such as `-
 these few lines akunu needs no further package.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -14,6 +14,9 @@ from akunu_py.cli.verbosity import QUIET_HELP, VERBOSE_HELP, set_up_logging
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 HEADINGS = ("", "Model", "Sampling", "Drafting", "Output")
 """Groups in the order of --help. The first one has no name: what matters first."""
@@ -68,6 +71,13 @@ class Option(click.Option):
 def option(*declarations: str, **attributes: Any) -> Any:
     """Declare an `Option`, as `click.option` does."""
     return click.option(*declarations, cls=Option, **attributes)
+
+
+def stack(options: Iterable[Callable[..., Any]], function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Add several options to a command; --help shows them in their order."""
+    for added in reversed(list(options)):
+        function = added(function)
+    return function
 
 
 def typed_name(parameter: click.Option, context: click.Context | None) -> str:

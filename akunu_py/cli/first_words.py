@@ -3,9 +3,9 @@
 docs/coming-from.md is the page about it, and a test runs its tables.
 """
 
+import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import click
 
@@ -154,7 +154,7 @@ def foreign_option(name: str) -> str | None:
 
 
 def _names_a_model(word: str) -> bool:
-    if "/" in word or word.startswith("hf:") or word.endswith(".gguf") or Path(word).exists():
+    if "/" in word or word.startswith("hf:") or word.endswith(".gguf") or os.path.lexists(word):
         return True
     from akunu_py.errors import AkunuError  # noqa: PLC0415 - akunu --help does without
     from akunu_py.model_store.aliases import load_aliases  # noqa: PLC0415 - TOML

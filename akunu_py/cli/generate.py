@@ -94,7 +94,10 @@ def generate(  # noqa: PLR0917 - click passes by name
     model, said = split_words(words, model_option)
     if said is not None and prompt is not None:
         raise click.UsageError(f"the prompt is given twice, as {said!r} and as --prompt {prompt!r}")
-    prompt = prompt if said is None else said
+    if prompt is not None:
+        check_text("--prompt", prompt)
+    elif said is not None:
+        prompt = check_text("PROMPT", said)
     if system is not None:
         check_text("--system", system)
     if raw and system is not None:
@@ -131,7 +134,7 @@ def _prompt_text(prompt: str | None, path: Path | None, *, from_stdin: bool) -> 
     """Put the prompt together from its sources."""
     if prompt is not None and path is not None:
         raise click.UsageError("give either a prompt or --file")
-    parts = [] if prompt is None else [check_text("the prompt", prompt)]
+    parts = [] if prompt is None else [prompt]
     if path is not None and str(path) == "-":
         from_stdin = True
     elif path is not None:

@@ -324,9 +324,17 @@ def _explained(error: click.NoSuchOption) -> click.UsageError:
 
 def _show(error: click.ClickException) -> None:
     """Print an error as click does; what was typed, or expanded from *, may hold escape codes."""
+    import shutil  # noqa: PLC0415 - for mistakes alone
+
+    from akunu_py.cli.terminal import wrapped  # noqa: PLC0415
+
     text = io.StringIO()
     error.show(text)
-    click.echo(harmless(text.getvalue()), err=True, nl=False)
+    lines = harmless(text.getvalue()).splitlines()
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        lines = [wrapped(line, width) for line in lines]
+    click.echo("\n".join(lines), err=True)
 
 
 def _abort(error: click.Abort) -> NoReturn:

@@ -9,9 +9,8 @@ import click
 from click.core import ParameterSource
 
 from akunu_py.cli import completing
-from akunu_py.cli.command import option
+from akunu_py.cli.command import option, stack
 from akunu_py.cli.input_text import GivenPath
-from akunu_py.cli.option_stack import stack
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.settings import load_settings
 

@@ -11,9 +11,8 @@ from typing import Any, ParamSpec, TypeVar
 import click
 
 from akunu_py.cli import completing
-from akunu_py.cli.command import option, typed_name
+from akunu_py.cli.command import option, stack, typed_name
 from akunu_py.cli.input_text import GivenPath
-from akunu_py.cli.option_stack import stack
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import DRAFTING_FIELDS, GenerationConfig
@@ -207,8 +206,8 @@ def _config(chosen: dict[str, Any]) -> GenerationConfig:
     if "" in chosen["stop"]:
         raise click.UsageError("--stop is empty; give the text that ends a reply")
     chosen["logit_bias"] = dict(_parse_bias(entry) for entry in chosen["logit_bias"])
+    _check_short_temperature(chosen["temperature"])
     config = GenerationConfig(**chosen)
-    _check_short_temperature(config.temperature)
     if config.drafter is not None:
         check_drafter(config.drafter, num_draft_tokens=config.num_draft_tokens, config=config)
     return config

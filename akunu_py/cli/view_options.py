@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
-from akunu_py.cli.command import option
-from akunu_py.cli.option_stack import stack
+from akunu_py.cli.command import option, stack
 
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view import Reasoning, ReplyView

@@ -125,8 +125,10 @@ def test_models_are_offered_beside_files():
 def test_words_of_other_programs_lead_to_the_same_offers():
     assert ("file", "x") in offered("run", incomplete="x")
     assert offered("show") == offered("models", "show")
-    # What is refused later is no matter of a Tab, nor is there a message.
-    assert offered("ps", incomplete="x") == offered("chat", "-ngl", incomplete="--no-such") == []
+    # What is refused when it is typed has neither offers nor a message.
+    nothing = [("",)]
+    assert offered("ps", incomplete="x") == nothing
+    assert offered("chat", "-ngl", incomplete="--no-such") == nothing
 
 
 def test_summaries_are_whole_and_spellings_of_others_are_not_offered():
