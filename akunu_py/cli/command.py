@@ -90,8 +90,8 @@ def typed_name(parameter: click.Option, context: click.Context | None) -> str:
     return next((name for name in parameter.opts if name.startswith("--")), parameter.opts[0])
 
 
-class GroupedHelp(click.Command):
-    """What commands and groups of commands share."""
+class Command(click.Command):
+    """A command of akunu; groups of commands inherit from it as well."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse; the words are kept for messages that name options as they were typed."""
@@ -137,10 +137,6 @@ class GroupedHelp(click.Command):
                     # One column for the help of all groups.
                     rows = [(name.ljust(width), text) for name, text in records]
                     formatter.write_dl(rows, col_max=width)
-
-
-class Command(GroupedHelp):
-    """A command of akunu."""
 
 
 def _is_rare(param: click.Parameter) -> bool:

@@ -99,7 +99,7 @@ FOREIGN_VALUES: Mapping[str, str] = {
 """What is said of a short option that got a value as another program takes it."""
 
 _OWN_OPTIONS = frozenset({"-v", "--verbose", "-q", "--quiet"})
-_HELP = frozenset({"-h", "--help", "--version"})
+_HELP = frozenset({"-h", "--help", "--version", "--"})
 _PROMPT_OPTIONS = frozenset({"-p", "--prompt", "-f", "--file"})
 
 
@@ -121,7 +121,7 @@ def in_own_words(args: list[str], root: click.Group, context: click.Context) -> 
     if rest[0] in REFUSED:
         raise click.UsageError(f"There is no akunu {rest[0]}: {REFUSED[rest[0]]}.", context)
     if rest[0] == "run":
-        if _HELP & set(rest):
+        if {"-h", "--help"} & set(rest):
             return [*before, "chat", "--help"]
         return [*before, *_run(rest[1:], root, context)]
     if rest[0].startswith("-") or is_prompt(rest[0]):
@@ -158,9 +158,11 @@ def _names_a_model(word: str) -> bool:
         return True
     from akunu_py.errors import AkunuError  # noqa: PLC0415 - akunu --help does without
     from akunu_py.model_store.aliases import load_aliases  # noqa: PLC0415 - TOML
+    from akunu_py.model_store.default_model import TOY_NAME  # noqa: PLC0415
+    from akunu_py.model_store.package_index import SMOLLM2  # noqa: PLC0415
 
     try:
-        return word in load_aliases()
+        return word in {SMOLLM2.name, TOY_NAME} or word in load_aliases()
     except AkunuError:
         return False
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.core import ParameterSource
 
-from akunu_py.cli.command import WHOLE, Command, GroupedHelp, typed_name
+from akunu_py.cli.command import WHOLE, Command, typed_name
 from akunu_py.cli.option_settings import (
     bind_variables,
     check_settings,
@@ -42,7 +42,7 @@ _SETTINGS = "akunu_py.settings"
 _NEEDS_NO_SETTINGS = frozenset({"completion", "config", "doctor"})
 
 
-class CommandGroup(GroupedHelp, click.Group):
+class CommandGroup(Command, click.Group):
     """Finds commands by name, so that a command's imports cost nobody else.
 
     `lazy` has "module:attribute" for each name. Installed packages may add commands by entry points

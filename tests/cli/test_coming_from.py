@@ -130,6 +130,8 @@ def test_no_phrase_hides_a_command_and_each_leads_to_one(phrase):
         (["-v", "m.gguf"], "chat"),
         (["-t", "0.5"], "chat"),
         (["hf:o/r"], "chat"),
+        (["smollm2"], "chat"),
+        (["akunu-tiny", "Why?"], "generate"),
         (["folder/model"], "chat"),
         (["two words"], "generate"),
         (["-m", "m.gguf", "word"], "generate"),

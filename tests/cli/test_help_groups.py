@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from pty_child import PtyChild
 
 from akunu_py.cli import plug_ins
-from akunu_py.cli.command import HEADINGS, Command, GroupedHelp
+from akunu_py.cli.command import HEADINGS, Command
 from akunu_py.cli.main import cli
 from akunu_py.cli.option_settings import leaves
 from akunu_py.generation_config import GenerationConfig
@@ -73,7 +73,7 @@ def test_no_summary_is_cut(words):
 def test_every_command_is_one_of_akunus(words):
     """Without them `-q` behind the command, groups and --help-all are missing."""
     assert isinstance(COMMANDS[words], Command)
-    assert isinstance(cli, GroupedHelp)
+    assert isinstance(cli, Command)
 
 
 @pytest.mark.slow
