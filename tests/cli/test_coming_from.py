@@ -9,7 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from akunu_py.cli import first_words
+from akunu_py.cli.chat.config_values import CHAT_DEFAULT, with_field
 from akunu_py.cli.main import cli
+from akunu_py.generation_config import GenerationConfig
+from akunu_py.option_fields import options_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming-from.md"
 PROGRAMS = ("Ollama", "llama.cpp", "mlx_lm", "llm")
@@ -163,3 +166,24 @@ def test_a_model_given_twice_and_a_prompt_given_twice(tiny_gguf):
         result = CliRunner().invoke(cli, arguments)
         assert result.exit_code == 2
         assert "is given twice, as " in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [("temp", "temperature", 0.7), ("num_predict", "max_tokens", 9), ("repeat-penalty", "repetition_penalty", 1.5)],
+)  # fmt: skip
+def test_set_takes_names_of_other_programs(name, field, value):
+    assert getattr(with_field(CHAT_DEFAULT, name, str(value)), field) == value
+
+
+def test_set_temp_in_a_chat(tiny_gguf):
+    lines = "/set temp 0.7\n/set parameter num_predict 3\n"
+    result = CliRunner().invoke(cli, ["chat", str(tiny_gguf)], input=lines)
+    assert result.exit_code == 0
+    assert "temperature 0.7\n" in result.stderr
+    assert "max_tokens 3\n" in result.stderr
+
+
+def test_no_two_options_share_a_name():
+    names = [name for one in options_of(GenerationConfig) for name in (one.name, *one.also)]
+    assert len(names) == len(set(names))

@@ -44,13 +44,7 @@ def with_field(config: GenerationConfig, name: str, text: str) -> GenerationConf
     """
     from akunu_py.drafting.registry import check_drafter  # noqa: PLC0415 - numpy, for --help
 
-    declared = option_named(GenerationConfig, name)
-    if declared is None:
-        raise ConfigError(
-            f"there is no setting {name}.{nearest(name, FIELDS)} /set lists them; `akunu chat "
-            "--help` has what is set at the start"
-        )
-    field = declared.name
+    field = field_named(name)
     value: Any = getattr(CHAT_DEFAULT, field) if text == "default" else _value(field, text)
     changed = dataclasses.replace(config, **{field: value})
     if changed.drafter is not None:
@@ -94,6 +88,17 @@ def shown(config: GenerationConfig, name: str) -> str:
     if isinstance(value, dict):
         return ",".join(f"{token}={bias:g}" for token, bias in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def field_named(name: str) -> str:
+    """Return the field that a name, or another program's name for it, means."""
+    declared = option_named(GenerationConfig, name)
+    if declared is None:
+        raise ConfigError(
+            f"there is no setting {name}.{nearest(name, FIELDS)} /set lists them; `akunu chat "
+            "--help` has what is set at the start"
+        )
+    return declared.name
 
 
 def _value(name: str, text: str) -> object:
