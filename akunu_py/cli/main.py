@@ -27,6 +27,8 @@ _SUMMARIES = {
     "chat": "Chat with a model.",
     "completion": "Print a script for SHELL that completes commands when Tab is pressed.",
     "config": "Show and change settings, and show where each of them comes from.",
+    # Of the laboratory, which may not be there: then nobody reads it.
+    "counts": "Count the tokens of a corpus, for --drafter corpus.",
     "doctor": "Check the machine and the installation, and say what to improve.",
     "generate": "Answer one prompt and print the reply.",
     "models": "Fetch, look at, name, convert and delete models.",
