@@ -1,5 +1,6 @@
 """`akunu config set` and `unset`: one key changes, the rest of the file stays as it was."""
 
+import json
 import os
 
 import pytest
@@ -99,3 +100,11 @@ def test_a_new_file(tmp_path, monkeypatch, change):
     assert place.read_text() == '[chat]\nsystem = "say \\"hi\\""\n'
     monkeypatch.setenv("AKUNU_CONFIG", os.devnull)
     assert "switched off" in change("set", "seed", "1", code=2)
+
+
+def test_every_key_of_a_command_is_listed_once(config):
+    """`--model` and MODEL are one setting."""
+    shown = CliRunner().invoke(cli, ["config", "show", "--all", "--json"]).stdout
+    keys = [(row["command"], row["key"]) for row in json.loads(shown)["settings"]]
+    assert ("chat", "model") in keys
+    assert len(keys) == len(set(keys))
