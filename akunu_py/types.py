@@ -39,8 +39,10 @@ class Draft:
     `parents[i]` is the index of the node that token i follows, -1 for the last committed token;
     parents come before their children. `confidence`, where a drafter has one, is its estimate per
     token that the target agrees, given that it agreed with the parent. `origins` names who drafted
-    each token, or what text it is copied from, where that is more than `source` says. `length`
-    says where the draft's length comes from, if a rule of the drafter's decided it.
+    each token, or what text it is copied from, where that is more than `source` says. `places` gives
+    the prompt's token that each token is a copy of, counted from 0, and -1 for what is no copy of
+    the prompt. `length` says where the draft's length comes from, if a rule of the drafter's
+    decided it.
 
     Raises ContractError for parents out of order, siblings with equal tokens, or lengths that
     differ.
@@ -53,6 +55,7 @@ class Draft:
     confidence: tuple[float, ...] = ()
     origins: tuple[str, ...] = ()
     length: LengthTrace | None = None
+    places: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         size = len(self.tokens)
@@ -62,6 +65,8 @@ class Draft:
             raise ContractError(f"a draft of {size} tokens has {len(self.confidence)} confidences")
         if self.origins and len(self.origins) != size:
             raise ContractError(f"a draft of {size} tokens has {len(self.origins)} origins")
+        if self.places and len(self.places) != size:
+            raise ContractError(f"a draft of {size} tokens has {len(self.places)} places")
         if size < len(_CHAIN_PARENTS) and self.parents == _CHAIN_PARENTS[size]:
             return
         seen: set[tuple[int, int]] = set()
@@ -93,13 +98,14 @@ class Draft:
         origins: tuple[str, ...] = (),
         *,
         length: LengthTrace | None = None,
+        places: tuple[int, ...] = (),
     ) -> Self:
         """Make the draft in which each token follows the one before it."""
         tokens = tuple(tokens)
         size = len(tokens)
         known = size < len(_CHAIN_PARENTS)
         parents = _CHAIN_PARENTS[size] if known else tuple(range(-1, size - 1))
-        return cls(tokens, parents, source, match_length, confidence, origins, length)
+        return cls(tokens, parents, source, match_length, confidence, origins, length, places)
 
     @classmethod
     def empty(cls, source: str = "") -> Self:
@@ -119,6 +125,7 @@ class Draft:
             self.confidence[:size],
             self.origins[:size],
             self.length,
+            self.places[:size],
         )
 
 
@@ -206,12 +213,15 @@ class GenerationResult:
 class TextPiece:
     """Text of tokens of one origin: `source` is what their drafts named, "" the target's own.
 
-    A draft names each token's origin (`Draft.origins`) or one source for all of them.
+    A draft names each token's origin (`Draft.origins`) or one source for all of them. `place` is
+    the token of the prompt that the first of them is a copy of (`Draft.places`), -1 where it is
+    none; the others are copies of those that follow it there.
     A character whose bytes come from several tokens belongs to the one that completes it.
     """
 
     text: str
     source: str = ""
+    place: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,12 +95,14 @@ class AutoDrafter:
         self._chain, self._num_drafted = chain, length
         if not length:
             return _EMPTY
+        origins, places = _origins(chain, length, self._at)
         return Draft.chain(
             chain.tokens[:length],
             self.name,
             chain.match_length,
             tuple(chain.probabilities[:length]),
-            _origins(chain, length, self._at),
+            origins,
+            places=places,
         )
 
     def _learn(self, chain: Chain, output: Sequence[int]) -> None:
@@ -141,15 +143,22 @@ class AutoDrafter:
             at.pointer = None
 
 
-def _origins(chain: Chain, length: int, at: Situation) -> tuple[str, ...]:
-    """Return where the first `length` tokens of a chain come from, by the beginnings of runs."""
+def _origins(chain: Chain, length: int, at: Situation) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return where the first `length` tokens of a chain come from, by the beginnings of runs.
+
+    First the origins, then the places in the prompt.
+    """
     names: list[str] = []
+    places: list[int] = []
     begin = 0
     for end, _, source in chain.runs:
         place = source + begin
         name = MEMORY if place < at.memory_end else PROMPT if place < at.prompt_end else REPLY
-        names += [name] * (min(end, length) - begin)
+        size = min(end, length) - begin
+        names += [name] * size
+        first = place - at.memory_end
+        places += range(first, first + size) if name == PROMPT else [-1] * size
         if end >= length:
             break
         begin = end
-    return tuple(names)
+    return tuple(names), tuple(places)
