@@ -10,6 +10,7 @@ from akunu_py.cli.option_stack import stack
 
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view import Reasoning, ReplyView
+    from akunu_py.cli.reply_view.draft_tint import NameOf
     from akunu_py.engine.reply import ReplyStream
     from akunu_py.protocols import Tokenizer
 
@@ -40,7 +41,7 @@ def view_of(
     *,
     plain: bool,
     reasoning: "Reasoning",
-    show_drafts: bool = False,
+    show_drafts: "bool | NameOf" = False,
 ) -> "ReplyView":
     """Return what shows a reply on standard output."""
     from akunu_py.cli.reply_view import make_view  # noqa: PLC0415 - --help does without

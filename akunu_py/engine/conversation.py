@@ -96,7 +96,7 @@ class Conversation:
         messages = self._messages(before[forgotten:], question.text)
         stream = self.engine.stream_chat(messages, self.config, progress=progress)
         dropped = max(0, forgotten - min(self.forgotten, len(before)))
-        return Reply(self, stream, question.text, before, forgotten, dropped)
+        return Reply(self, stream, question.text, before, forgotten, dropped, messages)
 
     def undo(self) -> Turn:
         """Take the last message and its reply back and return them.
@@ -232,6 +232,7 @@ class Reply:
         before: the turns it comes after.
         forgotten: how many of them the model is not shown.
         dropped: how many of those it was shown so far.
+        messages: what the model is shown, the message last.
         text: what was said so far.
         stream: of the engine.
 
@@ -245,6 +246,7 @@ class Reply:
         before: tuple[Turn, ...],
         forgotten: int,
         dropped: int,
+        messages: Sequence[Message],
     ) -> None:
         self._conversation = conversation
         self.stream = stream
@@ -252,6 +254,7 @@ class Reply:
         self.before = before
         self.forgotten = forgotten
         self.dropped = dropped
+        self.messages = messages
         self.text = ""
 
     @property

@@ -1,6 +1,7 @@
 """What a model thinks before it answers, told from the answer."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from akunu_py.protocols import Tokenizer
 from akunu_py.types import TextPiece
@@ -172,9 +173,9 @@ def _take(pieces: list[TextPiece], size: int) -> list[TextPiece]:
     taken = []
     while size > 0:
         piece = pieces.pop(0)
-        taken.append(TextPiece(piece.text[:size], piece.source))
+        taken.append(replace(piece, text=piece.text[:size]))
         if len(piece.text) > size:
-            pieces.insert(0, TextPiece(piece.text[size:], piece.source))
+            pieces.insert(0, replace(piece, text=piece.text[size:]))
         size -= len(piece.text)
     return taken
 
@@ -184,7 +185,7 @@ def _take_space_at_end(pieces: list[TextPiece]) -> None:
         last = pieces.pop()
         text = last.text.rstrip()
         if text:
-            pieces.append(TextPiece(text, last.source))
+            pieces.append(replace(last, text=text))
             return
 
 

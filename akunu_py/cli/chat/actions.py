@@ -4,28 +4,37 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from akunu_py.cli.chat.attachments import Attachment, read_attachment, with_attachments
 from akunu_py.cli.chat.commands import Command, help_text, unquoted
 from akunu_py.cli.chat.config_values import (
-    all_fields,
     changed_fields,
-    listing,
+    explained,
+    overview,
     shown,
     with_field,
 )
 from akunu_py.cli.chat.model_change import Load, change_model
 from akunu_py.cli.chat.session_file import Session, export_markdown, load_session, save_session
+from akunu_py.cli.chat.statistics import statistics_rows
+from akunu_py.cli.chat.tables import tables
 from akunu_py.cli.reply_view import Reasoning
+from akunu_py.cli.terminal import statistics_line
 from akunu_py.engine.conversation import Conversation, Question
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import GenerationConfig
 
+if TYPE_CHECKING:
+    from akunu_py.types import GenerationResult
+
 _SHOWN_TURN = 60
 """Characters of a message that a note quotes."""
+
+_WAYS: tuple[Reasoning, ...] = get_args(Reasoning)
+_REASONING = f"thoughts before an answer: {', '.join(_WAYS)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,7 @@ class Actions:
         show_drafts: whether accepted drafts are tinted.
         reasoning: how thoughts before an answer are shown.
         attachments: files for the next message.
+        last_result: of the last reply; None before it.
 
     """
 
@@ -67,6 +77,7 @@ class Actions:
         self.show_drafts = False
         self.reasoning: Reasoning = "show"
         self.attachments: list[Attachment] = []
+        self.last_result: "GenerationResult | None" = None
         self._drafter = conversation.config.drafter
         self._path: Path | None = None
 
@@ -113,13 +124,17 @@ class Actions:
         # Ollama's `/set parameter NAME VALUE` is meant as well.
         name, _, value = argument.removeprefix("parameter ").strip().partition(" ")
         if not name:
-            values = all_fields(config) | {"reasoning": self.reasoning}
-            self._note(listing(values, self._tools.width()))
+            display = [("reasoning", self.reasoning, _REASONING)]
+            self._note(overview(config, display, self._tools.width()))
+            return
+        if name == "reasoning":
+            if value.strip():
+                self._set_reasoning(value.strip())
+            else:
+                self._note(f"reasoning {self.reasoning}: {_REASONING}")
             return
         if not value.strip():
-            raise ConfigError(f"give /set {name} VALUE; default is one")
-        if name == "reasoning":
-            self._set_reasoning(value.strip())
+            self._note(explained(config, name))
             return
         changed = with_field(config, name, value.strip())
         self._check_sources(changed)
@@ -128,10 +143,9 @@ class Actions:
         self._note(f"{field} {shown(changed, field)}")
 
     def _set_reasoning(self, word: str) -> None:
-        ways: tuple[Reasoning, ...] = get_args(Reasoning)
-        found = next((way for way in ways if word in (way, "default")), None)
+        found = next((way for way in _WAYS if word in (way, "default")), None)
         if found is None:
-            raise ConfigError(f"reasoning is {word!r}; give one of {', '.join(ways)}")
+            raise ConfigError(f"reasoning is {word!r}; give one of {', '.join(_WAYS)}")
         self.reasoning = found
         self._note(f"reasoning {found}")
 
@@ -156,19 +170,14 @@ class Actions:
         self._note("\n".join(lines))
 
     def _stats(self, _: str) -> None:
-        stats, replies = self._conversation.stats, self._conversation.replies
-        noun = "reply" if replies == 1 else "replies"
-        self._note(f"{replies} {noun}, {stats.output_tokens} tokens in {stats.steps} passes")
-        if stats.tokens_per_pass is not None:
-            self._note(
-                f"tokens a pass {stats.tokens_per_pass:.2f}, fire rate {stats.fire_rate:.0%}"
-            )
-        if stats.hit_rate is not None:
-            self._note(
-                f"drafted {stats.drafted}, accepted {stats.accepted}: hit rate "
-                f"{stats.hit_rate:.0%}, alpha {stats.alpha:.0%}"
-            )
-        if self._conversation.config.exactness == "none":
+        conversation = self._conversation
+        replies = conversation.replies
+        if self.last_result is not None:
+            self._note(f"last reply: {statistics_line(self.last_result)}")
+        self._note(f"this run: {replies} {'reply' if replies == 1 else 'replies'}")
+        if replies:
+            self._note(tables({"": statistics_rows(conversation.stats)}, self._tools.width()))
+        if conversation.config.exactness == "none":
             self._note("not exact: --lenience or --no-adjust is set")
 
     def _retry(self, _: str) -> Question:

@@ -12,14 +12,15 @@ import click
 from akunu_py.cli.chat.actions import Actions, Tools
 from akunu_py.cli.chat.commands import message_of, parse
 from akunu_py.cli.chat.echo import echo_off
-from akunu_py.cli.chat.line_input import Lines
+from akunu_py.cli.chat.line_input import Lines, shown_on
+from akunu_py.cli.chat.prompt_parts import PromptParts
+from akunu_py.cli.chat.reply_line import print_drafts, reply_line
 from akunu_py.cli.step_trace import StepTrace
 from akunu_py.cli.terminal import (
     cancel_on_interrupt,
     is_dumb,
     printable,
     prompt_progress,
-    statistics_line,
     wrapped,
 )
 from akunu_py.cli.verbosity import held_log, is_quiet
@@ -30,6 +31,7 @@ from akunu_py.errors import AkunuError
 if TYPE_CHECKING:
     from akunu_py.cli.chat.session_file import Session
     from akunu_py.cli.reply_view import Reasoning, ReplyView
+    from akunu_py.cli.reply_view.draft_tint import NameOf
     from akunu_py.types import GenerationResult
 
 _log = logging.getLogger(__name__)
@@ -74,6 +76,7 @@ class Chat:
         """Read and answer; two interrupts in a row at an empty line leave."""
         interrupted = False
         while not self._actions.leaving:
+            self._leave_row()
             try:
                 line = self._lines.read()
             except EOFError:
@@ -95,6 +98,11 @@ class Chat:
             interrupted = False
             if line.text.strip():
                 self._take(line.text, quoted=line.quoted)
+
+    def _leave_row(self) -> None:
+        """Leave a row empty between what is typed and what is said."""
+        if self._typed:
+            click.echo(file=shown_on())
 
     def _take(self, text: str, *, quoted: bool) -> None:
         """Carry a line out or answer it; whatever fails is a note."""
@@ -125,6 +133,7 @@ class Chat:
 
     def _answer(self, question: Question) -> None:
         """Stream the reply to a message; an interrupt ends the reply and not the chat."""
+        self._leave_row()
         with (
             echo_off(),
             prompt_progress() as progress,
@@ -136,13 +145,22 @@ class Chat:
                 for event in reply:
                     view.feed(event)
         if reply.result is not None:
-            self._conclude(reply, reply.result)
+            self._conclude(reply, reply.result, view)
 
-    def _conclude(self, reply: Reply, result: "GenerationResult") -> None:
+    def _conclude(
+        self, reply: Reply, result: "GenerationResult", view: "ReplyView | StepTrace"
+    ) -> None:
         """Say what a reply came to, and keep it in the trace file."""
+        self._actions.last_result = result
         if result.token_ids or result.finish_reason != "cancelled":
             if not is_quiet():
-                note(statistics_line(result))
+                self._leave_row()
+                line = reply_line(result, self._conversation.engine.context)
+                drafts = None if isinstance(view, StepTrace) else view.drafts
+                if drafts is None:
+                    note(line)
+                else:
+                    print_drafts(drafts, line)
             _log.info(
                 "prefilled %d of the prompt's %d tokens; the others were in the cache",
                 result.num_prompt_tokens - result.num_cached_tokens,
@@ -178,8 +196,16 @@ class Chat:
             tokenizer,
             plain=self._plain,
             reasoning=self._actions.reasoning,
-            show_drafts=self._actions.show_drafts,
+            show_drafts=self._names_of_sources(reply) if self._actions.show_drafts else False,
         )
+
+    def _names_of_sources(self, reply: Reply) -> "NameOf":
+        from akunu_py.cli.reply_view.draft_tint import name_of  # noqa: PLC0415 - rich
+
+        parts = PromptParts(
+            reply.stream.prompt, reply.messages, self._conversation.engine.tokenizer
+        )
+        return lambda source, place: parts.name(place) if place >= 0 else name_of(source)
 
 
 def note(text: str) -> None:
