@@ -20,6 +20,7 @@ _COMMANDS = {
     "generate": "akunu_py.cli.generate:generate",
     "info": "akunu_py.cli.info:info",
     "models": "akunu_py.cli.models:models",
+    "sessions": "akunu_py.cli.sessions:sessions",
     "tune": "akunu_py.cli.tune:tune",
 }
 
@@ -32,6 +33,7 @@ _SUMMARIES = {
     "generate": "Answer one prompt and print the reply.",
     "info": "Show what a GGUF file holds: the model, its quantization, tokenizer and metadata.",
     "models": "Fetch, look at, name, convert and delete models.",
+    "sessions": "List, show and delete the conversations that akunu chat kept.",
     "tune": "Measure what a pass costs by its rows, and say which drafts pay.",
 }
 """First sentences of the commands' own help, which `akunu --help` shows without importing them."""

@@ -19,6 +19,7 @@ from akunu_py.cli.chat.config_values import (
 )
 from akunu_py.cli.chat.model_change import Load, change_model
 from akunu_py.cli.chat.session_file import Session, export_markdown, load_session, save_session
+from akunu_py.cli.chat.session_store import KeptSession, StoredSession, described
 from akunu_py.cli.chat.statistics import statistics_rows
 from akunu_py.cli.chat.tables import tables
 from akunu_py.cli.reply_view import Reasoning
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 _SHOWN_TURN = 60
 """Characters of a message that a note quotes."""
 
+_LISTED = 20
+"""Sessions that `/sessions` lists; `akunu sessions list` lists all."""
+
 _WAYS: tuple[Reasoning, ...] = get_args(Reasoning)
 _REASONING = f"thoughts before an answer: {', '.join(_WAYS)}"
 
@@ -46,6 +50,7 @@ class Tools:
         load: opens the model of that name; for None the one that ships with akunu.
         edit: lets the user edit a text; None for nothing saved. Without a terminal there is none.
         width: columns that notes may take; None where they go to no terminal.
+        kept: where the conversation is kept by itself; None where it is not.
 
     """
 
@@ -53,6 +58,7 @@ class Tools:
     load: Load
     edit: Callable[[str], str | None] | None
     width: Callable[[], int | None] = lambda: None
+    kept: KeptSession | None = None
 
 
 class Actions:
@@ -77,7 +83,7 @@ class Actions:
         self.show_drafts = False
         self.reasoning: Reasoning = "show"
         self.attachments: list[Attachment] = []
-        self.last_result: "GenerationResult | None" = None
+        self.last_result: GenerationResult | None = None
         self._drafter = conversation.config.drafter
         self._path: Path | None = None
 
@@ -96,14 +102,29 @@ class Actions:
         return question
 
     def go_on(self, session: Session, path: Path) -> None:
-        """Take up a conversation that was saved in `path`."""
+        """Take up a conversation that was saved in `path`, a file or one of the kept sessions."""
         conversation = self._conversation
         conversation.replace(session.turns, session.system)
         self._path = path
+        if self._tools.kept is not None:
+            self._tools.kept.begin()
         own = conversation.engine.description.name
         other = f"; {session.model} answered then, {own} does now" * (session.model != own)
         last = f", the last: {_short(session.turns[-1].user)}" if session.turns else ""
         self._note(f"turns: {len(session.turns)}{last}{other}")
+
+    def continue_kept(self, stored: StoredSession, session: Session) -> None:
+        """Take up a session that was kept by itself; from here on it is kept there."""
+        path = self._path
+        self.go_on(session, stored.path)
+        self._path = path
+        if self._tools.kept is not None:
+            self._tools.kept.begin(stored.path, self._session())
+
+    def keep(self) -> None:
+        """Keep the conversation by itself, where that is wanted; raises ConfigError."""
+        if self._tools.kept is not None:
+            self._tools.kept.keep(self._session())
 
     def _help(self, _: str) -> None:
         click.echo(help_text())
@@ -192,6 +213,7 @@ class Actions:
 
     def _undo(self, _: str) -> None:
         self._note(f"taken back: {_short(self._conversation.undo().user)}")
+        self.keep()
 
     def _edit(self, _: str) -> Question | None:
         if self._tools.edit is None:
@@ -226,6 +248,21 @@ class Actions:
     def _load(self, name: str) -> None:
         path = _path(name)
         self.go_on(load_session(path), path)
+
+    def _sessions(self, name: str) -> None:
+        kept = self._tools.kept
+        if kept is None:
+            raise ConfigError("conversations are not kept here: that takes a terminal and --keep")
+        if name:
+            stored = kept.store.find(name)
+            self.continue_kept(stored, stored.load())
+            return
+        rows = [(stored.name, *described(stored)) for stored in kept.store.sessions()[:_LISTED]]
+        if not rows:
+            self._note("no conversation is kept yet")
+            return
+        self._note(tables({"": rows}, self._tools.width()))
+        self._note("/sessions NAME goes on with one; `akunu sessions` shows and deletes them")
 
     def _export(self, name: str) -> None:
         path = _path(name)
@@ -301,12 +338,14 @@ class Actions:
     def _reset(self, _: str) -> None:
         self._conversation.reset()
         self.attachments.clear()
+        if self._tools.kept is not None:
+            self._tools.kept.begin()
         self._note("the conversation is forgotten")
 
     def _session(self) -> Session:
         conversation = self._conversation
-        name = conversation.engine.description.name
-        return Session(name, conversation.system, conversation.turns)
+        model = conversation.engine.description
+        return Session(model.name, conversation.system, conversation.turns, str(model.path))
 
 
 def _path(name: str) -> Path:

@@ -10,7 +10,9 @@ from akunu_py.errors import ConfigError
 
 MOST_BYTES = 2**20
 
-_ATTACHED = re.compile(r"^(?P<name>\S[^\n]{0,255}):\n(?P<ticks>`{3,})\n.*?^(?P=ticks)$", re.DOTALL | re.MULTILINE)
+_ATTACHED = re.compile(
+    r"^(?P<name>\S[^\n]{0,255}):\n(?P<ticks>`{3,})\n.*?^(?P=ticks)$", re.DOTALL | re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from akunu_py.errors import AkunuError
 
 if TYPE_CHECKING:
     from akunu_py.cli.chat.session_file import Session
+    from akunu_py.cli.chat.session_store import StoredSession
     from akunu_py.cli.reply_view import Reasoning, ReplyView
     from akunu_py.cli.reply_view.draft_tint import NameOf
     from akunu_py.types import GenerationResult
@@ -71,6 +72,10 @@ class Chat:
     def go_on(self, session: "Session", path: Path) -> None:
         """Take up a conversation that was saved in `path`."""
         self._actions.go_on(session, path)
+
+    def continue_kept(self, stored: "StoredSession", session: "Session") -> None:
+        """Take up a session that was kept by itself."""
+        self._actions.continue_kept(stored, session)
 
     def run(self) -> None:
         """Read and answer; two interrupts in a row at an empty line leave."""
@@ -177,6 +182,7 @@ class Chat:
             note("interrupted before anything was said; /retry asks again")
         if self._trace_file is not None:
             self._conversation.trace(self._trace_file, reply)
+        self._actions.keep()
 
     def _announce(self, reply: Reply) -> None:
         """Say which turns the model is not shown any more."""

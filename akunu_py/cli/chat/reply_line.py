@@ -17,7 +17,9 @@ _CELLS = 10
 
 def reply_line(result: "GenerationResult", context: int) -> str:
     """Return what is said of a reply: tokens a second, and what else there is to say."""
-    parts = [] if result.decode_tokens_per_s is None else [f"{result.decode_tokens_per_s:.1f} tokens/s"]
+    parts = (
+        [] if result.decode_tokens_per_s is None else [f"{result.decode_tokens_per_s:.1f} tokens/s"]
+    )
     parts += remarks(result)
     used = result.num_prompt_tokens + len(result.token_ids)
     if used >= _FULL_FROM * context:

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
 from dataclasses import dataclass
+from itertools import groupby
 from typing import ClassVar, TextIO
 
 from markdown_it import MarkdownIt
@@ -19,8 +19,8 @@ from rich.syntax import ANSISyntaxTheme, Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from akunu_py.cli.reply_view.live_lines import Line
 from akunu_py.cli.reply_view.colors import CODE, MARKDOWN
+from akunu_py.cli.reply_view.live_lines import Line
 from akunu_py.cli.reply_view.math_text import with_math
 from akunu_py.shown_text import harmless
 
