@@ -39,10 +39,9 @@ class Draft:
     `parents[i]` is the index of the node that token i follows, -1 for the last committed token;
     parents come before their children. `confidence`, where a drafter has one, is its estimate per
     token that the target agrees, given that it agreed with the parent. `origins` names who drafted
-    each token, or what text it is copied from, where that is more than `source` says. `places` gives
-    the prompt's token that each token is a copy of, counted from 0, and -1 for what is no copy of
-    the prompt. `length` says where the draft's length comes from, if a rule of the drafter's
-    decided it.
+    each token, or what text it is copied from, where that is more than `source` says. `places` has
+    for each token that of the prompt that it is a copy of, counted from 0, or -1. `length` says
+    where the draft's length comes from, if a rule of the drafter's decided it.
 
     Raises ContractError for parents out of order, siblings with equal tokens, or lengths that
     differ.

@@ -1,6 +1,5 @@
 """`akunu chat`: the command."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +98,7 @@ def chat(  # noqa: PLR0917 - click passes by name
     stored = store.newest() if continued else None
     if stored is not None:
         session = stored.load()
-        if model is None and os.path.exists(session.path):
+        if model is None and session.path and Path(session.path).exists():
             model = session.path
     if model is None:
         offer_default_model()

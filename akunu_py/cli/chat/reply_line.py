@@ -17,10 +17,8 @@ _CELLS = 10
 
 def reply_line(result: "GenerationResult", context: int) -> str:
     """Return what is said of a reply: tokens a second, and what else there is to say."""
-    parts = (
-        [] if result.decode_tokens_per_s is None else [f"{result.decode_tokens_per_s:.1f} tokens/s"]
-    )
-    parts += remarks(result)
+    pace = result.decode_tokens_per_s
+    parts = remarks(result) if pace is None else [f"{pace:.1f} tokens/s", *remarks(result)]
     used = result.num_prompt_tokens + len(result.token_ids)
     if used >= _FULL_FROM * context:
         parts.append(_gauge(used, context))
@@ -41,4 +39,5 @@ def print_drafts(drafts: "Text", rest: str) -> None:
 def _gauge(used: int, context: int) -> str:
     share = min(1.0, used / context)
     full = int(share * _CELLS)
-    return f"context {'\u2588' * full}{'\u2591' * (_CELLS - full)} {share:.0%} full"
+    bar = "\u2588" * full + "\u2591" * (_CELLS - full)
+    return f"context {bar} {share:.0%} full"

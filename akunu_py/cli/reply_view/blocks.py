@@ -111,7 +111,8 @@ class BlockRenderer:
     def lines(self, text: str, width: int, marks: str = "") -> list[Line]:
         """Return the lines of a harmless text, each of at most `width` cells.
 
-        `marks` has a letter for each character, which says its tint; a blank says none. Screens below 20 columns get lines of 20: rich divides by what is left of narrow ones.
+        `marks` has a letter for each character, which says its tint; a blank says none. Screens
+        below 20 columns get lines of 20: rich divides by what is left of narrow ones.
         """
         width = max(width, _LEAST_WIDTH)
         options = self._console.options.update(width=width, height=None)

@@ -1,7 +1,7 @@
 """Colours that can be read on dark and on light backgrounds.
 
-They are of the palette of 256, whose cube no theme changes, and in the middle between black and
-white: each has a contrast of 3.7 or more to both. Where there are 16 colours rich takes the nearest.
+They are of the palette of 256, whose cube no theme changes, and half-way between black and white:
+each has a contrast of 3.7 or more to both. Where there are 16 colours rich takes the nearest.
 """
 
 from collections.abc import Mapping
