@@ -1,0 +1,109 @@
+"""`akunu demo`: one edit made twice, plain and with drafts, side by side."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from akunu_py.cli import completing
+from akunu_py.cli.loading_options import load_engine
+from akunu_py.cli.terminal import fitted, is_dumb, printable
+
+if TYPE_CHECKING:
+    from akunu_py.cli.demo_race import Runner
+
+_CODE = """\
+def read_all(paths, encoding):
+    contents = []
+    for path in paths:
+        with open(path, encoding=encoding) as stream:
+            contents.append(stream.read())
+    return contents"""
+
+TASK = 'Write the function again with `encoding="utf-8"` as the default.'
+_PROMPT = f"```python\n{_CODE}\n```\n{TASK}"
+_MOST_TOKENS = 300
+_PLAIN, _DRAFTED = "plain", "with drafts"
+
+
+@click.command()
+@click.argument("model", required=False, shell_complete=completing.models)
+def demo(model: str | None) -> None:
+    """Watch a model edit a function twice: plain, and with drafts.
+
+    Both replies are made while you watch, in turns of a tenth of a second: whoever is behind goes
+    on. Each clock runs in its own turns alone, from before the prompt is read. What was copied from
+    earlier text is tinted; the model checks every token, so both write the same.
+
+    Without a terminal both replies are printed one after the other.
+
+    \b
+    Examples:
+      akunu demo
+      akunu demo model.gguf
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_py.cli.default_model_offer import offer_default_model  # noqa: PLC0415
+
+    if model is None:
+        offer_default_model()
+    with load_engine(model, {}) as engine, engine.beside() as other:
+        if not engine.tokenizer.has_chat_template:
+            raise click.ClickException("this model has no chat template, and the demo is a chat")
+        from akunu_py.cli.demo_race import Runner, race, warm_up  # noqa: PLC0415
+        from akunu_py.cli.demo_view import SideBySide  # noqa: PLC0415 - rich
+        from akunu_py.messages import Message  # noqa: PLC0415
+        from akunu_py.types import GenerationConfig  # noqa: PLC0415
+
+        live = sys.stdout.isatty() and not is_dumb()
+        click.echo(f"{engine.description.name} is asked, about the function below:\n{TASK}\n")
+        click.echo(f"{_CODE}\n")
+        warm_up(engine)
+        warm_up(other)
+        view = SideBySide(sys.stdout, (_PLAIN, _DRAFTED))
+        messages = [Message("user", _PROMPT)]
+        runners = [
+            Runner(
+                each, messages,
+                GenerationConfig(drafter=drafter, max_tokens=_MOST_TOKENS, stop_loops=True),
+                column.take,
+            )
+            for each, drafter, column in zip(
+                (engine, other), ("none", None), view.columns, strict=True
+            )
+        ]  # fmt: skip
+
+        def show() -> None:
+            if live:
+                view.draw([runner.seconds for runner in runners])
+
+        race(runners, show)
+        if live:
+            view.finish([runner.seconds for runner in runners])
+        else:
+            for column, runner in zip(view.columns, runners, strict=True):
+                tokens = len(runner.outcome.token_ids)
+                text = runner.outcome.text
+                click.echo(f"{column.title}: {tokens} tokens in {runner.seconds:.1f} s\n\n{text}\n")
+        click.echo()
+        view.print_summary()
+        for line in _verdict(*runners):
+            click.echo(printable(fitted(line)))
+
+
+def _verdict(plain: "Runner", drafted: "Runner") -> list[str]:
+    """Return what the two clocks, and the two texts, come to."""
+    tokens, others = plain.outcome.token_ids, drafted.outcome.token_ids
+    times = f"{drafted.seconds:.1f} s instead of {plain.seconds:.1f} s"
+    if tokens != others:
+        same = next(
+            (place for place, (a, b) in enumerate(zip(tokens, others, strict=False)) if a != b),
+            min(len(tokens), len(others)),
+        )
+        return [
+            f"{times}, but the texts differ from token {same + 1} on: two tokens were almost "
+            "equally likely, and larger passes round otherwise on this machine. With "
+            "--reproducible akunu chat and akunu generate avoid that."
+        ]
+    ratio = plain.seconds / drafted.seconds
+    pace = f"{ratio:.1f} times as fast" if ratio >= 1 else f"{1 / ratio:.1f} times as slow"
+    return [f"The same {len(tokens)} tokens, {pace}: {times}."]
