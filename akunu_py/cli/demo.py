@@ -86,11 +86,10 @@ def demo(model: str | None) -> None:
                 click.echo(f"{column.title}: {tokens} tokens in {runner.seconds:.1f} s\n\n{text}\n")
         click.echo()
         view.print_summary()
-        for line in _verdict(*runners):
-            click.echo(printable(fitted(line)))
+        click.echo(printable(fitted(_verdict(*runners))))
 
 
-def _verdict(plain: "Runner", drafted: "Runner") -> list[str]:
+def _verdict(plain: "Runner", drafted: "Runner") -> str:
     """Return what the two clocks, and the two texts, come to."""
     tokens, others = plain.outcome.token_ids, drafted.outcome.token_ids
     times = f"{drafted.seconds:.1f} s instead of {plain.seconds:.1f} s"
@@ -99,11 +98,11 @@ def _verdict(plain: "Runner", drafted: "Runner") -> list[str]:
             (place for place, (a, b) in enumerate(zip(tokens, others, strict=False)) if a != b),
             min(len(tokens), len(others)),
         )
-        return [
+        return (
             f"{times}, but the texts differ from token {same + 1} on: two tokens were almost "
             "equally likely, and larger passes round otherwise on this machine. With "
             "--reproducible akunu chat and akunu generate avoid that."
-        ]
+        )
     ratio = plain.seconds / drafted.seconds
     pace = f"{ratio:.1f} times as fast" if ratio >= 1 else f"{1 / ratio:.1f} times as slow"
-    return [f"The same {len(tokens)} tokens, {pace}: {times}."]
+    return f"The same {len(tokens)} tokens, {pace}: {times}."

@@ -87,14 +87,15 @@ def prompt_progress(
         TextColumn,
         TimeRemainingColumn,
     )
+    from rich.theme import Theme  # noqa: PLC0415
 
     bar = Progress(
         SpinnerColumn(style="color(32)"),
         TextColumn(words, style="dim"),
         BarColumn(bar_width=20, style="dim", complete_style="color(32)"),
         TextColumn(f"{{task.completed}}/{{task.total}} {unit}", style="dim"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
+        TimeRemainingColumn(compact=True),
+        console=Console(stderr=True, theme=Theme({"progress.remaining": "dim"})),
         transient=True,
     )
     task = bar.add_task(words)

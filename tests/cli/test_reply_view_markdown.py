@@ -185,9 +185,9 @@ def test_long_code_is_laid_out_in_parts(monkeypatch):
     laid_out = []
     lines_of = BlockRenderer.lines
 
-    def spy(self, text, width):
+    def spy(self, text, *rest):
         laid_out.append(text.count("\n"))
-        return lines_of(self, text, width)
+        return lines_of(self, text, *rest)
 
     monkeypatch.setattr(BlockRenderer, "lines", spy)
     code = [f"x{n} = {n}" if n % 5 else "" for n in range(1, 190)]
@@ -386,6 +386,68 @@ def test_no_reply_changes_the_terminals_state(attack):
         codes = re.findall(r"\x1b.", "".join(screen.written))
         assert set(codes) <= {"\x1b["}
         assert not set("".join(screen.written)) & FORBIDDEN
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_tints_are_on_the_letters_they_are_of(size):
+    """Every word is its own source; Markdown and wrapping are as without tints."""
+    pieces = re.findall(r"\s?\S{1,3}|\s", TEXT)
+    screen = TerminalScreen(*size)
+    view = view_on(screen, show_drafts=lambda source, _: source)
+    for number, piece in enumerate(pieces):
+        source = "drafted" if number % 3 == 0 else ""
+        view.feed(StreamEvent(piece, (), None, None, (TextPiece(piece, source),)))
+    view.finish()
+    assert screen.rows() == streamed([TEXT], size[0], 100).rows()
+
+
+@pytest.mark.parametrize(
+    ("before", "drafted", "after"),
+    [
+        ("One ", "two ", "three"),
+        ("A **bold ", "word", "** here"),
+        ("Use `co", "de_of", "_it` now"),
+        ("- one\n- t", "w", "o"),
+        ("```py\ndef add(a):\n    return ", "a + b", "\n```"),
+        ("- x\n\n  ```\n  f(", "word", ")\n  ```\n"),
+        ("# Head ", "line", " end"),
+        ("| a | b |\n|---|---|\n| c | ", "word", " |"),
+        ("> quoted ", "word", " here"),
+        ("&amp; then ", "word", " &lt;"),
+        ("word and ", "word", " and word"),
+        ("a (b) ", "word", "\n\nword"),
+    ],
+)  # fmt: skip
+def test_a_draft_is_tinted_and_nothing_else(before, drafted, after):
+    screen = TerminalScreen()
+    view = view_on(screen, show_drafts=True)
+    for text, source in ((before, ""), (drafted, "prompt"), (after, "")):
+        view.feed(StreamEvent(text, (), None, None, (TextPiece(text, source),)))
+    view.finish()
+    tinted = "".join(
+        screen.screen.buffer[row][column].data
+        for row in range(24)
+        for column in range(80)
+        if screen.screen.buffer[row][column].fg != "default"
+    )
+    assert tinted.split() == drafted.split()
+
+
+def test_code_has_no_background_and_its_colours_can_be_read_on_black_and_white():
+    screen = streamed(["Use `code` here.\n\n```py\n# note\nx = 'text' if 1 else None\n```"])
+    cells = [screen.screen.buffer[row][column] for row in range(24) for column in range(80)]
+    assert {cell.bg for cell in cells} == {"default"}
+    colours = {cell.fg for cell in cells} - {"default"}
+    assert len(colours) >= 4
+
+    def light(colour):
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    for colour in colours:
+        # WCAG 2: 3 is enough for large text; no colour has more than 4.6 on both.
+        assert min((light(colour) + 0.05) / 0.05, 1.05 / (light(colour) + 0.05)) > 3.5, colour
 
 
 def test_no_color_leaves_bold(monkeypatch):

@@ -76,7 +76,8 @@ def load_session(path: Path) -> Session:
         raise ConfigError(f"{path} is no session: fields missing or too many: {odd}")
     system, turns = record["system"], record["turns"]
     place = record.get("path", "")
-    if not all(isinstance(text, str) for text in (record["model"], place, system or "")):
+    texts = (record["model"], place, "" if system is None else system)
+    if not all(isinstance(text, str) for text in texts):
         raise ConfigError(f"{path} is no session: model, path and system must be texts")
     if not isinstance(turns, list):
         raise ConfigError(f"{path} is no session: turns must be a list")

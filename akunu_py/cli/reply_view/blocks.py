@@ -251,11 +251,15 @@ def _prepared(tokens: Sequence[Token]) -> Iterator[Token]:
         yield token
 
 
+_LONGEST_MARKUP = 10
+"""Characters between two letters of one text: an entity, or a backslash."""
+
+
 def _mark(tokens: Sequence[Token], text: str, marks: str) -> None:
     """Put the marks of a text on its tokens: codes get theirs, other text is cut where they change.
 
     Tokens do not say where their text stands; it stands there in their order, with what is markup
-    in between. What is not found, as entities are not, gets no mark.
+    in between. What is not found, as the letter of an entity is not, gets no mark.
     """
     starts = [0]
     for row in text.split("\n"):
@@ -265,10 +269,16 @@ def _mark(tokens: Sequence[Token], text: str, marks: str) -> None:
     def found(content: str) -> str:
         nonlocal place
         begin = text.find(content, place)
-        if begin < 0 or not content:
-            return " " * len(content)
-        place = begin + len(content)
-        return marks[begin:place]
+        if begin >= 0:
+            place = begin + len(content)
+            return marks[begin:place]
+        own = ""
+        # Letter by letter: entities and escapes are written otherwise.
+        for letter in content:
+            begin = text.find(letter, place, place + _LONGEST_MARKUP)
+            own += marks[begin] if begin >= 0 else " "
+            place = begin + 1 if begin >= 0 else place
+        return own
 
     for token in tokens:
         if token.map is not None:

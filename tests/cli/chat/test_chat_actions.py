@@ -131,7 +131,7 @@ def test_system_set_draft_trace_and_show(actions, conversation, notes):
         do(actions, "/set reasoning perhaps")
     for line in ("/set", "/show"):
         do(actions, line)
-        assert "reasoning fold" in notes[-1]
+        assert "reasoning fold" in " ".join(notes[-1].split())
     do(actions, "/set reasoning default")
     assert actions.reasoning == "show"
     do(actions, "/set drafter lookup")
