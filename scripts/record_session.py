@@ -3,9 +3,10 @@
 
     python scripts/record_session.py --picture docs/session.svg --text docs/session.txt
 
-Runs `akunu chat` on a pseudo-terminal with settings, costs and history of its own, types a question
-about code and an edit of that code, and draws what the terminal shows. `/draft show` tints accepted
-drafts. Nothing of a reply is edited; the replies are greedy, so they repeat, and the times do not.
+Runs `akunu chat` on a pseudo-terminal with settings, costs and history of its own, attaches a file,
+asks about it and for an edit, and draws what the terminal shows. `/draft show` tints accepted drafts.
+Nothing of a reply is edited; the replies are greedy, so they repeat, and the times do not. The
+picture is light or dark as the page's reader prefers.
 """
 
 import argparse
@@ -34,21 +35,22 @@ from rich.color import Color
 
 from akunu_py.model_store.default_model import fetched_model_path
 
-COLUMNS, LINES = 84, 90
+COLUMNS, LINES = 80, 90
 PATIENCE_S = 600
 
+FILE = "readers.py"
 CODE = """\
-```python
 def read_all(paths, encoding):
     contents = []
     for path in paths:
         with open(path, encoding=encoding) as stream:
             contents.append(stream.read())
     return contents
-```"""
+"""
 
 TYPED = (
-    f'"""What is the name of this function?\n{CODE}"""',
+    f"/file {FILE}",
+    "What is the name of this function?",
     "/draft show",
     'Write the function again with `encoding="utf-8"` as the default.',
     "/exit",
@@ -57,12 +59,13 @@ TYPED = (
 _PROMPT_BEGINS = "\x1b[?2004h"
 """What prompt_toolkit writes when it begins to read a line: bracketed paste is switched on."""
 
-# A window that is dark on a light page and on a dark one.
-_BACK, _FRAME, _TEXT, _PALE = "#16181d", "#5b6270", "#e4e6eb", "#9aa3b2"
-_NAMES = {
-    "black": "#16181d", "red": "#ef7d78", "green": "#8fc98a", "brown": "#dcb867", "blue": "#7fb0f0",
-    "magenta": "#c9a0e8", "cyan": "#79c4c9", "white": "#e4e6eb",
-}  # fmt: skip
+# The chat's own colours can be read on both; here are the terminal's.
+_STYLE = """\
+.back{fill:#fff;stroke:#d0d7de}.text{fill:#1f2328}.pale{fill:#6e7781}
+@media(prefers-color-scheme:dark){.back{fill:#16181d;stroke:#3d444d}.text{fill:#e4e6eb}.pale{fill:#9198a1}}"""
+_PALE = "010203"
+"""Stands for dim text, which pyte does not know."""
+_DIM = re.compile(r"\x1b\[(2)(?=[;m])")
 _FONTS = "ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 _CELL, _ROW, _EDGE = 8.0, 18, 16
 
@@ -70,6 +73,7 @@ _CELL, _ROW, _EDGE = 8.0, 18, 16
 def record(typed: tuple[str, ...], folder: Path) -> str:
     """Return all that a chat writes to its terminal while these messages are typed, one by one."""
     environment = {name: value for name, value in os.environ.items() if "AKUNU" not in name}
+    (folder / FILE).write_text(CODE, encoding="utf-8")
     environment |= {
         "HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CACHE_HOME": str(folder),
         "XDG_CONFIG_HOME": str(folder), "TERM": "xterm-256color", "COLORTERM": "truecolor",
@@ -88,6 +92,7 @@ def record(typed: tuple[str, ...], folder: Path) -> str:
         stderr=follower,
         start_new_session=True,
         env=environment,
+        cwd=folder,
     )
     os.close(follower)
     terminal = _Terminal(leader)
@@ -145,7 +150,7 @@ def shown(written: str) -> list[list[Char]]:
     """Return the rows of cells that a terminal shows after all this."""
     screen = pyte.HistoryScreen(COLUMNS, LINES, history=10_000, ratio=0.5)
     screen.set_mode(LNM)
-    pyte.Stream(screen).feed(written)
+    pyte.Stream(screen).feed(_DIM.sub("\x1b[38;2;1;2;3", written))
     buffers = [*screen.history.top, *(screen.buffer[number] for number in range(LINES))]
     rows = [[row[column] for column in range(COLUMNS)] for row in buffers]
     while rows and not _text(rows[-1]):
@@ -161,11 +166,12 @@ def picture(rows: list[list[Char]], title: str) -> str:
     """Return an SVG of rows of cells; what is tinted lies on a rectangle of its colour."""
     width = round(COLUMNS * _CELL + 2 * _EDGE)
     height = len(rows) * _ROW + 2 * _EDGE
-    window = f'width="{width - 1}" height="{height - 1}" fill="{_BACK}" stroke="{_FRAME}"'
-    font = f'font-family="{_FONTS}" font-size="13" fill="{_TEXT}" xml:space="preserve"'
+    window = f'class="back" width="{width - 1}" height="{height - 1}"'
+    font = f'class="text" font-family="{_FONTS}" font-size="13" xml:space="preserve"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
         f"<title>{escape(title)}</title>",
+        f"<style>{_STYLE}</style>",
         f'<rect x=".5" y=".5" rx="8" {window}/>',
         f"<g {font}>",
     ]
@@ -197,7 +203,9 @@ def _style(cell: Char) -> tuple[str, str]:
     """Return a cell's background, "" for the window's, and the attributes of its letters."""
     front, back = (cell.bg, cell.fg) if cell.reverse else (cell.fg, cell.bg)
     attributes = ""
-    if front != "default":
+    if front == _PALE:
+        attributes += ' class="pale"'
+    elif front != "default":
         attributes += f' fill="{_colour(front)}"'
     if cell.bold:
         attributes += ' font-weight="bold"'
@@ -210,9 +218,7 @@ def _colour(name: str) -> str:
     """Return a colour of pyte's, a name or six hexadecimal digits, as SVG wants it."""
     if re.fullmatch("[0-9a-f]{6}", name):
         return f"#{name}"
-    if name.startswith("bright") and name[6:] in _NAMES:
-        return _PALE if name == "brightblack" else _NAMES[name[6:]]
-    return _NAMES.get(name) or Color.parse(name).get_truecolor().hex
+    return Color.parse(name).get_truecolor().hex
 
 
 def main() -> None:

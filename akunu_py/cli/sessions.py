@@ -34,7 +34,13 @@ def sessions() -> None:
 @sessions.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def list_sessions(as_json: bool) -> None:
-    """List the conversations, the latest first."""
+    """List the conversations, the latest first: name, last change, turns and first message.
+
+    \b
+    Examples:
+      akunu sessions list
+      akunu sessions list --json
+    """  # noqa: D301 - \b keeps click from wrapping the examples
     found = default_store().sessions()
     rows = [(stored, *described(stored)) for stored in found]
     if as_json:
@@ -57,7 +63,13 @@ def list_sessions(as_json: bool) -> None:
 @sessions.command()
 @click.argument("name", shell_complete=_names)
 def show(name: str) -> None:
-    """Print a conversation as Markdown."""
+    """Print a conversation as Markdown.
+
+    \b
+    Examples:
+      akunu sessions show 2026-11-22-183405
+      akunu sessions show 2026-11-22 > conversation.md
+    """  # noqa: D301 - \b keeps click from wrapping the examples
     from akunu_py.cli.chat.session_file import markdown  # noqa: PLC0415 - the engine's values
 
     click.echo(printable(markdown(default_store().find(name).load())), nl=False)
@@ -68,7 +80,13 @@ def show(name: str) -> None:
 @click.option("--all", "everything", is_flag=True, help="Delete all of them.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def remove(names: tuple[str, ...], everything: bool, yes: bool) -> None:
-    """Delete conversations."""
+    """Delete conversations.
+
+    \b
+    Examples:
+      akunu sessions rm 2026-11-22-183405
+      akunu sessions rm --all --yes
+    """  # noqa: D301 - \b keeps click from wrapping the examples
     if bool(names) == everything:
         raise click.UsageError("give the NAME of a session, or --all")
     store: SessionStore = default_store()
