@@ -41,7 +41,8 @@ def view_of(
     *,
     plain: bool,
     reasoning: "Reasoning",
-    show_drafts: "bool | NameOf" = False,
+    show_drafts: bool = False,
+    name_source: "NameOf | None" = None,
 ) -> "ReplyView":
     """Return what shows a reply on standard output."""
     from akunu_py.cli.reply_view import make_view  # noqa: PLC0415 - --help does without
@@ -50,6 +51,7 @@ def view_of(
     return make_view(
         plain=plain,
         show_drafts=show_drafts,
+        name_source=name_source,
         reasoning=reasoning,
         stream=sys.stdout,
         prompt_end=end_of_prompt(stream.prompt, tokenizer),

@@ -132,7 +132,7 @@ def test_sources_are_named_by_their_place():
     step = StepStats("auto", 3, 3, 3, 4, "bonus", 0.0, 0.0, 0.0, lambda: detail)
     screen, drafts = drafts_of(
         [StreamEvent("a b c", (1, 2, 3, 4), step, None, pieces)],
-        show_drafts=lambda source, place: f"{source} {place}",
+        name_source=lambda source, place: f"{source} {place}",
     )
     assert str(drafts).endswith("3 were copied: 1 from prompt 3, 1 from prompt 9, 1 from reply -1")
     assert len({screen.cells(letter).fg for letter in "abc"}) == 3

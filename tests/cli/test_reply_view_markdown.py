@@ -393,7 +393,7 @@ def test_tints_are_on_the_letters_they_are_of(size):
     """Every word is its own source; Markdown and wrapping are as without tints."""
     pieces = re.findall(r"\s?\S{1,3}|\s", TEXT)
     screen = TerminalScreen(*size)
-    view = view_on(screen, show_drafts=lambda source, _: source)
+    view = view_on(screen, show_drafts=True)
     for number, piece in enumerate(pieces):
         source = "drafted" if number % 3 == 0 else ""
         view.feed(StreamEvent(piece, (), None, None, (TextPiece(piece, source),)))

@@ -78,6 +78,7 @@ class Actions:
         self._conversation = conversation
         self._tools = tools
         self._note = tools.note
+        self._kept = tools.kept
         self.leaving = False
         self.show_steps = False
         self.show_drafts = False
@@ -106,8 +107,8 @@ class Actions:
         conversation = self._conversation
         conversation.replace(session.turns, session.system)
         self._path = path
-        if self._tools.kept is not None:
-            self._tools.kept.begin()
+        if self._kept is not None:
+            self._kept.begin()
         own = conversation.engine.description.name
         other = f"; {session.model} answered then, {own} does now" * (session.model != own)
         last = f", the last: {_short(session.turns[-1].user)}" if session.turns else ""
@@ -118,13 +119,18 @@ class Actions:
         path = self._path
         self.go_on(session, stored.path)
         self._path = path
-        if self._tools.kept is not None:
-            self._tools.kept.begin(stored.path, self._session())
+        if self._kept is not None:
+            self._kept.begin(stored.path, self._session())
 
     def keep(self) -> None:
-        """Keep the conversation by itself, where that is wanted; raises ConfigError."""
-        if self._tools.kept is not None:
-            self._tools.kept.keep(self._session())
+        """Keep the conversation by itself, where that is wanted; once it fails no more."""
+        if self._kept is None:
+            return
+        try:
+            self._kept.keep(self._session())
+        except ConfigError as error:
+            self._kept = None
+            self._note(f"this conversation is not kept from here on: {error}")
 
     def _help(self, _: str) -> None:
         click.echo(help_text())
@@ -250,7 +256,7 @@ class Actions:
         self.go_on(load_session(path), path)
 
     def _sessions(self, name: str) -> None:
-        kept = self._tools.kept
+        kept = self._kept
         if kept is None:
             raise ConfigError("conversations are not kept here: that takes a terminal and --keep")
         if name:
@@ -338,8 +344,8 @@ class Actions:
     def _reset(self, _: str) -> None:
         self._conversation.reset()
         self.attachments.clear()
-        if self._tools.kept is not None:
-            self._tools.kept.begin()
+        if self._kept is not None:
+            self._kept.begin()
         self._note("the conversation is forgotten")
 
     def _session(self) -> Session:

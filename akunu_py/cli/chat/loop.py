@@ -202,7 +202,8 @@ class Chat:
             tokenizer,
             plain=self._plain,
             reasoning=self._actions.reasoning,
-            show_drafts=self._names_of_sources(reply) if self._actions.show_drafts else False,
+            show_drafts=self._actions.show_drafts,
+            name_source=self._names_of_sources(reply) if self._actions.show_drafts else None,
         )
 
     def _names_of_sources(self, reply: Reply) -> "NameOf":

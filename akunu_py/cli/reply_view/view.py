@@ -129,7 +129,8 @@ class ReplyView:
 def make_view(
     *,
     plain: bool,
-    show_drafts: "bool | NameOf",
+    show_drafts: bool,
+    name_source: "NameOf | None" = None,
     stream: TextIO,
     reasoning: Reasoning = "show",
     prompt_end: str = "",
@@ -139,8 +140,8 @@ def make_view(
     """Return what shows the next reply.
 
     On a terminal that is Markdown, or with `plain` text as it is; with `show_drafts` accepted
-    drafts are tinted, by sources as it names them, if it does. Anywhere else it is text as it is.
-    `prompt_end` is the end of the prompt, control tokens
+    drafts are tinted by their sources, as `name_source` names them. Anywhere else it is text as it
+    is. `prompt_end` is the end of the prompt, control tokens
     written out: some templates open the reasoning. `size` is the terminal's, if the stream cannot
     say so; `clock` gives seconds.
     """
@@ -161,8 +162,7 @@ def make_view(
     size = size or terminal_size(stream)
     tint = None
     if show_drafts:
-        names = name_of if show_drafts is True else show_drafts
-        tint = DraftTint(names, has_colors=renderer.has_colors)
+        tint = DraftTint(name_source or name_of, has_colors=renderer.has_colors)
         renderer = BlockRenderer(stream, tint.styles)
     answer: Answer
     if plain:

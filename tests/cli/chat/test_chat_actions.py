@@ -5,6 +5,7 @@ from fake_chat import FakeEngine, do, say
 
 from akunu_py.cli.chat.actions import Actions, Tools
 from akunu_py.cli.chat.session_file import Session, save_session
+from akunu_py.cli.chat.session_store import KeptSession, SessionStore
 from akunu_py.engine.conversation import Question
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.types import GenerationConfig
@@ -214,3 +215,46 @@ def test_clear_says_that_the_conversation_goes_on(actions, conversation, notes):
     do(actions, "/clear")
     assert notes == ["the conversation goes on; /reset forgets it"]
     assert len(conversation.turns) == 1
+
+
+def test_where_nothing_can_be_kept_that_is_said_once(conversation, notes, tmp_path):
+    (tmp_path / "file").touch()
+    kept = KeptSession(SessionStore(tmp_path / "file" / "sessions"))
+    actions = Actions(conversation, Tools(notes.append, lambda _: None, None, kept=kept))
+    for word in ("a", "b"):
+        say(conversation, word)
+        actions.keep()
+    assert str(notes).count("this conversation is not kept from here on") == 1
+    with pytest.raises(ConfigError, match="not kept here"):
+        do(actions, "/sessions")
+
+
+def test_kept_conversations_are_listed_and_gone_on_with(conversation, notes, tmp_path):
+    store = SessionStore(tmp_path / "sessions")
+    actions = Actions(
+        conversation, Tools(notes.append, lambda _: None, None, kept=KeptSession(store))
+    )
+    do(actions, "/sessions")
+    assert notes[-1] == "no conversation is kept yet"
+    say(conversation, "hello there")
+    actions.keep()
+    (stored,) = store.sessions()
+    do(actions, "/reset")
+    say(conversation, "other")
+    actions.keep()
+    do(actions, "/sessions")
+    assert f"{stored.name}" in str(notes)
+    assert "hello there" in str(notes)
+    do(actions, f"/sessions {stored.name}")
+    assert conversation.turns[0].user == "hello there"
+    say(conversation, "more")
+    actions.keep()
+    assert [turn.user for turn in stored.load().turns] == ["hello there", "more"]
+    do(actions, "/undo")
+    assert [turn.user for turn in stored.load().turns] == ["hello there"]
+    # A file that was loaded is left as it is.
+    save_session(tmp_path / "s.json", stored.load())
+    do(actions, f"/load {tmp_path}/s.json")
+    say(conversation, "again")
+    actions.keep()
+    assert len(store.sessions()) == 3
