@@ -34,9 +34,9 @@ def test_none():
     assert "No conversation is kept yet" in run("list").output
     for arguments in (["show", "x"], ["rm", "x"]):
         result = run(*arguments)
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert "there is no session 'x'; `akunu sessions list` lists them" in result.output
-    assert run("rm", "--all").exit_code == 1
+    assert run("rm", "--all").exit_code == 2
     assert run("rm").exit_code == 2
     assert run("rm", "x", "--all").exit_code == 2
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pygments.token import Comment, Generic, Keyword, Name, Number, Operator, String
 from rich.style import Style
 
-BLUE, ORANGE, GREEN, PURPLE, RED, OLIVE = (
-    Style(color=f"color({number})") for number in (32, 166, 28, 133, 167, 100)
+BLUE, ORANGE, GREEN, PURPLE, RED, STEEL = (
+    Style(color=f"color({number})") for number in (32, 166, 64, 133, 167, 66)
 )
 ACCENT = BLUE
 PALE = Style(dim=True)
@@ -44,9 +44,9 @@ CODE: Mapping[tuple[str, ...], Style] = {
     Name.Builtin: BLUE,
     Name.Function: BLUE,
     Name.Class: BLUE,
-    Name.Decorator: OLIVE,
+    Name.Decorator: PURPLE,
     Name.Tag: BLUE,
-    Name.Attribute: OLIVE,
+    Name.Attribute: STEEL,
     String: GREEN,
     String.Doc: GREEN,
     Number: ORANGE,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from rich.style import Style
 from rich.text import Text
 
-from akunu_py.cli.reply_view.colors import BLUE, GREEN, OLIVE, ORANGE, PURPLE, RED
+from akunu_py.cli.reply_view.colors import BLUE, GREEN, ORANGE, PURPLE, RED, STEEL
 from akunu_py.types import StepStats
 
-_TINTS = (BLUE, ORANGE, GREEN, PURPLE, RED, OLIVE)
+_TINTS = (BLUE, ORANGE, GREEN, PURPLE, RED, STEEL)
 _LINES = (
     Style(underline=True),
     Style(underline=True, bold=True),
