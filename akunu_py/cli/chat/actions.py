@@ -290,8 +290,8 @@ class Actions:
         config = conversation.config
         if word == "show":
             self.show_drafts = not self.show_drafts
-            tints = "accepted drafts are tinted by where they came from; /draft show again ends it"
-            self._note(tints if self.show_drafts else "accepted drafts look like other text")
+            tints = "copied text is coloured by where it came from; /draft show again ends it"
+            self._note(tints if self.show_drafts else "copied text looks like other text")
             return
         if word == "off":
             if config.drafter != "none":

@@ -125,7 +125,14 @@ def chat(  # noqa: PLR0917 - click passes by name
             KeptSession(store) if typed and keep else None,
         )
         talk = Chat(
-            conversation, lines, tools, trace_file, typed=typed, plain=plain, reasoning=reasoning
+            conversation,
+            lines,
+            tools,
+            trace_file,
+            typed=typed,
+            remembers=memory is not None,
+            plain=plain,
+            reasoning=reasoning,
         )
         if session is not None:
             if stored is not None:

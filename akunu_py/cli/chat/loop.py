@@ -4,6 +4,7 @@ import logging
 import shutil
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from akunu_py.cli.chat.actions import Actions, Tools
 from akunu_py.cli.chat.commands import message_of, parse
 from akunu_py.cli.chat.echo import echo_off
 from akunu_py.cli.chat.line_input import Lines, shown_on
-from akunu_py.cli.chat.prompt_parts import PromptParts
+from akunu_py.cli.chat.prompt_parts import THIS_CHAT, PromptParts
 from akunu_py.cli.chat.reply_line import print_drafts, reply_line
 from akunu_py.cli.step_trace import StepTrace
 from akunu_py.cli.terminal import (
@@ -44,6 +45,8 @@ class Chat:
     Ctrl-C ends a reply, or what else is under way, where somebody types, and all where nobody does:
     then `run` and what it calls raise KeyboardInterrupt.
 
+    `remembers` says whether drafts come from earlier runs, too.
+
     Attributes:
         failed: whether anything that was read could not be carried out or answered.
 
@@ -57,6 +60,7 @@ class Chat:
         trace_file: Path | None = None,
         *,
         typed: bool,
+        remembers: bool = False,
         plain: bool = False,
         reasoning: "Reasoning" = "show",
     ) -> None:
@@ -65,6 +69,7 @@ class Chat:
         self._actions = Actions(conversation, tools)
         self._trace_file = trace_file
         self._typed = typed
+        self._remembers = remembers
         self._plain = plain
         self._actions.reasoning = reasoning
         self.failed = False
@@ -160,12 +165,13 @@ class Chat:
         if result.token_ids or result.finish_reason != "cancelled":
             if not is_quiet():
                 self._leave_row()
-                line = reply_line(result, self._conversation.engine.context)
+                context = self._conversation.engine.context
                 drafts = None if isinstance(view, StepTrace) else view.drafts
                 if drafts is None:
-                    note(line)
+                    note(reply_line(result, context))
                 else:
-                    print_drafts(drafts, line)
+                    # That there are copies says enough of what drafting brought.
+                    print_drafts(drafts, reply_line(replace(result, time_saved=None), context))
             _log.info(
                 "prefilled %d of the prompt's %d tokens; the others were in the cache",
                 result.num_prompt_tokens - result.num_cached_tokens,
@@ -212,7 +218,15 @@ class Chat:
         parts = PromptParts(
             reply.stream.prompt, reply.messages, self._conversation.engine.tokenizer
         )
-        return lambda source, place: parts.name(place) if place >= 0 else name_of(source)
+
+        def name(source: str, place: int) -> str:
+            if place >= 0:
+                return parts.name(place)
+            # Without a folder of its own the memory holds replies of this run.
+            here = source == "memory" and not self._remembers
+            return THIS_CHAT if here else name_of(source)
+
+        return name
 
 
 def note(text: str) -> None:

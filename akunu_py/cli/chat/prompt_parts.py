@@ -7,11 +7,11 @@ from akunu_py.cli.chat.attachments import attached
 from akunu_py.messages import Message
 from akunu_py.protocols import Tokenizer
 
-_ELSEWHERE = "this chat"
+THIS_CHAT = "this chat"
 
 
 class PromptParts:
-    """Names parts of one prompt: files by their names, messages and replies.
+    """Names parts of one prompt: files by their names, all else is this chat.
 
     The prompt is read when the first place is asked for: that takes some milliseconds.
     """
@@ -31,7 +31,7 @@ class PromptParts:
         if not self._ends:
             self._read()
         if not 0 <= place < len(self._ends):
-            return _ELSEWHERE
+            return THIS_CHAT
         part = bisect.bisect_right(self._borders, max(0, self._ends[place] - 1)) - 1
         return self._names[part]
 
@@ -44,7 +44,7 @@ class PromptParts:
             size += len(pieces[-1])
             self._ends.append(size)
         text = "".join(pieces)
-        self._begin(0, _ELSEWHERE)
+        self._begin(0, THIS_CHAT)
         place = 0
         for message in self._messages:
             # Templates take the blanks around a message away.
@@ -55,7 +55,7 @@ class PromptParts:
             for offset, name in _parts(message.role, said):
                 self._begin(begin + offset, name)
             place = begin + len(said)
-            self._begin(place, _ELSEWHERE)
+            self._begin(place, THIS_CHAT)
 
     def _begin(self, place: int, name: str) -> None:
         self._borders.append(place)
@@ -63,13 +63,7 @@ class PromptParts:
 
 
 def _parts(role: str, said: str) -> Iterator[tuple[int, str]]:
-    """Yield where parts of a message begin, in order, and their names."""
-    if role == "assistant":
-        yield 0, "earlier replies"
-    elif role == "user":
-        yield 0, "your messages"
-        for begin, end, name in attached(said):
-            yield begin, name
-            yield end, "your messages"
-    else:
-        yield 0, "the system message"
+    """Yield where files begin and end in what a user said, in order, with the names of parts."""
+    for begin, end, name in attached(said) if role == "user" else ():
+        yield begin, name
+        yield end, THIS_CHAT

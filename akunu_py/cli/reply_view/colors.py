@@ -6,7 +6,6 @@ each has a contrast of 3.7 or more to both. Where there are 16 colours rich take
 
 from collections.abc import Mapping
 
-from pygments.token import Comment, Generic, Keyword, Name, Number, Operator, String
 from rich.style import Style
 
 BLUE, ORANGE, GREEN, PURPLE, RED, STEEL = (
@@ -37,20 +36,21 @@ MARKDOWN: Mapping[str, Style] = {
 }
 
 CODE: Mapping[tuple[str, ...], Style] = {
-    Comment: PALE + Style(italic=True),
-    Keyword: PURPLE,
-    Keyword.Constant: ORANGE,
-    Operator.Word: PURPLE,
-    Name.Builtin: BLUE,
-    Name.Function: BLUE,
-    Name.Class: BLUE,
-    Name.Decorator: PURPLE,
-    Name.Tag: BLUE,
-    Name.Attribute: STEEL,
-    String: GREEN,
-    String.Doc: GREEN,
-    Number: ORANGE,
-    Generic.Deleted: RED,
-    Generic.Inserted: GREEN,
-    Generic.Heading: Style(bold=True),
+    ("Comment",): PALE + Style(italic=True),
+    ("Keyword",): PURPLE,
+    ("Keyword", "Constant"): ORANGE,
+    ("Operator", "Word"): PURPLE,
+    ("Name", "Builtin"): BLUE,
+    ("Name", "Function"): BLUE,
+    ("Name", "Class"): BLUE,
+    ("Name", "Decorator"): PURPLE,
+    ("Name", "Tag"): BLUE,
+    ("Name", "Attribute"): STEEL,
+    ("Literal", "String"): GREEN,
+    ("Literal", "String", "Doc"): GREEN,
+    ("Literal", "Number"): ORANGE,
+    ("Generic", "Deleted"): RED,
+    ("Generic", "Inserted"): GREEN,
+    ("Generic", "Heading"): Style(bold=True),
 }
+"""Styles by the names of Pygments' tokens, the general ones first."""

@@ -344,7 +344,7 @@ def test_words_are_typed_whole(chat):
 
 
 def test_a_conversation_goes_on_in_the_next_chat(tiny_gguf, chat, tmp_path):
-    with chat("--max-tokens", 4) as child:
+    with chat(*ENDLESS, "--max-tokens", 8) as child:
         child.ready()
         child.type("hello\r")
         child.until("tokens/s")
@@ -353,7 +353,7 @@ def test_a_conversation_goes_on_in_the_next_chat(tiny_gguf, chat, tmp_path):
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
     # The model comes with the conversation.
-    with PtyChild("chat", "--continue", "--max-tokens", 4, home=tmp_path) as child:
+    with PtyChild("chat", "--continue", *ENDLESS, "--max-tokens", 8, home=tmp_path) as child:
         child.until("turns: 1, the last: hello")
         child.ready()
         child.type("world\r")
@@ -372,7 +372,7 @@ def test_a_conversation_goes_on_in_the_next_chat(tiny_gguf, chat, tmp_path):
 
 
 def test_what_shall_not_be_kept_is_not(chat, tmp_path):
-    with chat("--max-tokens", 4, "--no-keep") as child:
+    with chat(*ENDLESS, "--max-tokens", 8, "--no-keep") as child:
         child.ready()
         child.type("hello\r")
         child.until("tokens/s")
