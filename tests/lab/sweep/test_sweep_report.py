@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bench.sweep_values import (
+from sweep_values import (
     CURVE,
     NGRAM,
     items_of,

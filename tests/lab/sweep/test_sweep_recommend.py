@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from bench.sweep_values import (
+from sweep_values import (
     AUTO,
     FAST,
     FLAT,
