@@ -13,15 +13,30 @@ if TYPE_CHECKING:
     from akunu_py.cli.demo_race import Runner
 
 _CODE = """\
-def read_all(paths, encoding):
-    contents = []
-    for path in paths:
-        with open(path, encoding=encoding) as stream:
-            contents.append(stream.read())
-    return contents"""
+def area(shape, unit):
+    \"\"\"Return the area of a shape.\"\"\"
+    kind = shape["kind"]
+    scale = SCALES[unit]
+    if kind == "circle":
+        radius = shape["radius"]
+        size = PI * radius ** 2
+    elif kind == "square":
+        side = shape["side"]
+        size = side * side
+    elif kind == "rectangle":
+        width = shape["width"]
+        height = shape["height"]
+        size = width * height
+    elif kind == "triangle":
+        base = shape["base"]
+        height = shape["height"]
+        size = base * height / 2
+    else:
+        raise ValueError(kind)
+    return size * scale"""
 
-TASK = 'Write the function again with `encoding="utf-8"` as the default.'
-_PROMPT = f"```python\n{_CODE}\n```\n{TASK}"
+_TASK = 'Write this function again with `unit="cm"` as the default. Keep everything else as it is.'
+_PROMPT = f"{_TASK}\n\n```python\n{_CODE}\n```"
 _MOST_TOKENS = 300
 _PLAIN, _DRAFTED = "plain", "with drafts"
 
@@ -55,8 +70,8 @@ def demo(model: str | None) -> None:
         from akunu_py.types import GenerationConfig  # noqa: PLC0415
 
         live = sys.stdout.isatty() and not is_dumb()
-        click.echo(f"{engine.description.name} is asked, about the function below:\n{TASK}\n")
-        click.echo(f"{_CODE}\n")
+        click.echo(printable(f"{engine.description.name} edits this function:\n"))
+        click.echo(f"{click.style(_CODE, dim=True) if live else _CODE}\n\n{fitted(_TASK)}\n")
         warm_up(engine)
         warm_up(other)
         view = SideBySide(sys.stdout, (_PLAIN, _DRAFTED))
@@ -76,6 +91,7 @@ def demo(model: str | None) -> None:
             if live:
                 view.draw([runner.seconds for runner in runners])
 
+        show()
         race(runners, show)
         if live:
             view.finish([runner.seconds for runner in runners])
