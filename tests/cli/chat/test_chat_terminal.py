@@ -212,9 +212,19 @@ def test_what_is_typed_during_a_reply_is_not_shown_in_it(roomy_gguf, tmp_path):
     assert "typed ahead" not in reply
 
 
+class BarAtOnce(PtyChild):
+    """A machine on which every prompt takes long enough for a bar."""
+
+    program = [  # noqa: RUF012 - as that of PtyChild
+        sys.executable, "-c",
+        ("from akunu_py.cli import terminal; terminal._BAR_AFTER_S = 0.0\n"
+        "from akunu_py.cli.main import main; main()"),
+    ]  # fmt: skip
+
+
 def test_an_interrupted_prompt_leaves_no_progress_bar(roomy_gguf, tmp_path):
     text = "hello world the " * 480
-    with PtyChild("chat", roomy_gguf, "--max-tokens", 4, home=tmp_path) as child:
+    with BarAtOnce("chat", roomy_gguf, "--max-tokens", 4, home=tmp_path) as child:
         child.ready()
         child.type(f"\x1b[200~{text}\x1b[201~")
         child.until("[paste 1")
