@@ -11,6 +11,7 @@ from akunu_py.cli.terminal import fitted, is_dumb, printable
 
 if TYPE_CHECKING:
     from akunu_py.cli.demo_race import Runner
+    from akunu_py.engine.engine import Engine
 
 _CODE = """\
 def area(shape, unit):
@@ -64,45 +65,45 @@ def demo(model: str | None) -> None:
     with load_engine(model, {}) as engine, engine.beside() as other:
         if not engine.tokenizer.has_chat_template:
             raise click.ClickException("this model has no chat template, and the demo is a chat")
-        from akunu_py.cli.demo_race import Runner, race, warm_up  # noqa: PLC0415
-        from akunu_py.cli.demo_view import SideBySide  # noqa: PLC0415 - rich
-        from akunu_py.messages import Message  # noqa: PLC0415
-        from akunu_py.types import GenerationConfig  # noqa: PLC0415
+        _run(engine, other)
 
-        live = sys.stdout.isatty() and not is_dumb()
-        click.echo(printable(f"{engine.description.name} edits this function:\n"))
-        click.echo(f"{click.style(_CODE, dim=True) if live else _CODE}\n\n{fitted(_TASK)}\n")
+
+def _run(plain: "Engine", drafted: "Engine") -> None:
+    """Show the task, both replies as they are made, and what they come to."""
+    from akunu_py.cli.demo_race import Runner, race, warm_up  # noqa: PLC0415 - --help does without
+    from akunu_py.cli.demo_view import SideBySide  # noqa: PLC0415 - rich
+    from akunu_py.messages import Message  # noqa: PLC0415
+    from akunu_py.types import GenerationConfig  # noqa: PLC0415
+
+    live = sys.stdout.isatty() and not is_dumb()
+    click.echo(printable(f"{plain.description.name} edits this function:\n"))
+    click.echo(f"{click.style(_CODE, dim=True) if live else _CODE}\n\n{fitted(_TASK)}\n")
+    view = SideBySide(sys.stdout, (_PLAIN, _DRAFTED))
+    runners = []
+    for engine, drafter, column in zip((plain, drafted), ("none", None), view.columns, strict=True):
         warm_up(engine)
-        warm_up(other)
-        view = SideBySide(sys.stdout, (_PLAIN, _DRAFTED))
-        messages = [Message("user", _PROMPT)]
-        runners = [
-            Runner(
-                each, messages,
-                GenerationConfig(drafter=drafter, max_tokens=_MOST_TOKENS, stop_loops=True),
-                column.take,
-            )
-            for each, drafter, column in zip(
-                (engine, other), ("none", None), view.columns, strict=True
-            )
-        ]  # fmt: skip
+        config = GenerationConfig(drafter=drafter, max_tokens=_MOST_TOKENS, stop_loops=True)
+        runners.append(Runner(engine, [Message("user", _PROMPT)], config, column.take))
 
-        def show() -> None:
-            if live:
-                view.draw([runner.seconds for runner in runners])
+    def clocks() -> list[float]:
+        return [runner.seconds for runner in runners]
 
-        show()
-        race(runners, show)
+    def show() -> None:
         if live:
-            view.finish([runner.seconds for runner in runners])
-        else:
-            for column, runner in zip(view.columns, runners, strict=True):
-                tokens = len(runner.outcome.token_ids)
-                text = runner.outcome.text
-                click.echo(f"{column.title}: {tokens} tokens in {runner.seconds:.1f} s\n\n{text}\n")
-        click.echo()
-        view.print_summary()
-        click.echo(printable(fitted(_verdict(*runners))))
+            view.draw(clocks())
+
+    show()
+    race(runners, show)
+    if live:
+        view.finish(clocks())
+    else:
+        for column, runner in zip(view.columns, runners, strict=True):
+            result = runner.outcome
+            counts = f"{len(result.token_ids)} tokens in {runner.seconds:.1f} s"
+            click.echo(f"{column.title}: {counts}\n\n{result.text}\n")
+    click.echo()
+    view.print_summary()
+    click.echo(printable(fitted(_verdict(*runners))))
 
 
 def _verdict(plain: "Runner", drafted: "Runner") -> str:
