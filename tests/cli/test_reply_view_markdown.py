@@ -15,6 +15,8 @@ from terminal_screen import TerminalScreen
 
 from akunu_py.cli.reply_view import make_view
 from akunu_py.cli.reply_view.blocks import BlockRenderer, split_blocks
+from akunu_py.cli.reply_view.colors import CODE, MARKDOWN
+from akunu_py.cli.reply_view.draft_tint import DraftTint
 from akunu_py.cli.reply_view.live_lines import Line, LiveLines
 from akunu_py.types import StreamEvent, TextPiece
 
@@ -433,21 +435,28 @@ def test_a_draft_is_tinted_and_nothing_else(before, drafted, after):
     assert tinted.split() == drafted.split()
 
 
-def test_code_has_no_background_and_its_colours_can_be_read_on_black_and_white():
+def test_code_has_no_background():
     screen = streamed(["Use `code` here.\n\n```py\n# note\nx = 'text' if 1 else None\n```"])
     cells = [screen.screen.buffer[row][column] for row in range(24) for column in range(80)]
     assert {cell.bg for cell in cells} == {"default"}
-    colours = {cell.fg for cell in cells} - {"default"}
-    assert len(colours) >= 4
+    assert len({cell.fg for cell in cells}) >= 5
 
-    def light(colour):
-        parts = [int(colour[place : place + 2], 16) / 255 for place in (0, 2, 4)]
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-        return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
+def test_colours_can_be_read_on_black_and_on_white():
+    styles = {*MARKDOWN.values(), *CODE.values(), *DraftTint(has_colors=True).styles.values()}
+    colours = {style.color for style in styles} - {None}
+    assert len(colours) >= 5
     for colour in colours:
+        linear = [
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+            for part in (value / 255 for value in colour.get_truecolor())
+        ]
+        light = sum(
+            share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True)
+        )
         # WCAG 2: 3 is enough for large text; no colour has more than 4.6 on both.
-        assert min((light(colour) + 0.05) / 0.05, 1.05 / (light(colour) + 0.05)) > 3.5, colour
+        assert min((light + 0.05) / 0.05, 1.05 / (light + 0.05)) > 3.5, colour
+    assert not any(style.bgcolor for style in styles)
 
 
 def test_no_color_leaves_bold(monkeypatch):

@@ -162,7 +162,7 @@ def test_system_set_draft_trace_and_show(actions, conversation, notes):
 def test_draft_show_leaves_the_drafter_and_can_be_ended(actions, conversation, notes):
     do(actions, "/draft show")
     assert actions.show_drafts
-    assert "tinted" in notes[-1]
+    assert "coloured" in notes[-1]
     do(actions, "/draft show")
     assert not actions.show_drafts
     assert conversation.config.drafter is None
