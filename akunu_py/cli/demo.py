@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _CODE = """\
 def area(shape, unit):
-    \"\"\"Return the area of a shape.\"\"\"
+    \"\"\"Return a shape's area.\"\"\"
     kind = shape["kind"]
     scale = SCALES[unit]
     if kind == "circle":

@@ -65,7 +65,7 @@ class SideBySide:
 
     def draw(self, seconds: Sequence[float]) -> None:
         """Show the replies so far; the clocks say `seconds`."""
-        self._live.draw(self._rows(seconds, self._size().lines - 4))
+        self._live.draw(self._rows(seconds, self._size().lines - 3))
 
     def finish(self, seconds: Sequence[float]) -> None:
         """Show the whole replies for good."""

@@ -26,7 +26,7 @@ from akunu_py.cli.terminal import (
 )
 from akunu_py.cli.verbosity import held_log, is_quiet
 from akunu_py.cli.view_options import view_of
-from akunu_py.engine.conversation import Conversation, Question, Reply
+from akunu_py.engine.conversation import ChatReply, Conversation, Question
 from akunu_py.errors import AkunuError
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Chat:
             self._conclude(reply, reply.result, view)
 
     def _conclude(
-        self, reply: Reply, result: "GenerationResult", view: "ReplyView | StepTrace"
+        self, reply: ChatReply, result: "GenerationResult", view: "ReplyView | StepTrace"
     ) -> None:
         """Say what a reply came to, and keep it in the trace file."""
         self._actions.last_result = result
@@ -190,7 +190,7 @@ class Chat:
             self._conversation.trace(self._trace_file, reply)
         self._actions.keep()
 
-    def _announce(self, reply: Reply) -> None:
+    def _announce(self, reply: ChatReply) -> None:
         """Say which turns the model is not shown any more."""
         if reply.dropped:
             turns = "turn is" if reply.dropped == 1 else f"{reply.dropped} turns are"
@@ -199,7 +199,7 @@ class Chat:
                 f"{turns} dropped"
             )
 
-    def _view(self, reply: Reply) -> "ReplyView | StepTrace":
+    def _view(self, reply: ChatReply) -> "ReplyView | StepTrace":
         tokenizer = self._conversation.engine.tokenizer
         if self._actions.show_steps:
             return StepTrace(lambda ids: tokenizer.decode(ids, with_control=True))
@@ -212,7 +212,7 @@ class Chat:
             name_source=self._names_of_sources(reply) if self._actions.show_drafts else None,
         )
 
-    def _names_of_sources(self, reply: Reply) -> "NameOf":
+    def _names_of_sources(self, reply: ChatReply) -> "NameOf":
         from akunu_py.cli.reply_view.draft_tint import name_of  # noqa: PLC0415 - rich
 
         parts = PromptParts(

@@ -28,12 +28,12 @@ from akunu_py.lab.compare.akunu_arms import make_arms as make_akunu_arms
 from akunu_py.lab.compare.arm import Decoded, Skipped, Subject, UnavailableError
 from akunu_py.lab.compare.llama_cpp_arms import LLAMA_CPP, MODES, PLAIN, LlamaCppArm
 from akunu_py.lab.compare.mlx_lm_arms import MLX_LM
+from akunu_py.lab.compare.plain_decoder import plain_decoder
 from akunu_py.lab.compare.run import encode_items
 from akunu_py.lab.compare.transformers_arms import TRANSFORMERS
 from akunu_py.models.baseline import drafted_passes, plain_passes
 from akunu_py.models.layers import FrequencyRope
 from akunu_py.models.load import load_model
-from akunu_py.models.plain_decoder import plain_decoder
 
 PROMPT = tuple(range(5, 45)) * 2
 NO_END = frozenset()
@@ -419,6 +419,7 @@ def test_every_program_that_is_here_in_its_process(draft_path):
     assert total["mlx-lm-plain"]["differing_from_akunu"] == 0
 
 
+@pytest.mark.slow
 def test_the_command(draft_path, tmp_path, one_process):
     options = [
         draft_path, "--program", "mlx-lm", "--drafter", "ngram", "--draft-model", draft_path,
