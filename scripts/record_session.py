@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Record a chat with the default model as a picture and as text, for the README.
+"""Record `akunu chat` or `akunu demo` with the default model as a picture and as text, for the docs.
 
-    python scripts/record_session.py --picture docs/session.svg --text docs/session.txt
+    python scripts/record_session.py chat --picture docs/session.svg --text docs/session.txt
+    python scripts/record_session.py demo --picture docs/demo.svg --text docs/demo.txt
 
-Runs `akunu chat` on a pseudo-terminal with settings, costs and history of its own, attaches a file,
-asks about it and for an edit, and draws what the terminal shows. `/draft show` tints accepted drafts.
-Nothing of a reply is edited; the replies are greedy, so they repeat, and the times do not. The
-picture is light or dark as the page's reader prefers.
+Runs the command on a pseudo-terminal with settings, costs and history of its own, and draws what
+the terminal shows. In the chat it types a question about code and an edit of that code; `/draft
+show` colours copied text. Nothing of a reply is edited; the replies are greedy, so they repeat, and
+the times do not. The picture is light or dark as the reader's system is.
 """
 
 import argparse
@@ -38,19 +39,19 @@ from akunu_py.model_store.default_model import fetched_model_path
 COLUMNS, LINES = 80, 90
 PATIENCE_S = 600
 
-FILE = "readers.py"
 CODE = """\
+```python
 def read_all(paths, encoding):
     contents = []
     for path in paths:
         with open(path, encoding=encoding) as stream:
             contents.append(stream.read())
     return contents
-"""
+```"""
 
+CHAT = ("chat", "--max-tokens", "160")
 TYPED = (
-    f"/file {FILE}",
-    "What is the name of this function?",
+    f'"""What is the name of this function?\n{CODE}"""',
     "/draft show",
     'Write the function again with `encoding="utf-8"` as the default.',
     "/exit",
@@ -70,10 +71,9 @@ _FONTS = "ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 _CELL, _ROW, _EDGE = 8.0, 18, 16
 
 
-def record(typed: tuple[str, ...], folder: Path) -> str:
-    """Return all that a chat writes to its terminal while these messages are typed, one by one."""
+def record(command: tuple[str, ...], typed: tuple[str, ...], folder: Path) -> str:
+    """Return all that a command writes to its terminal while messages are typed, one by one."""
     environment = {name: value for name, value in os.environ.items() if "AKUNU" not in name}
-    (folder / FILE).write_text(CODE, encoding="utf-8")
     environment |= {
         "HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CACHE_HOME": str(folder),
         "XDG_CONFIG_HOME": str(folder), "TERM": "xterm-256color", "COLORTERM": "truecolor",
@@ -86,13 +86,12 @@ def record(typed: tuple[str, ...], folder: Path) -> str:
     leader, follower = pty.openpty()
     fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     child = subprocess.Popen(
-        [sys.executable, "-m", "akunu_py", "chat", "--max-tokens", "160"],
+        [sys.executable, "-m", "akunu_py", *command],
         stdin=follower,
         stdout=follower,
         stderr=follower,
         start_new_session=True,
         env=environment,
-        cwd=folder,
     )
     os.close(follower)
     terminal = _Terminal(leader)
@@ -102,7 +101,7 @@ def record(typed: tuple[str, ...], folder: Path) -> str:
             terminal.type(message)
         terminal.read_to_end()
         if child.wait(PATIENCE_S):
-            sys.exit(f"akunu chat ended with {child.returncode}:\n{terminal.seen[-2000:]}")
+            sys.exit(f"akunu {command[0]} ended with {child.returncode}:\n{terminal.seen[-2000:]}")
     finally:
         if child.poll() is None:
             child.send_signal(signal.SIGKILL)
@@ -224,15 +223,21 @@ def _colour(name: str) -> str:
 def main() -> None:
     """Record, then write both files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["chat", "demo"], help="the command to record")
     parser.add_argument("--picture", type=Path, required=True, help="the SVG to write")
     parser.add_argument("--text", type=Path, required=True, help="the transcript to write")
     options = parser.parse_args()
     if fetched_model_path() is None:
         sys.exit("the default model is not here; fetch it with: akunu models pull smollm2")
     with tempfile.TemporaryDirectory() as folder:
-        written = record(TYPED, Path(folder))
+        if options.what == "demo":
+            written = record(("demo",), (), Path(folder))
+        else:
+            written = record(CHAT, TYPED, Path(folder))
     rows = shown(written)
-    options.picture.write_text(picture(rows, "A session of akunu chat"), encoding="utf-8")
+    options.picture.write_text(
+        picture(rows, f"A session of akunu {options.what}"), encoding="utf-8"
+    )
     lines = "\n".join(_text(row) for row in rows)
     options.text.write_text(f"{lines}\n", encoding="utf-8")
 
