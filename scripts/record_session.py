@@ -5,8 +5,8 @@
     python scripts/record_session.py demo --picture docs/demo.svg --text docs/demo.txt
 
 Runs the command on a pseudo-terminal with settings, costs and history of its own, and draws what
-the terminal shows. In the chat it types a question about code and an edit of that code; `/draft
-show` colours copied text. Nothing of a reply is edited; the replies are greedy, so they repeat, and
+the terminal shows. In the chat it attaches a file and types a question and an edit; `/draft show`
+colours copied text. Nothing of a reply is edited; the replies are greedy, so they repeat, and
 the times do not. The picture is light or dark as the reader's system is.
 """
 
@@ -39,19 +39,20 @@ from akunu_py.model_store.default_model import fetched_model_path
 COLUMNS, LINES = 80, 90
 PATIENCE_S = 600
 
+FILE = "readers.py"
 CODE = """\
-```python
 def read_all(paths, encoding):
     contents = []
     for path in paths:
         with open(path, encoding=encoding) as stream:
             contents.append(stream.read())
     return contents
-```"""
+"""
 
 CHAT = ("chat", "--max-tokens", "160")
 TYPED = (
-    f'"""What is the name of this function?\n{CODE}"""',
+    f"/file {FILE}",
+    "What is the name of this function?",
     "/draft show",
     'Write the function again with `encoding="utf-8"` as the default.',
     "/exit",
@@ -74,6 +75,7 @@ _CELL, _ROW, _EDGE = 8.0, 18, 16
 def record(command: tuple[str, ...], typed: tuple[str, ...], folder: Path) -> str:
     """Return all that a command writes to its terminal while messages are typed, one by one."""
     environment = {name: value for name, value in os.environ.items() if "AKUNU" not in name}
+    (folder / FILE).write_text(CODE, encoding="utf-8")
     environment |= {
         "HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CACHE_HOME": str(folder),
         "XDG_CONFIG_HOME": str(folder), "TERM": "xterm-256color", "COLORTERM": "truecolor",
@@ -92,6 +94,7 @@ def record(command: tuple[str, ...], typed: tuple[str, ...], folder: Path) -> st
         stderr=follower,
         start_new_session=True,
         env=environment,
+        cwd=folder,
     )
     os.close(follower)
     terminal = _Terminal(leader)

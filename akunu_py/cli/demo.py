@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _CODE = """\
 def area(shape, unit):
-    \"\"\"Return a shape's area.\"\"\"
+    \"\"\"Return the area of a shape.\"\"\"
     kind = shape["kind"]
     scale = SCALES[unit]
     if kind == "circle":
