@@ -1,7 +1,7 @@
 """Counts, rates and times of a decoding step and of a reply."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 VerificationKind = Literal["bonus", "recovered"]
@@ -30,6 +30,7 @@ class DraftedToken:
         uniform: the number that decided. These three are None if drafts are compared with the
             target's choices.
         source: who drafted it, or the text it is copied from, if that adds to the step's source.
+        place: the prompt's token that it copies; None if it copies none. Not part of records.
 
     """
 
@@ -41,6 +42,7 @@ class DraftedToken:
     q: float | None = None
     uniform: float | None = None
     source: str | None = None
+    place: int | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -121,7 +123,7 @@ class StepDetail:
     def to_dict(self) -> dict[str, object]:
         """Return the step as JSON-ready values, without None."""
         record = _known(asdict(self))
-        record["drafted"] = [_known(asdict(drafted)) for drafted in self.drafted]
+        record["drafted"] = [_known(asdict(replace(one, place=None))) for one in self.drafted]
         record["accepted"] = len(self.accepted)
         return record
 

@@ -88,6 +88,7 @@ def part(draft: Draft, nodes: Collection[int]) -> Draft:
         draft.match_length,
         tuple(draft.confidence[node] for node in kept) if draft.confidence else (),
         tuple(draft.origins[node] for node in kept) if draft.origins else (),
+        places=tuple(draft.places[node] for node in kept) if draft.places else (),
     )
 
 

@@ -59,8 +59,9 @@ class Draft:
     `parents[i]` is the index of the node that token i follows, -1 for the last committed token;
     parents come before their children. `confidence`, if the drafter has any, is its estimate per
     token that the target agrees, given that it agreed with the parent. `origins` names the drafter
-    of each token, or the text it is copied from, if that adds to `source`. `length` is the origin
-    of the draft's length, if a rule of the drafter decided it.
+    of each token, or the text it is copied from, if that adds to `source`. `places` has the index
+    of the prompt's token that each token copies, or -1. `length` is the origin of the draft's
+    length, if a rule of the drafter decided it.
 
     Raises ContractError for parents out of order, siblings with equal tokens, or different lengths.
     """
@@ -72,6 +73,7 @@ class Draft:
     confidence: tuple[float, ...] = ()
     origins: tuple[str, ...] = ()
     length: LengthTrace | None = None
+    places: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         size = len(self.tokens)
@@ -81,6 +83,8 @@ class Draft:
             raise ContractError(f"a draft of {size} tokens has {len(self.confidence)} confidences")
         if self.origins and len(self.origins) != size:
             raise ContractError(f"a draft of {size} tokens has {len(self.origins)} origins")
+        if self.places and len(self.places) != size:
+            raise ContractError(f"a draft of {size} tokens has {len(self.places)} places")
         if size < len(_CHAIN_PARENTS) and self.parents == _CHAIN_PARENTS[size]:
             return
         seen: set[tuple[int, int]] = set()
@@ -112,13 +116,14 @@ class Draft:
         origins: tuple[str, ...] = (),
         *,
         length: LengthTrace | None = None,
+        places: tuple[int, ...] = (),
     ) -> Self:
         """Make the draft in which each token follows the one before it."""
         tokens = tuple(tokens)
         size = len(tokens)
         known = size < len(_CHAIN_PARENTS)
         parents = _CHAIN_PARENTS[size] if known else tuple(range(-1, size - 1))
-        return cls(tokens, parents, source, match_length, confidence, origins, length)
+        return cls(tokens, parents, source, match_length, confidence, origins, length, places)
 
     @classmethod
     def empty(cls, source: str = "") -> Self:
@@ -138,6 +143,7 @@ class Draft:
             self.confidence[:size],
             self.origins[:size],
             self.length,
+            self.places[:size],
         )
 
 
@@ -224,12 +230,15 @@ class GenerationResult:
 class TextPiece:
     """Text of tokens of one origin: `source` is named by their drafts, "" for the target's own.
 
-    A draft names each token's origin (`Draft.origins`) or one source for all of them. A character
-    whose bytes come from several tokens belongs to the one that completes it.
+    A draft names each token's origin (`Draft.origins`) or one source for all of them. `place` is
+    the index of the prompt's token that the first of them copies (`Draft.places`), -1 if it copies
+    none; the others copy those that follow it there. A character whose bytes come from several
+    tokens belongs to the one that completes it.
     """
 
     text: str
     source: str = ""
+    place: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Record a chat with the default model as a picture and as text, for the README.
+"""Record `akunu chat` or `akunu demo` with the default model as a picture and as text, for the docs.
 
-    python scripts/record_session.py --picture docs/session.svg --text docs/session.txt
+    python scripts/record_session.py chat --picture docs/session.svg --text docs/session.txt
+    python scripts/record_session.py demo --picture docs/demo.svg --text docs/demo.txt
 
-Runs `akunu chat` on a pseudo-terminal with settings, costs and history of its own, types a question
-about code and an edit of that code, and draws what the terminal shows. `/draft show` tints accepted
-drafts. Nothing of a reply is edited; the replies are greedy, so they repeat, and the times do not.
+Runs the command on a pseudo-terminal with settings, costs and history of its own, and draws what
+the terminal shows. In the chat it attaches a file and types a question and an edit; `/draft show`
+colours copied text. Nothing of a reply is edited; the replies are greedy, so they repeat, and
+the times do not. The picture is light or dark as the reader's system is.
 """
 
 import argparse
@@ -34,21 +36,23 @@ from rich.color import Color
 
 from akunu_py.model_store.default_model import fetched_model_path
 
-COLUMNS, LINES = 84, 90
+COLUMNS, LINES = 80, 90
 PATIENCE_S = 600
 
+FILE = "readers.py"
 CODE = """\
-```python
 def read_all(paths, encoding):
     contents = []
     for path in paths:
         with open(path, encoding=encoding) as stream:
             contents.append(stream.read())
     return contents
-```"""
+"""
 
+CHAT = ("chat", "--max-tokens", "160")
 TYPED = (
-    f'"""What is the name of this function?\n{CODE}"""',
+    f"/file {FILE}",
+    "What is the name of this function?",
     "/draft show",
     'Write the function again with `encoding="utf-8"` as the default.',
     "/exit",
@@ -57,19 +61,21 @@ TYPED = (
 _PROMPT_BEGINS = "\x1b[?2004h"
 """What prompt_toolkit writes when it begins to read a line: bracketed paste is switched on."""
 
-# A window that is dark on a light page and on a dark one.
-_BACK, _FRAME, _TEXT, _PALE = "#16181d", "#5b6270", "#e4e6eb", "#9aa3b2"
-_NAMES = {
-    "black": "#16181d", "red": "#ef7d78", "green": "#8fc98a", "brown": "#dcb867", "blue": "#7fb0f0",
-    "magenta": "#c9a0e8", "cyan": "#79c4c9", "white": "#e4e6eb",
-}  # fmt: skip
+# The chat's own colours can be read on both; here are the terminal's.
+_STYLE = """\
+.back{fill:#fff;stroke:#d0d7de}.text{fill:#1f2328}.pale{fill:#6e7781}
+@media(prefers-color-scheme:dark){.back{fill:#16181d;stroke:#3d444d}.text{fill:#e4e6eb}.pale{fill:#9198a1}}"""
+_PALE = "010203"
+"""Stands for dim text, which pyte does not know."""
+_DIM = re.compile(r"\x1b\[(2)(?=[;m])")
 _FONTS = "ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 _CELL, _ROW, _EDGE = 8.0, 18, 16
 
 
-def record(typed: tuple[str, ...], folder: Path) -> str:
-    """Return all that a chat writes to its terminal while these messages are typed, one by one."""
+def record(command: tuple[str, ...], typed: tuple[str, ...], folder: Path) -> str:
+    """Return all that a command writes to its terminal while messages are typed, one by one."""
     environment = {name: value for name, value in os.environ.items() if "AKUNU" not in name}
+    (folder / FILE).write_text(CODE, encoding="utf-8")
     environment |= {
         "HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CACHE_HOME": str(folder),
         "XDG_CONFIG_HOME": str(folder), "TERM": "xterm-256color", "COLORTERM": "truecolor",
@@ -82,12 +88,13 @@ def record(typed: tuple[str, ...], folder: Path) -> str:
     leader, follower = pty.openpty()
     fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     child = subprocess.Popen(
-        [sys.executable, "-m", "akunu_py", "chat", "--max-tokens", "160"],
+        [sys.executable, "-m", "akunu_py", *command],
         stdin=follower,
         stdout=follower,
         stderr=follower,
         start_new_session=True,
         env=environment,
+        cwd=folder,
     )
     os.close(follower)
     terminal = _Terminal(leader)
@@ -97,7 +104,7 @@ def record(typed: tuple[str, ...], folder: Path) -> str:
             terminal.type(message)
         terminal.read_to_end()
         if child.wait(PATIENCE_S):
-            sys.exit(f"akunu chat ended with {child.returncode}:\n{terminal.seen[-2000:]}")
+            sys.exit(f"akunu {command[0]} ended with {child.returncode}:\n{terminal.seen[-2000:]}")
     finally:
         if child.poll() is None:
             child.send_signal(signal.SIGKILL)
@@ -145,7 +152,7 @@ def shown(written: str) -> list[list[Char]]:
     """Return the rows of cells that a terminal shows after all this."""
     screen = pyte.HistoryScreen(COLUMNS, LINES, history=10_000, ratio=0.5)
     screen.set_mode(LNM)
-    pyte.Stream(screen).feed(written)
+    pyte.Stream(screen).feed(_DIM.sub("\x1b[38;2;1;2;3", written))
     buffers = [*screen.history.top, *(screen.buffer[number] for number in range(LINES))]
     rows = [[row[column] for column in range(COLUMNS)] for row in buffers]
     while rows and not _text(rows[-1]):
@@ -161,11 +168,12 @@ def picture(rows: list[list[Char]], title: str) -> str:
     """Return an SVG of rows of cells; what is tinted lies on a rectangle of its colour."""
     width = round(COLUMNS * _CELL + 2 * _EDGE)
     height = len(rows) * _ROW + 2 * _EDGE
-    window = f'width="{width - 1}" height="{height - 1}" fill="{_BACK}" stroke="{_FRAME}"'
-    font = f'font-family="{_FONTS}" font-size="13" fill="{_TEXT}" xml:space="preserve"'
+    window = f'class="back" width="{width - 1}" height="{height - 1}"'
+    font = f'class="text" font-family="{_FONTS}" font-size="13" xml:space="preserve"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
         f"<title>{escape(title)}</title>",
+        f"<style>{_STYLE}</style>",
         f'<rect x=".5" y=".5" rx="8" {window}/>',
         f"<g {font}>",
     ]
@@ -197,7 +205,9 @@ def _style(cell: Char) -> tuple[str, str]:
     """Return a cell's background, "" for the window's, and the attributes of its letters."""
     front, back = (cell.bg, cell.fg) if cell.reverse else (cell.fg, cell.bg)
     attributes = ""
-    if front != "default":
+    if front == _PALE:
+        attributes += ' class="pale"'
+    elif front != "default":
         attributes += f' fill="{_colour(front)}"'
     if cell.bold:
         attributes += ' font-weight="bold"'
@@ -210,23 +220,27 @@ def _colour(name: str) -> str:
     """Return a colour of pyte's, a name or six hexadecimal digits, as SVG wants it."""
     if re.fullmatch("[0-9a-f]{6}", name):
         return f"#{name}"
-    if name.startswith("bright") and name[6:] in _NAMES:
-        return _PALE if name == "brightblack" else _NAMES[name[6:]]
-    return _NAMES.get(name) or Color.parse(name).get_truecolor().hex
+    return Color.parse(name).get_truecolor().hex
 
 
 def main() -> None:
     """Record, then write both files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["chat", "demo"], help="the command to record")
     parser.add_argument("--picture", type=Path, required=True, help="the SVG to write")
     parser.add_argument("--text", type=Path, required=True, help="the transcript to write")
     options = parser.parse_args()
     if fetched_model_path() is None:
         sys.exit("the default model is not here; fetch it with: akunu models pull smollm2")
     with tempfile.TemporaryDirectory() as folder:
-        written = record(TYPED, Path(folder))
+        if options.what == "demo":
+            written = record(("demo",), (), Path(folder))
+        else:
+            written = record(CHAT, TYPED, Path(folder))
     rows = shown(written)
-    options.picture.write_text(picture(rows, "A session of akunu chat"), encoding="utf-8")
+    options.picture.write_text(
+        picture(rows, f"A session of akunu {options.what}"), encoding="utf-8"
+    )
     lines = "\n".join(_text(row) for row in rows)
     options.text.write_text(f"{lines}\n", encoding="utf-8")
 

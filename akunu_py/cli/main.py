@@ -16,9 +16,11 @@ _COMMANDS = {
     "chat": "akunu_py.cli.chat:chat",
     "completion": "akunu_py.cli.completion:completion",
     "config": "akunu_py.cli.config:config",
+    "demo": "akunu_py.cli.demo:demo",
     "doctor": "akunu_py.cli.doctor:doctor",
     "generate": "akunu_py.cli.generate:generate",
     "models": "akunu_py.cli.models:models",
+    "sessions": "akunu_py.cli.sessions:sessions",
     "tune": "akunu_py.cli.tune:tune",
 }
 
@@ -29,9 +31,11 @@ _SUMMARIES = {
     "config": "Show and change settings, and show where each of them comes from.",
     # Of the laboratory, which may not be there: then nobody reads it.
     "counts": "Count the tokens of a corpus, for --drafter corpus.",
+    "demo": "Watch a model edit a function twice: plain, and with drafts.",
     "doctor": "Check the machine and the installation, and say what to improve.",
     "generate": "Answer one prompt and print the reply.",
     "models": "Fetch, look at, name, convert and delete models.",
+    "sessions": "List, show and delete the conversations that akunu chat kept.",
     "tune": "Measure what a pass costs by its rows, and say which drafts pay.",
 }
 """First sentences of the commands' own help, which `akunu --help` shows without importing them."""

@@ -17,7 +17,8 @@ from akunu_py.shown_text import harmless
 if TYPE_CHECKING:
     from akunu_py.types import GenerationResult
 
-_BAR_FROM_TOKENS = 1024
+_BAR_AFTER_S = 0.3
+"""Seconds after which a bar is drawn; what is over by then needs none."""
 
 
 def printable(text: str, stream: TextIO | None = None) -> str:
@@ -71,39 +72,65 @@ def show(text: str) -> None:
 
 
 @contextlib.contextmanager
-def prompt_progress() -> Iterator[Callable[[int, int], None]]:
-    """Give a callback for the prefill that draws a bar on stderr for long prompts."""
-    if is_quiet() or not sys.stderr.isatty():
+def prompt_progress(
+    words: str = "reading the prompt", unit: str = "tokens"
+) -> Iterator[Callable[[int, int], None]]:
+    """Give a callback, of parts done and in all, that draws a bar on stderr if they take long."""
+    if is_quiet() or is_dumb() or not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
     from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.theme import Theme  # noqa: PLC0415
 
     bar = Progress(
-        TextColumn("reading the prompt"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total} tokens"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
+        SpinnerColumn(style="color(32)"),
+        TextColumn(words, style="dim"),
+        BarColumn(bar_width=20, style="dim", complete_style="color(32)"),
+        TextColumn(f"{{task.completed}}/{{task.total}} {unit}", style="dim"),
+        TimeRemainingColumn(compact=True),
+        console=Console(stderr=True, theme=Theme({"progress.remaining": "dim"})),
         transient=True,
     )
-    task = bar.add_task("prefill")
-    started = False
+    task = bar.add_task(words)
+    # The bar is begun by another thread: nobody calls back within a pass of the model.
+    lock = threading.Lock()
+    begun = over = False
+
+    def show() -> None:
+        with lock:
+            if not over:
+                bar.start()
+
+    timer = threading.Timer(_BAR_AFTER_S, show)
+    timer.daemon = True
+
+    def end() -> None:
+        nonlocal over
+        timer.cancel()
+        with lock:
+            over = True
+            bar.stop()
 
     def progress(done: int, total: int) -> None:
-        nonlocal started
+        nonlocal begun
         bar.update(task, completed=done, total=total)
-        if not started and total - done >= _BAR_FROM_TOKENS:
-            # It is drawn at once.
-            bar.start()
-            started = True
-        if started and done >= total:
-            bar.stop()
+        if done >= total:
+            end()
+        elif not begun:
+            begun = True
+            timer.start()
 
     try:
         yield progress
     finally:
-        bar.stop()
+        end()
 
 
 @contextlib.contextmanager
@@ -138,6 +165,12 @@ def statistics_line(result: "GenerationResult") -> str:
         parts.append(f"{result.stats.tokens_per_pass:.2f} tokens a pass")
     hit_rate = result.stats.hit_rate
     parts.append("nothing drafted" if hit_rate is None else f"hit rate {hit_rate:.0%}")
+    return " · ".join([*parts, *remarks(result)])
+
+
+def remarks(result: "GenerationResult") -> list[str]:
+    """Return what is to be said of a reply beside counts: time saved, not exact, how it ended."""
+    parts = []
     if saved := _time_saved_text(result.time_saved):
         parts.append(saved)
     if result.exactness == "none":
@@ -149,7 +182,7 @@ def statistics_line(result: "GenerationResult") -> str:
             "cancelled": "interrupted",
         }
         parts.append(ends[result.finish_reason])
-    return " · ".join(parts)
+    return parts
 
 
 def _time_saved_text(saved: tuple[float, float] | None) -> str:

@@ -46,7 +46,10 @@ def tune(
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from akunu_py.bench.tuning import run_tuning  # noqa: PLC0415 - MLX
 
-    with load_engine(model, loading) as engine, prompt_progress() as progress:
+    with (
+        load_engine(model, loading) as engine,
+        prompt_progress("measuring passes", "rounds") as progress,
+    ):
         tuning = run_tuning(
             engine, context_tokens=context_tokens, repeats=repeats, progress=progress
         )

@@ -10,6 +10,7 @@ from akunu_py.cli.command import option, stack
 
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view import Reasoning, ReplyView
+    from akunu_py.cli.reply_view.draft_tint import NameOf
     from akunu_py.engine.reply_stream import ReplyStream
     from akunu_py.protocols import Tokenizer
 
@@ -40,6 +41,7 @@ def view_of(
     plain: bool,
     reasoning: "Reasoning",
     show_drafts: bool = False,
+    name_source: "NameOf | None" = None,
 ) -> "ReplyView":
     """Return what shows a reply on standard output."""
     from akunu_py.cli.reply_view import make_view  # noqa: PLC0415 - --help does without
@@ -48,6 +50,7 @@ def view_of(
     return make_view(
         plain=plain,
         show_drafts=show_drafts,
+        name_source=name_source,
         reasoning=reasoning,
         stream=sys.stdout,
         prompt_end=end_of_prompt(stream.prompt, tokenizer),

@@ -54,6 +54,7 @@ def step_detail(
     for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
         tested = parent == -1 or parent in accepted
         origin = draft.origins[node] if draft.origins else draft.source
+        place = draft.places[node] if draft.places else -1
         drafted.append(
             DraftedToken(
                 token,
@@ -61,6 +62,7 @@ def step_detail(
                 node in accepted if tested else None,
                 draft.confidence[node] if draft.confidence else None,
                 source=None if origin == draft.source else origin,
+                place=None if place < 0 else place,
             )
         )
     if not draft.tokens:

@@ -103,6 +103,7 @@ class Conversation:
             before=before,
             forgotten=forgotten,
             dropped=dropped,
+            messages=messages,
         )
 
     def undo(self) -> Turn:
@@ -244,6 +245,7 @@ class ChatReply:
         before: earlier turns.
         forgotten: number of these that the model does not see.
         dropped: number of turns that are newly dropped.
+        messages: what the model sees, the message last.
         text: text so far.
 
     """
@@ -254,6 +256,7 @@ class ChatReply:
     before: tuple[Turn, ...]
     forgotten: int
     dropped: int
+    messages: Sequence[Message]
     text: str = ""
 
     @property

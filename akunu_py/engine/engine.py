@@ -357,6 +357,22 @@ class Engine:
             self._admission.end_reply("this reply was ended by forgetting what the engine learned")
             self._memories.forget()
 
+    def beside(self) -> "Engine":
+        """Return another engine over the same weights, with caches and memories of its own.
+
+        Each is closed by itself. Raises EngineStateError for a closed engine.
+        """
+        self._admission.check()
+        return type(self)(
+            self._loaded, context=self.context, kv_bits=self._kv_bits,
+            reproducible=self.reproducible,
+        )  # fmt: skip
+
+    def wait(self) -> None:
+        """Wait for the pass that is under way between two steps of a reply, if one is."""
+        self._admission.check()
+        self._session.wait()
+
     def append_trace(
         self,
         path: str | Path,

@@ -1,6 +1,7 @@
 """Reasoning: telling what a model thinks from what it answers."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from akunu_py.protocols import Tokenizer
@@ -221,9 +222,9 @@ def _take(pieces: list[TextPiece], size: int) -> list[TextPiece]:
     taken = []
     while size > 0:
         piece = pieces.pop(0)
-        taken.append(TextPiece(piece.text[:size], piece.source))
+        taken.append(replace(piece, text=piece.text[:size]))
         if len(piece.text) > size:
-            pieces.insert(0, TextPiece(piece.text[size:], piece.source))
+            pieces.insert(0, replace(piece, text=piece.text[size:]))
         size -= len(piece.text)
     return taken
 
@@ -233,7 +234,7 @@ def _take_space_at_end(pieces: list[TextPiece]) -> None:
         last = pieces.pop()
         text = last.text.rstrip()
         if text:
-            pieces.append(TextPiece(text, last.source))
+            pieces.append(replace(last, text=text))
             return
 
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from akunu_py.decoding.loop import Step
 from akunu_py.decoding.stats import cut_step
@@ -12,6 +12,15 @@ from akunu_py.types import TextPiece
 
 UNNAMED = "drafter"
 """Source of accepted tokens whose drafter does not name one."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Text that is not shown yet: how many characters, and where they come from."""
+
+    size: int
+    source: str
+    place: int
 
 
 class ReplyText:
@@ -34,10 +43,9 @@ class ReplyText:
         self._end_ids = end_ids
         self._pieces: list[str] = []
         self._stopped = False
-        # Sources and lengths, in characters, of text that is not shown yet. The last entry belongs
-        # to the last token.
-        self._waiting: deque[tuple[str, int]] = deque()
-        self._source = ""
+        self._waiting: deque[_Waiting] = deque()
+        # Of the token fed last.
+        self._source, self._place = "", -1
 
     @property
     def shown(self) -> str:
@@ -50,14 +58,14 @@ class ReplyText:
         for place, token in enumerate(step.token_ids):
             if token in self._end_ids:
                 break
-            self._source = _source(step, place)
+            self._source, self._place = _origin(step, place)
             mark = self._marks.get(token)
             if mark is None:
                 text = self._detokenizer.feed((token,))
             else:
                 # An incomplete character before the mark stays incomplete.
                 text = self._detokenizer.finish() + mark
-            self._waiting.append((self._source, len(text)))
+            self._waiting.append(_Waiting(len(text), self._source, self._place))
             piece, self._stopped = self._stops.feed(text)
             shown += piece
             if self._stopped:
@@ -76,7 +84,7 @@ class ReplyText:
         if self._stopped:
             return ()
         text = self._detokenizer.finish()
-        self._waiting.append((self._source, len(text)))
+        self._waiting.append(_Waiting(len(text), self._source, self._place))
         piece, stopped = self._stops.feed(text)
         if not stopped:
             piece += self._stops.finish()
@@ -85,29 +93,37 @@ class ReplyText:
     def _with_sources(self, text: str) -> tuple[TextPiece, ...]:
         """Return text to show, cut where its source changes."""
         self._pieces.append(text)
-        if text and len(self._waiting) == 1 and self._waiting[0][1] == len(text):
+        if text and len(self._waiting) == 1 and self._waiting[0].size == len(text):
             # The usual case: a plain step, with nothing held back.
-            source, _ = self._waiting.popleft()
-            return (TextPiece(text, source),)
+            first = self._waiting.popleft()
+            return (TextPiece(text, first.source, first.place),)
         pieces: list[TextPiece] = []
-        begin = 0
+        begin, following = 0, -1
         while begin < len(text):
-            source, size = self._waiting.popleft()
-            end = min(begin + size, len(text))
-            if begin + size > end:
-                self._waiting.appendleft((source, begin + size - end))
+            here = self._waiting[0]
+            end = min(begin + here.size, len(text))
             if begin < end:
-                if pieces and pieces[-1].source == source:
-                    pieces[-1] = TextPiece(pieces[-1].text + text[begin:end], source)
+                # Copies of tokens that follow each other in the prompt are one piece.
+                if pieces and pieces[-1].source == here.source and here.place == following:
+                    pieces[-1] = replace(pieces[-1], text=pieces[-1].text + text[begin:end])
                 else:
-                    pieces.append(TextPiece(text[begin:end], source))
+                    pieces.append(TextPiece(text[begin:end], here.source, here.place))
+            following = here.place + 1 if here.place >= 0 else -1
+            here.size -= end - begin
+            if not here.size:
+                self._waiting.popleft()
             begin = end
         return tuple(pieces)
 
 
-def _source(step: Step, place: int) -> str:
-    """Return the source of a step's token; "" for the target's own choice."""
+def _origin(step: Step, place: int) -> tuple[str, int]:
+    """Return the source of a step's token, and the prompt's token that it copies.
+
+    They are "" for the target's own choice, and -1 for a token that copies none.
+    """
     draft, accepted = step.draft, step.verification.accepted
     if place >= len(accepted):
-        return ""
-    return (draft.origins[accepted[place]] if draft.origins else draft.source) or UNNAMED
+        return "", -1
+    node = accepted[place]
+    source = (draft.origins[node] if draft.origins else draft.source) or UNNAMED
+    return source, draft.places[node] if draft.places else -1

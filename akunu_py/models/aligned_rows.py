@@ -6,7 +6,7 @@ import mlx.core as mx
 from mlx import nn
 
 from akunu_py.errors import ConfigError
-from akunu_py.models.cached_rows import CachedRows, Progress
+from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows, Progress
 from akunu_py.models.rollback import Saved
 
 BLOCK_ROWS = 8
@@ -51,6 +51,7 @@ class AlignedRows(CachedRows):
 
     def __init__(self, model: nn.Module, kv_bits: int | None = None) -> None:
         super().__init__(model, kv_bits)
+        self._chunk = PREFILL_CHUNK
         if not self.rollback.supported:
             raise ConfigError(
                 "this model keeps its context in a cache that cannot roll back, which reproducible "
@@ -104,6 +105,9 @@ class AlignedRows(CachedRows):
         with self.changing():
             self._begin_block()
             self.tokens += rows[whole:]
+
+    def _fit_chunk(self, size: int, seconds: float) -> None:
+        """Leave prompt passes as large as they are: what is reproducible depends on no clock."""
 
     def _begin_block(self) -> None:
         """Begin a block with the current state of the caches."""

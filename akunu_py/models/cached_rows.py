@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import mlx.core as mx
@@ -12,7 +13,11 @@ from akunu_py.models.cache import make_caches
 from akunu_py.models.rollback import RollbackCaches, Saved
 
 PREFILL_CHUNK = 512
-"""Rows of one prompt pass: large enough for full speed, small enough for progress and Ctrl-C."""
+"""Most rows of one prompt pass: enough for full speed."""
+
+_FIRST_CHUNK, _LEAST_CHUNK = 16, 8
+_CHUNK_S = 0.4
+"""Seconds that a prompt pass should take at most: Ctrl-C and progress wait for its end."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of tokens done and the total."""
@@ -34,6 +39,7 @@ class CachedRows:
     def __init__(self, model: nn.Module, kv_bits: int | None = None) -> None:
         self.model = model
         self._kv_bits = kv_bits
+        self._chunk = _FIRST_CHUNK
         self.reset()
 
     def reset(self) -> None:
@@ -107,14 +113,28 @@ class CachedRows:
         kept, total = len(self.tokens), len(rows)
         if progress:
             progress(kept, total)
-        for start in range(kept, total, PREFILL_CHUNK):
-            chunk = list(rows[start : start + PREFILL_CHUNK])
+        while len(self.tokens) < total:
+            start = len(self.tokens)
+            chunk = list(rows[start : start + min(self._chunk, PREFILL_CHUNK)])
+            started = time.perf_counter()
             with self.changing():
                 self.feed_apart(chunk)
             mx.clear_cache()
+            self._fit_chunk(len(chunk), time.perf_counter() - started)
             if progress:
                 progress(start + len(chunk), total)
         self.mark("prompt")
+
+    def _fit_chunk(self, size: int, seconds: float) -> None:
+        """Choose the rows of the next prompt pass by the pace of one of `size` rows.
+
+        Powers of two: kernels are made for them. The end of a prompt tells nothing, a short pass
+        reads the weights for few rows.
+        """
+        if size < self._chunk:
+            return
+        fitting = max(1, int(size * _CHUNK_S / max(seconds, 1e-6)))
+        self._chunk = min(PREFILL_CHUNK, max(_LEAST_CHUNK, 1 << (fitting.bit_length() - 1)))
 
     def _keep_common_prefix(self, rows: Sequence[int]) -> None:
         """Go back to the longest prefix of `rows` that the caches can go back to."""

@@ -382,6 +382,10 @@ class Session:
         """Return the most memory MLX held since `measured` was entered."""
         return int(mx.get_peak_memory())
 
+    def wait(self) -> None:
+        """Wait until nothing that was queued is under way."""
+        mx.synchronize(self._stream)
+
     def rows_bit_equal(self) -> bool:
         """Return whether a row's logits have the same bits in passes of any size; five passes."""
         with mx.stream(self._stream):

@@ -1,27 +1,82 @@
-"""The progress bar of a long prompt."""
+"""The progress bar of what takes a while: prompts that are read, passes that are measured."""
 
+import time
+
+import pytest
 from terminal_screen import TerminalScreen
 
+from akunu_py.cli import terminal
 from akunu_py.cli.terminal import prompt_progress
 
 
-def written(monkeypatch, *steps):
-    """Everything that a terminal is sent of steps (done, total)."""
+def screen_in(monkeypatch):
+    """Make standard error a terminal; in the test itself, as pytest exchanges it before."""
     screen = TerminalScreen()
     monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setenv("TERM", "xterm-256color")
+    return screen
+
+
+def shown(screen, words):
+    """Wait for words on the screen: another thread draws."""
+    end = time.monotonic() + 60
+    while words not in screen.text():
+        assert time.monotonic() < end, screen.text()
+        time.sleep(0.01)
+
+
+def test_a_bar_comes_while_the_first_pass_is_under_way(monkeypatch):
+    screen = screen_in(monkeypatch)
+    monkeypatch.setattr(terminal, "_BAR_AFTER_S", 0.0)
     with prompt_progress() as progress:
-        for done, total in steps:
-            progress(done, total)
-    assert not "".join(screen.rows()).strip()
-    return "".join(screen.written)
+        progress(0, 1500)
+        # Nobody calls back before the pass is over.
+        shown(screen, "reading the prompt")
+        shown(screen, "0/1500 tokens")
+        progress(512, 1500)
+        shown(screen, "512/1500 tokens")
+        progress(1500, 1500)
+        assert not screen.text().strip()
+    assert not screen.text().strip()
+    assert not screen.screen.cursor.hidden
 
 
-def test_a_bar_has_the_prompts_tokens_from_its_first_frame_on(monkeypatch):
-    text = written(monkeypatch, (0, 1500), (512, 1500), (1500, 1500))
-    assert "0/1500 tokens" in text
-    assert "/100" not in text
+def test_an_interrupt_leaves_no_bar(monkeypatch):
+    screen = screen_in(monkeypatch)
+    monkeypatch.setattr(terminal, "_BAR_AFTER_S", 0.0)
+
+    def interrupted():
+        with prompt_progress("measuring", "rounds") as progress:
+            progress(0, 7)
+            shown(screen, "0/7 rounds")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not screen.text().strip()
 
 
-def test_a_short_rest_of_a_prompt_has_no_bar(monkeypatch):
-    assert "tokens" not in written(monkeypatch, (1000, 1500), (1500, 1500))
+def test_what_is_over_soon_has_no_bar(monkeypatch):
+    screen = screen_in(monkeypatch)
+    monkeypatch.setattr(terminal, "_BAR_AFTER_S", 3600)
+    with prompt_progress() as progress:
+        progress(0, 1500)
+        progress(1500, 1500)
+    with prompt_progress() as progress:
+        progress(0, 1500)
+    assert "tokens" not in "".join(screen.written)
+
+
+def test_a_bar_is_due_within_a_third_of_a_second():
+    assert terminal._BAR_AFTER_S <= 0.3
+
+
+@pytest.mark.parametrize("kind", ["dumb", "unknown"])
+def test_a_dumb_terminal_has_no_bar(monkeypatch, kind):
+    screen = screen_in(monkeypatch)
+    monkeypatch.setenv("TERM", kind)
+    monkeypatch.setattr(terminal, "_BAR_AFTER_S", 0.0)
+    with prompt_progress() as progress:
+        progress(0, 1500)
+        progress(1500, 1500)
+    assert not screen.written

@@ -75,56 +75,90 @@ def test_plain_on_a_terminal_is_harmless_text():
     assert screen.rows() == ["# a **b**\N{REPLACEMENT CHARACTER}[31m", "- c"]
 
 
-def test_drafts_are_tinted_by_source_with_a_legend():
+def drafts_of(events, **options):
+    """The screen, and what the reply was made of."""
+    screen = TerminalScreen()
+    options = {"plain": False, "show_drafts": True, "clock": lambda: 0.0, **options}
+    with make_view(stream=screen, size=screen.size, **options) as view:
+        for one in events:
+            view.feed(one)
+    return screen, view.drafts
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_drafts_are_tinted_by_source(plain):
     events = [
         event("It ", ("was ", "copy"), ("once", "ngram")),
         event("\nupon", (" a\ntime", "copy")),
     ]
-    screen = shown(events, show_drafts=True)
-    *text, legend = screen.rows()
-    assert text == ["It was once", "upon a", "time"]
-    assert legend == "tokens drafted from  copy  2,  n-gram counts  1; the model's own 2"
+    screen, drafts = drafts_of(events, plain=plain)
+    assert screen.rows() == ["It was once", "upon a", "time"]
+    assert str(drafts) == (
+        "5 tokens in 2 passes; 3 were drafted: 2 from copy, 1 from n-gram counts"
+    )
     was, once, time = (screen.cells(word) for word in ("was", "once", "time"))
-    assert screen.cells("It").bg == "default"
-    assert was.bg == time.bg != "default"
-    assert once.bg not in ("default", was.bg)
-    assert screen.cells("copy").bg == was.bg
-    assert screen.cells("n-gram").bg == once.bg
-    # Nothing is coloured behind the ends of lines.
-    buffer = screen.screen.buffer
-    assert all(buffer[row][79].bg == "default" for row in range(5))
+    assert screen.cells("It").fg == "default"
+    assert was.fg == time.fg != "default"
+    assert once.fg not in ("default", was.fg)
+    # Names have the tints of their text.
+    tints = [span.style for span in drafts.spans]
+    assert len(tints) == len(set(tints)) == 2
 
 
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("prompt", "the prompt"),
-        ("reply", "this reply"),
-        ("memory", "earlier replies and files"),
-        ("draft-model", "the draft model"),
-        ("ngram+lookup", "n-gram counts and the text so far"),
-        ("ngram+counts", "n-gram counts"),
-        ("of-a-plug-in", "of-a-plug-in"),
+        ("prompt", "copied: 1 from the prompt"),
+        ("reply", "copied: 1 from this reply"),
+        ("memory", "copied: 1 from earlier replies"),
+        ("draft-model", "drafted: 1 from the draft model"),
+        ("ngram+lookup", "drafted: 1 from n-gram counts and the text so far"),
+        ("ngram+counts", "drafted: 1 from n-gram counts"),
+        ("of-a-plug-in", "drafted: 1 from of-a-plug-in"),
     ],
 )
-def test_the_legend_says_what_a_user_knows(source, words):
-    legend = shown([event("a", ("b", source))], show_drafts=True).rows()[-1]
-    assert legend == f"tokens drafted from  {words}  1; the model's own 1"
+def test_the_sentence_says_what_a_user_knows(source, words):
+    _, drafts = drafts_of([event("a", ("b", source))])
+    assert str(drafts) == f"2 tokens in 1 pass; 1 was {words}"
 
 
-def test_without_drafts_there_is_no_legend():
-    assert shown([event("It was")], show_drafts=True).rows() == ["It was"]
+def test_sources_are_named_by_their_place():
+    pieces = (TextPiece("a ", "prompt", 3), TextPiece("b ", "prompt", 9), TextPiece("c", "reply"))
+    drafted = tuple(
+        DraftedToken(7, place - 1, True, source=piece.source, place=piece.place)
+        for place, piece in enumerate(pieces)
+    )
+    detail = StepDetail(0, "auto", 0, drafted, 1, "bonus", "target")
+    step = StepStats("auto", 3, 3, 3, 4, "bonus", 0.0, 0.0, 0.0, lambda: detail)
+    screen, drafts = drafts_of(
+        [StreamEvent("a b c", (1, 2, 3, 4), step, None, pieces)],
+        name_source=lambda source, place: f"{source} {place}",
+    )
+    assert str(drafts).endswith("3 were copied: 1 from prompt 3, 1 from prompt 9, 1 from reply -1")
+    assert len({screen.cells(letter).fg for letter in "abc"}) == 3
+
+
+def test_without_drafts_only_counts_are_said():
+    screen, drafts = drafts_of([event("It was")])
+    assert screen.rows() == ["It was"]
+    assert str(drafts) == "1 token in 1 pass"
+
+
+def test_where_nothing_is_tinted_nothing_is_counted():
+    with make_view(stream=io.StringIO(), plain=False, show_drafts=True) as view:
+        view.feed(event("a", ("b", "prompt")))
+    assert view.drafts is None
 
 
 def test_without_colours_sources_are_underlined(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
-    screen = shown([event("It ", ("was ", "copy"), ("once", "ngram"))], show_drafts=True)
+    screen, _ = drafts_of([event("It ", ("was ", "copy"), ("once", "ngram"))])
     was, once = screen.cells("was"), screen.cells("once")
     assert was.underscore
     assert once.underscore
     assert (was.bold, was.italics) != (once.bold, once.italics)
     assert not screen.cells("It").underscore
-    assert was.bg == once.bg == "default"
+    assert was.fg == once.fg == "default"
 
 
 def test_a_source_cannot_bring_codes():

@@ -15,6 +15,8 @@ from terminal_screen import TerminalScreen
 
 from akunu_py.cli.reply_view import make_view
 from akunu_py.cli.reply_view.blocks import BlockRenderer, split_blocks
+from akunu_py.cli.reply_view.colors import CODE, MARKDOWN
+from akunu_py.cli.reply_view.draft_tint import DraftTint
 from akunu_py.cli.reply_view.live_lines import Line, LiveLines
 from akunu_py.types import StreamEvent, TextPiece
 
@@ -185,9 +187,9 @@ def test_long_code_is_laid_out_in_parts(monkeypatch):
     laid_out = []
     lines_of = BlockRenderer.lines
 
-    def spy(self, text, width):
+    def spy(self, text, *rest):
         laid_out.append(text.count("\n"))
-        return lines_of(self, text, width)
+        return lines_of(self, text, *rest)
 
     monkeypatch.setattr(BlockRenderer, "lines", spy)
     code = [f"x{n} = {n}" if n % 5 else "" for n in range(1, 190)]
@@ -386,6 +388,75 @@ def test_no_reply_changes_the_terminals_state(attack):
         codes = re.findall(r"\x1b.", "".join(screen.written))
         assert set(codes) <= {"\x1b["}
         assert not set("".join(screen.written)) & FORBIDDEN
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_tints_are_on_the_letters_they_are_of(size):
+    """Every word is its own source; Markdown and wrapping are as without tints."""
+    pieces = re.findall(r"\s?\S{1,3}|\s", TEXT)
+    screen = TerminalScreen(*size)
+    view = view_on(screen, show_drafts=True)
+    for number, piece in enumerate(pieces):
+        source = "drafted" if number % 3 == 0 else ""
+        view.feed(StreamEvent(piece, (), None, None, (TextPiece(piece, source),)))
+    view.finish()
+    assert screen.rows() == streamed([TEXT], size[0], 100).rows()
+
+
+@pytest.mark.parametrize(
+    ("before", "drafted", "after"),
+    [
+        ("One ", "two ", "three"),
+        ("A **bold ", "word", "** here"),
+        ("Use `co", "de_of", "_it` now"),
+        ("- one\n- t", "w", "o"),
+        ("```py\ndef add(a):\n    return ", "a + b", "\n```"),
+        ("- x\n\n  ```\n  f(", "word", ")\n  ```\n"),
+        ("# Head ", "line", " end"),
+        ("| a | b |\n|---|---|\n| c | ", "word", " |"),
+        ("> quoted ", "word", " here"),
+        ("&amp; then ", "word", " &lt;"),
+        ("word and ", "word", " and word"),
+        ("a (b) ", "word", "\n\nword"),
+    ],
+)  # fmt: skip
+def test_a_draft_is_tinted_and_nothing_else(before, drafted, after):
+    screen = TerminalScreen()
+    view = view_on(screen, show_drafts=True)
+    for text, source in ((before, ""), (drafted, "prompt"), (after, "")):
+        view.feed(StreamEvent(text, (), None, None, (TextPiece(text, source),)))
+    view.finish()
+    tinted = "".join(
+        screen.screen.buffer[row][column].data
+        for row in range(24)
+        for column in range(80)
+        if screen.screen.buffer[row][column].fg != "default"
+    )
+    assert tinted.split() == drafted.split()
+
+
+def test_code_has_no_background():
+    screen = streamed(["Use `code` here.\n\n```py\n# note\nx = 'text' if 1 else None\n```"])
+    cells = [screen.screen.buffer[row][column] for row in range(24) for column in range(80)]
+    assert {cell.bg for cell in cells} == {"default"}
+    assert len({cell.fg for cell in cells}) >= 5
+
+
+def test_colours_can_be_read_on_black_and_on_white():
+    styles = {*MARKDOWN.values(), *CODE.values(), *DraftTint(has_colors=True).styles.values()}
+    colours = {style.color for style in styles} - {None}
+    assert len(colours) >= 5
+    for colour in colours:
+        linear = [
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+            for part in (value / 255 for value in colour.get_truecolor())
+        ]
+        light = sum(
+            share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True)
+        )
+        # WCAG 2: 3 is enough for large text; no colour has more than 4.6 on both.
+        assert min((light + 0.05) / 0.05, 1.05 / (light + 0.05)) > 3.5, colour
+    assert not any(style.bgcolor for style in styles)
 
 
 def test_no_color_leaves_bold(monkeypatch):

@@ -53,3 +53,22 @@ def test_what_drafting_saved_is_told_once_enough_drafts_were_timed(engine):
     assert low <= high <= 1 - 1 / result.stats.tokens_per_pass + 1e-9
     assert engine.generate(PROMPT, **options, drafter="none").time_saved is None
     assert engine.generate(PROMPT, **options, draft_budget="always").time_saved is None
+
+
+def test_a_copy_of_the_prompt_says_of_which_token(engine):
+    engine.forget()
+    prompt = engine.tokenizer.encode(f"{PROMPT}\n{PROMPT}\n{PROMPT}")
+    never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
+    found = 0
+    for event in engine.stream(prompt, max_tokens=60, draft_budget="always", logit_bias=never):
+        for drafted in event.step.detail.drafted:
+            from_prompt = (drafted.source or event.step.source) == "prompt"
+            assert (drafted.place is not None) == from_prompt
+            # A run of copies may go on behind the prompt, in the reply.
+            if from_prompt and drafted.place < len(prompt):
+                found += 1
+                assert prompt[drafted.place] == drafted.token
+        assert all("place" not in token for token in event.step.detail.to_dict()["drafted"])
+        for piece in event.pieces:
+            assert (piece.place >= 0) == (piece.source == "prompt")
+    assert found > 5

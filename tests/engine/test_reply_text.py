@@ -1,6 +1,7 @@
 """What of a reply is shown: stop texts, end ids, and text held back, with a scripted detokenizer."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -113,6 +114,27 @@ def test_marks_are_text_and_end_half_a_character():
     assert pieces == (TextPiece("</t>"),)
     assert last.finish_reason == "stop"
     assert reply.shown == f"<t>a{half}</t>"
+
+
+def test_copies_of_following_tokens_are_one_piece_with_the_place_of_the_first():
+    draft = Draft.chain([0, 1, 0, 1, 0], "auto", origins=("prompt",) * 5, places=(7, 8, 3, 4, -1))
+    one = drafted_step([0, 1, 0, 1, 0, 1], [""] * 5)
+    _, events = taken([replace(one, draft=draft)], [b"a", b"b"])
+    assert events[0] == (
+        TextPiece("ab", "prompt", 7), TextPiece("ab", "prompt", 3), TextPiece("a", "prompt"),
+        TextPiece("b"),
+    )  # fmt: skip
+
+
+def test_the_rest_of_text_held_back_keeps_its_place():
+    draft = Draft.chain([0], "auto", origins=("prompt",), places=(7,))
+    one = replace(drafted_step([0, 1], [""]), draft=draft)
+    _, events = taken([one], [b"xS", b"!"], stops=("STOP",))
+    assert events[0] == (TextPiece("xS", "prompt", 7), TextPiece("!"))
+    _, events = taken([one, drafted_step([1], [])], [b"xS", b"T"], stops=("STOP",))
+    assert [piece for event in events for piece in event] == [
+        TextPiece("x", "prompt", 7), TextPiece("S", "prompt", 7), TextPiece("TT"),
+    ]  # fmt: skip
 
 
 def test_text_held_back_stays_with_its_tokens():

@@ -87,7 +87,7 @@ def test_an_interrupt_in_prefill_loses_nothing(model):
 
     with pytest.raises(KeyboardInterrupt):
         interrupted.begin(prompt, Sampler(chain, 1, VOCABULARY), 10, stop)
-    assert len(interrupted._rows.tokens) == PREFILL_CHUNK
+    assert 0 < len(interrupted._rows.tokens) < len(prompt) - 1
     found = generate(interrupted, prompt, GenerationConfig(), PlainDrafter(), max_tokens=10)
     assert found == expected
 

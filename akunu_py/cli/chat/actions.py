@@ -4,29 +4,42 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from akunu_py.cli.chat.attachments import Attachment, read_attachment, with_attachments
 from akunu_py.cli.chat.commands import Command, help_text, unquoted
 from akunu_py.cli.chat.config_values import (
-    all_fields,
     changed_fields,
+    explained,
     field_named,
-    listing,
+    overview,
     shown,
     with_field,
 )
 from akunu_py.cli.chat.model_change import Load, change_model
 from akunu_py.cli.chat.session_file import Session, export_markdown, load_session, save_session
+from akunu_py.cli.chat.session_store import KeptSession, StoredSession, described
+from akunu_py.cli.chat.statistics import statistics_rows
+from akunu_py.cli.chat.tables import tables
 from akunu_py.cli.reply_view import Reasoning
+from akunu_py.cli.terminal import statistics_line
 from akunu_py.engine.conversation import Conversation, Question
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import GenerationConfig
 
+if TYPE_CHECKING:
+    from akunu_py.types import GenerationResult
+
 _SHOWN_TURN = 60
 """Characters of a message that a note quotes."""
+
+_LISTED = 20
+"""Sessions that `/sessions` lists; `akunu sessions list` lists all."""
+
+_WAYS: tuple[Reasoning, ...] = get_args(Reasoning)
+_REASONING = f"thoughts before an answer: {', '.join(_WAYS)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +51,7 @@ class Tools:
         load: opens the model of that name; for None the one that ships with akunu.
         edit: lets the user edit a text; None for nothing saved. Without a terminal there is none.
         width: columns that notes may take; None where they go to no terminal.
+        kept: where the conversation is kept by itself; None where it is not.
 
     """
 
@@ -45,6 +59,7 @@ class Tools:
     load: Load
     edit: Callable[[str], str | None] | None
     width: Callable[[], int | None] = lambda: None
+    kept: KeptSession | None = None
 
 
 class Actions:
@@ -56,6 +71,7 @@ class Actions:
         show_drafts: whether accepted drafts are tinted.
         reasoning: how thoughts before an answer are shown.
         attachments: files for the next message.
+        last_result: of the last reply; None before it.
 
     """
 
@@ -63,11 +79,13 @@ class Actions:
         self._conversation = conversation
         self._tools = tools
         self._note = tools.note
+        self._kept = tools.kept
         self.leaving = False
         self.show_steps = False
         self.show_drafts = False
         self.reasoning: Reasoning = "show"
         self.attachments: list[Attachment] = []
+        self.last_result: GenerationResult | None = None
         self._drafter = conversation.config.drafter
         self._path: Path | None = None
 
@@ -86,14 +104,34 @@ class Actions:
         return question
 
     def go_on(self, session: Session, path: Path) -> None:
-        """Take up a conversation that was saved in `path`."""
+        """Take up a conversation that was saved in `path`, a file or one of the kept sessions."""
         conversation = self._conversation
         conversation.replace(session.turns, session.system)
         self._path = path
+        if self._kept is not None:
+            self._kept.begin()
         own = conversation.engine.description.name
         other = f"; {session.model} answered then, {own} does now" * (session.model != own)
         last = f", the last: {_short(session.turns[-1].user)}" if session.turns else ""
         self._note(f"turns: {len(session.turns)}{last}{other}")
+
+    def continue_kept(self, stored: StoredSession, session: Session) -> None:
+        """Take up a session that was kept by itself; from here on it is kept there."""
+        path = self._path
+        self.go_on(session, stored.path)
+        self._path = path
+        if self._kept is not None:
+            self._kept.begin(stored.path, self._session())
+
+    def keep(self) -> None:
+        """Keep the conversation by itself, where that is wanted; once it fails no more."""
+        if self._kept is None:
+            return
+        try:
+            self._kept.keep(self._session())
+        except ConfigError as error:
+            self._kept = None
+            self._note(f"this conversation is not kept from here on: {error}")
 
     def _help(self, _: str) -> None:
         click.echo(help_text())
@@ -114,13 +152,17 @@ class Actions:
         # Ollama's `/set parameter NAME VALUE` is meant as well.
         name, _, value = argument.removeprefix("parameter ").strip().partition(" ")
         if not name:
-            values = all_fields(config) | {"reasoning": self.reasoning}
-            self._note(listing(values, self._tools.width()))
+            display = [("reasoning", self.reasoning, _REASONING)]
+            self._note(overview(config, display, self._tools.width()))
+            return
+        if name == "reasoning":
+            if value.strip():
+                self._set_reasoning(value.strip())
+            else:
+                self._note(f"reasoning {self.reasoning}: {_REASONING}")
             return
         if not value.strip():
-            raise ConfigError(f"give /set {name} VALUE; default is one")
-        if name == "reasoning":
-            self._set_reasoning(value.strip())
+            self._note(explained(config, name))
             return
         changed = with_field(config, name, value.strip())
         self._check_sources(changed)
@@ -129,10 +171,9 @@ class Actions:
         self._note(f"{field} {shown(changed, field)}")
 
     def _set_reasoning(self, word: str) -> None:
-        ways: tuple[Reasoning, ...] = get_args(Reasoning)
-        found = next((way for way in ways if word in (way, "default")), None)
+        found = next((way for way in _WAYS if word in (way, "default")), None)
         if found is None:
-            raise ConfigError(f"reasoning is {word!r}; give one of {', '.join(ways)}")
+            raise ConfigError(f"reasoning is {word!r}; give one of {', '.join(_WAYS)}")
         self.reasoning = found
         self._note(f"reasoning {found}")
 
@@ -157,19 +198,14 @@ class Actions:
         self._note("\n".join(lines))
 
     def _stats(self, _: str) -> None:
-        stats, replies = self._conversation.stats, self._conversation.replies
-        noun = "reply" if replies == 1 else "replies"
-        self._note(f"{replies} {noun}, {stats.output_tokens} tokens in {stats.steps} passes")
-        if stats.tokens_per_pass is not None:
-            self._note(
-                f"tokens a pass {stats.tokens_per_pass:.2f}, fire rate {stats.fire_rate:.0%}"
-            )
-        if stats.hit_rate is not None:
-            self._note(
-                f"drafted {stats.drafted}, accepted {stats.accepted}: hit rate "
-                f"{stats.hit_rate:.0%}, alpha {stats.alpha:.0%}"
-            )
-        if self._conversation.config.exactness == "none":
+        conversation = self._conversation
+        replies = conversation.replies
+        if self.last_result is not None:
+            self._note(f"last reply: {statistics_line(self.last_result)}")
+        self._note(f"this run: {replies} {'reply' if replies == 1 else 'replies'}")
+        if replies:
+            self._note(tables({"": statistics_rows(conversation.stats)}, self._tools.width()))
+        if conversation.config.exactness == "none":
             self._note("not exact: --lenience or --no-adjust is set")
 
     def _retry(self, _: str) -> Question:
@@ -184,6 +220,7 @@ class Actions:
 
     def _undo(self, _: str) -> None:
         self._note(f"taken back: {_short(self._conversation.undo().user)}")
+        self.keep()
 
     def _edit(self, _: str) -> Question | None:
         if self._tools.edit is None:
@@ -219,6 +256,21 @@ class Actions:
         path = _path(name)
         self.go_on(load_session(path), path)
 
+    def _sessions(self, name: str) -> None:
+        kept = self._kept
+        if kept is None:
+            raise ConfigError("conversations are not kept here: that takes a terminal and --keep")
+        if name:
+            stored = kept.store.find(name)
+            self.continue_kept(stored, stored.load())
+            return
+        rows = [(stored.name, *described(stored)) for stored in kept.store.sessions()[:_LISTED]]
+        if not rows:
+            self._note("no conversation is kept yet")
+            return
+        self._note(tables({"": rows}, self._tools.width()))
+        self._note("/sessions NAME goes on with one; `akunu sessions` shows and deletes them")
+
     def _export(self, name: str) -> None:
         path = _path(name)
         export_markdown(path, self._session())
@@ -239,8 +291,8 @@ class Actions:
         config = conversation.config
         if word == "show":
             self.show_drafts = not self.show_drafts
-            tints = "accepted drafts are tinted by where they came from; /draft show again ends it"
-            self._note(tints if self.show_drafts else "accepted drafts look like other text")
+            tints = "copied text is coloured by where it came from; /draft show again ends it"
+            self._note(tints if self.show_drafts else "copied text looks like other text")
             return
         if word == "off":
             if config.drafter != "none":
@@ -293,12 +345,14 @@ class Actions:
     def _reset(self, _: str) -> None:
         self._conversation.reset()
         self.attachments.clear()
+        if self._kept is not None:
+            self._kept.begin()
         self._note("the conversation is forgotten")
 
     def _session(self) -> Session:
         conversation = self._conversation
-        name = conversation.engine.description.name
-        return Session(name, conversation.system, conversation.turns)
+        model = conversation.engine.description
+        return Session(model.name, conversation.system, conversation.turns, str(model.path))
 
 
 def _path(name: str) -> Path:

@@ -1,5 +1,7 @@
 """Files that a message brings along."""
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,6 +9,10 @@ from akunu_py.cli.chat.session_file import read_regular_file
 from akunu_py.errors import ConfigError
 
 MOST_BYTES = 2**20
+
+_ATTACHED = re.compile(
+    r"^(?P<name>\S[^\n]{0,255}):\n(?P<ticks>`{3,})\n.*?^(?P=ticks)$", re.DOTALL | re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,12 @@ def read_attachment(path: Path) -> Attachment:
 def with_attachments(message: str, attachments: list[Attachment]) -> str:
     """Return a message with its files before it, each in a fence of its own."""
     return "\n\n".join([*(_fenced(attachment) for attachment in attachments), message])
+
+
+def attached(message: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the files of a message that `with_attachments` made: begin, end and name."""
+    for match in _ATTACHED.finditer(message):
+        yield match.start(), match.end(), match["name"]
 
 
 def _fenced(attachment: Attachment) -> str:

@@ -34,6 +34,17 @@ if TYPE_CHECKING:
     type=GivenPath(dir_okay=False, path_type=Path),
     help="Go on with a conversation that /save wrote.",
 )
+@option(
+    "--continue",
+    "continued",
+    is_flag=True,
+    help="Go on with the last conversation, with its model unless another is given.",
+)
+@option(
+    "--keep/--no-keep",
+    default=True,
+    help="Keep what is said at a terminal, for --continue and akunu sessions.",
+)
 @keeping_options
 @generation_options
 @model_options
@@ -44,6 +55,8 @@ def chat(  # noqa: PLR0917 - click passes by name
     model: str | None,
     system: str | None,
     session_file: Path | None,
+    continued: bool,
+    keep: bool,
     memory: Path | None,
     trace_file: Path | None,
     config: "GenerationConfig",
@@ -54,7 +67,8 @@ def chat(  # noqa: PLR0917 - click passes by name
     """Chat with a model. /help lists the commands.
 
     The turns of a conversation stay in the model's caches, so a message is read alone. When the
-    context is full the oldest turns are dropped, with a notice.
+    context is full the oldest turns are dropped, with a notice. What is said at a terminal is kept
+    on this machine: akunu sessions lists, shows and deletes it.
 
     Without a terminal each line of standard input is a message or a command, and three quotes hold
     several lines together: UTF-8, else the chat ends there. Replies go to standard output, all else
@@ -64,6 +78,7 @@ def chat(  # noqa: PLR0917 - click passes by name
     Examples:
       akunu chat
       akunu chat model.gguf --temperature 0.7 --system "Answer briefly."
+      akunu chat --continue
       akunu chat model.gguf --load conversation.json
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from akunu_py.cli.chat.actions import Tools  # noqa: PLC0415 - --help does without
@@ -71,16 +86,25 @@ def chat(  # noqa: PLR0917 - click passes by name
     from akunu_py.cli.chat.line_input import open_lines  # noqa: PLC0415
     from akunu_py.cli.chat.loop import Chat, note, note_width  # noqa: PLC0415
     from akunu_py.cli.chat.session_file import load_session  # noqa: PLC0415
+    from akunu_py.cli.chat.session_store import KeptSession, default_store  # noqa: PLC0415
     from akunu_py.cli.default_model_offer import offer_default_model  # noqa: PLC0415
     from akunu_py.engine.conversation import Conversation  # noqa: PLC0415
 
     if system is not None:
         check_text("--system", system)
-    if model is None:
-        offer_default_model()
+    if continued and session_file is not None:
+        raise click.UsageError("give either --continue or --load")
     context = click.get_current_context()
     # Before the model, which takes time to load.
     session = None if session_file is None else load_session(session_file)
+    store = default_store()
+    stored = store.newest() if continued else None
+    if stored is not None:
+        session = stored.load()
+        if model is None and session.path and Path(session.path).exists():
+            model = session.path
+    if model is None:
+        offer_default_model()
     conversation = Conversation(load_engine(model, loading, memory=memory), config, system)
     try:
         engine = conversation.engine
@@ -91,23 +115,33 @@ def chat(  # noqa: PLR0917 - click passes by name
         lines, typed = open_lines(completions)
         if typed and not is_quiet():
             kept = engine.description
-            weights = "" if kept.weights == "dense" else f"{kept.weights_text}, "
-            note(
-                f"{kept.name}, {kept.parameters / 1e6:.1f} million parameters, {weights}"
-                f"context {engine.context}.\n"
-                "Type a message. /help lists the commands, /exit leaves."
-            )
+            facts = [kept.name, f"{kept.parameters / 1e6:,.1f} million parameters"]
+            facts += [] if kept.weights == "dense" else [kept.weights_text]
+            facts.append(f"context {engine.context:,}")
+            note(" \u00b7 ".join(facts))
+            note("Type a message. /help lists the commands, /exit leaves.")
         tools = Tools(
             note,
             lambda name: load_engine(name, loading, memory=memory),
             edit_text if typed else None,
             note_width,
+            KeptSession(store) if typed and keep else None,
         )
         talk = Chat(
-            conversation, lines, tools, trace_file, typed=typed, plain=plain, reasoning=reasoning
+            conversation,
+            lines,
+            tools,
+            trace_file,
+            typed=typed,
+            remembers=memory is not None,
+            plain=plain,
+            reasoning=reasoning,
         )
-        if session_file is not None and session is not None:
-            talk.go_on(session, session_file)
+        if session is not None:
+            if stored is not None:
+                talk.continue_kept(stored, session)
+            elif session_file is not None:
+                talk.go_on(session, session_file)
             if context.get_parameter_source("system") is ParameterSource.COMMANDLINE:
                 conversation.system = system
         talk.run()

@@ -11,7 +11,7 @@ from typing import Literal
 from akunu_py.cli.chat.config_values import FIELDS
 from akunu_py.errors import ConfigError
 
-Completes = Literal["nothing", "file", "setting", "switch"]
+Completes = Literal["nothing", "file", "session", "setting", "switch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ COMMANDS = (
     Command("file", "[PATH]", "list files for the next message, or add one", "file"),
     Command("save", "[FILE]", "save the conversation", "file"),
     Command("load", "FILE", "go on with a saved conversation", "file"),
+    Command("sessions", "[NAME]", "list kept conversations, or go on with one", "session"),
     Command("export", "FILE.md", "write the conversation as Markdown", "file"),
     Command("model", "[NAME]", "name the model, or go on with another, or default", "file"),
     Command("draft", "[on|off|show|NAME]", "drafter: name or choose it; tint drafts", "switch"),
@@ -126,6 +127,11 @@ def completions(before: str) -> Iterator[Completion]:
     command = named
     if command.completes == "file":
         yield from _paths(argument)
+    elif command.completes == "session":
+        from akunu_py.cli.chat.session_store import default_store  # noqa: PLC0415 - a Tab alone
+
+        names = [stored.name for stored in default_store().sessions()]
+        yield from (Completion(n, len(argument)) for n in names if n.startswith(argument))
     elif " " not in argument:
         words = (*FIELDS, "reasoning") if command.completes == "setting" else ()
         if command.completes == "switch":

@@ -3,13 +3,16 @@
 import ast
 import dataclasses
 import re
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from akunu_py.cli.chat.tables import tables
 from akunu_py.errors import ConfigError
-from akunu_py.generation_config import GenerationConfig
+from akunu_py.generation_config import DRAFTING_FIELDS, GenerationConfig
 from akunu_py.option_fields import (
     Biases,
+    Choice,
     Count,
     Kind,
     Number,
@@ -25,7 +28,32 @@ CHAT_DEFAULT = GenerationConfig(stop_loops=True)
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 _QUOTED = r"""(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
 
-_KINDS = {declared.name: declared.kind for declared in options_of(GenerationConfig)}
+_OPTIONS = {declared.name: declared for declared in options_of(GenerationConfig)}
+_GROUPS: Mapping[str, Mapping[str, str]] = {
+    "Choice of words": {
+        "temperature": "0: the likeliest token; higher: more varied",
+        "seed": "the same seed draws the same tokens",
+        "top_k": "draw from so many of the likeliest; 0: all",
+        "top_p": "draw from the likeliest of this total share",
+        "min_p": "leave out what has less than this of the best",
+        "repetition_penalty": "above 1: less repetition",
+        "presence_penalty": "above 0: fewer words that were used before",
+        "frequency_penalty": "above 0: the fewer, the more often used",
+        "penalty_window": "how many last tokens penalties look at",
+        "logit_bias": "make tokens more or less likely: 42=-1.5",
+    },
+    "End of a reply": {
+        "max_tokens": "most tokens of a reply",
+        "stop": "a text before which the reply ends",
+        "stop_loops": "end a reply that repeats itself over and over",
+    },
+    "Drafting": {
+        "drafter": "what guesses the next tokens, or none",
+        "num_draft_tokens": "most tokens guessed at once",
+        "draft_budget": "auto: guess what pays; always: guess all the time",
+    },
+}
+"""What `/set` shows with words; the fields that are for study come without."""
 _WANTED: Mapping[type[Kind[Any]], str] = {
     Number: "a number",
     Count: "a whole number",
@@ -33,7 +61,7 @@ _WANTED: Mapping[type[Kind[Any]], str] = {
     Biases: "token ids and numbers, as in 42=-1.5,7=2",
 }
 
-FIELDS = tuple(_KINDS)
+FIELDS = tuple(_OPTIONS)
 """Names that `/set` takes."""
 
 
@@ -52,6 +80,41 @@ def with_field(config: GenerationConfig, name: str, text: str) -> GenerationConf
     return changed
 
 
+def overview(
+    config: GenerationConfig, display: Iterable[tuple[str, str, str]], width: int | None
+) -> str:
+    """Return what can be set, in groups: names, values and what they do, in a few words.
+
+    `display` has such rows of settings that are the chat's own.
+    """
+    groups: dict[str, Iterable[tuple[str, str, str]]] = {
+        title: [(name, shown(config, name), words) for name, words in names.items()]
+        for title, names in _GROUPS.items()
+    }
+    study = listing({name: shown(config, name) for name in DRAFTING_FIELDS}, width and width - 2)
+    parts = [
+        tables({**groups, "Display": display}, width),
+        "For study (docs/methods.md)",
+        textwrap.indent(study, "  "),
+        "/set NAME explains a setting, /set NAME VALUE changes it; default is a VALUE.",
+    ]
+    return "\n".join(parts)
+
+
+def explained(config: GenerationConfig, name: str) -> str:
+    """Return a field's value, what it does and which values it takes.
+
+    Raises ConfigError for an unknown name.
+    """
+    field = field_named(name)
+    declared = _OPTIONS[field]
+    wanted = getattr(declared.kind, "wanted", "") or _WANTED.get(type(declared.kind), "")
+    if isinstance(declared.kind, Choice):
+        wanted = " or ".join(declared.kind.names)
+    values = f" Give {wanted.removeprefix('give ')}." if wanted else ""
+    return f"{field} {shown(config, field)}: {declared.help}{values}"
+
+
 def listing(values: Mapping[str, str], width: int | None) -> str:
     """Return names with their values, in as many columns as a width holds; None holds one."""
     entries = [f"{name} {value}" for name, value in values.items()]
@@ -60,11 +123,6 @@ def listing(values: Mapping[str, str], width: int | None) -> str:
     rows = -(-len(entries) // columns)
     lines = ("".join(entry.ljust(column) for entry in entries[row::rows]) for row in range(rows))
     return "\n".join(line.rstrip() for line in lines)
-
-
-def all_fields(config: GenerationConfig) -> dict[str, str]:
-    """Return every field with its value as text."""
-    return {name: shown(config, name) for name in FIELDS}
 
 
 def changed_fields(config: GenerationConfig) -> dict[str, str]:
@@ -102,7 +160,7 @@ def field_named(name: str) -> str:
 
 
 def _value(name: str, text: str) -> object:
-    kind = _KINDS[name]
+    kind = _OPTIONS[name].kind
     try:
         match kind:
             case Number():

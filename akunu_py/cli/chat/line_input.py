@@ -1,9 +1,10 @@
 """Where messages come from: a terminal, by prompt_toolkit, or a pipe, line by line."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from prompt_toolkit.output import Output
 
 BLOCK = '"""'
-_FIRST, _NEXT = "> ", "... "
-"""Before the first line typed, and the others."""
+_FIRST, _NEXT = "> ", "  "
+"""Before the first row typed, and the others."""
+_DUMB_NEXT = "... "
+_PROMPT_STYLE = "bold fg:#0087d7"
 
 _SHOWN_CHARACTERS, _SHOWN_LINES = 1_000, 10
 """Pastes above either are shown by their size.
@@ -77,7 +80,7 @@ class PlainLines:
 
     def _read_line(self, prompt: str) -> str:
         if prompt:
-            click.echo(prompt, nl=False, file=_shown_on())
+            click.echo(prompt, nl=False, file=shown_on())
         data = sys.stdin.buffer.readline(MOST_BYTES + 1)
         if not data:
             raise EOFError
@@ -109,11 +112,12 @@ class TypedLines:
         from prompt_toolkit.shortcuts import CompleteStyle  # noqa: PLC0415
 
         from akunu_py.cli.chat.typing_aids import make_completer, make_history  # noqa: PLC0415
+        from akunu_py.cli.chat.word_wrap import WordWrap  # noqa: PLC0415
 
         self._pastes: dict[str, str] = {}
-        self._shown_on = _shown_on()
+        self._shown_on = shown_on()
         self._session: PromptSession[str] = PromptSession(
-            _FIRST,
+            [(_PROMPT_STYLE, _FIRST)],
             multiline=True,
             prompt_continuation=_NEXT,
             history=make_history(_usable(history), self._kept),
@@ -121,6 +125,7 @@ class TypedLines:
             complete_while_typing=False,
             complete_style=CompleteStyle.READLINE_LIKE,
             reserve_space_for_menu=0,
+            input_processors=[WordWrap(len(_FIRST))],
             key_bindings=self._keys(),
             enable_suspend=True,
             tempfile_suffix=".md",
@@ -139,10 +144,16 @@ class TypedLines:
             app.output.cursor_goto(1, 1)
             app.output.erase_end_of_line()
             app.output.flush()
-            echo = _FIRST + typed.replace("\n", f"\n{_NEXT}")
-            click.echo(printable(echo, self._shown_on), file=self._shown_on)
+            columns = app.output.get_size().columns
+            echo = f"\n{_NEXT}".join(_rows(printable(typed, self._shown_on), columns - len(_FIRST)))
+            click.echo(f"{self._first()}{echo}", file=self._shown_on)
         text = self._expanded(typed)
         return _line(text) if text.lstrip().startswith(BLOCK) else Line(text)
+
+    def _first(self) -> str:
+        """Return what stands before the first row, with the codes of its style."""
+        plain = self._session.app.color_depth.value == "DEPTH_1_BIT"
+        return click.style(_FIRST, bold=True, fg=None if plain else 32)
 
     def _keys(self) -> "KeyBindings":
         from prompt_toolkit.enums import DEFAULT_BUFFER  # noqa: PLC0415
@@ -236,15 +247,25 @@ def open_lines(complete: Callable[[str], Iterable[Completion]]) -> tuple[Lines, 
     if not (sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())):
         return PlainLines(), False
     if is_dumb():
-        return PlainLines(_FIRST, _NEXT), True
+        return PlainLines(_FIRST, _DUMB_NEXT), True
     from platformdirs import user_data_path  # noqa: PLC0415
 
     return TypedLines(user_data_path("akunu", appauthor=False) / "chat-history", complete), True
 
 
-def _shown_on() -> TextIO:
+def shown_on() -> TextIO:
     """Return where prompts go: standard output may be a file that wants the replies alone."""
     return sys.stdout if sys.stdout.isatty() else sys.stderr
+
+
+def _rows(text: str, width: int) -> Iterator[str]:
+    """Yield the rows that a text takes, wrapped as it was while it was typed."""
+    from akunu_py.cli.chat.word_wrap import row_starts  # noqa: PLC0415 - prompt_toolkit
+
+    for line in text.split("\n"):
+        starts = row_starts(line, max(1, width))
+        for begin, end in pairwise([*starts, len(line)]):
+            yield line[begin:end].rstrip(" ") if end < len(line) else line[begin:end]
 
 
 def _closed(text: str) -> bool:

@@ -4,6 +4,7 @@ import logging
 import shutil
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,15 @@ import click
 from akunu_py.cli.chat.actions import Actions, Tools
 from akunu_py.cli.chat.commands import message_of, parse
 from akunu_py.cli.chat.echo import echo_off
-from akunu_py.cli.chat.line_input import Lines
+from akunu_py.cli.chat.line_input import Lines, shown_on
+from akunu_py.cli.chat.prompt_parts import THIS_CHAT, PromptParts
+from akunu_py.cli.chat.reply_line import print_drafts, reply_line
 from akunu_py.cli.step_trace import StepTrace
 from akunu_py.cli.terminal import (
     cancel_on_interrupt,
     is_dumb,
     printable,
     prompt_progress,
-    statistics_line,
     wrapped,
 )
 from akunu_py.cli.verbosity import held_log, is_quiet
@@ -29,7 +31,9 @@ from akunu_py.errors import AkunuError
 
 if TYPE_CHECKING:
     from akunu_py.cli.chat.session_file import Session
+    from akunu_py.cli.chat.session_store import StoredSession
     from akunu_py.cli.reply_view import Reasoning, ReplyView
+    from akunu_py.cli.reply_view.draft_tint import NameOf
     from akunu_py.types import GenerationResult
 
 _log = logging.getLogger(__name__)
@@ -40,6 +44,8 @@ class Chat:
 
     Ctrl-C ends a reply, or what else is under way, where somebody types, and all where nobody does:
     then `run` and what it calls raise KeyboardInterrupt.
+
+    `remembers` says whether drafts come from earlier runs, too.
 
     Attributes:
         failed: whether anything that was read could not be carried out or answered.
@@ -54,6 +60,7 @@ class Chat:
         trace_file: Path | None = None,
         *,
         typed: bool,
+        remembers: bool = False,
         plain: bool = False,
         reasoning: "Reasoning" = "show",
     ) -> None:
@@ -62,6 +69,7 @@ class Chat:
         self._actions = Actions(conversation, tools)
         self._trace_file = trace_file
         self._typed = typed
+        self._remembers = remembers
         self._plain = plain
         self._actions.reasoning = reasoning
         self.failed = False
@@ -70,10 +78,15 @@ class Chat:
         """Take up a conversation that was saved in `path`."""
         self._actions.go_on(session, path)
 
+    def continue_kept(self, stored: "StoredSession", session: "Session") -> None:
+        """Take up a session that was kept by itself."""
+        self._actions.continue_kept(stored, session)
+
     def run(self) -> None:
         """Read and answer; two interrupts in a row at an empty line leave."""
         interrupted = False
         while not self._actions.leaving:
+            self._leave_row()
             try:
                 line = self._lines.read()
             except EOFError:
@@ -95,6 +108,11 @@ class Chat:
             interrupted = False
             if line.text.strip():
                 self._take(line.text, quoted=line.quoted)
+
+    def _leave_row(self) -> None:
+        """Leave a row empty between what is typed and what is said."""
+        if self._typed:
+            click.echo(file=shown_on())
 
     def _take(self, text: str, *, quoted: bool) -> None:
         """Carry a line out or answer it; whatever fails is a note."""
@@ -125,6 +143,7 @@ class Chat:
 
     def _answer(self, question: Question) -> None:
         """Stream the reply to a message; an interrupt ends the reply and not the chat."""
+        self._leave_row()
         with (
             echo_off(),
             prompt_progress() as progress,
@@ -136,13 +155,23 @@ class Chat:
                 for event in reply:
                     view.feed(event)
         if reply.result is not None:
-            self._conclude(reply, reply.result)
+            self._conclude(reply, reply.result, view)
 
-    def _conclude(self, reply: ChatReply, result: "GenerationResult") -> None:
+    def _conclude(
+        self, reply: ChatReply, result: "GenerationResult", view: "ReplyView | StepTrace"
+    ) -> None:
         """Say what a reply came to, and keep it in the trace file."""
+        self._actions.last_result = result
         if result.token_ids or result.finish_reason != "cancelled":
             if not is_quiet():
-                note(statistics_line(result))
+                self._leave_row()
+                context = self._conversation.engine.context
+                drafts = None if isinstance(view, StepTrace) else view.drafts
+                if drafts is None:
+                    note(reply_line(result, context))
+                else:
+                    # That there are copies says enough of what drafting brought.
+                    print_drafts(drafts, reply_line(replace(result, time_saved=None), context))
             _log.info(
                 "prefilled %d of the prompt's %d tokens; the others were in the cache",
                 result.num_prompt_tokens - result.num_cached_tokens,
@@ -159,6 +188,7 @@ class Chat:
             note("interrupted before anything was said; /retry asks again")
         if self._trace_file is not None:
             self._conversation.trace(self._trace_file, reply)
+        self._actions.keep()
 
     def _announce(self, reply: ChatReply) -> None:
         """Say which turns the model is not shown any more."""
@@ -179,7 +209,24 @@ class Chat:
             plain=self._plain,
             reasoning=self._actions.reasoning,
             show_drafts=self._actions.show_drafts,
+            name_source=self._names_of_sources(reply) if self._actions.show_drafts else None,
         )
+
+    def _names_of_sources(self, reply: ChatReply) -> "NameOf":
+        from akunu_py.cli.reply_view.draft_tint import name_of  # noqa: PLC0415 - rich
+
+        parts = PromptParts(
+            reply.stream.prompt, reply.messages, self._conversation.engine.tokenizer
+        )
+
+        def name(source: str, place: int) -> str:
+            if place >= 0:
+                return parts.name(place)
+            # Without a folder of its own the memory holds replies of this run.
+            here = source == "memory" and not self._remembers
+            return THIS_CHAT if here else name_of(source)
+
+        return name
 
 
 def note(text: str) -> None:

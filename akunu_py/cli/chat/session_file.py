@@ -1,7 +1,8 @@
 """Conversations in files: saved and loaded as JSON, exported as Markdown.
 
-A session is {"format": "akunu-chat-1", "model": NAME, "system": TEXT or null, "turns": [{"user":
-TEXT, "assistant": TEXT}, ...]}. Files are replaced whole, and only files of their own kind.
+A session is {"format": "akunu-chat-1", "model": NAME, "path": PATH, "system": TEXT or null,
+"turns": [{"user": TEXT, "assistant": TEXT}, ...]}; earlier ones have no "path". Files are replaced
+whole, and only files of their own kind.
 """
 
 import json
@@ -26,26 +27,31 @@ _FIELDS = {"format", "model", "system", "turns"}
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A conversation at rest; `model` is the name of the one that answered."""
+    """A conversation at rest; `model` is the name of the one that answered, `path` its place."""
 
     model: str
     system: str | None
     turns: tuple[Turn, ...]
+    path: str = ""
 
 
 def save_session(path: Path, session: Session) -> None:
     """Write a session to a file, whole or not at all.
 
-    Raises ConfigError where the file cannot be written, or is there and is no session.
+    Raises ConfigError where the file cannot be written, is there and is no session, or would be
+    larger than what is read.
     """
     record = {
         "format": FORMAT,
         "model": session.model,
+        "path": session.path,
         "system": session.system,
         "turns": [{"user": turn.user, "assistant": turn.assistant} for turn in session.turns],
     }
     # Text of a terminal or a model may hold a lone half of a surrogate pair.
     content = json.dumps(record, ensure_ascii=False, indent=1).encode("utf-8", "replace")
+    if len(content) >= MOST_BYTES:
+        raise ConfigError(f"the conversation is larger than {MOST_BYTES / 2**20:g} MB")
     beginning = f'{{\n "format": "{FORMAT}"'.encode()
     _replace_own(path, content + b"\n", beginning, "session")
 
@@ -65,29 +71,37 @@ def load_session(path: Path) -> Session:
         )
     if not isinstance(record, dict) or written != FORMAT:
         raise ConfigError(f"{path} is no session: its format is not {FORMAT!r}")
-    if record.keys() != _FIELDS:
-        odd = ", ".join(sorted(record.keys() ^ _FIELDS))
+    if record.keys() - {"path"} != _FIELDS:
+        odd = ", ".join(sorted((record.keys() - {"path"}) ^ _FIELDS))
         raise ConfigError(f"{path} is no session: fields missing or too many: {odd}")
     system, turns = record["system"], record["turns"]
-    if not isinstance(record["model"], str) or not isinstance(system, str | None):
-        raise ConfigError(f"{path} is no session: model and system must be texts")
+    place = record.get("path", "")
+    texts = (record["model"], place, "" if system is None else system)
+    if not all(isinstance(text, str) for text in texts):
+        raise ConfigError(f"{path} is no session: model, path and system must be texts")
     if not isinstance(turns, list):
         raise ConfigError(f"{path} is no session: turns must be a list")
     return Session(
         record["model"],
         system,
         tuple(_turn(path, number, turn) for number, turn in enumerate(turns, 1)),
+        place,
     )
 
 
-def export_markdown(path: Path, session: Session) -> None:
-    """Write a session for reading; raises as `save_session` does."""
-    parts = [_MARKDOWN_MARK, f"# Chat with {' '.join(session.model.split())}"]
+def markdown(session: Session) -> str:
+    """Return a session as it is read by people."""
+    parts = [f"# Chat with {' '.join(session.model.split())}"]
     if session.system:
         parts += ["## System", session.system]
     for turn in session.turns:
         parts += ["## User", turn.user, "## Assistant", turn.assistant]
-    content = "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def export_markdown(path: Path, session: Session) -> None:
+    """Write a session for reading; raises as `save_session` does."""
+    content = f"{_MARKDOWN_MARK}\n\n{markdown(session)}"
     _replace_own(path, content.encode("utf-8", "replace"), _MARKDOWN_MARK.encode(), "export")
 
 

@@ -1,8 +1,9 @@
 """Markdown as blocks, the finished ones of a text that still grows, and a block as lines."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import ClassVar, TextIO
 
 from markdown_it import MarkdownIt
@@ -11,11 +12,14 @@ from rich.cells import get_character_cell_size
 from rich.color import ColorSystem
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.style import Style
-from rich.syntax import Syntax
+from rich.syntax import ANSISyntaxTheme, Syntax
 from rich.text import Text
+from rich.theme import Theme
 
+from akunu_py.cli.reply_view.colors import CODE, MARKDOWN
 from akunu_py.cli.reply_view.live_lines import Line
 from akunu_py.cli.reply_view.math_text import with_math
 from akunu_py.shown_text import harmless
@@ -85,23 +89,36 @@ def language_of(info: str) -> str:
 
 
 class BlockRenderer:
-    """Renders blocks for one terminal: its colours, whatever NO_COLOR says included."""
+    """Renders blocks for one terminal: its colours, whatever NO_COLOR says included.
 
-    def __init__(self, stream: TextIO) -> None:
+    `tints` are styles of text by the letters of marks. Where there are any, nothing else has a
+    colour, so that a colour has one meaning.
+    """
+
+    def __init__(self, stream: TextIO, tints: Mapping[str, Style] | None = None) -> None:
+        self._tinted = tints is not None
+        styles = dict(MARKDOWN)
+        if tints is not None:
+            styles = {name: style.without_color for name, style in styles.items()}
+            styles |= {f"markdown.{_tag(mark)}": style for mark, style in tints.items()}
         # Highlighting of numbers and addresses is for logs.
-        self._console = Console(file=stream, highlight=False, emoji=False, markup=False)
+        self._console = Console(
+            file=stream, highlight=False, emoji=False, markup=False, theme=Theme(styles)
+        )
         name = self._console.color_system
         self._colors = None if name is None else _COLOR_SYSTEMS[name]
 
-    def lines(self, text: str, width: int) -> list[Line]:
+    def lines(self, text: str, width: int, marks: str = "") -> list[Line]:
         """Return the lines of a harmless text, each of at most `width` cells.
 
-        Screens below 20 columns get lines of 20: rich divides by what is left of narrow ones.
+        `marks` has a letter for each character, which says its tint; a blank says none. Screens
+        below 20 columns get lines of 20: rich divides by what is left of narrow ones.
         """
         width = max(width, _LEAST_WIDTH)
         options = self._console.options.update(width=width, height=None)
         try:
-            rows = self._console.render_lines(_Markdown(text), options, pad=False)
+            markdown = _Markdown(text, marks if self._tinted else None)
+            rows = self._console.render_lines(markdown, options, pad=False)
         except Exception:  # noqa: BLE001 - rich fails on some joiners without letters; a reply goes on
             return as_written(text, width)
         lines = [self._line(row, width) for row in rows]
@@ -169,6 +186,7 @@ class _CodeBlock(CodeBlock):
     """
 
     info = ""
+    marks: str | None = None
 
     @classmethod
     def create(cls, markdown: Markdown, token: Token) -> "_CodeBlock":
@@ -177,23 +195,34 @@ class _CodeBlock(CodeBlock):
         language = language_of(info)
         block = cls(language or "text", markdown.code_theme)
         block.info = "" if language else info
+        block.marks = token.meta.get("marks")
         return block
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self.info:
             yield Text(self.info, style="dim")
-        yield Syntax(
-            str(self.text).removesuffix("\n"),
-            self.lexer_name,
-            theme="ansi_dark",
-            background_color="default",
-            word_wrap=True,
-            padding=(0, 2),
-        )
+        code = str(self.text).removesuffix("\n")
+        if self.marks is None:
+            yield Syntax(
+                code,
+                self.lexer_name,
+                theme=_CODE_THEME,
+                background_color="default",
+                word_wrap=True,
+                padding=(0, 2),
+            )
+            return
+        text = Text(code, tab_size=4, justify="left")
+        for mark, begin, end in _runs(self.marks[: len(code)]):
+            text.stylize(console.get_style(f"markdown.{_tag(mark)}"), begin, end)
+        yield Padding(text, (0, 2))
+
+
+_CODE_THEME = ANSISyntaxTheme(dict(CODE))
 
 
 class _Markdown(Markdown):
-    """rich's Markdown, made from our parser's tokens."""
+    """rich's Markdown, made from our parser's tokens; with marks it has their tints alone."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
@@ -202,9 +231,12 @@ class _Markdown(Markdown):
         "code_block": _CodeBlock,
     }
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, marks: str | None = None) -> None:
         super().__init__("", hyperlinks=False)
         self.parsed = list(_prepared(_PARSER.parse(text)))
+        if marks is not None:
+            _mark(self.parsed, text, marks)
+            self.inlines = self.inlines | {_tag(mark) for mark in set(marks) - {" "}}
 
 
 def _prepared(tokens: Sequence[Token]) -> Iterator[Token]:
@@ -217,3 +249,73 @@ def _prepared(tokens: Sequence[Token]) -> Iterator[Token]:
             if "href" in child.attrs:
                 child.attrs["href"] = harmless(str(child.attrs["href"]))
         yield token
+
+
+_LONGEST_MARKUP = 10
+"""Characters between two letters of one text: an entity, or a backslash."""
+
+
+def _mark(tokens: Sequence[Token], text: str, marks: str) -> None:
+    """Put the marks of a text on its tokens: codes get theirs, other text is cut where they change.
+
+    Tokens do not say where their text stands; it stands there in their order, with what is markup
+    in between. What is not found, as the letter of an entity is not, gets no mark.
+    """
+    starts = [0]
+    for row in text.split("\n"):
+        starts.append(starts[-1] + len(row) + 1)
+    place = 0
+
+    def found(content: str) -> str:
+        nonlocal place
+        begin = text.find(content, place)
+        if begin >= 0:
+            place = begin + len(content)
+            return marks[begin:place]
+        own = ""
+        # Letter by letter: entities and escapes are written otherwise.
+        for letter in content:
+            begin = text.find(letter, place, place + _LONGEST_MARKUP)
+            own += marks[begin] if begin >= 0 else " "
+            place = begin + 1 if begin >= 0 else place
+        return own
+
+    for token in tokens:
+        if token.map is not None:
+            place = max(place, starts[token.map[0]])
+        if token.type in ("fence", "code_block"):
+            if token.type == "fence":
+                place = starts[min(token.map[0] + 1, len(starts) - 1)] if token.map else place
+            rows = token.content.split("\n")
+            token.meta["marks"] = " ".join(found(row) for row in rows)
+        elif token.children:
+            token.children = list(_marked(token.children, found))
+
+
+def _marked(children: Sequence[Token], found: Callable[[str], str]) -> Iterator[Token]:
+    """Yield the tokens of a paragraph, text with a mark between two that switch its tint."""
+    for child in children:
+        if child.type not in ("text", "code_inline") or not child.content:
+            yield child
+            continue
+        for mark, begin, end in _runs(found(child.content), every=True):
+            part = child.copy(content=child.content[begin:end])
+            if mark == " ":
+                yield part
+            else:
+                yield Token("tint_open", _tag(mark), 1)
+                yield part
+                yield Token("tint_close", _tag(mark), -1)
+
+
+def _runs(marks: str, *, every: bool = False) -> Iterator[tuple[str, int, int]]:
+    """Yield equal neighbours among marks, with beginning and end; blanks where `every` is."""
+    end = 0
+    for mark, same in groupby(marks):
+        begin, end = end, end + len(list(same))
+        if every or mark != " ":
+            yield mark, begin, end
+
+
+def _tag(mark: str) -> str:
+    return f"tint-{mark}"

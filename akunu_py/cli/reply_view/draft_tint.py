@@ -1,17 +1,15 @@
-"""Accepted drafts tinted by what they were drafted from, with a legend."""
+"""Accepted drafts tinted by what they were copied from, and how many there were of each."""
 
 from collections import Counter
+from collections.abc import Callable
 
 from rich.style import Style
+from rich.text import Text
 
-from akunu_py.cli.reply_view.blocks import BlockRenderer
+from akunu_py.cli.reply_view.colors import BLUE, GREEN, ORANGE, PURPLE, RED, STEEL
 from akunu_py.types import StepStats
 
-# Dark letters on backgrounds of falling lightness, so that they differ without hue as well; of the
-# palette of 256 colours, since rich finds the nearest of 16 where there are no more.
-_TINTS = tuple(
-    Style(color="black", bgcolor=f"color({number})") for number in (195, 222, 150, 183, 109, 173)
-)
+_TINTS = (BLUE, ORANGE, GREEN, PURPLE, RED, STEEL)
 _LINES = (
     Style(underline=True),
     Style(underline=True, bold=True),
@@ -22,11 +20,14 @@ _LINES = (
 )
 """Where there is no colour."""
 
-_WORDS = {
+_COPIED = {
     "prompt": "the prompt",
     "reply": "this reply",
-    "memory": "earlier replies and files",
+    "memory": "earlier replies",
     "lookup": "the text so far",
+}
+"""What sources that are texts are to a user; the first three are those of `auto`."""
+_GUESSED = {
     "ngram": "n-gram counts",
     "ngram-window": "n-gram counts",
     "unigram": "n-gram counts",
@@ -37,59 +38,74 @@ _WORDS = {
     "candidate": "the model's own candidates",
     "draft-model": "the draft model",
 }
-"""What the sources of the drafters here are to a user; the first three are those of `auto`."""
+_WORDS = _COPIED | _GUESSED
+
+NameOf = Callable[[str, int], str]
+"""What a user calls the source of a draft, by its name and the place in the prompt, -1 for none."""
 
 
-class DraftTint:
-    """Gives sources their tints, in the order in which they are met, and counts their tokens."""
-
-    def __init__(self, renderer: BlockRenderer) -> None:
-        self._renderer = renderer
-        self._styles = _TINTS if renderer.has_colors else _LINES
-        self._by_source: dict[str, Style] = {}
-        self._tokens: Counter[str] = Counter()
-        self._own = 0
-
-    def count(self, step: StepStats) -> None:
-        """Add a step's tokens."""
-        accepted = step.num_accepted_tokens
-        self._own += step.num_output_tokens - accepted
-        # A detail is made each time it is asked for.
-        detail = step.detail if accepted else None
-        if detail is None:
-            return
-        taken = [drafted for drafted in detail.drafted if drafted.accepted][:accepted]
-        self._tokens.update(drafted.source or detail.source or "drafter" for drafted in taken)
-
-    def paint(self, text: str, source: str) -> str:
-        """Return harmless text in a source's tint; it may have line ends."""
-        if not source:
-            return text
-        style = self._style(source)
-        # A background would otherwise fill the rest of a line that ends within it.
-        lines = text.split("\n")
-        return "\n".join(self._renderer.paint(line, style) if line else "" for line in lines)
-
-    def legend(self) -> str:
-        """Return what how many tokens were drafted from, in its tint; "" where none were."""
-        if not self._tokens:
-            return ""
-        parts = [
-            f"{self._renderer.paint(f' {_words(source)} ', self._style(source))} {count}"
-            for source, count in self._tokens.most_common()
-        ]
-        return f"tokens drafted from {', '.join(parts)}; the model's own {self._own}"
-
-    def _style(self, source: str) -> Style:
-        known = self._by_source
-        if source not in known:
-            known[source] = self._styles[len(known) % len(self._styles)]
-        return known[source]
-
-
-def _words(source: str) -> str:
+def name_of(source: str, _place: int = -1) -> str:
     """Return what a user calls a source; a plug-in's own word without control characters."""
     words = " and ".join(dict.fromkeys(_WORDS.get(name, name) for name in source.split("+")))
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in words
     )
+
+
+class DraftTint:
+    """Gives names of sources their tints, in the order in which they are met, and counts tokens.
+
+    Attributes:
+        styles: tints by the letters that `mark` gives out.
+
+    """
+
+    def __init__(self, name_of: NameOf = name_of, *, has_colors: bool) -> None:
+        self._name_of = name_of
+        tints = _TINTS if has_colors else _LINES
+        self.styles = {chr(ord("a") + place): tint for place, tint in enumerate(tints)}
+        self._marks: dict[str, str] = {}
+        self._tokens: Counter[str] = Counter()
+        self._passes = self._total = 0
+        self._all_copied = True
+
+    def mark(self, source: str, place: int) -> str:
+        """Return the letter of a source's tint, a blank for the model's own text."""
+        return self._mark_of(self._name_of(source, place)) if source else " "
+
+    def count(self, step: StepStats) -> None:
+        """Add a step's tokens."""
+        self._passes += 1
+        self._total += step.num_output_tokens
+        accepted = step.num_accepted_tokens
+        # A detail is made each time it is asked for.
+        detail = step.detail if accepted else None
+        if detail is None:
+            return
+        for drafted in [drafted for drafted in detail.drafted if drafted.accepted][:accepted]:
+            source = drafted.source or detail.source or "drafter"
+            place = -1 if drafted.place is None else drafted.place
+            self._tokens[self._name_of(source, place)] += 1
+            self._all_copied = self._all_copied and source in _COPIED
+
+    def summary(self) -> Text:
+        """Return what the reply was made of, in a sentence with the tints."""
+        text = Text(f"{_counted(self._total, 'token')} in {_counted(self._passes, 'pass')}")
+        if self._tokens:
+            copied = sum(self._tokens.values())
+            verb = "copied" if self._all_copied else "drafted"
+            text.append(f"; {copied} {'was' if copied == 1 else 'were'} {verb}: ")
+        for place, (name, count) in enumerate(self._tokens.most_common()):
+            text.append(", " if place else "")
+            text.append(f"{count} from ")
+            text.append(name, self.styles[self._mark_of(name)])
+        return text
+
+    def _mark_of(self, name: str) -> str:
+        letters = list(self.styles)
+        return self._marks.setdefault(name, letters[len(self._marks) % len(letters)])
+
+
+def _counted(count: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"

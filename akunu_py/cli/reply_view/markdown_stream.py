@@ -44,14 +44,19 @@ class MarkdownStream:
         self._clock = clock
         self._next_draw = 0.0
         self._text = ""  # from the beginning of the open block
+        self._marks = ""  # a letter for each of its characters, a blank where there is no tint
         self._before = ""  # the kind of the block before; "" before the first
         self._gap = False  # whether blank lines came after that
         self._width = 0  # that the open block is laid out for
         self._as_written = False
 
-    def feed(self, text: str) -> None:
-        """Add harmless text, without control characters but newlines and tabs."""
+    def feed(self, text: str, mark: str = " ") -> None:
+        """Add harmless text, without control characters but newlines and tabs.
+
+        `mark` is the letter of its tint (see `BlockRenderer`).
+        """
         self._text += text
+        self._marks += mark * len(text)
         if not text or self._clock() < self._next_draw:
             return
         started = self._clock()
@@ -70,7 +75,7 @@ class MarkdownStream:
             pass
         self._live.fit()
         blocks = split_blocks(self._text)
-        self._live.draw(self._lines(self._text, blocks[0].kind if blocks else ""))
+        self._live.draw(self._lines(self._text, self._marks, blocks[0].kind if blocks else ""))
 
     def _print_finished(self, *, last_too: bool) -> None:
         """Print blocks that no further text can change."""
@@ -80,14 +85,21 @@ class MarkdownStream:
         finished = blocks if last_too else blocks[:-1]
         if not finished:
             if last_too:
-                self._text = ""
+                self._text = self._marks = ""
             return
-        rows = self._text.split("\n")
-        starts = [block.begin for block in blocks[1:]]
-        for block, end in zip(finished, [*starts, len(rows)], strict=False):
-            self._print(block, rows[block.begin : end])
-        rest = 0 if last_too else blocks[-1].begin
-        self._text = "" if last_too else "\n".join(rows[rest:])
+        starts = self._row_starts()
+        ends = [starts[block.begin] for block in blocks[1:]]
+        for block, end in zip(finished, [*ends, len(self._text) + 1], strict=False):
+            self._print(block, starts[block.begin], end - 1)
+        rest = len(self._text) if last_too else starts[blocks[-1].begin]
+        self._text, self._marks = self._text[rest:], self._marks[rest:]
+
+    def _row_starts(self) -> list[int]:
+        """Return where each row of the text begins, and behind them where one more would."""
+        starts = [0]
+        for row in self._text.split("\n"):
+            starts.append(starts[-1] + len(row) + 1)
+        return starts
 
     def _print_code(self) -> bool:
         """Print the beginning of a long open code block for good; return whether there is one."""
@@ -107,18 +119,22 @@ class MarkdownStream:
         closed = blocks[0].end <= len(rows) - 1 and _FENCE.fullmatch(rows[blocks[0].end - 1])
         if cut is None or fence is None or closed:
             return False
-        self._print(blocks[0], rows[:cut])
-        self._text = "\n".join([fence[1] + language_of(fence[2]), *rows[cut:]])
+        end = self._row_starts()[cut]
+        self._print(blocks[0], 0, end - 1)
+        opening = f"{fence[1]}{language_of(fence[2])}\n"
+        self._text = opening + self._text[end:]
+        self._marks = " " * len(opening) + self._marks[end:]
         self._before = ""
         return True
 
-    def _print(self, block: Block, rows: list[str]) -> None:
+    def _print(self, block: Block, begin: int, end: int) -> None:
+        text = self._text[begin:end]
         self._live.fit()
-        self._live.finish(self._lines("\n".join(rows), block.kind))
+        self._live.finish(self._lines(text, self._marks[begin:end], block.kind))
         self._before = block.kind
-        self._gap = not rows[-1].strip()
+        self._gap = not text.rpartition("\n")[2].strip()
 
-    def _lines(self, text: str, kind: str) -> list[Line]:
+    def _lines(self, text: str, marks: str, kind: str) -> list[Line]:
         """Return the lines of a block, the blank one before it included."""
         screen = self._size()
         if not self._live.settled:
@@ -126,7 +142,7 @@ class MarkdownStream:
             self._width = screen.columns
             self._as_written = False
         if not self._as_written:
-            lines = self._renderer.lines(text, self._width)
+            lines = self._renderer.lines(text, self._width, marks)
             self._as_written = kind == _TABLE and len(lines) + 2 > screen.lines
         if self._as_written:
             lines = as_written(text, self._width)

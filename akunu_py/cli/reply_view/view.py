@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, TextIO
 
 from akunu_py.cli.terminal import printable
 from akunu_py.engine.reasoning import ReasoningSplitter
-from akunu_py.types import StepStats, StreamEvent, TextPiece
+from akunu_py.types import StreamEvent, TextPiece
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from akunu_py.cli.reply_view.blocks import BlockRenderer
-    from akunu_py.cli.reply_view.draft_tint import DraftTint
+    from akunu_py.cli.reply_view.draft_tint import DraftTint, NameOf
     from akunu_py.cli.reply_view.live_lines import Size
 
 Reasoning = Literal["show", "fold", "hide"]
@@ -23,9 +25,6 @@ class Answer(Protocol):
 
     def feed(self, piece: TextPiece) -> None:
         """Show a piece."""
-
-    def count(self, step: StepStats) -> None:
-        """Take in a step of the reply."""
 
     def finish(self) -> None:
         """End the reply's last line."""
@@ -52,9 +51,14 @@ class ReplyView:
     """
 
     def __init__(
-        self, answer: Answer, thoughts: Thoughts | None, splitter: ReasoningSplitter | None
+        self,
+        answer: Answer,
+        thoughts: Thoughts | None,
+        splitter: ReasoningSplitter | None,
+        tint: "DraftTint | None" = None,
     ) -> None:
         self._answer = answer
+        self._tint = tint
         self._thoughts = thoughts
         self._splitter = splitter
         self._thinking = self._answering = False
@@ -74,8 +78,13 @@ class ReplyView:
             self._show(splitter.feed(pieces))
             if self._thinking and self._thoughts is not None:
                 self._thoughts.progress(self._tokens)
-        if event.step is not None:
-            self._answer.count(event.step)
+        if event.step is not None and self._tint is not None:
+            self._tint.count(event.step)
+
+    @property
+    def drafts(self) -> "Text | None":
+        """Return what the reply was made of, where drafts are tinted."""
+        return None if self._tint is None else self._tint.summary()
 
     def finish(self) -> None:
         """End the reply; a second call does nothing."""
@@ -121,6 +130,7 @@ def make_view(
     *,
     plain: bool,
     show_drafts: bool,
+    name_source: "NameOf | None" = None,
     stream: TextIO,
     reasoning: Reasoning = "show",
     prompt_end: str = "",
@@ -129,8 +139,9 @@ def make_view(
 ) -> ReplyView:
     """Return what shows the next reply.
 
-    On a terminal that is Markdown; with `plain` text as it is, and with `show_drafts` text with
-    tints. Anywhere else it is text as it is. `prompt_end` is the end of the prompt, control tokens
+    On a terminal that is Markdown, or with `plain` text as it is; with `show_drafts` accepted
+    drafts are tinted by their sources, as `name_source` names them. Anywhere else it is text as it
+    is. `prompt_end` is the end of the prompt, control tokens
     written out: some templates open the reasoning. `size` is the terminal's, if the stream cannot
     say so; `clock` gives seconds.
     """
@@ -141,7 +152,7 @@ def make_view(
         return ReplyView(_PlainText(stream), None, splitter)
     # These import rich, which takes 0.1 s.
     from akunu_py.cli.reply_view.blocks import BlockRenderer  # noqa: PLC0415
-    from akunu_py.cli.reply_view.draft_tint import DraftTint  # noqa: PLC0415
+    from akunu_py.cli.reply_view.draft_tint import DraftTint, name_of  # noqa: PLC0415
     from akunu_py.cli.reply_view.shown_thoughts import (  # noqa: PLC0415
         FoldedThoughts,
         PaleThoughts,
@@ -149,19 +160,21 @@ def make_view(
 
     renderer = BlockRenderer(stream)
     size = size or terminal_size(stream)
-    answer: Answer
+    tint = None
     if show_drafts:
-        answer = _TintedText(stream, DraftTint(renderer))
-    elif plain:
-        answer = _PlainText(stream)
+        tint = DraftTint(name_source or name_of, has_colors=renderer.has_colors)
+        renderer = BlockRenderer(stream, tint.styles)
+    answer: Answer
+    if plain:
+        answer = _PlainText(stream, renderer, tint)
     else:
-        answer = _MarkdownText(stream, renderer, size, clock)
+        answer = _MarkdownText(stream, renderer, size, clock, tint)
     thoughts: Thoughts | None = None
     if reasoning == "fold":
         thoughts = FoldedThoughts(renderer, stream, size, clock)
     elif reasoning == "show":
         thoughts = PaleThoughts(renderer, stream)
-    return ReplyView(answer, thoughts, splitter)
+    return ReplyView(answer, thoughts, splitter, tint)
 
 
 def terminal_size(stream: TextIO) -> "Size":
@@ -181,36 +194,27 @@ def terminal_size(stream: TextIO) -> "Size":
 class _PlainText:
     """Text as it is; on a terminal without what would change its state."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        renderer: "BlockRenderer | None" = None,
+        tint: "DraftTint | None" = None,
+    ) -> None:
         self._stream = stream
-
-    def feed(self, piece: TextPiece) -> None:
-        _write(self._stream, printable(piece.text, self._stream))
-
-    def count(self, step: StepStats) -> None:
-        pass
-
-    def finish(self) -> None:
-        _write(self._stream, "\n")
-
-
-class _TintedText:
-    """Text with accepted drafts tinted, and a legend behind it."""
-
-    def __init__(self, stream: TextIO, tint: "DraftTint") -> None:
-        self._stream = stream
+        self._renderer = renderer
         self._tint = tint
 
     def feed(self, piece: TextPiece) -> None:
         text = printable(piece.text, self._stream)
-        _write(self._stream, self._tint.paint(text, piece.source))
-
-    def count(self, step: StepStats) -> None:
-        self._tint.count(step)
+        if self._renderer is not None and self._tint is not None and piece.source:
+            style = self._tint.styles[self._tint.mark(piece.source, piece.place)]
+            paint = self._renderer.paint
+            # Underlining would otherwise go on to the end of a line that ends within it.
+            text = "\n".join(paint(line, style) if line else "" for line in text.split("\n"))
+        _write(self._stream, text)
 
     def finish(self) -> None:
-        legend = self._tint.legend()
-        _write(self._stream, f"\n{legend}\n" if legend else "\n")
+        _write(self._stream, "\n")
 
 
 class _MarkdownText:
@@ -222,17 +226,17 @@ class _MarkdownText:
         renderer: "BlockRenderer",
         size: "Size",
         clock: Callable[[], float],
+        tint: "DraftTint | None",
     ) -> None:
         from akunu_py.cli.reply_view.markdown_stream import MarkdownStream  # noqa: PLC0415 - rich
 
         self._stream = stream
+        self._tint = tint
         self._markdown = MarkdownStream(renderer, stream, size, clock)
 
     def feed(self, piece: TextPiece) -> None:
-        self._markdown.feed(printable(piece.text, self._stream))
-
-    def count(self, step: StepStats) -> None:
-        pass
+        mark = " " if self._tint is None else self._tint.mark(piece.source, piece.place)
+        self._markdown.feed(printable(piece.text, self._stream), mark)
 
     def finish(self) -> None:
         self._markdown.finish()

@@ -130,12 +130,14 @@ class AutoDrafter:
         self._chain, self._num_drafted = chain, length
         if not length:
             return _EMPTY
+        origins, places = _origins(chain, length, self._at)
         return Draft.chain(
             chain.tokens[:length],
             self.name,
             chain.match_length,
             tuple(chain.probabilities[:length]),
-            _origins(chain, length, self._at),
+            origins,
+            places=places,
         )
 
     def _learn(self, chain: Chain, output: Sequence[int]) -> None:
@@ -176,15 +178,22 @@ class AutoDrafter:
             at.pointer = None
 
 
-def _origins(chain: Chain, length: int, at: Situation) -> tuple[str, ...]:
-    """Return the origins of a chain's first `length` tokens, by the sources of its runs."""
+def _origins(chain: Chain, length: int, at: Situation) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the origins of a chain's first `length` tokens, and their places in the prompt.
+
+    Both follow from the sources of its runs.
+    """
     names: list[str] = []
+    places: list[int] = []
     begin = 0
     for end, _, source in chain.runs:
         place = source + begin
         name = MEMORY if place < at.memory_end else PROMPT if place < at.prompt_end else REPLY
-        names += [name] * (min(end, length) - begin)
+        size = min(end, length) - begin
+        names += [name] * size
+        first = place - at.memory_end
+        places += range(first, first + size) if name == PROMPT else [-1] * size
         if end >= length:
             break
         begin = end
-    return tuple(names)
+    return tuple(names), tuple(places)

@@ -5,6 +5,7 @@ from fake_chat import FakeEngine, do, say
 
 from akunu_py.cli.chat.actions import Actions, Tools
 from akunu_py.cli.chat.session_file import Session, save_session
+from akunu_py.cli.chat.session_store import KeptSession, SessionStore
 from akunu_py.engine.conversation import Question
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.types import GenerationConfig
@@ -130,7 +131,7 @@ def test_system_set_draft_trace_and_show(actions, conversation, notes):
         do(actions, "/set reasoning perhaps")
     for line in ("/set", "/show"):
         do(actions, line)
-        assert "reasoning fold" in notes[-1]
+        assert "reasoning fold" in " ".join(notes[-1].split())
     do(actions, "/set reasoning default")
     assert actions.reasoning == "show"
     do(actions, "/set drafter lookup")
@@ -161,7 +162,7 @@ def test_system_set_draft_trace_and_show(actions, conversation, notes):
 def test_draft_show_leaves_the_drafter_and_can_be_ended(actions, conversation, notes):
     do(actions, "/draft show")
     assert actions.show_drafts
-    assert "tinted" in notes[-1]
+    assert "coloured" in notes[-1]
     do(actions, "/draft show")
     assert not actions.show_drafts
     assert conversation.config.drafter is None
@@ -210,3 +211,46 @@ def test_clear_says_that_the_conversation_goes_on(actions, conversation, notes):
     do(actions, "/clear")
     assert notes == ["the conversation goes on; /reset forgets it"]
     assert len(conversation.turns) == 1
+
+
+def test_where_nothing_can_be_kept_that_is_said_once(conversation, notes, tmp_path):
+    (tmp_path / "file").touch()
+    kept = KeptSession(SessionStore(tmp_path / "file" / "sessions"))
+    actions = Actions(conversation, Tools(notes.append, lambda _: None, None, kept=kept))
+    for word in ("a", "b"):
+        say(conversation, word)
+        actions.keep()
+    assert str(notes).count("this conversation is not kept from here on") == 1
+    with pytest.raises(ConfigError, match="not kept here"):
+        do(actions, "/sessions")
+
+
+def test_kept_conversations_are_listed_and_gone_on_with(conversation, notes, tmp_path):
+    store = SessionStore(tmp_path / "sessions")
+    actions = Actions(
+        conversation, Tools(notes.append, lambda _: None, None, kept=KeptSession(store))
+    )
+    do(actions, "/sessions")
+    assert notes[-1] == "no conversation is kept yet"
+    say(conversation, "hello there")
+    actions.keep()
+    (stored,) = store.sessions()
+    do(actions, "/reset")
+    say(conversation, "other")
+    actions.keep()
+    do(actions, "/sessions")
+    assert f"{stored.name}" in str(notes)
+    assert "hello there" in str(notes)
+    do(actions, f"/sessions {stored.name}")
+    assert conversation.turns[0].user == "hello there"
+    say(conversation, "more")
+    actions.keep()
+    assert [turn.user for turn in stored.load().turns] == ["hello there", "more"]
+    do(actions, "/undo")
+    assert [turn.user for turn in stored.load().turns] == ["hello there"]
+    # A file that was loaded is left as it is.
+    save_session(tmp_path / "s.json", stored.load())
+    do(actions, f"/load {tmp_path}/s.json")
+    say(conversation, "again")
+    actions.keep()
+    assert len(store.sessions()) == 3

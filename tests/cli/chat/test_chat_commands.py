@@ -1,6 +1,7 @@
 """Commands, settings and completion of a chat, without a model."""
 
 import os
+import re
 
 import pytest
 
@@ -15,9 +16,10 @@ from akunu_py.cli.chat.commands import (
 from akunu_py.cli.chat.config_values import (
     CHAT_DEFAULT,
     FIELDS,
-    all_fields,
     changed_fields,
+    explained,
     listing,
+    overview,
     shown,
     with_field,
 )
@@ -78,7 +80,9 @@ def test_help_has_every_command_on_one_line_of_80():
 
 
 def test_completion_of_names_settings_and_switches():
-    assert completed("/s") == ["/system ", "/set ", "/show", "/stats", "/save "]
+    assert completed("/s") == [
+        "/system ", "/set ", "/show", "/stats", "/save ", "/sessions ",
+    ]  # fmt: skip
     assert completed("/set draft_length_") == [
         "/set draft_length_beta", "/set draft_length_bound",
     ]  # fmt: skip
@@ -173,7 +177,7 @@ def test_what_is_shown_of_a_field_sets_it_again():
 
 def test_the_list_of_settings_takes_the_columns_there_are():
     config = GenerationConfig(stop=("the end",))
-    values = all_fields(config)
+    values = {name: shown(config, name) for name in FIELDS}
     one = listing(values, None).splitlines()
     assert [line.split()[0] for line in one] == list(FIELDS)
     assert "stop 'the end'" in one
@@ -184,3 +188,39 @@ def test_the_list_of_settings_takes_the_columns_there_are():
     assert max(map(len, two)) <= 80
     assert sorted(" ".join(two).split()) == sorted(" ".join(one).split())
     assert listing(values, 20).splitlines() == one
+
+
+@pytest.mark.parametrize("width", [None, 200, 80, 50])
+def test_settings_are_in_groups_with_words(width):
+    config = GenerationConfig(stop=("the end",))
+    text = overview(config, [("reasoning", "fold", "thoughts")], width)
+    lines = text.splitlines()
+    names = [line.split()[0] for line in lines if line.strip()]
+    said = " ".join(text.split())
+    assert {"Drafting", "Display", "reasoning"} <= set(names)
+    assert all(name in said for name in FIELDS)
+    assert "stop 'the end' a text before which the reply ends" in said
+    assert "reasoning fold thoughts" in said
+    if width == 80:
+        assert len(lines) <= 36
+        assert (
+            "  temperature         0          0: the likeliest token; higher: more varied" in lines
+        )
+    assert width is None or max(map(len, lines[:-1])) <= width
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("temperature", "temperature 0: 0 takes .* Give 0 for the likeliest token, or a number from"),
+        ("draft-budget", "draft_budget auto: Draft as many .* Give auto or always"),
+        ("stop_loops", "stop_loops on: .* Give on or off"),
+    ],
+)  # fmt: skip
+def test_a_setting_is_explained(name, words):
+    assert re.match(words, explained(CHAT_DEFAULT, name))
+
+
+def test_an_unknown_setting_is_not_explained():
+    with pytest.raises(ConfigError, match="there is no setting temprature"):
+        explained(CHAT_DEFAULT, "temprature")

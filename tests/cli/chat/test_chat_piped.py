@@ -57,7 +57,7 @@ def test_a_reply_that_repeats_itself_is_ended(roomy_gguf):
     _, notes = chat(*options, lines=lines)
     assert notes.count("the reply repeated itself and was ended; /set stop-loops off lets") == 1
     assert notes.count("ended: it repeated itself") == 1
-    assert notes.count("200 tokens") == 1
+    assert notes.count("ended by the token limit") == 1
     before, after = notes.split("/retry" if "/retry" in notes else "stop_loops off", 1)
     assert "stop_loops" not in before
     result = CliRunner().invoke(

@@ -60,6 +60,8 @@ def changed(**fields):
         (changed(more=1), "fields missing or too many: more"),
         (changed(model=3), "must be texts"),
         (changed(system=3), "must be texts"),
+        (changed(system=0), "must be texts"),
+        (changed(path=3), "must be texts"),
         (changed(turns={}), "must be a list"),
         (changed(turns=[1]), "turn 1 must have"),
         (changed(turns=[{"user": "a", "assistant": "b", "c": "d"}]), "turn 1 must have"),

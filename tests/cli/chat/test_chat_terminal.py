@@ -177,7 +177,7 @@ def test_a_message_taller_than_the_screen_is_there_once(roomy_gguf, tmp_path, li
         assert child.wait() == 0
     rows = shown(child)
     start = rows.index('> """')
-    wanted = ['> """', *(f"... line {n}" for n in range(lines - 2)), '... the end"""']
+    wanted = ['> """', *(f"  line {n}" for n in range(lines - 2)), '  the end"""']
     assert rows[start : start + lines] == wanted
     # Then the reply and what it came to, and nothing of the message.
     reply = rows[start + lines : rows.index("> /stats")]
@@ -212,9 +212,19 @@ def test_what_is_typed_during_a_reply_is_not_shown_in_it(roomy_gguf, tmp_path):
     assert "typed ahead" not in reply
 
 
+class BarAtOnce(PtyChild):
+    """A machine on which every prompt takes long enough for a bar."""
+
+    program = [  # noqa: RUF012 - as that of PtyChild
+        sys.executable, "-c",
+        ("from akunu_py.cli import terminal; terminal._BAR_AFTER_S = 0.0\n"
+        "from akunu_py.cli.main import main; main()"),
+    ]  # fmt: skip
+
+
 def test_an_interrupted_prompt_leaves_no_progress_bar(roomy_gguf, tmp_path):
     text = "hello world the " * 480
-    with PtyChild("chat", roomy_gguf, "--max-tokens", 4, home=tmp_path) as child:
+    with BarAtOnce("chat", roomy_gguf, "--max-tokens", 4, home=tmp_path) as child:
         child.ready()
         child.type(f"\x1b[200~{text}\x1b[201~")
         child.until("[paste 1")
@@ -303,3 +313,107 @@ def test_nobody_reads_on(tiny_gguf, tmp_path):
     assert b"Exception" not in result.stderr
     assert len(result.stdout) == 1
     assert result.returncode != 0
+
+
+def test_turns_have_space_between_them(chat):
+    with chat("--max-tokens", 4) as child:
+        child.ready()
+        child.type("hello\r")
+        child.until("tokens/s")
+        child.ready()
+        child.type("/draft show\r")
+        child.ready()
+        child.type("world\r")
+        child.until("tokens/s")
+        leave(child)
+    rows = shown(child)
+    for line, said in (("> hello", "reply"), ("> /draft show", "note"), ("> world", "reply")):
+        place = rows.index(line)
+        assert rows[place - 1] == "", line
+        assert (rows[place + 1] == "") == (said == "reply"), line
+    # Of a reply with drafts shown one line says what it was made of, and its pace.
+    (sentence,) = (row for row in rows if " tokens in " in row)
+    assert sentence.endswith("ended by the token limit") or "tokens/s" in sentence
+    assert len([row for row in rows if "tokens/s" in row]) == 2
+
+
+def test_words_are_typed_whole(chat):
+    words = " ".join(f"word{number}" for number in range(20))
+    with chat("--max-tokens", 4, columns=50) as child:
+        child.ready()
+        child.type(f"{words}\r")
+        child.until("tokens/s")
+        leave(child)
+    rows = shown(child, 50)
+    place = next(number for number, row in enumerate(rows) if row.startswith("> word0"))
+    typed = rows[place : rows.index("", place)]
+    assert len(typed) > 1
+    assert typed[0].startswith("> ")
+    assert all(row.startswith("  word") for row in typed[1:])
+    assert " ".join(row[2:].strip() for row in typed) == words
+
+
+def test_a_conversation_goes_on_in_the_next_chat(tiny_gguf, chat, tmp_path):
+    with chat(*ENDLESS, "--max-tokens", 8) as child:
+        child.ready()
+        child.type("hello\r")
+        child.until("tokens/s")
+        leave(child)
+    (kept,) = (tmp_path / "akunu" / "sessions").iterdir()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+    # The model comes with the conversation.
+    with PtyChild("chat", "--continue", *ENDLESS, "--max-tokens", 8, home=tmp_path) as child:
+        child.until("turns: 1, the last: hello")
+        child.ready()
+        child.type("world\r")
+        child.until("tokens/s")
+        child.ready()
+        child.type("/sessions\r")
+        child.until("2 turns")
+        child.ready()
+        child.type("/reset\r")
+        child.ready()
+        child.type(f"/sessions {kept.stem}\r")
+        child.until("turns: 2, the last: world")
+        leave(child)
+    assert '"user": "world"' in kept.read_text("utf-8")
+    assert [entry.name for entry in kept.parent.iterdir()] == [kept.name]
+
+
+def test_what_shall_not_be_kept_is_not(chat, tmp_path):
+    with chat(*ENDLESS, "--max-tokens", 8, "--no-keep") as child:
+        child.ready()
+        child.type("hello\r")
+        child.until("tokens/s")
+        leave(child)
+    assert not (tmp_path / "akunu" / "sessions").exists()
+
+
+def test_a_chat_resized_to_fifty_columns_and_back(chat):
+    """What is said before, while it is narrow and after stands there once, as it was drawn."""
+    with chat("--max-tokens", 4) as child:
+        child.ready()
+        child.type("first\r")
+        child.until("tokens/s")
+        child.ready()
+        before = len(child.seen)
+        child.resize(24, 50)
+        child.type("second " * 12 + "\r")
+        child.until("tokens/s")
+        child.ready()
+        narrow = len(child.seen)
+        child.resize(24, 80)
+        child.type("third\r")
+        child.until("tokens/s")
+        leave(child)
+    screen = TerminalScreen(80, 24)
+    screen.write(child.seen[:before])
+    screen.screen.resize(24, 50)
+    screen.write(child.seen[before:narrow])
+    screen.screen.resize(24, 80)
+    screen.write(child.seen[narrow:])
+    rows = screen.rows()
+    assert rows.count("> first") == rows.count("> third") == 1
+    assert "".join(rows).count("second") == 12
+    assert all(len(row) <= 50 for row in rows if "second" in row)

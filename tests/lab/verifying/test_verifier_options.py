@@ -54,7 +54,7 @@ def test_one_that_is_exact_does_not(tiny_gguf, tmp_path, options):
     assert "not exact" not in shown.output + path.read_text("utf-8")
 
 
-@pytest.mark.parametrize(("options", "times"), [(INEXACT[0], 3), ([], 0)])
+@pytest.mark.parametrize(("options", "times"), [(INEXACT[0], 4), ([], 0)])
 def test_chat_says_it_with_each_reply_and_in_its_statistics(tiny_gguf, options, times):
     result = CliRunner().invoke(
         cli, ["chat", str(tiny_gguf), *ENDLESS, *options], input="hello\n/stats\n"

@@ -1,0 +1,43 @@
+"""The line under a reply: its pace, what drafting brought, and how full the context is."""
+
+from typing import TYPE_CHECKING
+
+from akunu_py.cli.terminal import remarks
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from akunu_py.types import GenerationResult
+
+_FULL_FROM = 0.7
+"""Share of the context from which it is shown how full it is."""
+
+_CELLS = 10
+
+
+def reply_line(result: "GenerationResult", context: int) -> str:
+    """Return what is said of a reply: tokens a second, and what else there is to say."""
+    pace = result.decode_tokens_per_s
+    parts = remarks(result) if pace is None else [f"{pace:.1f} tokens/s", *remarks(result)]
+    used = result.num_prompt_tokens + len(result.token_ids)
+    if used >= _FULL_FROM * context:
+        parts.append(_gauge(used, context))
+    return " \u00b7 ".join(parts)
+
+
+def print_drafts(drafts: "Text", rest: str) -> None:
+    """Print on stderr what a reply was made of, with its tints, before the rest of its line."""
+    from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
+    from rich.text import Text  # noqa: PLC0415
+
+    line = Text(style="dim").append_text(drafts)
+    if rest:
+        line.append(f" \u00b7 {rest}")
+    Console(stderr=True, highlight=False).print(line)
+
+
+def _gauge(used: int, context: int) -> str:
+    share = min(1.0, used / context)
+    full = int(share * _CELLS)
+    bar = "\u2588" * full + "\u2591" * (_CELLS - full)
+    return f"context {bar} {share:.0%} full"

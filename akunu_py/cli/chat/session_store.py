@@ -1,0 +1,152 @@
+"""Conversations that are kept by themselves: a file for each, in a folder of their own.
+
+Files and folder are their owner's alone. The newest are kept.
+"""
+
+import contextlib
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from akunu_py.cli.chat.session_file import Session, load_session, save_session
+from akunu_py.errors import ConfigError
+
+MOST = 200
+"""Sessions that are kept; the oldest go first."""
+
+_SHOWN = 50
+"""Characters of a session's first message that a list shows."""
+
+_NAME = re.compile(r"\d{4}-\d\d-\d\d-\d{6}(?:-\d{1,4})?")
+"""Day, time and, where there are several of a second, a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """A file of the store: its name there, and when it was last written."""
+
+    name: str
+    path: Path
+    changed: float
+
+    @property
+    def when(self) -> str:
+        """Day and time of the last change, as clocks here show it."""
+        return f"{datetime.fromtimestamp(self.changed).astimezone():%Y-%m-%d %H:%M}"
+
+    def load(self) -> Session:
+        """Read it; raises ConfigError for a file that is damaged."""
+        return load_session(self.path)
+
+
+class SessionStore:
+    """The sessions of a folder, which is made when it is needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def sessions(self) -> list[StoredSession]:
+        """Return the sessions, the one changed last first."""
+        found = []
+        with contextlib.suppress(OSError):
+            for path in self._folder.iterdir():
+                if path.suffix == ".json" and _NAME.fullmatch(path.stem):
+                    with contextlib.suppress(OSError):
+                        found.append(StoredSession(path.stem, path, path.stat().st_mtime))
+        return sorted(found, key=lambda session: (session.changed, session.name), reverse=True)
+
+    def find(self, name: str) -> StoredSession:
+        """Return a session by its name, or a beginning of it that no other has.
+
+        Raises ConfigError where there is none, or more than one.
+        """
+        sessions = self.sessions()
+        found = [session for session in sessions if session.name == name] or [
+            session for session in sessions if name and session.name.startswith(name)
+        ]
+        if len(found) == 1:
+            return found[0]
+        lists = "`akunu sessions list` lists them"
+        if found:
+            raise ConfigError(f"{len(found)} sessions begin with {name!r}; {lists}")
+        raise ConfigError(f"there is no session {name!r}; {lists}")
+
+    def newest(self) -> StoredSession:
+        """Return the session changed last; raises ConfigError where there is none."""
+        sessions = self.sessions()
+        if not sessions:
+            raise ConfigError(
+                "no conversation is kept yet; begin one with akunu chat, without --continue"
+            )
+        return sessions[0]
+
+    def remove(self, session: StoredSession) -> None:
+        """Delete a session; raises ConfigError where that cannot be done."""
+        try:
+            session.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{session.path} cannot be deleted: {error.strerror}") from None
+
+    def save_new(self, session: Session, now: datetime | None = None) -> Path:
+        """Save a session under a name of its own, and drop the oldest of too many.
+
+        Raises ConfigError where that cannot be done.
+        """
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._folder.chmod(0o700)
+            path = self._new_path(now or datetime.now(UTC).astimezone())
+        except OSError as error:
+            raise ConfigError(f"{self._folder} cannot be used: {error.strerror}") from None
+        save_session(path, session)
+        for old in self.sessions()[MOST:]:
+            self.remove(old)
+        return path
+
+    def _new_path(self, now: datetime) -> Path:
+        name = f"{now:%Y-%m-%d-%H%M%S}"
+        numbered = (f"{name}-{number}" for number in range(2, MOST + 2))
+        names = (self._folder / f"{name}.json" for name in (name, *numbered))
+        return next(path for path in names if not path.exists())
+
+
+def described(stored: StoredSession) -> tuple[str, str]:
+    """Return a session's turns and the beginning of what was said, or why it cannot be read."""
+    try:
+        session = stored.load()
+    except ConfigError as error:
+        return "damaged", str(error)
+    said = " ".join(session.turns[0].user.split()) if session.turns else ""
+    turns = f"{len(session.turns)} turn{'' if len(session.turns) == 1 else 's'}"
+    return turns, said if len(said) <= _SHOWN else f"{said[: _SHOWN - 3]}..."
+
+
+def default_store() -> SessionStore:
+    """Return the store in the user's folder for data."""
+    from platformdirs import user_data_path  # noqa: PLC0415 - --help does without
+
+    return SessionStore(user_data_path("akunu", appauthor=False) / "sessions")
+
+
+class KeptSession:
+    """The session that a conversation is kept in: new ones are begun when something was said."""
+
+    def __init__(self, store: SessionStore) -> None:
+        self.store = store
+        self._path: Path | None = None
+        self._saved: Session | None = None
+
+    def keep(self, session: Session) -> None:
+        """Save a conversation with turns, unless it is as it was; raises ConfigError."""
+        if not session.turns or session == self._saved:
+            return
+        self._saved = session
+        if self._path is None:
+            self._path = self.store.save_new(session)
+        else:
+            save_session(self._path, session)
+
+    def begin(self, path: Path | None = None, session: Session | None = None) -> None:
+        """Keep what comes in a new session, or go on with one that lies in `path`."""
+        self._path, self._saved = path, session

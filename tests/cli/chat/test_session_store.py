@@ -1,0 +1,125 @@
+"""Conversations that are kept by themselves."""
+
+import os
+from datetime import UTC, datetime
+
+import pytest
+
+from akunu_py.cli.chat import session_file, session_store
+from akunu_py.cli.chat.session_file import Session, load_session, save_session
+from akunu_py.cli.chat.session_store import KeptSession, SessionStore, described
+from akunu_py.engine.conversation import Turn
+from akunu_py.errors import ConfigError
+
+NOW = datetime(2026, 11, 22, 18, 34, 5, tzinfo=UTC)
+
+
+def session(*words):
+    return Session("m", None, tuple(Turn(word, "said") for word in words), "/models/m.gguf")
+
+
+@pytest.fixture
+def store(tmp_path):
+    return SessionStore(tmp_path / "data" / "sessions")
+
+
+def test_files_and_folder_are_their_owners_alone(store, tmp_path):
+    before = os.umask(0)
+    try:
+        path = store.save_new(session("a"), NOW)
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert path.name == "2026-11-22-183405.json"
+    assert load_session(path) == session("a")
+    assert store.save_new(session("b"), NOW).name == "2026-11-22-183405-2.json"
+    assert [entry.name for entry in path.parent.iterdir() if entry.name.startswith(".")] == []
+
+
+def test_the_latest_comes_first_and_names_may_be_cut_short(store):
+    assert store.sessions() == []
+    with pytest.raises(ConfigError, match="no conversation is kept yet"):
+        store.newest()
+    first = store.save_new(session("a"), NOW)
+    second = store.save_new(session("b", "c"), NOW.replace(year=2027))
+    os.utime(first, (1e9, 1e9))
+    assert [found.path for found in store.sessions()] == [second, first]
+    assert store.newest().path == second
+    assert store.find("2026").path == first
+    assert described(store.find("2027-11-22-183405")) == ("2 turns", "b")
+    assert described(store.find("2026")) == ("1 turn", "a")
+    for name, words in (
+        ("20", "2 sessions begin"),
+        ("x", "there is no session"),
+        ("", "no session"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            store.find(name)
+    store.remove(store.find("2026"))
+    assert [found.path for found in store.sessions()] == [second]
+
+
+def test_the_whole_name_of_one_may_begin_another(store):
+    first = store.save_new(session("a"), NOW)
+    store.save_new(session("b"), NOW)
+    assert store.find("2026-11-22-183405").path == first
+
+
+def test_only_the_newest_are_kept(store, monkeypatch):
+    monkeypatch.setattr(session_store, "MOST", 3)
+    for number in range(5):
+        path = store.save_new(session(str(number)), NOW.replace(minute=number))
+        os.utime(path, (1e9 + number, 1e9 + number))
+    assert [described(found)[1] for found in store.sessions()] == ["4", "3", "2"]
+
+
+def test_what_is_no_session_is_left_alone(store):
+    path = store.save_new(session("a"), NOW)
+    (path.parent / "notes.json").write_text("mine")
+    (path.parent / "2026-11-22-183406.json").write_text("{}")
+    assert len(store.sessions()) == 2
+    turns, why = described(store.find("2026-11-22-183406"))
+    assert turns == "damaged"
+    assert "is no session" in why
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be used"):
+        SessionStore(tmp_path / "file" / "sessions").save_new(session("a"))
+
+
+def test_what_could_not_be_read_again_is_not_written(store, monkeypatch):
+    monkeypatch.setattr(session_file, "MOST_BYTES", 200)
+    with pytest.raises(ConfigError, match="larger than"):
+        store.save_new(session("a" * 300))
+    assert store.sessions() == []
+
+
+def test_a_conversation_is_kept_in_one_file(store):
+    kept = KeptSession(store)
+    kept.keep(session())
+    assert store.sessions() == []
+    kept.keep(session("a"))
+    kept.keep(session("a", "b"))
+    (found,) = store.sessions()
+    assert found.load() == session("a", "b")
+    os.utime(found.path, (1e9, 1e9))
+    kept.keep(session("a", "b"))
+    assert store.sessions()[0].changed == 1e9
+    kept.begin()
+    kept.keep(session("c"))
+    assert len(store.sessions()) == 2
+    kept.begin(found.path, found.load())
+    kept.keep(session("a"))
+    assert load_session(found.path) == session("a")
+    assert len(store.sessions()) == 2
+
+
+def test_sessions_without_a_path_are_read(tmp_path):
+    path = tmp_path / "s.json"
+    save_session(path, session("a"))
+    text = path.read_text().replace(' "path": "/models/m.gguf",\n', "")
+    path.write_text(text)
+    assert load_session(path).path == ""

@@ -1,0 +1,63 @@
+"""`akunu sessions`."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from akunu_py.cli.chat.session_file import Session
+from akunu_py.cli.chat.session_store import default_store
+from akunu_py.cli.main import cli
+from akunu_py.engine.conversation import Turn
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def names():
+    store = default_store()
+    sessions = [
+        Session("m", "be brief", (Turn("hello \x1b[31mthere", "hi"),)), Session("m", None, (Turn("b", "c"),)),
+    ]  # fmt: skip
+    return [store.save_new(session).stem for session in sessions]
+
+
+def run(*arguments, **options):
+    return CliRunner().invoke(cli, ["sessions", *arguments], **options)
+
+
+def test_none():
+    assert "No conversation is kept yet" in run("list").output
+    for arguments in (["show", "x"], ["rm", "x"]):
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert "there is no session 'x'; `akunu sessions list` lists them" in result.output
+    assert run("rm", "--all").exit_code == 2
+    assert run("rm").exit_code == 2
+    assert run("rm", "x", "--all").exit_code == 2
+
+
+def test_listed_and_shown(names):
+    result = run("list")
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == 2
+    assert all(name in result.stdout for name in names)
+    assert "1 turn" in result.stdout
+    records = json.loads(run("list", "--json").stdout)
+    assert {record["name"] for record in records} == set(names)
+    shown = run("show", names[0]).stdout
+    assert shown.startswith("# Chat with m\n\n## System\n\nbe brief\n\n## User\n\nhello")
+    assert shown.endswith("## Assistant\n\nhi\n")
+
+
+def test_deleted(names):
+    assert run("rm", names[0], input="n\n").exit_code == 1
+    assert len(default_store().sessions()) == 2
+    assert run("rm", names[0], input="y\n").exit_code == 0
+    assert [stored.name for stored in default_store().sessions()] == names[1:]
+    assert run("rm", "--all", "--yes").exit_code == 0
+    assert default_store().sessions() == []

@@ -1,0 +1,70 @@
+"""How a prompt is cut into passes: by the measured pace, so that Ctrl-C is heard soon."""
+
+from types import SimpleNamespace
+
+import mlx.core as mx
+import pytest
+
+from akunu_py.models import cached_rows
+from akunu_py.models.aligned_rows import AlignedRows
+from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows
+
+
+@pytest.fixture
+def passes(model, monkeypatch):
+    """Sizes of the passes over a prompt, on a machine that reads `pace` rows a second."""
+
+    def sizes(rows, length, pace):
+        now = [0.0]
+        found = []
+        feed = rows._pass
+
+        def timed(tokens):
+            found.append(tokens.size)
+            now[0] += tokens.size / pace
+            return feed(tokens)
+
+        monkeypatch.setattr(rows, "_pass", timed)
+        monkeypatch.setattr(cached_rows, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+        rows.prefill([number % 90 for number in range(length)])
+        return found
+
+    return sizes
+
+
+@pytest.mark.parametrize(
+    ("pace", "found"),
+    [
+        (100, [16, 32, 32, 32, 32, 32, 24]),  # 0.32 s each
+        (1, [16, *[8] * 23]),  # no pass is shorter
+        (1e9, [16, 184]),
+    ],
+)
+def test_passes_take_less_than_half_a_second_where_they_can(model, passes, pace, found):
+    assert passes(CachedRows(model), 200, pace) == found
+
+
+def test_the_pace_is_remembered_and_no_pass_is_longer_than_the_most(model, passes):
+    rows = CachedRows(model)
+    assert passes(rows, 1200, 1e9) == [16, PREFILL_CHUNK, PREFILL_CHUNK, 160]
+    rows.reset()
+    assert passes(rows, 600, 1e9) == [PREFILL_CHUNK, 88]
+
+
+def test_the_short_end_of_a_prompt_says_nothing_of_the_pace(model, passes):
+    rows = CachedRows(model)
+    assert passes(rows, 20, 1e9)[1:] == [4]
+    rows.reset()
+    assert passes(rows, 1200, 1e9)[0] == PREFILL_CHUNK
+
+
+def test_reproducible_passes_depend_on_no_clock(model, passes):
+    assert passes(AlignedRows(model), 1200, 10) == [PREFILL_CHUNK, PREFILL_CHUNK, 176]
+
+
+def test_passes_of_any_size_give_the_same_row(model, passes):
+    rows, other = CachedRows(model), CachedRows(model)
+    passes(rows, 200, 1e9)
+    passes(other, 200, 1)
+    last = mx.array([3])
+    assert mx.allclose(rows.feed(last), other.feed(last), atol=1e-4)
