@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.bench.replay.runner import ReplayItem, passes_cost, replay_item, sweep_item
+from akunu_py.bench.replay.runner import ItemCounts, ReplayItem, replay_item, sweep_item
 from akunu_py.cost_curve import CostCurve
 from akunu_py.lab.baselines import BASELINES
 from akunu_py.types import DecodeStats, Draft
@@ -78,7 +78,7 @@ def test_a_tree_is_walked_along_the_recorded_path():
 )
 def test_the_cost_of_passes(drafted, steps, cost):
     stats = DecodeStats(steps=steps, drafted_per_position=drafted)
-    assert passes_cost(stats, CURVE) == cost
+    assert ItemCounts(stats).cost(CURVE) == cost
 
 
 TEXTS = st.lists(
