@@ -12,6 +12,7 @@ from hub_server import hub_server
 from hypothesis import settings
 from shared_files import ROOT
 
+from akunu_py import Engine
 from akunu_py.blas import load_blas
 
 # Identity is asserted to the bit, which MLX's own BLAS gives; tests/fast_blas asks for another.
@@ -24,17 +25,8 @@ settings.register_profile("akunu", deadline=None, derandomize=True, max_examples
 settings.load_profile("akunu")
 
 
-# Without the laboratory (`scripts/test --without-lab`) there is nothing for its tests to test.
-LAB = (ROOT / "akunu_py" / "lab").is_dir()
-collect_ignore = (
-    []
-    if LAB
-    else [
-        str(path)
-        for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        if "akunu_py.lab" in path.read_text(encoding="utf-8") or path.parent.name == "lab"
-    ]
-)
+# A copy without the laboratory (`scripts/test --without-lab`) runs the engine's tests alone.
+collect_ignore = [] if (ROOT / "akunu_py" / "lab").is_dir() else ["lab"]
 
 
 def pytest_configure(config):
@@ -81,6 +73,47 @@ def default_model():
 def tiny_gguf(tmp_path_factory):
     """A random llama with byte-level BPE and a chat template, float32, context 256."""
     return write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf", tied=False, seed=3)
+
+
+@pytest.fixture(scope="module")
+def shared_engine(tiny_gguf):
+    with Engine.load(tiny_gguf) as engine:
+        yield engine
+
+
+@pytest.fixture
+def engine(shared_engine):
+    """An engine over the tiny model."""
+    shared_engine.reset()
+    return shared_engine
+
+
+@pytest.fixture(scope="session")
+def tiny_draft(tmp_path_factory):
+    """The tiny model's smaller relative: the same vocabulary, other weights, one layer."""
+    path = tmp_path_factory.mktemp("draft") / "draft.gguf"
+    return write_tiny_llama(path, tied=False, seed=9, layers=1)
+
+
+@pytest.fixture(scope="module")
+def shared_tiny_pair(tiny_gguf, tiny_draft):
+    with Engine.load(tiny_gguf, draft_model=tiny_draft) as engine:
+        yield engine
+
+
+@pytest.fixture
+def tiny_pair(shared_tiny_pair):
+    """The tiny model with its smaller relative as draft model."""
+    shared_tiny_pair.reset()
+    return shared_tiny_pair
+
+
+@pytest.fixture(scope="module")
+def pair(default_model):
+    """The shipped model with the shipped draft model."""
+    draft = default_model.with_name("akunu-tiny-draft.gguf")
+    with Engine.load(default_model, draft_model=draft) as engine:
+        yield engine
 
 
 @pytest.fixture

@@ -37,3 +37,11 @@ def write_folder(folder, tiny_gguf, **config):
 def change_json(path, **entries):
     """Set entries of the object in a JSON file."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
+
+
+def change_id(folder, letter, token):
+    """Give a letter of the folder's tokenizer another id."""
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["vocab"][letter] = token
+    path.write_text(json.dumps(content))

@@ -4,12 +4,8 @@ import os
 import stat
 
 import pytest
-from bench.result_values import result
-from click.testing import CliRunner
 
 from akunu_py.atomic_file import replace_file
-from akunu_py.bench.result_file import write_result
-from akunu_py.lab.commands.report import report
 
 
 @pytest.fixture
@@ -60,16 +56,3 @@ def test_no_link_is_followed_to_the_file_beside(tmp_path, monkeypatch):
         replace_file(tmp_path / "file", b"content", private=True)
     assert other.read_text() == "not ours"
     assert (tmp_path / ".file.known").is_symlink()
-
-
-def test_others_may_read_reports_and_results(tmp_path, umask):
-    """As observed: a web server could not read the pages."""
-    pytest.importorskip("matplotlib")
-    umask(0o022)
-    write_result(result(), tmp_path / "result.json")
-    page = tmp_path / "page"
-    found = CliRunner().invoke(report, [str(tmp_path), "--output", str(page)])
-    assert found.exit_code == 0, found.output
-    files = [path for path in page.rglob("*") if path.is_file()]
-    assert {path.suffix for path in files} == {".html", ".md", ".svg"}
-    assert {mode(path) for path in (*files, tmp_path / "result.json")} == {0o644}

@@ -1,12 +1,9 @@
 """Passes counted by hand on tiny outputs."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from akunu_py.bench.replay.runner import ItemCounts, ReplayItem, replay_item, sweep_item
+from akunu_py.bench.replay.runner import ItemCounts, ReplayItem, replay_item
 from akunu_py.cost_curve import CostCurve
-from akunu_py.lab.baselines import BASELINES
 from akunu_py.types import DecodeStats, Draft
 
 CURVE = CostCurve({1: 1.0, 2: 1.5, 5: 3.0})
@@ -79,38 +76,3 @@ def test_a_tree_is_walked_along_the_recorded_path():
 def test_the_cost_of_passes(drafted, steps, cost):
     stats = DecodeStats(steps=steps, drafted_per_position=drafted)
     assert ItemCounts(stats).cost(CURVE) == cost
-
-
-TEXTS = st.lists(
-    st.tuples(
-        st.lists(st.integers(0, 3), min_size=1, max_size=40),
-        st.lists(st.integers(0, 3), min_size=1, max_size=40),
-    ),
-    min_size=1,
-    max_size=3,
-)
-
-
-@pytest.mark.parametrize("name", BASELINES)
-@given(texts=TEXTS)
-def test_a_sweep_is_the_replays_with_each_length(name, texts):
-    limits = (0, 1, 2, 3, 5, 8, 40)
-    items = [item(output, prompt) for prompt, output in texts]
-    swept = BASELINES[name]()
-    found = []
-    for one in items:
-        swept.begin()
-        found.append([counts.stats for counts in sweep_item(one, swept, limits)])
-        swept.end()
-    for index, limit in enumerate(limits):
-        alone = BASELINES[name]()
-        for number, one in enumerate(items):
-            alone.begin()
-            assert without_seconds(replay_item(one, alone, limit).stats) == without_seconds(
-                found[number][index]
-            )
-            alone.end()
-
-
-def without_seconds(stats):
-    return {key: value for key, value in stats.to_dict().items() if not key.endswith("_s")}

@@ -28,23 +28,21 @@ def reply(*arguments):
     return json.loads(result.stdout)
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize("sampling", [[], ["--temp", "0.8", "--seed", "3"]])
-def test_a_reply_with_a_draft_model_is_the_same_reply(tiny_gguf, sampling):
+@pytest.mark.parametrize(
+    "drafter",
+    [
+        [],
+        ["--draft-temperature", "0.3"],
+        pytest.param(["--drafter", "draft-model-ngram"], marks=pytest.mark.lab),
+    ],
+)
+def test_a_reply_with_a_draft_model_is_the_same_reply(tiny_gguf, sampling, drafter):
     plain = reply(tiny_gguf, *sampling, "--drafter", "none")
-    for drafter in ([], ["--drafter", "draft-model-ngram"], ["--draft-temperature", "0.3"]):
-        drafted = reply(tiny_gguf, "--draft-model", tiny_gguf, *sampling, *drafter)
-        assert drafted["token_ids"] == plain["token_ids"]
-        assert drafted["stats"]["exactness"] == "stream"
-        assert drafted["stats"]["drafted"] > 5
-
-
-@pytest.mark.lab
-def test_rejection_is_said(tiny_gguf):
-    options = ["--temp", "0.8", "--seed", "3", "--draft-sampling", "rejection"]
-    found = reply(tiny_gguf, "--draft-model", tiny_gguf, *options)
-    assert found["stats"]["exactness"] == "distribution"
-    assert found["stats"]["drafted"] > 5
+    drafted = reply(tiny_gguf, "--draft-model", tiny_gguf, *sampling, *drafter)
+    assert drafted["token_ids"] == plain["token_ids"]
+    assert drafted["stats"]["exactness"] == "stream"
+    assert drafted["stats"]["drafted"] > 5
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """`akunu models show`, and models by name where they are loaded: figures, refusals, bad paths."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -135,8 +134,15 @@ def test_a_draft_model_counts_with_the_model(hub_cache, tiny_gguf, tmp_path, mon
     run(*GENERATE, tiny_gguf, "--draft-model", draft)
 
 
-@pytest.mark.lab
-@pytest.mark.parametrize("command", ["speed", "compare", "hit-rate", "alpha"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "speed",
+        "hit-rate",
+        pytest.param("compare", marks=pytest.mark.lab),
+        pytest.param("alpha", marks=pytest.mark.lab),
+    ],
+)
 def test_benchmarks_refuse_too(hub_cache, tiny_gguf, tmp_path, command, monkeypatch):
     class LoadedError(Exception):
         pass
@@ -159,21 +165,6 @@ def test_benchmarks_refuse_too(hub_cache, tiny_gguf, tmp_path, command, monkeypa
         return
     result = CliRunner().invoke(cli, list(map(str, [*arguments, "--force"])))
     assert isinstance(result.exception, LoadedError)
-
-
-@pytest.mark.lab
-def test_other_programs_count_in_a_comparison(hub_cache, tiny_gguf, monkeypatch):
-    limited(monkeypatch, 1000)
-    find, installed = importlib.util.find_spec, {"xllamacpp": "here", "torch": None}
-    monkeypatch.setattr(
-        "importlib.util.find_spec",
-        lambda name, *rest: installed[name] if name in installed else find(name, *rest),
-    )
-    output = run("bench", "compare", tiny_gguf, code=2)
-    assert "llama.cpp's weights" in output
-    assert "transformers" not in output
-    output = run("bench", "compare", tiny_gguf, "--program", "mlx-lm", code=2)
-    assert "llama.cpp" not in output
 
 
 def test_names_reach_the_engine(hub_cache, tiny_gguf, monkeypatch):

@@ -120,8 +120,15 @@ def run(*arguments):
     return result
 
 
-@pytest.mark.lab
-@pytest.mark.parametrize("more", [["--drafter", "draft-model"], ["--temperature", 1.1, "--draft-sampling", "rejection"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--drafter", "draft-model"],
+        pytest.param(
+            ["--temperature", 1.1, "--draft-sampling", "rejection"], marks=pytest.mark.lab
+        ),
+    ],
+)
 def test_a_reply_and_its_file(tiny_gguf, tmp_path, more):
     """Both say the same, and the steps put the reply together (which reading the file checks)."""
     path = tmp_path / "trace.jsonl"

@@ -1,7 +1,10 @@
 """A target that only says what its passes were, as `Session` would: for tests of a budget alone."""
 
-from akunu_py.decoding.budget import Budget
+from akunu_py.cost_curve import CostCurve
+from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.types import PassReport
+
+UNIT_S = 0.02
 
 
 class Flight:
@@ -40,3 +43,15 @@ def observe(budget, stats, output, carried_rows=0):
     """Run a step's pass and tell the budget."""
     budget._target.ran(stats, carried_rows)
     budget.observe(stats, output)
+
+
+def known_state(points, *, context=10):
+    """A state that knows costs by rows, and the speed of the machine."""
+    state = BudgetState(CostCurve({1: 1.0, 65: 65.0}))
+    state.costs.begin(context)
+    state.costs_alone.begin(context)
+    for costs in (state.costs, state.costs_alone):
+        for _ in range(5):
+            costs.add_plain(UNIT_S)
+        costs.remember({0: points})
+    return state

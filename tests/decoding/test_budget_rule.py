@@ -29,9 +29,8 @@ tried):
 import random
 
 import pytest
-from flight import Flight, budget_of, observe
+from flight import UNIT_S, Flight, budget_of, known_state, observe
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.decode_stats import StepStats
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.budget import Budget, BudgetState
@@ -39,20 +38,6 @@ from akunu_py.decoding.loop import decode
 from akunu_py.drafting import PlainDrafter
 from akunu_py.testing import OracleDrafter, ToyTarget
 from akunu_py.types import Draft
-
-UNIT_S = 0.02
-
-
-def known_state(points, *, context=10):
-    """A state that knows costs by rows, and the speed of the machine."""
-    state = BudgetState(CostCurve({1: 1.0, 65: 65.0}))
-    state.costs.begin(context)
-    state.costs_alone.begin(context)
-    for costs in (state.costs, state.costs_alone):
-        for _ in range(5):
-            costs.add_plain(UNIT_S)
-        costs.remember({0: points})
-    return state
 
 
 def draft_of(size, confidence=None, source="test"):

@@ -1,35 +1,22 @@
-"""What a step did, token by token: in match mode, by rejection, in trees, with an adaptive length."""
-
-from functools import partial
+"""What a step did, token by token: in match mode, in trees, with an adaptive length."""
 
 import pytest
 
-from akunu_py.decode_stats import DraftedToken, StepStats
+from akunu_py.decode_stats import DraftedToken
 from akunu_py.decoding.details import step_detail
 from akunu_py.decoding.loop import decode
 from akunu_py.errors import ContractError
-from akunu_py.lab.verifying.law_loop import LawStep, with_trials
-from akunu_py.lab.verifying.verifiers import Trial, Verdict
 from akunu_py.testing import ScriptedDrafter, ToyTarget
 from akunu_py.types import Draft, LengthTrace, Verification
 
-STATS = StepStats("x", 0, 0, 0, 0, "bonus", 0.0, 0.0, 0.0)
 
-
-def detail_of(step, position, length):
-    detail = partial(step_detail, step.draft, step.verification, position, step.tree, length)
-    return detail() if step.verdict is None else with_trials(detail, step.verdict)
-
-
-def made(draft, accepted, token, kind="recovered", trials=None, origin="residual"):
-    verification = Verification(accepted, token, kind)
-    verdict = None if trials is None else Verdict(verification, trials, origin)
-    return LawStep((), STATS, None, draft, verification, None, verdict)
+def detail_of(draft, accepted, token, position, *, kind="recovered", length=None):
+    return step_detail(draft, Verification(accepted, token, kind), position, None, length)
 
 
 def test_a_chain_compared_with_choices():
     draft = Draft.chain((5, 6, 7), "lookup", 2, (0.9, 0.5, 0.1))
-    detail = detail_of(made(draft, (0,), 9), 40, None)
+    detail = detail_of(draft, (0,), 9, 40)
     assert detail.drafted == (
         DraftedToken(5, -1, True, 0.9),
         DraftedToken(6, 0, False, 0.5),
@@ -53,14 +40,12 @@ def test_a_chain_compared_with_choices():
 def test_who_drafted_each_token_is_told_where_several_did():
     draft = Draft.chain((5, 6, 7), "copy+model", origins=("copy", "copy", "model"))
     for kept in (draft, draft.first(2)):
-        detail = detail_of(made(kept, (0,), 9), 40, None)
+        detail = detail_of(kept, (0,), 9, 40)
         assert [drafted.source for drafted in detail.drafted] == ["copy", "copy", "model"][
             : len(kept)
         ]
-    trials = (Trial(0, 5, 40, 0.5, 1.0, 0.25, True),)
-    assert detail_of(made(draft, (0,), 9, trials=trials), 40, None).drafted[2].source == "model"
     alone = Draft.chain((5,), "copy", origins=("copy",))
-    assert detail_of(made(alone, (0,), 9), 40, None).drafted[0].source is None
+    assert detail_of(alone, (0,), 9, 40).drafted[0].source is None
     with pytest.raises(ContractError, match="a draft of 2 tokens has 1 origins"):
         Draft.chain((5, 6), "copy", origins=("copy",))
 
@@ -68,31 +53,16 @@ def test_who_drafted_each_token_is_told_where_several_did():
 def test_a_tree_compared_with_choices():
     """Siblings of an accepted token were tested: the target chose another one."""
     draft = Draft((1, 2, 3, 4, 5), (-1, -1, 1, 1, 0), "tree")
-    detail = detail_of(made(draft, (1, 3), 8, "bonus"), 0, None)
+    detail = detail_of(draft, (1, 3), 8, 0, kind="bonus")
     assert [drafted.accepted for drafted in detail.drafted] == [False, True, False, True, None]
     assert detail.accepted == (2, 4)
 
 
-def test_what_a_verifier_tried():
-    draft = Draft((1, 2, 3), (-1, -1, 0))
-    trials = (Trial(1, 2, 7, 0.0, 0.5, 0.25, False), Trial(0, 1, 7, 0.25, 0.5, 0.125, True))
-    detail = detail_of(made(draft, (0,), 6, trials=trials), 7, None)
-    assert detail.drafted == (
-        DraftedToken(1, -1, True, None, 0.25, 0.5, 0.125),
-        DraftedToken(2, -1, False, None, 0.0, 0.5, 0.25),
-        DraftedToken(3, 0, None),
-    )
-    assert detail.origin == "residual"
-    assert [drafted.ratio for drafted in detail.drafted] == [0.5, 0, None]
-    assert detail.to_dict()["drafted"][1]["p"] == 0.0
-    assert detail_of(made(draft, (0,), 6, trials=trials, origin="target"), 7, None).origin == "target"  # fmt: skip
-
-
 def test_what_an_adaptive_length_came_from():
-    detail = detail_of(made(Draft.chain((1,)), (), 2), 0, LengthTrace(0.25, 0.5, 6))
+    detail = detail_of(Draft.chain((1,)), (), 2, 0, length=LengthTrace(0.25, 0.5, 6))
     assert (detail.entropy, detail.gamma) == (0.25, 6)
     assert detail.to_dict()["gamma"] == 6
-    alone = detail_of(made(Draft.chain((1,)), (), 2), 0, None)
+    alone = detail_of(Draft.chain((1,)), (), 2, 0)
     assert (alone.entropy, alone.gamma) == (None, None)
 
 

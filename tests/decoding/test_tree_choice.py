@@ -1,25 +1,19 @@
 """Why a tree was cut to what was verified: by hand, as the budget weighed it, and as it is told."""
 
 import json
-import logging
 
-import numpy as np
 import pytest
-from flight import budget_of
+from flight import budget_of, known_state
 from hypothesis import given
 from hypothesis import strategies as st
-from test_budget_rule import known_state, plain_step
+from test_budget_rule import plain_step
 from test_draft_trees import trees
 from test_tree_budget import BUSHY, Choosy
 
 from akunu_py.decode_stats import TreeCut, TreePart
 from akunu_py.decoding.loop import decode
 from akunu_py.decoding.tree_choice import TreeChoice, TreeCounts
-from akunu_py.engine.engine import Engine
-from akunu_py.lab.verifying.chance import KeyedChance
-from akunu_py.lab.verifying.law_loop import decode_by_law, law_budget
-from akunu_py.lab.verifying.verifiers import RejectionVerifier
-from akunu_py.testing import ScriptedDrafter, ToyDistributions, ToyTarget
+from akunu_py.testing import ScriptedDrafter, ToyTarget
 from akunu_py.types import Draft
 
 
@@ -134,29 +128,6 @@ def test_the_loop_tells_with_a_budget_and_without():
     assert (step.tree.reason, step.tree.verified) == ("gain", "tree")
 
 
-def test_a_tree_drawn_for_rejection_is_weighed_by_nobody():
-    """How much is drawn is decided before; what the budget said of another tree is not told."""
-
-    class Certain(ScriptedDrafter):
-        def draft_probabilities(self):
-            return None
-
-    class Trees(ToyDistributions):
-        def takes_tree(self, _draft):
-            return True
-
-    target = Trees([1, 2], lambda _: np.full(8, 1 / 8))
-    drafter = Certain([Draft((1, 2), (-1, -1), "x")])
-    rule = RejectionVerifier(KeyedChance(1))
-    budget = law_budget(
-        known_state({2: 1.0, 9: 1.0}), context=2, target=target, drafter=drafter, rule=rule
-    )
-    (step, *_) = decode_by_law(
-        target, drafter, 2, num_draft_tokens=2, max_tokens=4, budget=budget, rule=rule, position=2
-    )
-    assert step.tree.explain() == TreeCut(2, "tree", "all", TreePart(2), TreePart(2))
-
-
 def test_a_step_has_it_in_json_without_what_nobody_weighed():
     target = Choosy([1, 2], rule=lambda context: 1)
     odd = Draft((0, 1, 2), (-1, -1, 1), "odd")
@@ -187,12 +158,3 @@ def test_the_trees_of_a_reply_in_a_sentence():
         "5 trees drafted: verified as trees 1, as chains 3, not at all 1; 1 of them since the "
         "model takes chains"
     )
-
-
-def test_a_reply_says_it_in_the_log(tiny_gguf, caplog):
-    with Engine.load(tiny_gguf) as engine, caplog.at_level(logging.INFO, logger="akunu_py"):
-        options = {"max_tokens": 24, "seed": 1, "draft_budget": "always"}
-        for drafter, said in (("tree", True), ("ngram", False)):
-            caplog.clear()
-            engine.generate("a b a c a b a d a b a c a b a", drafter=drafter, **options)
-            assert any(" drafted: verified as trees" in text for text in caplog.messages) == said

@@ -2,47 +2,11 @@
 
 import numpy as np
 import pytest
+from drafting.scripted_token_model import CONFIG, Scripted, begun
 
-from akunu_py.drafting.draft_model import DraftModelDrafter, DrawnToken
+from akunu_py.drafting.draft_model import DraftModelDrafter
 from akunu_py.errors import ConfigError, ContractError
-from akunu_py.lab.drafting.adaptive_length import AfterDraws, FixedLength
-from akunu_py.lab.drafting.hierarchical import NUM_GUESSES, NgramGuesses
 from akunu_py.types import GenerationConfig
-
-CONFIG = GenerationConfig(temperature=0.7, top_k=5)
-
-
-class Scripted:
-    """Draws 0, 1, 2, ... with falling probabilities; records what it was given."""
-
-    def __init__(self):
-        self.calls = []
-
-    def begin(self, prompt, sampling, check):
-        check()
-        self.calls.append(("begin", list(prompt), sampling))
-
-    def extend(self, tokens):
-        self.calls.append(("extend", list(tokens)))
-
-    def draw(self, limit, goes_on=None, guess=None, *, after=()):
-        self.calls.append(("draw", limit, *after))
-        drawn = []
-        while len(drawn) < limit and (goes_on is None or goes_on(drawn)):
-            drawn.append(DrawnToken(len(drawn), 0.9 - 0.2 * len(drawn), 0.5))
-        self.guess = guess
-        return drawn
-
-    def probabilities(self):
-        return np.full((3, 4), 0.25)
-
-
-def begun(**options):
-    model = Scripted()
-    drafter = DraftModelDrafter(model, **options)
-    drafter.begin_reply(CONFIG, 11)
-    drafter.observe([5, 6])
-    return model, drafter
 
 
 def test_the_prompt_comes_first_then_what_was_committed():
@@ -74,13 +38,6 @@ def test_nothing_is_asked_for_where_nothing_may_be_drafted():
     model, drafter = begun()
     assert not drafter.propose(0)
     assert [call[0] for call in model.calls] == ["begin"]
-
-
-def test_every_rule_can_end_a_draft():
-    _, drafter = begun(length=AfterDraws(FixedLength(4), 4))
-    assert len(drafter.propose(5)) == 4
-    drafter.add_rule(lambda drawn: not drawn or drawn[-1].probability > 0.6)
-    assert len(drafter.propose(5)) == 3
 
 
 def test_rejection_gives_rows_and_no_confidence():
@@ -130,58 +87,3 @@ def test_a_check_that_raises_ends_the_prompt():
     drafter.begin_reply(CONFIG, 1, check)
     with pytest.raises(KeyboardInterrupt):
         drafter.observe([1, 2])
-
-
-def test_guesses_follow_what_was_drawn():
-    guesses = NgramGuesses()
-    guesses.observe([1, 2, 3, 4, 5, 6, 1, 2])
-    assert guesses.guess([], 9) == (3, 4, 5, 6)[:NUM_GUESSES]
-    assert guesses.guess([3, 4], 2) == (5, 6)
-    assert guesses.guess([90], 9) == ()
-    # What was drawn is looked up alone: the tables and their place in the text stay.
-    assert guesses.guess([], 9) == (3, 4, 5, 6)[:NUM_GUESSES]
-    guesses.observe([3])
-    assert guesses.guess([], 1) == (4,)
-
-
-def test_guesses_below_even_odds_are_not_made():
-    guesses = NgramGuesses()
-    guesses.observe([1, 2, 1, 3, 1, 4])
-    # After 1 came 2, 3 and 4, once each; after 1, 2 came 1, and after 2, 1 came 3.
-    assert guesses.guess([1], 4) == ()
-    assert guesses.guess([1, 2], 2) == (1, 3)
-
-
-def test_a_hierarchical_drafter_lets_its_guesses_be_checked():
-    model, drafter = begun(guesses=NgramGuesses())
-    drafter.observe([5])
-    drafter.propose(4)
-    assert model.guess([], 1) == (6,)
-    model, drafter = begun()
-    drafter.propose(4)
-    assert model.guess is None
-
-
-class ThreeAPass(Scripted):
-    """Draws three tokens before it asks again, as where guesses of n-grams are right."""
-
-    def draw(self, limit, goes_on=None, guess=None, *, after=()):
-        drawn = []
-        while len(drawn) < limit and (goes_on is None or goes_on(drawn)):
-            drawn += [DrawnToken(len(drawn) + n, 0.9, 0.5) for n in range(3)]
-        return drawn[:limit]
-
-    def probabilities(self):
-        return np.eye(8)[:6]
-
-
-@pytest.mark.parametrize("rejection", [False, True])
-def test_what_a_pass_drew_beyond_the_rule_is_dropped(rejection):
-    drafter = DraftModelDrafter(
-        ThreeAPass(), rejection=rejection, length=AfterDraws(FixedLength(4), 8)
-    )
-    drafter.begin_reply(CONFIG, 11)
-    drafter.observe([5, 6])
-    assert drafter.propose(8).tokens == (0, 1, 2, 3)
-    if rejection:
-        assert drafter.draft_probabilities().shape == (4, 8)

@@ -11,6 +11,7 @@ import logging
 import gguf_files
 import numpy as np
 import pytest
+from drafted_replies import PROMPT, details, endless
 from gguf_files import write_tiny_llama
 from tiny_architectures.builder import build
 
@@ -19,7 +20,6 @@ from akunu_py.drafting import registry
 from akunu_py.drafting.registry import drafter_names
 from akunu_py.types import Draft
 
-PROMPT = "def hello(world):\n    return world"
 DRAFTERS = [
     *(name for name in drafter_names("text", "candidates") if name != "none"),
     *drafter_names("draft model"),
@@ -36,10 +36,12 @@ MODES = {
 SAME_TEXT = {"greedy": {}, "sampled": MODES["sampled"], "one-hot": {"draft_sampling": "rejection"}}
 
 
-@pytest.fixture(scope="module")
-def pair(tiny_gguf, tiny_draft):
-    with Engine.load(tiny_gguf, draft_model=tiny_draft) as engine:
-        yield engine
+def each(modes):
+    """Parametrize over modes; those that a verifier of the laboratory decides are marked."""
+    own = ("greedy", "sampled")
+    return pytest.mark.parametrize(
+        "mode", [pytest.param(mode, marks=() if mode in own else pytest.mark.lab) for mode in modes]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,19 +51,6 @@ def small(tiny_gguf, tiny_draft):
         context = len(engine.tokenizer.encode(PROMPT, parse_special=True)) + 12
     with Engine.load(tiny_gguf, draft_model=tiny_draft, context=context) as engine:
         yield engine
-
-
-def endless(engine, **options):
-    """Options under which a reply does not end by itself."""
-    never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
-    return {"logit_bias": never, "draft_budget": "always", **options}
-
-
-def details(engine, **options):
-    """The reply to `PROMPT` and the details of its steps."""
-    stream = engine.stream(PROMPT, **options)
-    steps = [event.step.detail for event in stream if event.step is not None]
-    return stream.result, steps
 
 
 @pytest.fixture(autouse=True)
@@ -126,21 +115,19 @@ def test_a_draft_model_larger_than_the_model(tiny_gguf, tmp_path, caplog):
         assert drafted.token_ids == plain.token_ids
 
 
-@pytest.mark.lab
-@pytest.mark.parametrize("mode", MODES)
-def test_no_draft_tokens_is_plain_decoding(pair, mode):
-    options = endless(pair, max_tokens=6, **MODES[mode])
-    plain = pair.generate(PROMPT, drafter="none", **options)
+@each(MODES)
+def test_no_draft_tokens_is_plain_decoding(tiny_pair, mode):
+    options = endless(tiny_pair, max_tokens=6, **MODES[mode])
+    plain = tiny_pair.generate(PROMPT, drafter="none", **options)
     for place, drafter in enumerate(DRAFTERS, list(MODES).index(mode)):
         options["draft_budget"] = ("auto", "always")[place % 2]
-        found = pair.generate(PROMPT, drafter=drafter, num_draft_tokens=0, **options)
+        found = tiny_pair.generate(PROMPT, drafter=drafter, num_draft_tokens=0, **options)
         assert found.token_ids == plain.token_ids, drafter
         assert found.stats.drafted == 0
         assert found.stats.steps == 6
 
 
-@pytest.mark.lab
-@pytest.mark.parametrize("mode", ["sampled", "one-hot"])
+@each(["sampled", "one-hot"])
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_more_draft_tokens_than_there_is_room_for(small, drafter, mode):
     """To the last row of the context, and to the last token of the reply."""
@@ -163,13 +150,12 @@ def test_more_draft_tokens_than_there_is_room_for(small, drafter, mode):
             left -= len(step.accepted) + 1
 
 
-def test_more_than_may_be_drafted_at_all(pair):
+def test_more_than_may_be_drafted_at_all(tiny_pair):
     with pytest.raises(ConfigError, match="num_draft_tokens is 65; give at most 64"):
-        pair.generate(PROMPT, num_draft_tokens=65)
+        tiny_pair.generate(PROMPT, num_draft_tokens=65)
 
 
-@pytest.mark.lab
-@pytest.mark.parametrize("mode", SAME_TEXT)
+@each(SAME_TEXT)
 @pytest.mark.parametrize("architecture", ["llama", "gpt2", "llama4", "mamba2", "reproducible"])
 def test_a_tree_for_a_model_that_may_take_none(tmp_path, monkeypatch, architecture, mode):
     """Positions learned, attention in chunks, a recurrent state, passes of one size: chains."""
@@ -189,8 +175,7 @@ def test_a_tree_for_a_model_that_may_take_none(tmp_path, monkeypatch, architectu
         assert result.stats.accepted > 5
 
 
-@pytest.mark.lab
-@pytest.mark.parametrize("mode", SAME_TEXT)
+@each(SAME_TEXT)
 @pytest.mark.parametrize(
     "architecture",
     [
@@ -223,56 +208,28 @@ def test_a_draft_model_that_cannot_drop_rows(tiny_gguf, tmp_path, architecture, 
         assert said == {at: int(rows[at - 1].argmax()) for at in said}
 
 
-@pytest.mark.lab
-def test_the_model_as_its_own_draft_model_by_rejection(tiny_gguf):
-    with Engine.load(tiny_gguf, draft_model=tiny_gguf) as engine:
-        options = endless(engine, max_tokens=60, **REJECTION)
-        result, steps = details(engine, **options)
-        # p and q are one distribution, computed in passes of other sizes.
-        assert result.stats.alpha == 1.0
-        assert {step.origin for step in steps} == {"target"}
-
-
-@pytest.mark.lab
-@pytest.mark.parametrize("drafter", ["ngram", "lookup", "recycling", "tree", "auto"])
-def test_rejection_with_a_drafter_without_probabilities(pair, drafter):
-    """What it drafts is certain: accepted with p, and drawn from p without it otherwise."""
-    options = endless(pair, max_tokens=40, drafter=drafter, **REJECTION)
-    result, steps = details(pair, **options)
-    assert result.exactness == "distribution"
-    trials = [drafted for step in steps for drafted in step.drafted if drafted.accepted is not None]
-    assert trials
-    for drafted in trials:
-        assert drafted.q == 1.0
-        assert drafted.accepted == (drafted.uniform < drafted.p)
-    recovered = [step for step in steps if step.kind == "recovered"]
-    assert {step.origin for step in recovered} == {"residual"}
-
-
-@pytest.mark.lab
-@pytest.mark.parametrize("mode", MODES)
-def test_a_drafter_that_has_nothing_to_say(pair, monkeypatch, mode):
+@each(MODES)
+def test_a_drafter_that_has_nothing_to_say(tiny_pair, monkeypatch, mode):
     plug_in(monkeypatch, lambda _seen, _limit: Draft.empty())
     for budget in ("auto", "always"):
-        options = endless(pair, max_tokens=12, **MODES[mode])
+        options = endless(tiny_pair, max_tokens=12, **MODES[mode])
         options["draft_budget"] = budget
-        plain = pair.generate(PROMPT, drafter="none", **options)
-        found = pair.generate(PROMPT, drafter="mine", **options)
+        plain = tiny_pair.generate(PROMPT, drafter="none", **options)
+        found = tiny_pair.generate(PROMPT, drafter="mine", **options)
         assert found.token_ids == plain.token_ids
         assert found.stats.steps == 12
         assert found.stats.hit_rate is None
 
 
-@pytest.mark.lab
-@pytest.mark.parametrize("mode", MODES)
+@each(MODES)
 @pytest.mark.parametrize(
     ("tokens", "said"),
     [(range(5), "5 tokens where 3 were allowed"), ([10**6], r"drafted the token 1000000; ids go")],
 )
-def test_a_drafter_that_breaks_its_word_ends_one_reply(pair, monkeypatch, tokens, said, mode):
+def test_a_drafter_that_breaks_its_word_ends_one_reply(tiny_pair, monkeypatch, tokens, said, mode):
     plug_in(monkeypatch, lambda _seen, _limit: Draft.chain(tokens, "mine"))
-    options = endless(pair, max_tokens=12, **MODES[mode])
-    plain = pair.generate(PROMPT, **options, drafter="none")
+    options = endless(tiny_pair, max_tokens=12, **MODES[mode])
+    plain = tiny_pair.generate(PROMPT, **options, drafter="none")
     with pytest.raises(ContractError, match=said):
-        pair.generate(PROMPT, **options, drafter="mine", num_draft_tokens=3)
-    assert pair.generate(PROMPT, **options, drafter="none").token_ids == plain.token_ids
+        tiny_pair.generate(PROMPT, **options, drafter="mine", num_draft_tokens=3)
+    assert tiny_pair.generate(PROMPT, **options, drafter="none").token_ids == plain.token_ids

@@ -16,7 +16,6 @@ from pairwise import all_pairs
 from akunu_py import ConfigError, Engine, EngineStateError, GenerationConfig
 from akunu_py.bench.replay.traces import read_trace
 from akunu_py.drafting.registry import default_num_draft_tokens, drafter_names, make
-from akunu_py.models.tree.forward import TreeForward
 
 PROMPT = "def hello(world):\n    return world"
 DRAFTERS = [name for name in drafter_names("text", "candidates") if name != "none"]
@@ -243,46 +242,6 @@ def test_reproducible_passes_take_seven_tokens_at_most(tiny_gguf, monkeypatch):
         engine.generate(PROMPT, max_tokens=2, drafter="lookup", num_draft_tokens=3)
     own = [default_num_draft_tokens(drafter) for drafter in DRAFTERS]
     assert asked == [0, *(min(7, number) for number in own), 3]
-
-
-@pytest.mark.lab
-def test_recycling_drafts_and_some_of_it_is_right(default_model):
-    with Engine.load(default_model) as engine:
-        prompt = "class Stack:\n"
-        never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
-        options = {"max_tokens": 40, "logit_bias": never}
-        plain = engine.generate(prompt, drafter="none", **options)
-        for budget in ("auto", "always"):
-            result = engine.generate(prompt, drafter="recycling", draft_budget=budget, **options)
-            assert result.token_ids == plain.token_ids
-        assert result.stats.drafted > 10
-        assert result.stats.accepted > 3
-        sampled = {**options, "temperature": 0.8, "seed": 6}
-        plain = engine.generate(prompt, drafter="none", **sampled)
-        result = engine.generate(prompt, drafter="recycling", draft_budget="always", **sampled)
-        assert result.token_ids == plain.token_ids
-
-
-@pytest.mark.lab
-def test_trees_are_verified_in_one_pass_and_change_nothing(default_model, monkeypatch):
-    passes = []
-    whole = TreeForward.__call__
-
-    def counting(forward, tokens, *arguments):
-        passes.append(len(tokens))
-        return whole(forward, tokens, *arguments)
-
-    monkeypatch.setattr(TreeForward, "__call__", counting)
-    with Engine.load(default_model) as engine:
-        prompt = "class Stack:\n"
-        never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
-        options = {"max_tokens": 32, "logit_bias": never, "temperature": 0.8, "seed": 6}
-        plain = engine.generate(prompt, drafter="none", **options)
-        result = engine.generate(prompt, drafter="tree", draft_budget="always", **options)
-    assert result.token_ids == plain.token_ids
-    assert len(passes) >= 2
-    assert max(passes) <= 17
-    assert result.stats.accepted > 0
 
 
 def test_a_trace_is_read_back(engine, tmp_path):

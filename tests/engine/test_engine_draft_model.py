@@ -15,29 +15,19 @@ MESSAGES = [{"role": "user", "content": "Write a function that adds two numbers.
 PENALTIES = {"repetition_penalty": 1.15, "frequency_penalty": 0.1}
 
 
-@pytest.fixture(scope="module")
-def shared(tiny_gguf, tiny_draft):
-    with Engine.load(tiny_gguf, draft_model=tiny_draft) as engine:
-        yield engine
-
-
-@pytest.fixture
-def tiny(shared):
-    shared.reset()
-    return shared
-
-
-@pytest.mark.lab
 @pytest.mark.parametrize(
     ("options", "drafter"),
     [
         ({}, "draft-model"),
         ({"temperature": 0.7, "seed": 5}, "draft-model"),
         ({"temperature": 1.3, "seed": 6, **PENALTIES}, "draft-model"),
-        ({"temperature": 0.7, "seed": 7, "top_p": 0.9}, "draft-model-ngram"),
+        pytest.param(
+            {"temperature": 0.7, "seed": 7, "top_p": 0.9}, "draft-model-ngram",
+            marks=pytest.mark.lab,
+        ),
     ],
     ids=["greedy", "0.7", "1.3, penalties", "0.7, hierarchical"],
-)
+)  # fmt: skip
 def test_the_shipped_pair_says_what_the_model_says_alone(pair, options, drafter):
     options = {"max_tokens": 20, **options}
     plain = pair.chat(MESSAGES, drafter="none", **options)
@@ -50,15 +40,15 @@ def test_the_shipped_pair_says_what_the_model_says_alone(pair, options, drafter)
             assert drafted.stats.tokens_per_pass > 1.05
 
 
-def test_a_draft_model_is_used_where_nobody_names_a_drafter(tiny):
-    stream = tiny.stream(PROMPT, max_tokens=8, draft_budget="always")
+def test_a_draft_model_is_used_where_nobody_names_a_drafter(tiny_pair):
+    stream = tiny_pair.stream(PROMPT, max_tokens=8, draft_budget="always")
     sources = {event.step.source for event in stream}
     assert stream.config.drafter == "draft-model"
     # The last step has room for no draft.
     assert sources - {""} == {"draft-model"}
-    assert tiny.generate(PROMPT, max_tokens=8, drafter="ngram").text
+    assert tiny_pair.generate(PROMPT, max_tokens=8, drafter="ngram").text
     with pytest.raises(ConfigError, match="did you mean 'draft-model'"):
-        tiny.generate(PROMPT, drafter="draft_model")
+        tiny_pair.generate(PROMPT, drafter="draft_model")
 
 
 def test_a_draft_model_that_is_the_model_is_always_right(tiny_gguf, caplog):
@@ -72,66 +62,41 @@ def test_a_draft_model_that_is_the_model_is_always_right(tiny_gguf, caplog):
             assert result.token_ids == plain.token_ids
 
 
-@pytest.mark.lab
-def test_rejection_keeps_the_law_and_says_that_it_is_not_the_stream(tiny):
-    options = {"max_tokens": 30, "temperature": 0.9, "draft_budget": "always", "seed": 4}
-    result = tiny.generate(PROMPT, draft_sampling="rejection", **options)
-    assert result.exactness == "distribution"
-    assert result.stats.drafted > 60
-    assert (
-        tiny.generate(PROMPT, draft_sampling="rejection", **options).token_ids == result.token_ids
-    )
-    other = {**options, "seed": 5}
-    assert tiny.generate(PROMPT, draft_sampling="rejection", **other).token_ids != result.token_ids
-    assert tiny.generate(PROMPT, **options).exactness == "stream"
-
-
-@pytest.mark.lab
-@pytest.mark.parametrize("drafter", ["draft-model", "draft-model-ngram", "ngram", "none"])
-def test_rejection_at_temperature_0_is_greedy_decoding(tiny, drafter):
-    plain = tiny.generate(PROMPT, max_tokens=24, drafter="none")
-    for budget in ("always", "auto"):
-        found = tiny.generate(
-            PROMPT, max_tokens=24, drafter=drafter, draft_sampling="rejection", draft_budget=budget
-        )
-        assert found.token_ids == plain.token_ids
-
-
-def test_a_prompt_is_fed_to_the_draft_model_once(tiny):
+def test_a_prompt_is_fed_to_the_draft_model_once(tiny_pair):
     """A conversation goes on: the draft model, too, feeds what is new alone."""
-    drafts = tiny._sources.token_model
-    first = tiny.generate(PROMPT, max_tokens=20, draft_budget="always")
-    ids = [*tiny.tokenizer.encode(PROMPT, parse_special=True), *first.token_ids]
+    drafts = tiny_pair._sources.token_model
+    first = tiny_pair.generate(PROMPT, max_tokens=20, draft_budget="always")
+    ids = [*tiny_pair.tokenizer.encode(PROMPT, parse_special=True), *first.token_ids]
     fed, feed = [], drafts._rows.feed_apart
     drafts._rows.feed_apart = lambda tokens: (fed.append(len(tokens)), feed(tokens))[1]
     try:
-        tiny.generate([*ids, 7, 8, 9], max_tokens=4, draft_budget="always")
+        tiny_pair.generate([*ids, 7, 8, 9], max_tokens=4, draft_budget="always")
     finally:
         drafts._rows.feed_apart = feed
     assert sum(fed) <= 2 + 8
 
 
-def test_cancelling_while_the_draft_model_takes_the_prompt_in(tiny):
-    stream = tiny.stream("the world " * 40, max_tokens=20, draft_budget="always")
-    begin = tiny._sources.token_model.begin
+def test_cancelling_while_the_draft_model_takes_the_prompt_in(tiny_pair):
+    stream = tiny_pair.stream("the world " * 40, max_tokens=20, draft_budget="always")
+    begin = tiny_pair._sources.token_model.begin
 
     def begin_cancelled(prompt, sampling, check):
         stream.cancel()
         begin(prompt, sampling, check)
 
-    tiny._sources.token_model.begin = begin_cancelled
+    tiny_pair._sources.token_model.begin = begin_cancelled
     try:
         events = list(stream)
     finally:
-        del tiny._sources.token_model.begin
+        del tiny_pair._sources.token_model.begin
     assert events[-1].result.finish_reason == "cancelled"
     assert not events[-1].result.token_ids
-    assert tiny.generate(PROMPT, max_tokens=5).token_ids
+    assert tiny_pair.generate(PROMPT, max_tokens=5).token_ids
 
 
-def test_a_reply_can_be_read_in_another_thread(tiny):
-    plain = tiny.generate(PROMPT, max_tokens=30, drafter="none").token_ids
-    stream = tiny.stream(PROMPT, max_tokens=30, draft_budget="always")
+def test_a_reply_can_be_read_in_another_thread(tiny_pair):
+    plain = tiny_pair.generate(PROMPT, max_tokens=30, drafter="none").token_ids
+    stream = tiny_pair.stream(PROMPT, max_tokens=30, draft_budget="always")
     found = list(next(stream).token_ids)
     for _ in range(2):
         reader = threading.Thread(target=lambda: found.extend(next(stream).token_ids))

@@ -3,23 +3,14 @@
 import random
 
 import pytest
+from long_prompts import MEGABYTES, watch_tokenizer
 
 from akunu_py import ContextOverflowError, Engine
 from akunu_py.engine import prompt_ids
 from akunu_py.engine.prompt_ids import check_chat_length, check_length
 from akunu_py.gguf.reader import GGUFFile
-from akunu_py.lab.beam import beam_search
 from akunu_py.messages import Message, TextPart, Tool
 from akunu_py.tokenizers import from_gguf
-from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
-
-MEGABYTES = {
-    "one letter": "x" * 2**20,
-    "words": "hello world, the function " * 40_000,
-    "digits": "1234567890" * 100_000,
-    "spaces": " " * 2**20,
-    "letters of three bytes": "\u4f60\u597d" * 2**19,
-}
 
 
 @pytest.fixture(scope="module")
@@ -30,21 +21,7 @@ def engine(tiny_gguf):
 
 @pytest.fixture
 def tokenized(monkeypatch):
-    """Characters that were tokenized, of texts and of conversations."""
-    seen = []
-
-    def watched(name, size):
-        before = getattr(GGUFTokenizer, name)
-
-        def encode(self, text, **options):
-            seen.append(size(text))
-            return before(self, text, **options)
-
-        monkeypatch.setattr(GGUFTokenizer, name, encode)
-
-    watched("encode", len)
-    watched("encode_chat", lambda messages: sum(len(message.text) for message in messages))
-    return seen
+    return watch_tokenizer(monkeypatch)
 
 
 @pytest.mark.parametrize("text", MEGABYTES.values(), ids=MEGABYTES)
@@ -52,7 +29,6 @@ def test_a_megabyte_is_not_tokenized_whole(engine, tokenized, text):
     calls = (
         lambda: engine.generate(text),
         lambda: engine.chat([{"role": "user", "content": text}]),
-        lambda: beam_search(engine, text),
     )
     for call in calls:
         tokenized.clear()

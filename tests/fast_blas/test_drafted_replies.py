@@ -10,9 +10,9 @@ from trained_prompts import SMOLLM2
 from akunu_py import Engine, GenerationConfig
 from akunu_py.drafting import vocabulary_fingerprint
 from akunu_py.drafting.registry import drafter_names
-from akunu_py.lab.counts import fit_counts, save_counts, text_pieces
 
 pytestmark = needs_fast_blas
+lab_counts = pytest.importorskip("akunu_py.lab.counts")
 
 DRAFTERS = [name for name in drafter_names() if name != "none"]
 PENALTIES = {"repetition_penalty": 1.15, "presence_penalty": 0.2, "frequency_penalty": 0.1}
@@ -50,9 +50,11 @@ def reproducible_engine(path, draft, folder):
     """An engine that every drafter can draft for."""
     counts = folder / "readme.counts"
     with Engine.load(draft) as small:
-        pieces = text_pieces(ROOT / "README.md", small.tokenizer)
-        fitted = fit_counts(pieces, small.tokenizer.vocabulary_size, order=2)
-        save_counts(fitted, counts, vocabulary_fingerprint(small.tokenizer.token_texts()))
+        pieces = lab_counts.text_pieces(ROOT / "README.md", small.tokenizer)
+        fitted = lab_counts.fit_counts(pieces, small.tokenizer.vocabulary_size, order=2)
+        lab_counts.save_counts(
+            fitted, counts, vocabulary_fingerprint(small.tokenizer.token_texts())
+        )
     return Engine.load(path, reproducible=True, draft_model=draft, counts=counts)
 
 

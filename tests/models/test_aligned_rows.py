@@ -9,7 +9,6 @@ from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
 
 from akunu_py import ConfigError, Engine
 from akunu_py.drafting import NgramDrafter, PlainDrafter
-from akunu_py.lab.beam import beam_search
 from akunu_py.models.aligned_rows import BLOCK_ROWS, AlignedRows
 from akunu_py.models.row_bits import rows_bit_equal
 from akunu_py.models.session import Session
@@ -238,11 +237,6 @@ def test_the_rows_of_the_padding_have_positions(tiny_gguf):
         assert len(result.token_ids) == 3
     with pytest.raises(ConfigError, match="this model allows 2 to"):
         Engine.load(tiny_gguf, reproducible=True, context=engine.context + 1)
-
-
-def test_beam_search_is_refused(reproducible):
-    with pytest.raises(ConfigError, match="without reproducible"):
-        beam_search(reproducible, PROMPT, width=2, max_tokens=3)
 
 
 def test_models_that_cannot_go_back_are_refused():

@@ -7,36 +7,23 @@ number kept beyond `begin`.
 
 import mlx.core as mx
 import pytest
+from candidate_rows import CONFIGS, Recorder, begin, best, true_rows
 from family_models import build_family
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
 
-from akunu_py.decoding.loop import NUM_CANDIDATES, decode
+from akunu_py.decoding.loop import NUM_CANDIDATES
 from akunu_py.drafting import NgramDrafter, PlainDrafter
-from akunu_py.lab.drafting.recycling import RecyclingDrafter
 from akunu_py.models.session import Session
 from akunu_py.protocols import CandidateTarget
 from akunu_py.sampling.candidates import top_candidates
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import Draft, GenerationConfig
-
-CONFIGS = {
-    "greedy": GenerationConfig(),
-    "sampled": GenerationConfig(temperature=0.9),
-    "penalties": GenerationConfig(repetition_penalty=1.3, presence_penalty=0.4),
-}
+from akunu_py.types import Draft
 
 
 @pytest.fixture(scope="module")
 def session():
     return Session(tiny(), context=600)
-
-
-def best(logits, count):
-    """The ids of the largest, the lowest first among equals."""
-    return sorted(range(len(logits)), key=lambda token: (-logits[token], token))[:count]
 
 
 @given(
@@ -49,17 +36,6 @@ def best(logits, count):
 def test_the_likeliest_come_first_and_the_lowest_id_among_equals(rows, count, kind):
     found = top_candidates(mx.array(rows).astype(kind), count).tolist()
     assert found == [best(row, count) for row in rows]
-
-
-def begin(session, prompt, config=CONFIGS["greedy"], max_tokens=60):
-    chain = TransformChain.from_config(config, session.vocabulary_size)
-    session.begin(prompt, Sampler(chain, 7, session.vocabulary_size), max_tokens)
-
-
-def true_rows(session, context, fed):
-    """The candidates after each of `fed`, which follow `context`, from passes of their own."""
-    rows = session.logits([*context, *fed])[len(context) :]
-    return [(token, best(row, NUM_CANDIDATES)) for token, row in zip(fed, rows, strict=True)]
 
 
 def test_every_row_of_every_kind_of_pass_is_told(session):
@@ -142,54 +118,10 @@ def test_nothing_is_looked_for_where_nobody_asks(session, monkeypatch):
             generate(session, prompt, config, drafter)
             assert session.candidates() == []
     with pytest.raises(AssertionError, match="looked for"):
-        generate(session, prompt, CONFIGS["greedy"], RecyclingDrafter())
+        generate(session, prompt, CONFIGS["greedy"], Recorder(PlainDrafter()))
     # Nor after a reply in which somebody did.
     session.reset()
     generate(session, prompt, CONFIGS["greedy"], PlainDrafter())
-
-
-class Recorder:
-    """Keeps what its drafter is told, and checks the order: candidates, then the output."""
-
-    def __init__(self, drafter):
-        self.drafter = drafter
-        self.propose = drafter.propose
-        self.rows = []
-        self.passes = []
-
-    def observe_candidates(self, rows):
-        assert len(self.passes) == len(self.rows)
-        self.rows.append(list(rows))
-        if isinstance(self.drafter, RecyclingDrafter):
-            self.drafter.observe_candidates(rows)
-
-    def observe(self, tokens):
-        if self.rows:
-            self.passes.append(tuple(tokens))
-        self.drafter.observe(tokens)
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("reproducible", [False, True])
-def test_recycling_changes_no_token_and_is_told_of_raw_logits(name, reproducible):
-    model = tiny()
-    session = Session(model, context=600, reproducible=reproducible)
-    for size in (1, 20):
-        prompt = prompt_of(size)
-        plain = generate(session, prompt, CONFIGS[name], PlainDrafter(), max_tokens=30)
-        drafter = Recorder(RecyclingDrafter())
-        found = generate(session, prompt, CONFIGS[name], drafter, max_tokens=30)
-        assert found == plain
-        assert sum(map(len, drafter.passes)) == len(found)
-        # What was committed lies behind the rows that were told.
-        position = len(prompt) - 1
-        text = [*prompt, *found]
-        for rows, output in zip(drafter.rows, drafter.passes, strict=True):
-            told = [token for token, _ in rows]
-            assert told[: len(output)] == text[position : position + len(output)]
-            context = text[: position + 1]
-            assert rows[0] == true_rows(session, context[:-1], context[-1:])[0]
-            position += len(output)
 
 
 @pytest.mark.parametrize("name", ["mamba2", "qwen3_next"])
@@ -210,21 +142,6 @@ def test_carried_rows_are_told_once(name):
         rejected += len(told) - len(output)
         position += len(output)
     assert rejected > 0
-
-
-def test_recycling_drafts_what_no_text_holds(session):
-    """A cycle of a random model's own: after one round its candidates foretell the next ones."""
-    accepted = drafted = 0
-    for seed in range(3):
-        prompt = prompt_of(5, seed)
-        begin(session, prompt, max_tokens=200)
-        drafter = RecyclingDrafter()
-        drafter.observe(prompt)
-        for step in decode(session, drafter, prompt[-1], num_draft_tokens=4, max_tokens=200):
-            drafted += step.stats.num_draft_tokens
-            accepted += step.stats.num_accepted_tokens
-    assert drafted > 50
-    assert accepted > 10
 
 
 def test_fewer_tokens_than_candidates():

@@ -12,7 +12,6 @@ from tiny_models import VOCABULARY, prompt_of
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import PlainDrafter
 from akunu_py.drafting.draft_model import DraftModelDrafter
-from akunu_py.lab.drafting.hierarchical import NgramGuesses
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.sampling.sampler import Sampler
@@ -81,6 +80,21 @@ def check(session, drafter, prompt, config, about, plain=None, **options):
     return steps
 
 
+class LastTime:
+    """Guesses, for a draft model to check, what followed the last token when it came before."""
+
+    def __init__(self):
+        self.text = []
+
+    def observe(self, tokens):
+        self.text.extend(tokens)
+
+    def guess(self, drawn, limit):
+        text = [*self.text, *drawn]
+        before = [place for place, token in enumerate(text[:-1]) if token == text[-1]]
+        return tuple(text[before[-1] + 1 :][:limit]) if before else ()
+
+
 PAIRS = [(target, draft) for target in KINDS for draft in KINDS]
 FAST = [(pair, name) for pair, name in zip(PAIRS, [*CONFIGS, *CONFIGS], strict=False)]
 
@@ -101,7 +115,7 @@ def plain_text(models):
 def leaves_the_stream(models, plain_text, target, draft, name, sizes, tokens):
     session, drafts = Session(models[target], context=600), token_model(models[draft])
     for turn, size in enumerate(sizes):
-        guesses = NgramGuesses() if turn % 2 else None
+        guesses = LastTime() if turn % 2 else None
         drafter = DraftModelDrafter(drafts, num_draft_tokens=6, guesses=guesses)
         about = f"{target}, {draft}, {name}, {size}"
         plain = plain_text(target, name, size, tokens)

@@ -18,7 +18,7 @@ import pytest
 from hostile_templates import HOSTILE
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_folders import change_json, write_folder
+from model_folders import change_id, change_json, write_folder
 
 from akunu_py import (
     AkunuError,
@@ -29,7 +29,6 @@ from akunu_py import (
     ToolCall,
     UnsupportedArchitectureError,
 )
-from akunu_py.lab.beam import beam_search
 from akunu_py.models import folder_config
 from akunu_py.models.folder_tokenizer import FolderTokenizer
 from akunu_py.models.load import load_model
@@ -296,29 +295,21 @@ def test_a_type_that_mlx_does_not_have(folder):
     refused(folder, "cannot be loaded")
 
 
-def with_id(folder, letter, token):
-    path = folder / "tokenizer.json"
-    content = json.loads(path.read_text())
-    content["model"]["vocab"][letter] = token
-    path.write_text(json.dumps(content))
-
-
 def test_ids_that_the_model_does_not_have_are_not_fed(folder):
-    with_id(folder, "z", 5000)
+    change_id(folder, "z", 5000)
     with Engine.load(folder) as engine:
         assert engine.generate("hello", max_tokens=2)
         for call in (
             lambda: engine.generate("lazy"),
             lambda: engine.chat([{"role": "user", "content": "lazy"}]),
             lambda: engine.remember("lazy"),
-            lambda: beam_search(engine, "lazy", width=2, max_tokens=2),
         ):
             with pytest.raises(ModelFormatError, match="makes the id 5000, and the model has 336"):
                 call()
 
 
 def test_ids_beyond_any_vocabulary(folder):
-    with_id(folder, "z", 2**31)
+    change_id(folder, "z", 2**31)
     with pytest.raises(ModelFormatError, match=r"more than any vocabulary|cannot be loaded"):
         FolderTokenizer(folder, {})
 
@@ -326,7 +317,7 @@ def test_ids_beyond_any_vocabulary(folder):
 def test_ids_without_a_text_are_silent(folder):
     letter = next(iter(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]))
     gap = FolderTokenizer(folder, {}).encode(letter)[0]
-    with_id(folder, letter, 300)
+    change_id(folder, letter, 300)
     tokenizer = FolderTokenizer(folder, {})
     detokenizer = tokenizer.detokenizer()
     ids = tokenizer.encode("ab")

@@ -4,68 +4,17 @@ Mutants, made by hand, that these tests kill: `settled` left as it is while rows
 restored or made anew, or a step committed; marks that outlive the rows they stand for.
 """
 
-import functools
-import sys
-from pathlib import Path
-
-import mlx.core as mx
 import pytest
 from family_models import build_family
 from fresh_draws import begin, expected, made
-from mlx.utils import tree_flatten
-from tiny_models import generate, prompt_of
+from interrupts import GREEDY, PROMPT, interrupted
+from tiny_models import generate
 
-from akunu_py import models
 from akunu_py.drafting import PlainDrafter
-from akunu_py.lab.beam.rows import BeamRows
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import Draft, GenerationConfig
-
-PROMPT = prompt_of(20)
-GREEDY = GenerationConfig()
-
-ROOM = Path(models.__file__).parent
-FILES = {
-    str(ROOM / "session.py"),
-    str(ROOM / "aligned_rows.py"),
-    str(ROOM / "beam_rows.py"),
-    str(ROOM / "token_model.py"),
-    str(ROOM / "cached_rows.py"),
-    str(ROOM / "tree" / "compaction.py"),
-    *map(str, (ROOM / "rollback").glob("*.py")),
-}
-"""Where interrupts come: what moves rows and tokens."""
-
-
-class Interrupt:
-    """Raises KeyboardInterrupt before an instruction, or a line, of these files; counted from 0."""
-
-    def __init__(self, event, number):
-        self._event = event
-        self._left = number
-        self.raised = False
-
-    def _trace(self, frame, event, _):
-        if frame.f_code.co_filename not in FILES:
-            return None
-        frame.f_trace_opcodes = self._event == "opcode"
-        if event == self._event and not self.raised:
-            if self._left == 0:
-                self.raised = True
-                raise KeyboardInterrupt
-            self._left -= 1
-        return self._trace
-
-    def __enter__(self):
-        self._before = sys.gettrace()
-        sys.settrace(self._trace)
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        sys.settrace(self._before)
-        return kind is KeyboardInterrupt
+from akunu_py.types import Draft
 
 
 class Conversation:
@@ -156,29 +105,6 @@ class Drafting:
         return lambda: self._drafts.draw(2, None, lambda drawn, limit: (1,)[:limit])
 
 
-class Searching:
-    """Rows for a beam search, and calls that are interrupted."""
-
-    def __init__(self, name):
-        self._model = build_family(name)
-        self._made()
-
-    def _made(self):
-        self._beams = BeamRows(self._model, PROMPT, vocabulary_size=97, context=60)
-        self.rows = self._beams._held
-
-    def found(self, _):
-        return int(self._beams.log_probabilities([(4, 1, 2)])[0].argmax())
-
-    def expected(self, _):
-        return expected(self._model, [*PROMPT, 4, 1, 2], 1, GREEDY)[0]
-
-    def asks(self):
-        self._made()
-        self._beams.log_probabilities([(4,), (5,), (6,)])
-        return lambda: self._beams.log_probabilities([(5, 1), (4, 1)])
-
-
 CASES = [
     ("llama", "chain"), ("llama", "tree"), ("llama", "shorter"), ("llama", "another"),
     ("llama", "reset"), ("llama", "steps"), ("llama, sliding", "chain"),
@@ -212,52 +138,3 @@ def test_an_interrupt_before_any_instruction(name, change):
 @pytest.mark.parametrize("name", ["llama", "mamba2"])
 def test_an_interrupt_of_a_draft_model(name):
     assert interrupted(Drafting(name), "draws", "line") > 100
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["llama", "mamba2"])
-def test_an_interrupt_of_a_beam_search(name):
-    assert interrupted(Searching(name), "asks", "line") > 50
-
-
-def interrupted(subject, change, event):
-    """Interrupt a change wherever that is possible; return at how many places."""
-    stream = mx.default_stream(mx.default_device())
-    states = set()
-    expected = functools.cache(lambda prompt: subject.expected(list(prompt)))
-    number = 0
-
-    def interrupt():
-        call = getattr(subject, change)()
-        with Interrupt(event, number) as found:
-            call()
-        # The interpreter interrupts no `with` between its two halves, and a trace does.
-        mx.set_default_stream(stream)
-        return found.raised
-
-    while True:
-        raised = interrupt()
-        if (state := described(subject.rows)) not in states:
-            states.add(state)
-            # What goes on from the rows that are said to be there, and what has to go back.
-            for prompt in ([*subject.rows.tokens, 7, 8], [*PROMPT[:9], 5, 6, 7]):
-                found = subject.found(prompt)
-                assert found == expected(tuple(prompt)), f"interrupted at {number}: {state}"
-                interrupt()
-        if not raised:
-            return number
-        number += 1
-
-
-def described(rows):
-    marks = sorted((held, name) for name, (held, _) in rows._marks.items())
-    # A place beyond the text would be gone back to once another text is that long.
-    assert not rows.settled or not marks or marks[-1][0] <= len(rows.tokens)
-    return repr((rows.settled, rows.tokens, [_contents(cache) for cache in rows.caches], marks))
-
-
-def _contents(cache):
-    if hasattr(cache, "offset"):
-        return cache.offset
-    arrays = [value for _, value in tree_flatten(cache.state) if isinstance(value, mx.array)]
-    return [array.sum().item() for array in arrays]

@@ -4,20 +4,15 @@ Mutants, made by hand, that these tests kill: +inf left to become NaN; the check
 of greedy choices, of distributions, or of the rows of a draft; ids that are none fed to the model.
 """
 
-from functools import partial
-
 import mlx.core as mx
 import numpy as np
 import pytest
 from mlx import nn
 from tiny_models import VOCABULARY, prompt_of, tiny
 
-from akunu_py.decoding.loop import decode
+from akunu_py.decoding.verifier import make_verifier
 from akunu_py.drafting import PlainDrafter
 from akunu_py.errors import ModelFormatError
-from akunu_py.lab.verifying.chance import KeyedChance
-from akunu_py.lab.verifying.law_loop import decode_by_law
-from akunu_py.lab.verifying.verifiers import RejectionVerifier
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
@@ -85,11 +80,17 @@ def begin(session, config, max_tokens, seed=7):
     session.begin(PROMPT, Sampler(chain, seed, size), max_tokens)
 
 
-def text(session, config, drafter, *, verifier=None, max_tokens=40):
+RULES = pytest.mark.parametrize(
+    "rule", ["coupled", pytest.param("rejection", marks=pytest.mark.lab)]
+)
+
+
+def text(session, config, drafter, *, rule="coupled", max_tokens=40):
+    """Decode with drafts that are verified by a rule of `draft_sampling`."""
     begin(session, config, max_tokens)
     drafter.observe(PROMPT)
-    loop = decode if verifier is None else partial(decode_by_law, rule=verifier)
-    steps = loop(
+    by_rule = GenerationConfig(draft_sampling=rule)
+    steps = make_verifier(by_rule, 3).decode(
         session, drafter, PROMPT[-1], num_draft_tokens=5, max_tokens=max_tokens,
         position=len(PROMPT),
     )  # fmt: skip
@@ -101,26 +102,27 @@ def oracle(tokens):
     return OracleDrafter(lambda context: tokens[len(context) % len(tokens)], 4)
 
 
+@RULES
 @pytest.mark.parametrize("kind", [mx.float32, mx.float16, mx.bfloat16])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_where_one_token_is_possible_it_is_said(config, kind):
+def test_where_one_token_is_possible_it_is_said(config, kind, rule):
     session = Session(Odd(only({41}, kind)), context=300)
-    for verifier in (None, RejectionVerifier(KeyedChance(3))):
-        for drafter in (PlainDrafter(), oracle([41]), oracle([41, 7, 41, 41])):
-            found = text(session, config, drafter, verifier=verifier, max_tokens=20)
-            assert found == [41] * 20
+    for drafter in (PlainDrafter(), oracle([41]), oracle([41, 7, 41, 41])):
+        assert text(session, config, drafter, rule=rule, max_tokens=20) == [41] * 20
 
 
+@RULES
 @pytest.mark.parametrize("change", [only, overflowed])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_impossible_tokens_are_never_said(config, change):
+def test_impossible_tokens_are_never_said(config, change, rule):
     possible = {3, 50, 51}
     session = Session(Odd(change(possible)), context=300)
     plain = text(session, config, PlainDrafter())
     assert set(plain) <= possible
-    assert text(session, config, oracle([3, 51, 9])) == plain
-    drawn = text(session, config, oracle([3, 51, 9]), verifier=RejectionVerifier(KeyedChance(3)))
+    drawn = text(session, config, oracle([3, 51, 9]), rule=rule)
     assert set(drawn) <= possible
+    if rule == "coupled":
+        assert drawn == plain
     if config.temperature:
         assert len({*plain, *drawn}) > 1
 
@@ -138,9 +140,10 @@ def test_overflowed_logits_share_the_probability():
     assert abs(plain.count(3) - 200) < 40
 
 
+@RULES
 @pytest.mark.parametrize("value", [mx.nan, -mx.inf])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_logits_that_are_no_numbers_end_the_reply(config, value):
+def test_logits_that_are_no_numbers_end_the_reply(config, value, rule):
     """Whether their row is the first, is in flight, or is that of a draft; then all is well."""
     fresh = text(Session(tiny(), context=300), config, PlainDrafter(), max_tokens=7)
     model = Odd(lambda logits, _: logits)
@@ -148,28 +151,27 @@ def test_logits_that_are_no_numbers_end_the_reply(config, value):
     last = len(PROMPT) - 1
     for at in (last, last + 1, last + 4):
         for drafter in (PlainDrafter, lambda: oracle([*PROMPT, *fresh])):
-            for verifier in (None, RejectionVerifier(KeyedChance(3))):
-                model.change = no_numbers(at, value)
-                with pytest.raises(ModelFormatError, match="no token can be chosen"):
-                    text(session, config, drafter(), verifier=verifier, max_tokens=7)
-                model.change = lambda logits, _: logits
-                assert text(session, config, drafter(), max_tokens=7) == fresh
+            model.change = no_numbers(at, value)
+            with pytest.raises(ModelFormatError, match="no token can be chosen"):
+                text(session, config, drafter(), rule=rule, max_tokens=7)
+            model.change = lambda logits, _: logits
+            assert text(session, config, drafter(), max_tokens=7) == fresh
 
 
+@RULES
 @pytest.mark.parametrize("kind", [mx.float32, mx.float16, mx.bfloat16])
 @pytest.mark.parametrize("config", [CONFIGS["greedy"], CONFIGS["sampled"]])
-def test_float32_is_advised_where_it_is_not_taken_already(config, kind):
+def test_float32_is_advised_where_it_is_not_taken_already(config, kind, rule):
     """A draw is made in float32, whatever the model computes in."""
     last = len(PROMPT) - 1
     change = no_numbers(last + 1)
     model = Odd(lambda logits, start: change(logits, start).astype(kind))
     session = Session(model, context=300)
     for drafter in (PlainDrafter(), oracle([*PROMPT, *range(12)])):
-        for verifier in (None, RejectionVerifier(KeyedChance(3))):
-            with pytest.raises(ModelFormatError, match="no token can be chosen") as error:
-                text(session, config, drafter, verifier=verifier, max_tokens=12)
-            assert ("--compute-type float32" in str(error.value)) == (kind != mx.float32)
-            assert "file is damaged" in str(error.value)
+        with pytest.raises(ModelFormatError, match="no token can be chosen") as error:
+            text(session, config, drafter, rule=rule, max_tokens=12)
+        assert ("--compute-type float32" in str(error.value)) == (kind != mx.float32)
+        assert "file is damaged" in str(error.value)
 
 
 def test_what_is_fed_behind_no_choice_is_an_id(monkeypatch):

@@ -21,9 +21,6 @@ from tree_matrix import FALL_BACK, TAKEN, TreeAdversary, Watched, largest_differ
 from akunu_py.decoding.verify import verify_match
 from akunu_py.drafting import PlainDrafter
 from akunu_py.errors import ContractError
-from akunu_py.lab.verifying.chance import KeyedChance
-from akunu_py.lab.verifying.law_loop import decode_by_law
-from akunu_py.lab.verifying.verifiers import RejectionVerifier
 from akunu_py.models import session as session_module
 from akunu_py.models.session import Session
 from akunu_py.models.tree import Trees
@@ -277,20 +274,3 @@ def test_distributions_of_a_tree_that_is_not_taken():
     session = started(Session(tiny(), context=100, reproducible=True), prompt_of(12))
     with pytest.raises(ContractError, match="drafted a tree"):
         session.distributions(prompt_of(12)[-1], Draft((1, 2), (-1, -1)))
-
-
-def test_a_verifier_of_probabilities_takes_trees(session):
-    """Greedy distributions are certain, so that rejection sampling too gives the plain text."""
-    prompt, config = prompt_of(12), GenerationConfig()
-    plain = plain_text(session, prompt, 40)
-    drafter = TreeAdversary(prompt + plain, 4)
-    drafter.observe(prompt)
-    watched = Watched(session)
-    started(session, prompt, config=config)
-    steps = decode_by_law(
-        session, drafter, prompt[-1], num_draft_tokens=12, max_tokens=40,
-        rule=RejectionVerifier(KeyedChance(7)), position=len(prompt),
-    )  # fmt: skip
-    assert [token for step in steps for token in step.token_ids] == plain
-    assert len(drafter.given) > 5
-    assert watched.accepted > 5

@@ -115,7 +115,6 @@ def test_files_go_with_the_next_message(actions, notes, tmp_path):
     assert actions.compose("hi").text == "hi"
 
 
-@pytest.mark.lab
 def test_system_set_draft_trace_and_show(actions, conversation, notes):
     do(actions, "/system be brief")
     do(actions, "/set temperature 0.5")
@@ -141,9 +140,6 @@ def test_system_set_draft_trace_and_show(actions, conversation, notes):
     assert conversation.config.drafter == "lookup"
     with pytest.raises(ConfigError, match="needs a draft model"):
         do(actions, "/draft draft-model")
-    for line in ("/draft corpus", "/set drafter corpus"):
-        with pytest.raises(ConfigError, match=r"corpus needs counts .* begin with --counts FILE"):
-            do(actions, line)
     with pytest.raises(ConfigError, match="there is no drafter 'nonsense'"):
         do(actions, "/draft nonsense")
     assert conversation.config.drafter == "lookup"

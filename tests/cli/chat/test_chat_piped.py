@@ -96,13 +96,11 @@ def test_a_saved_conversation_is_taken_up(tiny_gguf, tmp_path, monkeypatch):
     assert "is no session" in notes
 
 
-@pytest.mark.lab
 def test_what_fails_is_a_note_and_the_chat_goes_on(tiny_gguf, tmp_path):
     (tmp_path / "bin").write_bytes(b"\0\xff")
     lines = (
         f"/load {tmp_path}\n/file {tmp_path}/bin\n/model {tmp_path}/none.gguf\n/set top_p 7\n"
         "/retry\n/edit\n/draft draft-model\n/set drafter draft-model\nhello\n"
-        "/draft corpus\n/set drafter corpus\n"
     )
     replies, notes = chat(tiny_gguf, *ENDLESS, "--max-tokens", 3, lines=lines + "a\n", code=1)
     for words in (
@@ -111,7 +109,6 @@ def test_what_fails_is_a_note_and_the_chat_goes_on(tiny_gguf, tmp_path):
     ):  # fmt: skip
         assert words in notes
     assert notes.count("draft-model needs a draft model; begin with --draft-model") == 2
-    assert notes.count("corpus needs counts of a corpus: fit them with `akunu counts fit`") == 2
     assert notes.count("tokens/s") == 2
     assert len(replies) > 1
 

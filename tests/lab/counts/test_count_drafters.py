@@ -5,10 +5,10 @@ another vocabulary taken; pairs asked of counts without them; a combination whos
 """
 
 import itertools
-from pathlib import Path
 
 import mlx.core as mx
 import pytest
+from shared_files import ROOT
 
 from akunu_py import ConfigError, Engine, GenerationConfig, ModelFormatError
 from akunu_py.drafting import vocabulary_fingerprint
@@ -29,7 +29,7 @@ OPTIONS = {
 OF_TEXT = ("unigram", "bigram", "counts", "corpus")
 NAMES = (*OF_TEXT, "ngram-assisted", "ngram-draft-model")
 WITH_Q = (*OF_TEXT, "draft-model", "draft-model-ngram", "ngram-draft-model")
-CORPUS = Path(__file__).parents[2] / "docs" / "architecture.md"
+CORPUS = ROOT / "docs" / "architecture.md"
 
 
 def fitted(tokenizer, path, *, corpus=CORPUS, order=2):

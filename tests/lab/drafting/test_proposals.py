@@ -2,17 +2,11 @@
 
 import pytest
 
-from akunu_py import ConfigError, Engine
+from akunu_py import ConfigError
 
 MESSAGES = [{"role": "user", "content": "Write a function that adds two numbers."}]
 PENALTIES = {"repetition_penalty": 1.15, "frequency_penalty": 0.1}
 PROMPT = "def hello(world):\n    return world"
-
-
-@pytest.fixture(scope="module")
-def tiny(tiny_gguf, tiny_draft):
-    with Engine.load(tiny_gguf, draft_model=tiny_draft) as engine:
-        yield engine
 
 
 def trees_of(engine, prompt, **options):
@@ -24,7 +18,6 @@ def trees_of(engine, prompt, **options):
     return stream.result, shapes
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize(
     "options",
     [{}, {"temperature": 0.7, "seed": 5}, {"temperature": 1.3, "seed": 6, **PENALTIES}],
@@ -46,11 +39,10 @@ def test_proposals_leave_the_stream_alone(pair, options):
             assert found.stats.steps <= one.stats.steps
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize("sampling", ["coupled", "rejection"])
-def test_trees_are_verified_where_the_model_takes_them(tiny, sampling):
+def test_trees_are_verified_where_the_model_takes_them(tiny_pair, sampling):
     result, shapes = trees_of(
-        tiny, PROMPT, num_proposals=2, draft_sampling=sampling, draft_budget="always",
+        tiny_pair, PROMPT, num_proposals=2, draft_sampling=sampling, draft_budget="always",
         temperature=0.9, seed=4, max_tokens=40,
     )  # fmt: skip
     assert any(-1 in shape[1:] for shape in shapes)
@@ -58,21 +50,19 @@ def test_trees_are_verified_where_the_model_takes_them(tiny, sampling):
     assert result.stats.accepted > 0
 
 
-@pytest.mark.lab
-def test_proposals_by_rejection_at_temperature_0_are_greedy_decoding(tiny):
-    plain = tiny.generate(PROMPT, max_tokens=40, drafter="none")
+def test_proposals_by_rejection_at_temperature_0_are_greedy_decoding(tiny_pair):
+    plain = tiny_pair.generate(PROMPT, max_tokens=40, drafter="none")
     for budget in ("always", "auto"):
-        found = tiny.generate(
+        found = tiny_pair.generate(
             PROMPT, max_tokens=40, num_proposals=4, draft_sampling="rejection", draft_budget=budget
         )
         assert found.token_ids == plain.token_ids
 
 
-@pytest.mark.lab
-def test_drafters_that_propose_one_token_say_so(tiny):
+def test_drafters_that_propose_one_token_say_so(tiny_pair):
     for drafter in ("ngram", "ngram-draft-model", "none"):
         with pytest.raises(ConfigError, match="proposes one token for a position"):
-            tiny.generate(PROMPT, drafter=drafter, num_proposals=2)
+            tiny_pair.generate(PROMPT, drafter=drafter, num_proposals=2)
     for number in (0, 9):
         with pytest.raises(ConfigError, match=f"num_proposals is {number}; give 1 to 8"):
-            tiny.generate(PROMPT, num_proposals=number)
+            tiny_pair.generate(PROMPT, num_proposals=number)

@@ -5,12 +5,16 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from decoding.flight import known_state
 from enumeration import distance, enumerate_law, extended, laws, plain_law
 
+from akunu_py.decode_stats import TreeCut, TreePart
 from akunu_py.errors import ContractError
+from akunu_py.lab.verifying.chance import KeyedChance
 from akunu_py.lab.verifying.draft_law import DraftLaw, certain, draft_law
+from akunu_py.lab.verifying.law_loop import decode_by_law, law_budget
 from akunu_py.lab.verifying.verifiers import RejectionVerifier
-from akunu_py.testing import ScriptedDrafter, hashed_law
+from akunu_py.testing import ScriptedDrafter, ToyDistributions, hashed_law
 from akunu_py.types import Draft
 
 EXACT = 1e-12
@@ -288,3 +292,26 @@ def test_draws_that_do_not_fit_are_named(kind, rows, said):
     drafter.order = drafter.counts = said
     with pytest.raises(ContractError, match="siblings"):
         draft_law(drafter, SIBLINGS)
+
+
+def test_a_tree_drawn_for_rejection_is_weighed_by_nobody():
+    """How much is drawn is decided before; what the budget said of another tree is not told."""
+
+    class Certain(ScriptedDrafter):
+        def draft_probabilities(self):
+            return None
+
+    class Trees(ToyDistributions):
+        def takes_tree(self, _draft):
+            return True
+
+    target = Trees([1, 2], lambda _: np.full(8, 1 / 8))
+    drafter = Certain([Draft((1, 2), (-1, -1), "x")])
+    rule = RejectionVerifier(KeyedChance(1))
+    budget = law_budget(
+        known_state({2: 1.0, 9: 1.0}), context=2, target=target, drafter=drafter, rule=rule
+    )
+    (step, *_) = decode_by_law(
+        target, drafter, 2, num_draft_tokens=2, max_tokens=4, budget=budget, rule=rule, position=2
+    )
+    assert step.tree.explain() == TreeCut(2, "tree", "all", TreePart(2), TreePart(2))

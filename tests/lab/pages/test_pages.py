@@ -1,11 +1,13 @@
 """Pages of results: what loses stands first, nothing of a file becomes markup, one file is enough."""
 
+import os
 import re
+import stat
 from html.parser import HTMLParser
 
 import pytest
+from bench.result_values import ENVIRONMENT, TABLE, result
 from click.testing import CliRunner
-from result_values import ENVIRONMENT, TABLE, result
 from test_plots import HIT_RATE
 
 from akunu_py.bench.measured_model import Model
@@ -189,3 +191,20 @@ def test_the_command_is_what_one_would_type():
     assert command_text(known) == "akunu bench hit-rate 'a b.gguf' --drafter=ngram --limit=2"
     assert command_text(result(arguments={"nothing": 1})) == "akunu bench hit-rate"
     assert command_text(result(command="other")) == "akunu bench other"
+
+
+def test_others_may_read_reports_and_results(tmp_path):
+    """As observed: a web server could not read the pages."""
+    pytest.importorskip("matplotlib")
+    before = os.umask(0o022)
+    try:
+        write_result(result(), tmp_path / "result.json")
+        page = tmp_path / "page"
+        found = CliRunner().invoke(report, [str(tmp_path), "--output", str(page)])
+    finally:
+        os.umask(before)
+    assert found.exit_code == 0, found.output
+    files = [path for path in page.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".html", ".md", ".svg"}
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (*files, tmp_path / "result.json")}
+    assert modes == {0o644}

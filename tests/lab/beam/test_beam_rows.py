@@ -5,11 +5,14 @@ path kept; nothing kept; caches not restored between chains, or after the last p
 all columns of a draft model that shares fewer; ids beyond these fed as they are.
 """
 
+import interrupts
 import mlx.core as mx
 import numpy as np
 import pytest
 from family_models import build_family, variant_of
+from interrupts import GREEDY, interrupted
 from mlx_lm.models.cache import KVCache
+from models.fresh_draws import expected
 from tiny_models import tiny
 
 from akunu_py.errors import ConfigError, ContractError
@@ -225,3 +228,32 @@ def test_what_is_refused():
     model.make_cache = lambda: [Unknown() for _ in model.layers]
     with pytest.raises(ConfigError, match="cannot go back"):
         BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)
+
+
+class Searching:
+    """Rows for a beam search, and calls that are interrupted."""
+
+    def __init__(self, name):
+        self._model = build_family(name)
+        self._made()
+
+    def _made(self):
+        self._beams = BeamRows(self._model, interrupts.PROMPT, vocabulary_size=97, context=60)
+        self.rows = self._beams._held
+
+    def found(self, _):
+        return int(self._beams.log_probabilities([(4, 1, 2)])[0].argmax())
+
+    def expected(self, _):
+        return expected(self._model, [*interrupts.PROMPT, 4, 1, 2], 1, GREEDY)[0]
+
+    def asks(self):
+        self._made()
+        self._beams.log_probabilities([(4,), (5,), (6,)])
+        return lambda: self._beams.log_probabilities([(5, 1), (4, 1)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "mamba2"])
+def test_an_interrupt_of_a_beam_search(name):
+    assert interrupted(Searching(name), "asks", "line") > 50

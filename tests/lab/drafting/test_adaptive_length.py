@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from drafting.scripted_token_model import CONFIG, Scripted, begun
 from hypothesis import given
 from hypothesis import strategies as st
 
+from akunu_py.drafting.draft_model import DraftModelDrafter, DrawnToken
 from akunu_py.errors import ConfigError
 from akunu_py.lab.counts.distribution import SparseDistribution
 from akunu_py.lab.drafting.adaptive_length import (
@@ -227,3 +229,35 @@ def test_a_draft_of_one_token_tells_h():
 def test_numbers_out_of_range_are_refused(make):
     with pytest.raises(ConfigError):
         make()
+
+
+def test_every_rule_can_end_a_draft():
+    _, drafter = begun(length=AfterDraws(FixedLength(4), 4))
+    assert len(drafter.propose(5)) == 4
+    drafter.add_rule(lambda drawn: not drawn or drawn[-1].probability > 0.6)
+    assert len(drafter.propose(5)) == 3
+
+
+class ThreeAPass(Scripted):
+    """Draws three tokens before it asks again, as where guesses of n-grams are right."""
+
+    def draw(self, limit, goes_on=None, guess=None, *, after=()):
+        drawn = []
+        while len(drawn) < limit and (goes_on is None or goes_on(drawn)):
+            drawn += [DrawnToken(len(drawn) + n, 0.9, 0.5) for n in range(3)]
+        return drawn[:limit]
+
+    def probabilities(self):
+        return np.eye(8)[:6]
+
+
+@pytest.mark.parametrize("rejection", [False, True])
+def test_what_a_pass_drew_beyond_the_rule_is_dropped(rejection):
+    drafter = DraftModelDrafter(
+        ThreeAPass(), rejection=rejection, length=AfterDraws(FixedLength(4), 8)
+    )
+    drafter.begin_reply(CONFIG, 11)
+    drafter.observe([5, 6])
+    assert drafter.propose(8).tokens == (0, 1, 2, 3)
+    if rejection:
+        assert drafter.draft_probabilities().shape == (4, 8)

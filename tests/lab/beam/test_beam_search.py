@@ -7,8 +7,11 @@ width of the vocabulary not looked at.
 
 import numpy as np
 import pytest
+from long_prompts import MEGABYTES, watch_tokenizer
+from model_folders import change_id, write_folder
 
-from akunu_py.errors import ConfigError, ContextOverflowError, EngineStateError
+from akunu_py import Engine
+from akunu_py.errors import ConfigError, ContextOverflowError, EngineStateError, ModelFormatError
 from akunu_py.lab.beam import beam_search
 from akunu_py.lab.beam.reply import _text
 from akunu_py.lab.counts import NgramModel
@@ -182,3 +185,29 @@ def test_counts_say_what_they_do_of_each_text():
     assert CountRows(counts, [1]).log_probabilities([(3,)]).tolist() == [
         [-np.inf, 0, *[-np.inf] * 4]
     ]
+
+
+def test_a_reproducible_engine_searches_no_beams(tiny_gguf):
+    with (
+        Engine.load(tiny_gguf, reproducible=True) as engine,
+        pytest.raises(ConfigError, match="without reproducible"),
+    ):
+        beam_search(engine, "hello", width=2, max_tokens=3)
+
+
+@pytest.mark.parametrize("text", MEGABYTES.values(), ids=MEGABYTES)
+def test_a_megabyte_is_not_tokenized_whole_for_a_search(engine, monkeypatch, text):
+    tokenized = watch_tokenizer(monkeypatch)
+    with pytest.raises(ContextOverflowError, match="and the context holds 256, the reply inc"):
+        beam_search(engine, text)
+    assert sum(tokenized) < len(text) / 4
+
+
+def test_ids_that_the_model_does_not_have_are_not_fed(tiny_gguf, tmp_path):
+    folder = write_folder(tmp_path / "model", tiny_gguf)
+    change_id(folder, "z", 5000)
+    with (
+        Engine.load(folder) as engine,
+        pytest.raises(ModelFormatError, match="makes the id 5000, and the model has 336"),
+    ):
+        beam_search(engine, "lazy", width=2, max_tokens=2)

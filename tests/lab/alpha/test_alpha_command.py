@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from bench.alpha_toys import P, Q, Toy, measured, raw
+from alpha_toys import P, Q, Toy, measured, raw
 from bench.bench_fakes import FakeEngine, reply
 from click.testing import CliRunner
 

@@ -5,16 +5,20 @@ only the taken node counted; a limit ignored by candidates; candidates of nodes 
 token; the oldest candidates kept; rates never moved; sources not told what was committed.
 """
 
+import logging
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from akunu_py import Engine
 from akunu_py.decoding.loop import decode
 from akunu_py.draft_trees import part, reaches
 from akunu_py.errors import ConfigError
 from akunu_py.lab.drafting import tree as tree_module
 from akunu_py.lab.drafting.recycling import RecyclingDrafter
 from akunu_py.lab.drafting.tree import TreeDrafter
+from akunu_py.models.tree.forward import TreeForward
 from akunu_py.protocols import CandidateObserver, Drafter
 from akunu_py.testing import ScriptedDrafter, ToyTarget
 from akunu_py.types import Draft
@@ -183,3 +187,33 @@ def test_no_tree_changes_the_output(seed, num_draft_tokens):
     steps = list(decode(target, drafter, 2, num_draft_tokens=num_draft_tokens, max_tokens=40))
     assert [token for step in steps for token in step.token_ids] == target.plain(prompt, 40)
     assert len(steps) < 40
+
+
+def test_a_reply_says_it_in_the_log(tiny_gguf, caplog):
+    with Engine.load(tiny_gguf) as engine, caplog.at_level(logging.INFO, logger="akunu_py"):
+        options = {"max_tokens": 24, "seed": 1, "draft_budget": "always"}
+        for drafter, said in (("tree", True), ("ngram", False)):
+            caplog.clear()
+            engine.generate("a b a c a b a d a b a c a b a", drafter=drafter, **options)
+            assert any(" drafted: verified as trees" in text for text in caplog.messages) == said
+
+
+def test_trees_are_verified_in_one_pass_and_change_nothing(default_model, monkeypatch):
+    passes = []
+    whole = TreeForward.__call__
+
+    def counting(forward, tokens, *arguments):
+        passes.append(len(tokens))
+        return whole(forward, tokens, *arguments)
+
+    monkeypatch.setattr(TreeForward, "__call__", counting)
+    with Engine.load(default_model) as engine:
+        prompt = "class Stack:\n"
+        never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
+        options = {"max_tokens": 32, "logit_bias": never, "temperature": 0.8, "seed": 6}
+        plain = engine.generate(prompt, drafter="none", **options)
+        result = engine.generate(prompt, drafter="tree", draft_budget="always", **options)
+    assert result.token_ids == plain.token_ids
+    assert len(passes) >= 2
+    assert max(passes) <= 17
+    assert result.stats.accepted > 0

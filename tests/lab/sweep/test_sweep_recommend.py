@@ -1,7 +1,8 @@
 """Which cell is recommended, on outcomes made up by hand."""
 
 import pytest
-from bench.sweep_values import (
+from msgspec.structs import replace
+from sweep_values import (
     AUTO,
     FAST,
     FLAT,
@@ -10,7 +11,6 @@ from bench.sweep_values import (
     made_up,
     outcome,
 )
-from msgspec.structs import replace
 
 from akunu_py.cost_curve import CostCurve
 from akunu_py.lab.sweep.figures import cost_by_curve

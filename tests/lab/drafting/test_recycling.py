@@ -1,14 +1,18 @@
 """Token recycling: the last candidates of each token, as far as they lately held."""
 
 import pytest
+from candidate_rows import CONFIGS, Recorder, begin, true_rows
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_models import generate, prompt_of, tiny
 
+from akunu_py import Engine
 from akunu_py.decoding.loop import decode
-from akunu_py.drafting import NgramDrafter
+from akunu_py.drafting import NgramDrafter, PlainDrafter
 from akunu_py.errors import ConfigError
 from akunu_py.lab.drafting import recycling
 from akunu_py.lab.drafting.recycling import RecyclingDrafter
+from akunu_py.models.session import Session
 from akunu_py.protocols import CandidateObserver
 from akunu_py.testing import ToyTarget
 
@@ -131,3 +135,59 @@ def test_the_output_is_that_of_plain_decoding(prompt, seed):
 def test_a_negative_number_of_tokens_is_named():
     with pytest.raises(ConfigError, match="num_draft_tokens"):
         RecyclingDrafter(num_draft_tokens=-1)
+
+
+def test_recycling_drafts_and_some_of_it_is_right(default_model):
+    with Engine.load(default_model) as engine:
+        prompt = "class Stack:\n"
+        never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
+        options = {"max_tokens": 40, "logit_bias": never}
+        plain = engine.generate(prompt, drafter="none", **options)
+        for budget in ("auto", "always"):
+            result = engine.generate(prompt, drafter="recycling", draft_budget=budget, **options)
+            assert result.token_ids == plain.token_ids
+        assert result.stats.drafted > 10
+        assert result.stats.accepted > 3
+        sampled = {**options, "temperature": 0.8, "seed": 6}
+        plain = engine.generate(prompt, drafter="none", **sampled)
+        result = engine.generate(prompt, drafter="recycling", draft_budget="always", **sampled)
+        assert result.token_ids == plain.token_ids
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("reproducible", [False, True])
+def test_recycling_changes_no_token_and_is_told_of_raw_logits(name, reproducible):
+    model = tiny()
+    session = Session(model, context=600, reproducible=reproducible)
+    for size in (1, 20):
+        prompt = prompt_of(size)
+        plain = generate(session, prompt, CONFIGS[name], PlainDrafter(), max_tokens=30)
+        drafter = Recorder(RecyclingDrafter())
+        found = generate(session, prompt, CONFIGS[name], drafter, max_tokens=30)
+        assert found == plain
+        assert sum(map(len, drafter.passes)) == len(found)
+        # What was committed lies behind the rows that were told.
+        position = len(prompt) - 1
+        text = [*prompt, *found]
+        for rows, output in zip(drafter.rows, drafter.passes, strict=True):
+            told = [token for token, _ in rows]
+            assert told[: len(output)] == text[position : position + len(output)]
+            context = text[: position + 1]
+            assert rows[0] == true_rows(session, context[:-1], context[-1:])[0]
+            position += len(output)
+
+
+def test_recycling_drafts_what_no_text_holds():
+    """A cycle of a random model's own: after one round its candidates foretell the next ones."""
+    session = Session(tiny(), context=600)
+    accepted = drafted = 0
+    for seed in range(3):
+        prompt = prompt_of(5, seed)
+        begin(session, prompt, max_tokens=200)
+        drafter = RecyclingDrafter()
+        drafter.observe(prompt)
+        for step in decode(session, drafter, prompt[-1], num_draft_tokens=4, max_tokens=200):
+            drafted += step.stats.num_draft_tokens
+            accepted += step.stats.num_accepted_tokens
+    assert drafted > 50
+    assert accepted > 10

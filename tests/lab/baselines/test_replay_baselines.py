@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from akunu_py.bench.replay.runner import ReplayItem, replay_item, sweep_item
 from akunu_py.lab.baselines import BASELINES
 from akunu_py.lab.baselines.suffix_tree import SuffixTree
 
@@ -185,3 +186,40 @@ def test_reset_forgets_and_replies_are_apart(name):
     baseline.begin()
     baseline.observe(line[:30])
     assert list(baseline.draft(64)) == []
+
+
+TEXTS = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 3), min_size=1, max_size=40),
+        st.lists(st.integers(0, 3), min_size=1, max_size=40),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@given(texts=TEXTS)
+def test_a_sweep_is_the_replays_with_each_length(name, texts):
+    limits = (0, 1, 2, 3, 5, 8, 40)
+    items = [
+        ReplayItem("x", "code", "x", 0, tuple(prompt), tuple(output)) for prompt, output in texts
+    ]
+    swept = BASELINES[name]()
+    found = []
+    for one in items:
+        swept.begin()
+        found.append([counts.stats for counts in sweep_item(one, swept, limits)])
+        swept.end()
+    for index, limit in enumerate(limits):
+        alone = BASELINES[name]()
+        for number, one in enumerate(items):
+            alone.begin()
+            assert without_seconds(replay_item(one, alone, limit).stats) == without_seconds(
+                found[number][index]
+            )
+            alone.end()
+
+
+def without_seconds(stats):
+    return {key: value for key, value in stats.to_dict().items() if not key.endswith("_s")}

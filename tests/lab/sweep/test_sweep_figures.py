@@ -1,7 +1,7 @@
 """Figures of cells, replayed and on outcomes made up by hand."""
 
 import pytest
-from bench.sweep_values import (
+from sweep_values import (
     AUTO,
     CURVE,
     FLAT,

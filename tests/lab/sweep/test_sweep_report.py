@@ -1,12 +1,12 @@
 """The tables and figures of a sweep, and what in them is not exact."""
 
-from bench.sweep_values import (
+from msgspec.structs import replace
+from sweep_values import (
     CURVE,
     NGRAM,
     items_of,
     outcome,
 )
-from msgspec.structs import replace
 
 from akunu_py.lab.sweep.plan import make_plan
 from akunu_py.lab.sweep.replayed import ReplayData, replay_cell

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bench.alpha_toys import P, Q, Toy, measured, raw
+from alpha_toys import P, Q, Toy, measured, raw
 
 from akunu_py import ConfigError
 from akunu_py.bench.resume import ItemStore

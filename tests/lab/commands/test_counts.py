@@ -1,7 +1,10 @@
 """`akunu counts`, `--counts`, the names in --help, and H and gamma in traces."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -135,3 +138,26 @@ def test_h_and_gamma_stand_in_the_trace_and_its_file(tiny_gguf, tmp_path, drafte
         smoothed = h if smoothed is None else 0.5 * smoothed + 0.5 * h
         assert (f"{h:.3f}", str(step["gamma"])) == (entropy, gamma)
         assert step["gamma"] == round(6 - 4 * smoothed)
+
+
+def test_a_full_disk_says_what_to_do(tmp_path):
+    (tmp_path / "corpus").write_text("hello world\n" * 100)
+    words = ("counts", "fit", tmp_path / "corpus", "--output", tmp_path / "counts")
+    script = 'ulimit -f 0; exec 2>&1; "$@" | cat'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", sys.executable, "-m", "akunu_py", *map(str, words)],
+        stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    assert b"Error: " in done.stdout
+    assert b"cannot be written: File too large" in done.stdout
+    assert not (tmp_path / "counts").exists()
+
+
+def test_a_chat_without_counts_says_how_to_get_them(tiny_gguf):
+    lines = "/draft corpus\n/set drafter corpus\nhello\n"
+    result = CliRunner().invoke(cli, ["chat", str(tiny_gguf), "--max-tokens", "3"], input=lines)
+    words = "corpus needs counts of a corpus: fit them with `akunu counts fit`"
+    assert result.stderr.count(words) == 2
+    assert result.stderr.count("begin with --counts FILE") == 2
+    assert result.stderr.count("tokens/s") == 1

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fresh_draws import CONFIGS, SEED, expected, made
+from models.fresh_draws import CONFIGS, SEED, expected, made
 from tiny_models import VOCABULARY, prompt_of, tiny
 
 from akunu_py.drafting.draft_model import DrawSettings

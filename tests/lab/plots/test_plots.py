@@ -5,7 +5,7 @@ import random
 import re
 
 import pytest
-from result_values import result
+from bench.result_values import result
 
 from akunu_py.bench.tables import Column, Table
 from akunu_py.errors import ConfigError

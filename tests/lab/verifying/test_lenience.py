@@ -1,6 +1,6 @@
 """Lenience and `adjust_residual` through the engine: what they accept, and what is said of it.
 
-That no sampled token comes out with more than p / l is enumerated in `decoding/test_rejection.py`.
+That no sampled token comes out with more than p / l is enumerated in `test_rejection.py`.
 Mutants, made by hand, that these tests kill: p from the one-hot rows of greedy decoding; p without
 penalties; the inequality the other way round; lenience or adjust not passed to the verifier; a
 reply marked by its verifier's `exact` at lenience 1 and "stream" below; q asked of coupled drafts.

@@ -1,0 +1,100 @@
+"""Interrupts at any step of Python, where rows and tokens are moved."""
+
+import functools
+import sys
+from pathlib import Path
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+from tiny_models import prompt_of
+
+import akunu_py
+from akunu_py.types import GenerationConfig
+
+PROMPT = prompt_of(20)
+GREEDY = GenerationConfig()
+ROOM = Path(akunu_py.__file__).parent / "models"
+
+
+FILES = {
+    str(ROOM / "session.py"),
+    str(ROOM / "aligned_rows.py"),
+    str(ROOM.parent / "lab" / "beam" / "rows.py"),
+    str(ROOM / "token_model.py"),
+    str(ROOM / "cached_rows.py"),
+    str(ROOM / "tree" / "compaction.py"),
+    *map(str, (ROOM / "rollback").glob("*.py")),
+}
+"""Where interrupts come: what moves rows and tokens."""
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt before an instruction, or a line, of these files; counted from 0."""
+
+    def __init__(self, event, number):
+        self._event = event
+        self._left = number
+        self.raised = False
+
+    def _trace(self, frame, event, _):
+        if frame.f_code.co_filename not in FILES:
+            return None
+        frame.f_trace_opcodes = self._event == "opcode"
+        if event == self._event and not self.raised:
+            if self._left == 0:
+                self.raised = True
+                raise KeyboardInterrupt
+            self._left -= 1
+        return self._trace
+
+    def __enter__(self):
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        sys.settrace(self._before)
+        return kind is KeyboardInterrupt
+
+
+def interrupted(subject, change, event):
+    """Interrupt a change wherever that is possible; return at how many places."""
+    stream = mx.default_stream(mx.default_device())
+    states = set()
+    expected = functools.cache(lambda prompt: subject.expected(list(prompt)))
+    number = 0
+
+    def interrupt():
+        call = getattr(subject, change)()
+        with Interrupt(event, number) as found:
+            call()
+        # The interpreter interrupts no `with` between its two halves, and a trace does.
+        mx.set_default_stream(stream)
+        return found.raised
+
+    while True:
+        raised = interrupt()
+        if (state := described(subject.rows)) not in states:
+            states.add(state)
+            # What goes on from the rows that are said to be there, and what has to go back.
+            for prompt in ([*subject.rows.tokens, 7, 8], [*PROMPT[:9], 5, 6, 7]):
+                found = subject.found(prompt)
+                assert found == expected(tuple(prompt)), f"interrupted at {number}: {state}"
+                interrupt()
+        if not raised:
+            return number
+        number += 1
+
+
+def described(rows):
+    marks = sorted((held, name) for name, (held, _) in rows._marks.items())
+    # A place beyond the text would be gone back to once another text is that long.
+    assert not rows.settled or not marks or marks[-1][0] <= len(rows.tokens)
+    return repr((rows.settled, rows.tokens, [_contents(cache) for cache in rows.caches], marks))
+
+
+def _contents(cache):
+    if hasattr(cache, "offset"):
+        return cache.offset
+    arrays = [value for _, value in tree_flatten(cache.state) if isinstance(value, mx.array)]
+    return [array.sum().item() for array in arrays]

@@ -1,0 +1,59 @@
+"""Replies by rejection through the engine: the model's distribution, another text than by match."""
+
+import pytest
+from drafted_replies import PROMPT, details, endless
+
+from akunu_py import Engine
+
+REJECTION = {"temperature": 0.9, "seed": 4, "draft_sampling": "rejection"}
+
+
+def test_rejection_keeps_the_law_and_says_that_it_is_not_the_stream(tiny_pair):
+    options = {"max_tokens": 30, "temperature": 0.9, "draft_budget": "always", "seed": 4}
+    result = tiny_pair.generate(PROMPT, draft_sampling="rejection", **options)
+    assert result.exactness == "distribution"
+    assert result.stats.drafted > 60
+    assert (
+        tiny_pair.generate(PROMPT, draft_sampling="rejection", **options).token_ids
+        == result.token_ids
+    )
+    other = {**options, "seed": 5}
+    assert (
+        tiny_pair.generate(PROMPT, draft_sampling="rejection", **other).token_ids
+        != result.token_ids
+    )
+    assert tiny_pair.generate(PROMPT, **options).exactness == "stream"
+
+
+@pytest.mark.parametrize("drafter", ["draft-model", "draft-model-ngram", "ngram", "none"])
+def test_rejection_at_temperature_0_is_greedy_decoding(tiny_pair, drafter):
+    plain = tiny_pair.generate(PROMPT, max_tokens=24, drafter="none")
+    for budget in ("always", "auto"):
+        found = tiny_pair.generate(
+            PROMPT, max_tokens=24, drafter=drafter, draft_sampling="rejection", draft_budget=budget
+        )
+        assert found.token_ids == plain.token_ids
+
+
+def test_the_model_as_its_own_draft_model_by_rejection(tiny_gguf):
+    with Engine.load(tiny_gguf, draft_model=tiny_gguf) as engine:
+        options = endless(engine, max_tokens=60, **REJECTION)
+        result, steps = details(engine, **options)
+        # p and q are one distribution, computed in passes of other sizes.
+        assert result.stats.alpha == 1.0
+        assert {step.origin for step in steps} == {"target"}
+
+
+@pytest.mark.parametrize("drafter", ["ngram", "lookup", "recycling", "tree", "auto"])
+def test_rejection_with_a_drafter_without_probabilities(tiny_pair, drafter):
+    """What it drafts is certain: accepted with p, and drawn from p without it otherwise."""
+    options = endless(tiny_pair, max_tokens=40, drafter=drafter, **REJECTION)
+    result, steps = details(tiny_pair, **options)
+    assert result.exactness == "distribution"
+    trials = [drafted for step in steps for drafted in step.drafted if drafted.accepted is not None]
+    assert trials
+    for drafted in trials:
+        assert drafted.q == 1.0
+        assert drafted.accepted == (drafted.uniform < drafted.p)
+    recovered = [step for step in steps if step.kind == "recovered"]
+    assert {step.origin for step in recovered} == {"residual"}
