@@ -1,4 +1,4 @@
-"""Typed rows and how they become JSON and are read again: the one form of all files of a bench.
+"""Typed rows, and how they are written as JSON and read: the one form of all bench files.
 
 msgspec does both. What its types cannot say is checked here in both directions: numbers are finite
 and fit into 64 bits, nesting has an end. Every error is a ConfigError that names the place.
@@ -28,7 +28,7 @@ _PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(.*)`$")
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A value of a file; its fields are those of the JSON object."""
+    """A value of a file: a JSON object with these fields and no others."""
 
 
 def plain(value: object, where: str = "the value", *, least: float = -math.inf) -> Any:

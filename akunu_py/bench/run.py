@@ -1,4 +1,4 @@
-"""One run of a bench command: its header, its rows on disk, its clock, and then its result."""
+"""One run of a bench command: a header, rows that are kept as they are finished, a result."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 class Findings(msgspec.Struct, kw_only=True):
-    """What a command finds in its rows; a `BenchResult` has the same fields.
+    """Figures, tables and rows that a command has worked out: a result without its header.
 
-    Figures may hold rows such as `Ratio`; they are kept as JSON has them. Raises ConfigError for
-    figures that JSON cannot say.
+    The fields are described in `BenchResult`. Figures may hold rows such as `Ratio`; they are
+    turned into what JSON has. Raises ConfigError for what JSON cannot say.
     """
 
     deterministic: Mapping[str, Any]
@@ -39,7 +39,7 @@ class Findings(msgspec.Struct, kw_only=True):
 
 
 class BenchRun:
-    """A run from its settled arguments to its result; closed, its file is.
+    """A run, from its settled arguments to its result. Used with `with`, it closes its file.
 
     Args:
         folder: of --output, whose finished rows it goes on from; None keeps none.
@@ -96,7 +96,7 @@ class BenchRun:
         self.store.close()
 
     def result(self, findings: Findings) -> BenchResult:
-        """Return the result: the header with what was found."""
+        """Return the result: this header with the findings."""
         return BenchResult(
             command=self.command,
             arguments=self.arguments,

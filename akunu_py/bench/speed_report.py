@@ -127,8 +127,6 @@ _COLUMNS = (
 def _record(arm: ArmSummary) -> dict[str, object]:
     return {
         **asdict(arm),
-        "ratio": arm.ratio,
-        "median_ratio": arm.median_ratio,
         "peak_megabytes": arm.peak_memory_bytes / 1e6,
         "identical": f"{arm.identical}/{arm.pairs}",
     }

@@ -139,7 +139,7 @@ class AlphaReport:
             }
             for setting in self.settings
         }
-        predictions = [{**asdict(made), "measured": made.measured} for made in self.predictions]
+        predictions = [asdict(made) for made in self.predictions]
         return Findings(
             deterministic={"corpus": corpus_hash, "cells": cells},
             timing={"predictions": predictions} if predictions else {},
@@ -175,9 +175,13 @@ class AlphaReport:
                 note=". ".join(notes),
             )
         if self.predictions:
-            records = ({**asdict(made), "measured": made.measured} for made in self.predictions)
-            title = "Predicted and measured speed"
-            yield table_of("speeds", title, _PREDICTION, records, note=_PREDICTION_NOTE)
+            yield table_of(
+                "speeds",
+                "Predicted and measured speed",
+                _PREDICTION,
+                map(asdict, self.predictions),
+                note=_PREDICTION_NOTE,
+            )
 
 
 def _record(source: SourceFigures) -> dict[str, object]:

@@ -1,29 +1,29 @@
-"""Figures of a comparison: rates, paired ratios, identity and where it ends; and its tables."""
+"""The report of a comparison: figures for files, tables for people."""
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from akunu_py.bench.bootstrap import LEAST_SESSIONS, Ratio
-from akunu_py.bench.metrics import TimedPair, first_difference, speedup, top2_margin
+from akunu_py.bench.result_file import Costs, Failure
+from akunu_py.bench.rows import plain
+from akunu_py.bench.run import Findings
 from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
 from akunu_py.bench.workloads import order_of
 from akunu_py.lab.compare import akunu_arms, mlx_lm_arms
 from akunu_py.lab.compare.arm import Arm, Skipped
-from akunu_py.lab.compare.runner import ItemRun
+from akunu_py.lab.compare.figures import (
+    ArmFigures,
+    Identity,
+    Logits,
+    Part,
+    arm_figures,
+    identity,
+    ratio,
+)
+from akunu_py.lab.compare.runner import ItemRun, Runs
 
 AKUNU, MLX_LM = akunu_arms.PLAIN, mlx_lm_arms.PLAIN
-
-Logits = Callable[[Sequence[int]], NDArray[np.float32]]
-
-Part = Literal["decoding", "prompt", "whole"]
-"""Of a reply: what follows its first pass, the prompt as far as the first token, or both."""
-
 
 _SPEED = (
     Column("arm", "arm"),
@@ -76,147 +76,6 @@ _OUTPUT_NOTE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """Where two replies part.
-
-    Attributes:
-        index: of the first generated token that differs; the shorter reply's length where the
-            other begins with all of it.
-        margin: between akunu's two highest logits there: near 0 a tie was rounded otherwise.
-
-    """
-
-    index: int
-    margin: float
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """How many of an arm's replies are another arm's, of `pairs`; and the differences by item."""
-
-    pairs: int
-    differences: dict[str, Difference]
-
-    @property
-    def identical(self) -> int:
-        """The replies that are the same, token by token."""
-        return self.pairs - len(self.differences)
-
-    @property
-    def first(self) -> int | None:
-        """The first token at which any reply differs."""
-        return min((found.index for found in self.differences.values()), default=None)
-
-    @property
-    def margin(self) -> float | None:
-        """The largest margin where a reply differs."""
-        return max((found.margin for found in self.differences.values()), default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class ArmFigures:
-    """One arm over the items that it decoded; counts and rates are of what followed the first pass.
-
-    Attributes:
-        replies: how many items it decoded.
-        tokens: of all replies, first passes included.
-        tokens_per_s: None where nothing followed the first passes; so are the other rates.
-        first_s: median seconds to the first token.
-        prompt_tokens_per_s: tokens of the prompts over the seconds to the first tokens.
-        passes: after the first ones.
-        drafted: for these.
-        accepted: of them.
-        digest: SHA-256 over the ids of all replies, item by item.
-
-    """
-
-    replies: int
-    tokens: int
-    tokens_per_s: float | None
-    first_s: float
-    prompt_tokens_per_s: float | None
-    passes: int
-    drafted: int
-    accepted: int
-    tokens_per_pass: float | None
-    digest: str
-
-    @property
-    def hit_rate(self) -> float | None:
-        """Accepted over drafted tokens; None where none were drafted."""
-        return self.accepted / self.drafted if self.drafted else None
-
-
-def arm_figures(runs: Sequence[ItemRun], arm: str) -> ArmFigures | None:
-    """Return an arm's figures over these items; None where it decoded none of them."""
-    decoded = [run for run in runs if arm in run.replies]
-    replies = [run.replies[arm] for run in decoded]
-    if not replies:
-        return None
-    prompts = sum(len(run.item.prompt) for run in decoded)
-    firsts = sum(reply.first_s for reply in replies)
-    timed = sum(reply.num_timed for reply in replies)
-    seconds = sum(reply.decode_s for reply in replies)
-    passes = sum(reply.num_passes for reply in replies)
-    digest = hashlib.sha256()
-    for run in decoded:
-        ids = ",".join(map(str, run.replies[arm].token_ids))
-        digest.update(f"{run.item.id}: {ids}\n".encode())
-    return ArmFigures(
-        replies=len(replies),
-        tokens=sum(len(reply.token_ids) for reply in replies),
-        tokens_per_s=timed / seconds if timed and seconds > 0 else None,
-        first_s=median(reply.first_s for reply in replies),
-        prompt_tokens_per_s=prompts / firsts if firsts > 0 else None,
-        passes=passes,
-        drafted=sum(reply.num_drafted for reply in replies),
-        accepted=sum(reply.num_accepted for reply in replies),
-        tokens_per_pass=timed / passes if passes else None,
-        digest=digest.hexdigest(),
-    )
-
-
-def ratio(runs: Sequence[ItemRun], arm: str, other: str, part: Part = "decoding") -> Ratio:
-    """Return an arm's tokens a second over another's, over the items that both decoded.
-
-    Items on which either arm gave nothing to time are left out.
-    """
-    pairs = []
-    for run in runs:
-        if arm in run.replies and other in run.replies:
-            on, off = _times(run, arm, part), _times(run, other, part)
-            if min(*on, *off) > 0:
-                pairs.append(TimedPair(run.item.session, *off, *on))
-    return speedup(pairs)
-
-
-def _times(run: ItemRun, arm: str, part: Part) -> tuple[int, float]:
-    """Return the tokens of a part of an arm's reply, and the seconds that it took."""
-    reply = run.replies[arm]
-    if part == "prompt":
-        return len(run.item.prompt), reply.first_s
-    if part == "decoding":
-        return reply.num_timed, reply.decode_s
-    return len(reply.token_ids), reply.first_s + reply.decode_s
-
-
-def identity(runs: Sequence[ItemRun], arm: str, other: str, logits: Logits) -> Identity:
-    """Compare an arm's replies with another's; `logits` are akunu's after each token of a text."""
-    pairs = 0
-    differences: dict[str, Difference] = {}
-    for run in runs:
-        if arm not in run.replies or other not in run.replies:
-            continue
-        pairs += 1
-        ours, theirs = run.replies[arm].token_ids, run.replies[other].token_ids
-        index = first_difference(ours, theirs)
-        if index is not None:
-            row = logits((*run.item.prompt, *theirs[:index]))[-1]
-            differences[run.item.id] = Difference(index, top2_margin(row))
-    return Identity(pairs, differences)
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """Figures of the arms by their names; the arms in their order."""
 
@@ -235,6 +94,34 @@ def compare(arms: Sequence[Arm], runs: Sequence[ItemRun], logits: Logits) -> Com
         figures={name: found for name, found in figures.items() if found is not None},
         own={arm.name: identity(runs, arm.name, arm.plain, logits) for arm in present},
         akunu={arm.name: identity(runs, arm.name, AKUNU, logits) for arm in present},
+    )
+
+
+def compare_findings(
+    comparison: Comparison,
+    runs: Runs,
+    *,
+    skipped: Sequence[Skipped],
+    failures: Sequence[Failure],
+    costs: Costs | None,
+) -> Findings:
+    """Return the figures, tables and rows of a comparison; `failures` are those from before it."""
+    measured = [run for run in runs.items if run.replies]
+    failed = [
+        Failure(f"{run.item.id}, {name}", error)
+        for run in runs.items
+        for name, error in run.errors.items()
+    ]
+    return Findings(
+        deterministic=deterministic(comparison, measured),
+        timing=timing(comparison, measured),
+        tables=tables(comparison, skipped, measured),
+        items=tuple(
+            {"id": run.item.id, "category": run.item.category, **plain(run)} for run in measured
+        ),
+        failures=(*failures, *failed),
+        costs=costs,
+        finished=runs.finished,
     )
 
 
@@ -279,7 +166,7 @@ def deterministic(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, 
 
 
 def timing(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, object]:
-    """Return ratios by "arm/other arm" and what is in `_PARTS`; by arm its rates and program."""
+    """Return ratios by "arm/other arm" and part; by arm its program, rates and differences."""
     ratios: dict[str, object] = {}
     for arm in comparison.arms:
         for other in dict.fromkeys((arm.plain, MLX_LM)):
@@ -299,43 +186,10 @@ def timing(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, object]
             "prompt_tokens_per_s": figures.prompt_tokens_per_s,
             "tokens_per_pass": figures.tokens_per_pass,
             "hit_rate": figures.hit_rate,
+            "differs_from_own_plain": comparison.own[arm.name].differences,
+            "differs_from_akunu": comparison.akunu[arm.name].differences,
         }
     return {"ratios": ratios, "arms": arms}
-
-
-def item_records(comparison: Comparison, runs: Sequence[ItemRun]) -> tuple[dict[str, object], ...]:
-    """Return an entry an item: what each arm did, and where its reply parts from others."""
-    records: list[dict[str, object]] = []
-    for run in runs:
-        arms: dict[str, object] = {}
-        for name, reply in run.replies.items():
-            arms[name] = {
-                "tokens": len(reply.token_ids),
-                "first_tokens": reply.num_first,
-                "first_s": reply.first_s,
-                "decode_s": reply.decode_s,
-                "passes": reply.num_passes,
-                "drafted": reply.num_drafted,
-                "accepted": reply.num_accepted,
-                "differs_from_own_plain": _difference(comparison.own[name], run),
-                "differs_from_akunu": _difference(comparison.akunu[name], run),
-            }
-        records.append(
-            {
-                "id": run.item.id,
-                "category": run.item.category,
-                "session": run.item.session,
-                "num_prompt_tokens": len(run.item.prompt),
-                "arms": arms,
-                "errors": dict(run.errors),
-            }
-        )
-    return tuple(records)
-
-
-def _difference(found: Identity, run: ItemRun) -> dict[str, object] | None:
-    difference = found.differences.get(run.item.id)
-    return None if difference is None else asdict(difference)
 
 
 def tables(

@@ -9,7 +9,7 @@ from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import model_from
 from akunu_py.bench.result_file import BenchResult, Costs, Failure
 from akunu_py.bench.resume import ItemStore
-from akunu_py.bench.run import BenchRun, Findings
+from akunu_py.bench.run import BenchRun
 from akunu_py.bench.workloads import Prompt
 from akunu_py.blas import fix_threads
 from akunu_py.drafting.registry import kind_of, make_drafter
@@ -20,7 +20,7 @@ from akunu_py.lab.compare.arm import Arm, Program, Subject
 from akunu_py.lab.compare.llama_cpp_arms import LLAMA_CPP
 from akunu_py.lab.compare.mlx_lm_arms import MLX_LM
 from akunu_py.lab.compare.peer import start_peers
-from akunu_py.lab.compare.report import compare, deterministic, item_records, tables, timing
+from akunu_py.lab.compare.report import compare, compare_findings
 from akunu_py.lab.compare.runner import Item, run_items
 from akunu_py.lab.compare.transformers_arms import TRANSFORMERS
 from akunu_py.models.load import LoadOptions, draft_options, load_model
@@ -142,21 +142,9 @@ def run_compare(
         finally:
             for arm in arms:
                 arm.close()
-    failed = [
-        Failure(f"{run.item.id}, {name}", error)
-        for run in runs.items
-        for name, error in run.errors.items()
-    ]
-    measured = [run for run in runs.items if run.replies]
     return bench.result(
-        Findings(
-            deterministic=deterministic(comparison, measured),
-            timing=timing(comparison, measured),
-            tables=tables(comparison, skipped, measured),
-            items=item_records(comparison, measured),
-            failures=(*failures, *unfit, *failed),
-            costs=costs,
-            finished=runs.finished,
+        compare_findings(
+            comparison, runs, skipped=skipped, failures=(*failures, *unfit), costs=costs
         )
     )
 

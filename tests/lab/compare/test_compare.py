@@ -12,24 +12,17 @@ from msgspec.structs import replace
 
 from akunu_py import ConfigError
 from akunu_py.bench.bootstrap import Ratio
+from akunu_py.bench.result_file import Failure
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.rows import encode, parse, typed
 from akunu_py.bench.run import turned
 from akunu_py.errors import ContractError
 from akunu_py.lab.compare import arm as arm_module
 from akunu_py.lab.compare.arm import Decoded, Recorder, Skipped, Subject
+from akunu_py.lab.compare.figures import arm_figures, identity, ratio
 from akunu_py.lab.compare.peer import PeerError, start_peers
-from akunu_py.lab.compare.report import (
-    arm_figures,
-    compare,
-    deterministic,
-    identity,
-    item_records,
-    ratio,
-    tables,
-    timing,
-)
-from akunu_py.lab.compare.runner import ItemRun, run_items
+from akunu_py.lab.compare.report import compare, compare_findings, deterministic, tables, timing
+from akunu_py.lab.compare.runner import ItemRun, Runs, run_items
 
 
 @pytest.fixture
@@ -165,6 +158,15 @@ class TestRunner:
         assert [number for number, _ in log] == [3, 3]
         assert after.items[:2] == before.items
         assert after.items[2].replies["a"].token_ids == (9,)
+
+    def test_a_kept_item_of_another_prompt_is_decoded_again(self, tmp_path):
+        log = []
+        with ItemStore(tmp_path, {}) as store:
+            run([FakeArm("a", [(3,)])], [item(1)], store)
+            changed = replace(item(1), prompt=(7, 5))
+            after = run([FakeArm("a", [(9,)], log=log)], [changed], store)
+        assert [number for number, _ in log] == [7, 7]
+        assert after.items[0].item == changed
 
 
 class TestFigures:
@@ -351,12 +353,32 @@ class TestResult:
         assert found["arms"]["akunu-auto"]["tokens_per_s"] == pytest.approx(4 / 3)
         assert found["arms"]["akunu-auto"]["program"] == "akunu-auto 1.0"
 
-    def test_items(self):
-        runs = some_runs()
-        first, _ = item_records(compare(some_arms(), runs, logits), runs)
-        assert (first["id"], first["category"], first["num_prompt_tokens"]) == ("i1", "edit", 3)
-        assert first["arms"]["mlx-lm-draft"]["differs_from_own_plain"]["index"] == 2
-        assert first["arms"]["akunu-auto"]["differs_from_akunu"] is None
+    def test_rows_and_failures(self):
+        runs = [*some_runs(), *runs_of({})]
+        runs[1] = replace(runs[1], errors={"mlx-lm-draft": "out of rows"})
+        comparison = compare(some_arms(), runs, logits)
+        earlier = Failure("line 3", "not JSON")
+        found = compare_findings(
+            comparison,
+            Runs(tuple(runs), finished=False),
+            skipped=[],
+            failures=[earlier],
+            costs=None,
+        )
+        # An item that no arm decoded has no row.
+        first, second = found.items
+        assert (first["id"], first["category"], first["item"]["prompt"]) == (
+            "i1",
+            "edit",
+            [1, 5, 6],
+        )
+        assert typed(first["replies"]["akunu-auto"], Decoded, "it") == runs[0].replies["akunu-auto"]
+        assert second["errors"] == {"mlx-lm-draft": "out of rows"}
+        assert found.failures == (earlier, Failure("i2, mlx-lm-draft", "out of rows"))
+        differing = found.timing["arms"]["mlx-lm-draft"]["differs_from_own_plain"]
+        assert differing["i1"]["index"] == 2
+        assert found.timing["arms"]["akunu-auto"]["differs_from_akunu"] == {}
+        assert not found.finished
 
 
 class TestPeers:
