@@ -25,7 +25,7 @@ from akunu_py.errors import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
-    from akunu_py.engine.reply import ReplyStream
+    from akunu_py.engine.reply_stream import ReplyStream
     from akunu_py.messages import Message, TextPart, Tool, ToolCall
     from akunu_py.protocols import Drafter, Target, Tokenizer
     from akunu_py.types import (
@@ -73,7 +73,7 @@ __all__ = [
 
 _MODULES = {
     "Engine": "akunu_py.engine.engine",
-    "ReplyStream": "akunu_py.engine.reply",
+    "ReplyStream": "akunu_py.engine.reply_stream",
     **dict.fromkeys(("Message", "TextPart", "Tool", "ToolCall"), "akunu_py.messages"),
     **dict.fromkeys(("Drafter", "Target", "Tokenizer"), "akunu_py.protocols"),
 }

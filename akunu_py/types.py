@@ -163,7 +163,7 @@ class GenerationResult:
 
     `token_ids` are the generated ids, an end-of-generation id included where one was generated;
     `text` holds neither it nor a stop text. Of control tokens it holds those around reasoning
-    (`akunu_py.engine.reasoning_marks`), as the model wrote them; `Tokenizer.decode` of the ids
+    (`akunu_py.engine.reasoning`), as the model wrote them; `Tokenizer.decode` of the ids
     leaves those out, too. `decode_s` and `prefill_s` are seconds; `seed` is the one used, so that
     the reply can be made again. `time_to_first_token_s` is counted from before the prefill to the
     end of the first step; None where there was none.

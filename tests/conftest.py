@@ -12,7 +12,6 @@ from hub_server import hub_server
 from hypothesis import settings
 from shared_files import ROOT
 
-from akunu_py import Engine
 from akunu_py.blas import load_blas
 
 # Identity is asserted to the bit, which MLX's own BLAS gives; tests/fast_blas asks for another.
@@ -77,6 +76,8 @@ def tiny_gguf(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shared_engine(tiny_gguf):
+    from akunu_py import Engine
+
     with Engine.load(tiny_gguf) as engine:
         yield engine
 
@@ -97,6 +98,8 @@ def tiny_draft(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shared_tiny_pair(tiny_gguf, tiny_draft):
+    from akunu_py import Engine
+
     with Engine.load(tiny_gguf, draft_model=tiny_draft) as engine:
         yield engine
 
@@ -111,6 +114,8 @@ def tiny_pair(shared_tiny_pair):
 @pytest.fixture(scope="module")
 def pair(default_model):
     """The shipped model with the shipped draft model."""
+    from akunu_py import Engine
+
     draft = default_model.with_name("akunu-tiny-draft.gguf")
     with Engine.load(default_model, draft_model=draft) as engine:
         yield engine

@@ -1,8 +1,27 @@
-"""Combinations of options in which each two values of two options meet, without the full product."""
+"""Fewer combinations of options than their full product has."""
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
+
+import pytest
+
+
+def each_value(*options: Sequence[Any]) -> list[Any]:
+    """Return the full product as parameters; those that bring no new value are marked slow.
+
+    So the fast tests see every value of every option, and all tests see every combination.
+    """
+    longest = max(map(len, options))
+    fast = {tuple(index % len(values) for values in options) for index in range(longest)}
+    indices = product(*(range(len(values)) for values in options))
+    return [
+        pytest.param(
+            *(values[place] for values, place in zip(options, row, strict=True)),
+            marks=() if row in fast else pytest.mark.slow,
+        )
+        for row in indices
+    ]
 
 
 def all_pairs(*options: Sequence[Any]) -> list[tuple[Any, ...]]:

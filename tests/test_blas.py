@@ -31,7 +31,11 @@ print(found.name, found.own, found.reason, "openblas" in maps.replace("numpy.lib
 
 
 def said(tmp_path, program=SAY, **environment):
-    known = {name: value for name, value in os.environ.items() if not name.startswith("AKUNU_")}
+    known = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("AKUNU_") and name != "OPENBLAS_NUM_THREADS"
+    }
     environment = {"AKUNU_CACHE_DIR": str(tmp_path / "cache"), **known, **environment}
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True

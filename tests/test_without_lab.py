@@ -48,6 +48,7 @@ def test_help_shows_the_engines_commands(without_lab):
     assert "No such command 'sweep'" in said
 
 
+@pytest.mark.slow
 def test_it_drafts_and_says_what_it_has_not(without_lab, tiny_gguf):
     command = ("generate", tiny_gguf, "-p", "hello world hello", "--max-tokens", 8)
     assert akunu(without_lab, *command, "--drafter", "auto")[0] == 0
@@ -59,6 +60,7 @@ def test_it_drafts_and_says_what_it_has_not(without_lab, tiny_gguf):
     assert "no installed package offers the verifier 'rejection'" in said
 
 
+@pytest.mark.slow
 def test_commands_of_other_packages(tmp_path):
     (tmp_path / "my_commands.py").write_text(
         "import click\n\n\n@click.command()\ndef mine():\n    click.echo('mine it is')\n"

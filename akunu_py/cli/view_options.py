@@ -10,7 +10,7 @@ from akunu_py.cli.option_stack import stack
 
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view import Reasoning, ReplyView
-    from akunu_py.engine.reply import ReplyStream
+    from akunu_py.engine.reply_stream import ReplyStream
     from akunu_py.protocols import Tokenizer
 
 _P = ParamSpec("_P")

@@ -1,1 +1,1 @@
-"""The decode loop and what it is made of: pure functions on token ids."""
+"""The decode loop and its parts: budget, verification, stopping. Token ids only, no MLX."""

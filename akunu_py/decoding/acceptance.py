@@ -1,8 +1,7 @@
-"""How likely drafted tokens are right, learned from what the target chose.
+"""Estimates of how likely drafted tokens are right, learned from the target's choices.
 
-A drafter's own confidence is where the estimate begins, and what happened to drafts like this one
-is where it goes: of the same source, with a match about as long, about as confident, and as often
-right lately.
+An estimate starts from the drafter's own confidence and moves towards the record of similar drafts:
+same source, similar length of match, similar confidence, and a similar share of recent hits.
 """
 
 import bisect
@@ -13,43 +12,46 @@ from akunu_py.types import Draft
 
 _CONFIDENCE_EDGES = (0.35, 0.6, 0.8, 0.95)
 _PRIOR_BY_MATCH = (0.3, 0.4, 0.5, 0.6, 0.75, 0.85)
-"""Of a token after a match of 0-1, 2, 3-4, 5-8, 9-16, 17 and more tokens, before data; where the
-drafter says how confident it is, the mean of the two, since few drafters know."""
+"""Prior probability of a token after a match of 0-1, 2, 3-4, 5-8, 9-16, 17 and more tokens.
+
+It is averaged with the drafter's confidence, where there is one: few drafters are well calibrated.
+"""
 
 _COARSE_WEIGHT = 3.0
 _FINE_WEIGHT = 6.0
-"""How many outcomes the estimate of the level above counts for."""
+"""Weight of the coarser level's estimate, in outcomes."""
 
 _MEMORY = 200.0
-"""Outcomes after which older ones count half: text changes."""
+"""Number of outcomes in a cell after which the older ones are halved, because text changes."""
 
 _RECENT_EDGES = (0.25, 0.5, 0.75, 0.9)
 _RECENT_DECAY = 0.85
-"""Of the share of drafted tokens that were right lately: about the last seven count."""
+"""Decay of the share of recent hits: about the last seven steps count."""
 
 _Key = tuple[int, ...]
 
 
 class Acceptance:
-    """Estimates, for each token of a draft, that it is right given that those before it are.
+    """Estimates the probability that a drafted token is right, given that its ancestors are.
 
-    Two levels: outcomes by length of match and confidence, and within them by position in the draft
-    and by how often drafted tokens were right lately. The finer one begins at what the
-    coarser one says (a beta prior; Gelman et al., Bayesian Data Analysis, section 2.4).
+    Outcomes are counted on two levels: by length of match and confidence, and within those by
+    position in the draft and share of recent hits. The coarser level is the prior of the finer one
+    (a beta prior; Gelman et al., Bayesian Data Analysis, section 2.4).
 
-    A confidence below 0 stands for one that is not known yet.
+    A confidence below 0 means that it is not known yet.
 
-    Every draft counts, verified or not: what the target chose in its place becomes known anyway.
+    Every draft counts, verified or not, because the target's choice in its place becomes known
+    anyway.
     """
 
     def __init__(self) -> None:
-        # (right, outcomes) of a cell; the source's name is the key of its own table.
+        # A table for each source; its cells are (right outcomes, all outcomes).
         self._tables: dict[str, dict[_Key, list[float]]] = {}
         self.recent = 0.5
-        """The share of drafted tokens that were right lately."""
+        """Share of recent hits among drafted tokens, decayed by `_RECENT_DECAY`."""
 
     def probabilities(self, draft: Draft) -> list[float]:
-        """Return the probability of each token, given those before it on its path."""
+        """Return the probability of each token, given its ancestors."""
         table = self._tables.setdefault(draft.source, {})
         match = _match_class(draft.match_length)
         recent = bisect.bisect_right(_RECENT_EDGES, self.recent)
@@ -70,9 +72,9 @@ class Acceptance:
         return found
 
     def observe(self, draft: Draft, chosen: Sequence[int]) -> None:
-        """Compare a draft with what the target chose instead, as far as that is known.
+        """Count a draft's hits and misses against the tokens that the target chose.
 
-        Of a tree, all children of a node on the target's path are outcomes.
+        In a tree every child of a node on the target's path is an outcome.
         """
         table = self._tables.setdefault(draft.source, {})
         match = _match_class(draft.match_length)
@@ -85,7 +87,7 @@ class Acceptance:
                 _count(table, (match, level), right)
                 _count(table, (match, level, _position_class(position), recent), right)
                 if level >= 0:
-                    # What is expected of a token before it is drafted, and its confidence known.
+                    # The record of tokens before they are drafted, when no confidence is known.
                     _count(table, (match, -1), right)
                     _count(table, (match, -1, _position_class(position), recent), right)
             followed = taken is not None
@@ -93,7 +95,7 @@ class Acceptance:
 
 
 def match_for(probability: float) -> int | None:
-    """Return the shortest match after which a token is thought that likely before data, or None."""
+    """Return the shortest match whose prior reaches a probability, or None."""
     for kind, prior in enumerate(_PRIOR_BY_MATCH):
         if prior >= probability:
             return 2 ** (kind - 1) + 1 if kind > 1 else kind + 1

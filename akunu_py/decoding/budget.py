@@ -1,12 +1,12 @@
-"""How many tokens to draft: as many as pay on this machine, often none.
+"""The draft budget: how many tokens to draft, as many as pay on this machine, often none.
 
-A draft of n tokens is cut to the length that maximises E[tokens | n] - lambda cost(n), where lambda
-is the running ratio of tokens to cost: what the time of a token more would bring elsewhere. That is
-the rule for the best ratio in the long run (renewal reward; theorem 3.8 of Leviathan et al. 2023 is
-the case of constant acceptance, C = 1 and lambda at its optimum). Cost is in plain steps with the
-next one in flight, which is what n = 0 costs.
+A draft is cut to the n tokens that maximise E[tokens | n] - lambda cost(n). lambda is the running
+ratio of tokens to cost: the tokens that the same time would bring elsewhere. This rule gives the
+best ratio in the long run (renewal reward; theorem 3.8 of Leviathan et al. 2023 is the case of
+constant acceptance, C = 1 and the optimal lambda). The unit of cost is a plain step with the next
+one in flight, which is the cost of n = 0.
 
-The budget decides how much is drafted and never what is chosen, so it cannot change a token.
+The budget decides how much is drafted, never what is chosen, so it cannot change a token.
 """
 
 from collections.abc import Sequence
@@ -33,22 +33,22 @@ from akunu_py.protocols import (
 from akunu_py.types import Draft, PassReport
 
 _LEAST_GAIN = 0.02
-"""Tokens a draft must bring beyond its cost: a tie goes to the plain step."""
+"""Least gain of a draft, in tokens, so that a tie goes to the plain step."""
 
 _LAMBDA_MEMORY = 0.98
 _LAMBDA_START = 8.0
-"""Plain steps that lambda begins with; each step, what came before counts 0.98 times as much."""
+"""lambda starts from 8 tokens in 8 plain steps; each step discounts the past by 0.98."""
 
 _OUTLIER = 4.0
-"""A step that took this many times what it should counts so many times for lambda."""
+"""Most that a stalled step counts for lambda, in multiples of its expected cost."""
 
 _PROBE_SHARE = 0.005
 _PROBE_START = 1.0
 _PROBE_MOST = 4.0
-"""What may be lost with drafts that measure alone: a share of the steps, so many saved at most."""
+"""Budget for exploratory drafts, in plain steps: 0.5 % of all steps, at most 4 saved up."""
 
 _PROBE_HOPE = 0.5
-"""A probe must pay if passes cost this share more than one row, of what they are thought to."""
+"""A probe must pay if its extra rows cost this share of their estimated cost."""
 
 _CURVE_EVERY = 16
 _CURVE_ROWS = 65
@@ -57,10 +57,10 @@ _Path = tuple[Draft, float, list[float]]
 
 
 class BudgetState:
-    """What budgets learned over the replies of one model, on one machine.
+    """Everything that budgets learn from the replies of one model on one machine.
 
-    `costs` are those of steps with one in flight, `costs_alone` those of replies whose penalties
-    need each token before the next pass can be queued. `times` are those of drafters, by name.
+    `costs` holds for replies that keep a step in flight, `costs_alone` for replies whose penalties
+    need each token before the next pass can be queued. `times` has the drafters' own times by name.
     """
 
     def __init__(self, prior: CostCurve = DEFAULT_PRIOR) -> None:
@@ -71,7 +71,7 @@ class BudgetState:
 
 
 class _Untimed:
-    """In a `TimedTarget`'s place: every pass has the last token's row and those of the draft."""
+    """Stands in for a `TimedTarget`: a pass has the rows of the last token and the draft."""
 
     pipelined = in_flight = False
     last_pass = None
@@ -82,14 +82,24 @@ class _Untimed:
 
 
 class Budget:
-    """Decides for one reply.
+    """The draft budget of one reply.
 
-    `context` is the length of the prompt in tokens. Of the target and the drafter the budget uses
-    what they can do: a `TimedTarget` tells what its passes are, a `TreeTarget` which trees it
-    takes, a `TokenByToken` drafter asks before each token, a `CurveUser` is told the costs.
-    `pipelined` is False where the target is used in a way that keeps nothing in flight. `name` is
-    the drafter's, under which the time that it takes is remembered.
-    `tree` says what was made of the last drafted tree, `saved` what drafting saved so far.
+    The budget uses optional abilities of its partners: a `TimedTarget` reports what its passes
+    were, a `TreeTarget` says which trees it takes, a `TokenByToken` drafter asks before each token,
+    a `CurveUser` gets the cost curve.
+
+    Args:
+        state: what earlier replies taught.
+        context: length of the prompt in tokens.
+        target: verifies the drafts.
+        drafter: makes the drafts.
+        pipelined: False if the target is used in a way that keeps no step in flight.
+        name: name of the drafter, under which its times are remembered.
+
+    Attributes:
+        tree: how the last draft was cut, if it was a tree.
+        saved: time that drafting saved so far.
+
     """
 
     def __init__(
@@ -112,7 +122,7 @@ class Budget:
         self._acceptance.recent = 0.5
         self._context = context
         self._tokens = self._cost = _LAMBDA_START
-        # The last draft as it was proposed, and what the target has chosen in its place so far.
+        # A draft as it was proposed, and the tokens that the target has chosen in its place so far.
         self._shadow: Draft | None = None
         self._chosen: list[int] = []
         self.tree: TreeChoice | None = None
@@ -120,11 +130,11 @@ class Budget:
         self._allowance = _PROBE_START
         self._steps = 0
         self._drafter = DrafterTime(state.times.setdefault(name, DrafterTimes()))
-        # Whose the last draft was, and how many tokens it might and did have.
+        # Source of the last draft, its limit, and its length as proposed.
         self._source = name
         self._most = self._proposed = 0
         self._samples_told = -1
-        self._by_token = False  # a drafter that asks before each token is a model on that device
+        self._by_token = False  # whether the drafter is a model on the target's device
         if isinstance(drafter, TokenByToken):
             drafter.add_rule(self.pays)
         self._costs.begin(context)
@@ -132,11 +142,11 @@ class Budget:
 
     @property
     def rate(self) -> float:
-        """Lambda: tokens for the time of a plain step, over about the last fifty steps; >= 1."""
+        """lambda, at least 1: tokens per plain step's time over about the last fifty steps."""
         return max(1.0, self._tokens / self._cost)
 
     def limit(self, most: int) -> int:
-        """Return how many tokens the drafter may propose now: `most`, or 0 not to ask it."""
+        """Return how many tokens the drafter may propose: `most`, or 0 to leave it alone."""
         self._drafter.asked = False
         self._most = self._proposed = 0
         if most > 0 and self._costs.unit_s is not None and self._drafter.may_ask():
@@ -144,10 +154,10 @@ class Budget:
         return self._most
 
     def trim(self, draft: Draft) -> Draft:
-        """Return as much of a draft as pays; of a tree its likeliest part, often a chain.
+        """Return the part of a draft that pays; the part of a tree is often a chain.
 
-        Of a tree that the target does not take, what pays of its best path. The target is asked
-        only of a part that pays, since its first answer may take a try that costs many passes.
+        Where the target refuses the part of a tree, the best path is cut instead. The target is
+        asked only about a part that pays, because its first answer may cost many passes.
         """
         self.tree = None
         self._proposed = len(draft)
@@ -174,11 +184,10 @@ class Budget:
         return kept
 
     def pays(self, drawn: Sequence[DrawnToken]) -> bool:
-        """Return whether drafting goes on behind these tokens, for a drafter that pays for each.
+        """Return whether a `TokenByToken` drafter should draw another token after these.
 
-        That is where some longer draft is expected to gain more than this one, what the drafter
-        spends on the further tokens included. Those are as likely as its tokens were so far at
-        their places, whatever it thought of them.
+        It should if some longer draft has a larger expected gain, after the drafter's own time for
+        the further tokens. Their probabilities come from the drafter's record at these positions.
         """
         self._by_token = True
         further = self._most - len(drawn)
@@ -192,7 +201,7 @@ class Budget:
         return size > len(drawn) or (not drawn and self._may_try(probabilities[0], own))
 
     def _may_try(self, probability: float, own: float) -> bool:
-        """Return whether one token is drafted that does not pay, to learn of this text."""
+        """Return whether to draft one token that does not pay, to learn about this text."""
         costs, context = self._costs, self._context
         loss = self.rate * (costs.cost(context, 2) - 1.0 + own) - probability
         if loss >= self._allowance:
@@ -201,7 +210,7 @@ class Budget:
         return True
 
     def observe(self, stats: StepStats, output: Sequence[int]) -> None:
-        """Take in a finished step: what it took, and the tokens the target chose."""
+        """Learn from a finished step: from its time and from the tokens of the target."""
         done = self._target.last_pass or PassReport(1 + stats.num_draft_tokens)
         cost = self._measure(stats, done)
         self._tokens = self._tokens * _LAMBDA_MEMORY + len(output)
@@ -228,13 +237,13 @@ class Budget:
     ) -> tuple[int, float]:
         """Return the size with the largest gain over a plain step, and that gain in tokens.
 
-        `own` is what each token but the first `sunk` costs the drafter. With `probe` a size that
-        does not pay may be tried.
+        `own` is the drafter's cost of a token, in plain steps; the first `sunk` tokens are already
+        drawn. With `probe` a size that does not pay may be tried.
         """
         rate, costs, context, target = self.rate, self._costs, self._context, self._target
         carried = target.carried_rows
-        # With a step in flight the first token is checked for nothing, and the pass that follows
-        # begins with its row: what the pass could do without a draft is a plain step.
+        # With a step in flight the first token is checked for free, and the pass that follows
+        # begins with its row, as a plain step would.
         free = 1 if self._in_flight else 0
         sure = probabilities[0] if free else 1.0
         base = 1 + carried
@@ -266,7 +275,7 @@ class Budget:
     def _best_part(
         self, draft: Draft, probabilities: list[float]
     ) -> tuple[Draft, float, TreeEstimate]:
-        """Return the part of a tree with the largest gain, that gain in tokens, and its reasons."""
+        """Return the part of a tree with the largest gain, the gain in tokens, and the estimate."""
         rate, costs, context = self.rate, self._costs, self._context
         base = 1 + self._target.carried_rows
         plain = 1.0 if base == 1 else costs.cost(context, base)
@@ -277,29 +286,29 @@ class Budget:
         weighed = TreeEstimate(probabilities, price.known, rate, checking if flying else None)
         if best.gain > _LEAST_GAIN:
             return part(draft, best.nodes), best.gain, weighed
-        # What rows cost is tried with chains: it does not depend on who follows whom.
+        # Probes are chains: the cost of rows does not depend on the shape of the tree.
         cut, gain, path = self._best_path(draft)
         return cut, gain, replace(weighed, path=path)
 
     def _best_path(self, draft: Draft) -> _Path:
-        """Return what pays of a tree's best path, its gain in tokens, and its probabilities."""
+        """Return the part of a tree's best path that pays, its gain and its probabilities."""
         chain = best_chain(draft)
         probabilities = self._acceptance.probabilities(chain)
         size, gain = self._best_size(probabilities)
         return chain.first(size), gain, probabilities[:size]
 
     def _measure(self, stats: StepStats, done: PassReport) -> float:
-        """Add a step's time to the costs; return the step's cost for lambda."""
+        """Add a step's time to the cost samples; return the step's cost for lambda."""
         costs, context = self._costs, self._context
         drafted = stats.num_draft_tokens
         whole_s = stats.propose_s + stats.target_s + stats.commit_s
-        # The drafter ran while the step in flight did, unless it needs the same device.
+        # The drafter ran beside the step in flight, unless it needs the same device.
         beside = done.was_in_flight and not (self._by_token and self._proposed)
         pass_s = whole_s if beside else stats.target_s + stats.commit_s
         unit_s = costs.unit_s
         if unit_s is not None:
             self._drafter.add(stats.propose_s / unit_s, self._proposed, drafted=drafted > 0)
-        # `due` is what this step's time should be: what it puts in flight may be paid for in it.
+        # `due` is the expected time of this step: it may include part of the step that it queues.
         again = done.rows > 1 and not drafted
         if done.was_in_flight and done.rows:
             checked = costs.check_cost(context)
@@ -321,7 +330,7 @@ class Budget:
             expected, due = 1.0, 1.0 + costs.prepaid
             costs.add_restart(pass_s)
         else:
-            # Rows are fed again, and the next step may be put in flight besides.
+            # Carried rows are fed again, and the next step may be queued as well.
             prepaid = costs.prepaid if self._pipelined else 0.0
             expected, due = 1.0, costs.cost(context, done.rows) + prepaid
             if unit_s is not None:
@@ -334,7 +343,7 @@ class Budget:
         return min(whole_s / unit_s, _OUTLIER * expected)
 
     def _compare(self, output: Sequence[int]) -> None:
-        """Compare what the target chose with the draft it belongs to, once that is known."""
+        """Compare a chain with the target's tokens once it is refuted or complete."""
         shadow = self._shadow
         if shadow is None:
             return
@@ -348,11 +357,11 @@ class Budget:
             self._acceptance.observe(shadow, self._chosen)
             self._shadow = None
             if drafted and drafted[-1] == self._chosen[-1]:
-                # All of it was right: a drafter that was not worth asking may be now.
+                # The whole draft was right: the drafter may be worth asking again.
                 self._drafter.resume()
 
     def _compare_tree(self, shadow: Draft, output: Sequence[int]) -> None:
-        """Compare as `_compare` does, once the target's text has left the tree."""
+        """Compare a tree with the target's tokens once they have left it."""
         self._chosen += output
         taken = [node for _, node in walk(shadow, self._chosen)]
         if taken[-1] is None or taken[-1] not in shadow.parents:
@@ -368,9 +377,9 @@ class Budget:
 
 
 class VerifyAll:
-    """In a budget's place: all that is drafted is verified.
+    """Stands in for a budget: whole drafts are verified.
 
-    Of a tree that the target does not take, that is the path of largest probability.
+    Where the target refuses a tree, its path of largest probability is verified.
     """
 
     def __init__(self, target: Target) -> None:
@@ -382,7 +391,7 @@ class VerifyAll:
         return most
 
     def trim(self, draft: Draft) -> Draft:
-        """Return the draft, or the path of it that is verified."""
+        """Return the draft, or the best path of a tree that the target refuses."""
         self.tree = None
         if draft.is_chain:
             return draft

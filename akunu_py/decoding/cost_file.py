@@ -1,7 +1,7 @@
-"""What was measured of passes, remembered on disk: a file per model, device and version of MLX.
+"""Measured costs of passes on disk: one file for each model, device and version of MLX.
 
-Missing, corrupt and foreign files are ignored. A file that cannot be written is left out: costs are
-learned anew in a few steps.
+Missing, corrupt and foreign files are ignored. If a file cannot be written nothing is remembered:
+costs are learned anew in a few steps.
 """
 
 import hashlib
@@ -30,9 +30,9 @@ Costs = dict[int, dict[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What a file holds: costs of passes, and whether their rows are bit-equal, None for unknown.
+    """Content of a file: costs of passes, and whether rows are bit-equal (None: unknown).
 
-    Bit-equal rows: `akunu_py.models.row_bits`.
+    `akunu_py.models.row_bits` explains bit-equal rows.
     """
 
     costs: Costs = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Remembered:
 
 
 class CostFile:
-    """The file of one key, which tells apart models, devices and versions."""
+    """The file of one key; the key identifies model, device and versions."""
 
     def __init__(self, key: Mapping[str, str], folder: Path | None = None) -> None:
         self.key = dict(key)
@@ -48,12 +48,12 @@ class CostFile:
 
     @property
     def path(self) -> Path:
-        """Return where the costs are kept."""
+        """Return the path of the file."""
         digest = hashlib.sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()[:16]
         return (self._folder or cache_folder()) / "costs" / f"{digest}.json"
 
     def load(self) -> Remembered:
-        """Return what is remembered; nothing where there is no file that can be used."""
+        """Return the content of the file, or empty values if there is no usable file."""
         try:
             with open_to_read(self.path) as stream:
                 data = stream.read(_MOST_BYTES + 1)
@@ -68,7 +68,7 @@ class CostFile:
     def save(
         self, costs: Mapping[str, Mapping[str, float]], *, rows_bit_equal: bool | None = None
     ) -> None:
-        """Write costs, in the form of `PassCosts.to_dict`, in one step or not at all."""
+        """Replace the file by these costs, in the form of `PassCosts.to_dict`, atomically."""
         record: dict[str, object] = {"format": _FORMAT, "key": self.key, "costs": costs}
         if rows_bit_equal is not None:
             record["rows_bit_equal"] = rows_bit_equal
@@ -80,12 +80,12 @@ class CostFile:
             _log.info("the costs of passes are not remembered: %s", error)
 
     def _parsed(self, data: bytes) -> Remembered:
-        """Return what a file's bytes say; raises ValueError for anything unexpected."""
+        """Parse a file's bytes; raises ValueError for anything unexpected."""
         if len(data) > _MOST_BYTES:
             raise ValueError(f"{self.path} is larger than {_MOST_BYTES} bytes")
         record = json.loads(data)
         if not isinstance(record, dict) or record.get("format") != _FORMAT:
-            raise ValueError(f"{self.path} is of another format")
+            raise ValueError(f"{self.path} has another format")
         if record.get("key") != self.key:
             raise ValueError(f"{self.path} belongs to another model, device or version")
         buckets = record.get("costs")
@@ -94,7 +94,7 @@ class CostFile:
         found: Costs = {}
         for bucket, by_rows in buckets.items():
             if not isinstance(by_rows, dict):
-                raise ValueError(f"{self.path} holds no costs by rows")  # noqa: TRY004
+                raise ValueError(f"{self.path} holds costs that are not by rows")  # noqa: TRY004
             number = _number(bucket, _MOST_BUCKETS)
             found[number] = {_number(rows, _MOST_ROWS): _cost(c) for rows, c in by_rows.items()}
         equal = record.get("rows_bit_equal")
@@ -104,9 +104,9 @@ class CostFile:
 
 
 def _number(text: str, most: int) -> int:
-    # Python reads digits of any script, and thousands of them slowly.
+    # Python reads digits of any script, and is slow with thousands of them.
     if not (text.isascii() and text.isdigit() and len(text) < 5 and int(text) <= most):
-        raise ValueError(f"{text[:20]!r} is no number up to {most}")
+        raise ValueError(f"{text[:20]!r} is not a number up to {most}")
     return int(text)
 
 
@@ -114,5 +114,5 @@ def _cost(value: object) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     cost = float(value) if number else math.nan  # type: ignore[arg-type]
     if not 0 < cost <= _MOST_COST:
-        raise ValueError(f"{str(value)[:20]!r} is no cost")
+        raise ValueError(f"{str(value)[:20]!r} is not a cost")
     return cost

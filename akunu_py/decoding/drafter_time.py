@@ -1,29 +1,29 @@
-"""The drafter's own time: what a draft and a token of it cost, and when to ask less often."""
+"""The drafter's own time: the cost of a draft and of a token, and when to ask less often."""
 
 import math
 import statistics
 from collections import deque
 
 _CHEAP_DRAFT = 0.01
-"""A drafter that takes less of a plain step than this is always asked."""
+"""A drafter that takes a smaller share of a plain step than this is always asked."""
 
 _BROUGHT_MEMORY = 0.9
 _BROUGHT_START = 0.2
-"""What asking the drafter lately brought, in tokens: about the last ten times count."""
+"""Decay of the drafter's recent gain, in tokens: about the last ten drafts count."""
 
 _LONGEST_PAUSE = 64
 _SAMPLES = 9
 
 
 class DrafterTimes:
-    """What a drafter took lately, over its replies, in plain steps: a draft, and a token of one."""
+    """Recent times of a drafter over its replies, in plain steps: of a draft, and of a token."""
 
     def __init__(self) -> None:
         self.drafts: deque[float] = deque(maxlen=_SAMPLES)
         self.tokens: deque[float] = deque(maxlen=_SAMPLES)
 
     def begin_reply(self) -> None:
-        """Keep the least of each: a stall of the machine must not be remembered for good."""
+        """Keep only the shortest times, so that no stall of the machine is remembered for good."""
         for taken in (self.drafts, self.tokens):
             if taken:
                 least = min(taken)
@@ -32,10 +32,10 @@ class DrafterTimes:
 
 
 class DrafterTime:
-    """Times in plain steps, and the pauses of a drafter that is not worth asking.
+    """A drafter's time in one reply, in plain steps, and its pauses while it does not pay.
 
-    `times` are those of earlier replies: without them the first draft of each reply would be as
-    long as if its tokens cost nothing.
+    `times` are the drafter's times in earlier replies. Without them the first draft of each reply
+    would be as long as if its tokens cost nothing.
 
     Attributes:
         asked: whether the drafter was asked in this step.
@@ -52,20 +52,20 @@ class DrafterTime:
 
     @property
     def a_token(self) -> float:
-        """Return what a drafted token costs; 0 before anything was measured."""
+        """Return the cost of a drafted token; 0 before the first measurement."""
         return statistics.median_high(self._tokens) if self._tokens else 0.0
 
     def may_ask(self) -> bool:
-        """Return whether the drafter is asked now; a pause under way gets a step shorter."""
+        """Return whether to ask the drafter now; each call shortens a pause by one step."""
         if self._paused < self._pause:
             self._paused += 1
             return False
         return True
 
     def add(self, taken: float, num_proposed: int, *, drafted: bool) -> None:
-        """Take in what the drafter took in a step, and how many tokens it proposed.
+        """Add the drafter's time in a step and the number of tokens that it proposed.
 
-        What found nothing (`drafted` is False) counts only where it took time worth naming.
+        A step without a draft (`drafted` is False) counts only if its time was considerable.
         """
         if not drafted and taken <= _CHEAP_DRAFT:
             return
@@ -74,11 +74,11 @@ class DrafterTime:
             self._tokens.append(taken / num_proposed)
 
     def pace(self, gain: float, rate: float) -> None:
-        """Ask a drafter that has lately cost more than it brought less and less often.
+        """Lengthen the pauses of a drafter that lately cost more than it brought.
 
-        `gain` is what its draft is expected to bring, in tokens, and `rate` what a plain step
-        brings. It is asked no more rarely than makes its time as small a share as that of a cheap
-        one.
+        `gain` is the expected gain of its draft and `rate` the yield of a plain step, both in
+        tokens. A pause is at most so long that the drafter's share of the time is as small as that
+        of a cheap drafter.
         """
         own = statistics.median_high(self._drafts) if self._drafts else 0.0
         self._brought = self._brought * _BROUGHT_MEMORY + gain * (1 - _BROUGHT_MEMORY)
@@ -90,5 +90,5 @@ class DrafterTime:
         self._paused = 0
 
     def resume(self) -> None:
-        """End the pauses: what was not worth asking for may be now."""
+        """End the pauses: the drafter may pay again."""
         self._pause = 0

@@ -1,8 +1,8 @@
-"""The decode loop: propose, cut to what pays, verify, commit, observe; then again.
+"""The decode loop: propose, trim to what pays, verify, commit, observe; then again.
 
-The loop knows token ids and protocols alone. The invariant that makes the first token, a plain step
-and a step with a draft one case: between steps the target's cache holds every committed token
-except the last.
+The loop handles token ids and knows its partners by their protocols alone. One invariant makes the
+first token, a plain step and a step with a draft the same case: between steps the target's cache
+holds every committed token except the last.
 """
 
 import time
@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from akunu_py.decode_stats import StepDetail
 from akunu_py.decoding.budget import Budget, VerifyAll
-from akunu_py.decoding.details import step_detail
+from akunu_py.decoding.stats import step_detail, step_stats
 from akunu_py.decoding.stopping import LoopDetector, cut_at_end
 from akunu_py.decoding.tree_choice import TreeChoice
 from akunu_py.decoding.verify import verify_match
@@ -21,15 +20,21 @@ from akunu_py.protocols import CandidateObserver, CandidateTarget, Drafter, Targ
 from akunu_py.types import Draft, FinishReason, StepStats, Verification
 
 NUM_CANDIDATES = 8
-"""Likeliest next tokens of a row that a `CandidateObserver` is told."""
+"""Number of likeliest next tokens of each row that a `CandidateObserver` gets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The tokens one step added, and why the reply ended with it, if it did.
+    """One turn of the loop.
 
-    `draft` is what was verified and `verification` the result. `tree` says what was made of a tree
-    that was drafted.
+    Attributes:
+        token_ids: tokens that the step added to the reply, at least one.
+        stats: its counts and times.
+        finish_reason: why the reply ends here; None if it goes on.
+        draft: the draft that was verified, after trimming.
+        verification: which of its nodes were accepted, and the token that follows them.
+        tree: how much of a drafted tree was verified, and why; None for a chain.
+
     """
 
     token_ids: tuple[int, ...]
@@ -49,30 +54,29 @@ def decode(
     max_tokens: int,
     end_ids: Collection[int] = (),
     loops: LoopDetector | None = None,
-    budget: Budget | None = None,
+    budget: Budget | VerifyAll | None = None,
     position: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Step]:
     """Yield steps until an end-of-generation id, a loop that `loops` finds, or `max_tokens`.
 
-    The target holds the prompt without its last token, `last`; the drafter has observed the whole
-    prompt. With a budget a draft is cut to the length that pays; without, all of it is verified. A
-    drafter that is a `CandidateObserver` is told what a target that is a `CandidateTarget` found
-    likely. `clock` gives seconds. `position` is that of the first token to come, counted from the
-    beginning of the prompt. Closing the iterator between steps cancels: what was yielded is what is
-    committed.
+    The target holds the prompt except its last token, `last`; the drafter has observed the whole
+    prompt. A budget trims each draft to the length that pays; without one, whole drafts are
+    verified. `position` is the position of the next token, counted from the beginning of the
+    prompt. `clock` returns seconds. Closing the iterator between steps cancels the reply; every
+    committed token has been yielded then.
 
-    Raises ContractError when the drafter drafts more than it may, and what `target` raises.
+    Raises ContractError for a draft longer than allowed, and whatever `target` raises.
     """
-    cut = budget or VerifyAll(target)
+    budget = budget or VerifyAll(target)
     observe = observer(drafter, target)
     remaining = max_tokens
     while remaining > 0:
         started = clock()
-        # The pass adds its own token to the accepted ones, so one less than remains is of use.
+        # A pass always adds one token of its own to the accepted ones.
         room = min(num_draft_tokens, target.max_draft_tokens(), remaining - 1)
-        proposed = propose(drafter, cut.limit(room))
-        draft = cut.trim(proposed)
+        proposed = propose(drafter, budget.limit(room))
+        draft = budget.trim(proposed)
         drafted = clock()
         verification = verify_match(draft, target.choose(last, draft))
         chosen = clock()
@@ -88,26 +92,28 @@ def decode(
             propose_s=drafted - started + observed - committed,
             target_s=chosen - drafted,
             commit_s=committed - chosen,
-            describe=partial(step_detail, draft, verification, position, cut.tree, proposed.length),
+            describe=partial(
+                step_detail, draft, verification, position, budget.tree, proposed.length
+            ),
         )
-        cut.observe(stats, output)
+        budget.observe(stats, output)
         position += len(output)
         remaining -= len(output)
         last = output[-1]
         if reason is None and not remaining:
             reason = "length"
-        yield Step(output, stats, reason, draft, verification, cut.tree)
+        yield Step(output, stats, reason, draft, verification, budget.tree)
         if reason is not None:
             return
 
 
 def propose(drafter: Drafter, limit: int) -> Draft:
-    """Return what a drafter proposes; it is not asked where nothing may be drafted.
+    """Return the drafter's proposal; with limit 0 it is not asked, and the draft is empty.
 
     Raises ContractError for more tokens than the limit.
     """
     if limit <= 0:
-        return _NOTHING_ASKED
+        return _EMPTY
     draft = drafter.propose(limit)
     if len(draft) > limit:
         raise ContractError(
@@ -117,13 +123,13 @@ def propose(drafter: Drafter, limit: int) -> Draft:
     return draft
 
 
-_NOTHING_ASKED = Draft.empty()
+_EMPTY = Draft.empty()
 
 
 def observer(drafter: Drafter, target: Target) -> Callable[[Sequence[int]], None]:
-    """Return how a drafter is told what a step committed.
+    """Return a function that tells the drafter which tokens a step committed.
 
-    A `CandidateObserver` is told the target's likeliest tokens first, if the target knows them.
+    A `CandidateObserver` first gets the likeliest tokens of each row, if the target knows them.
     """
     if not (isinstance(drafter, CandidateObserver) and isinstance(target, CandidateTarget)):
         return drafter.observe
@@ -134,32 +140,3 @@ def observer(drafter: Drafter, target: Target) -> Callable[[Sequence[int]], None
         drafter.observe(output)
 
     return observe
-
-
-def step_stats(
-    draft: Draft,
-    verification: Verification,
-    output: Sequence[int],
-    *,
-    propose_s: float,
-    target_s: float,
-    commit_s: float,
-    describe: Callable[[], StepDetail],
-) -> StepStats:
-    """Return the statistics of a step that committed `output`; times are in seconds."""
-    # Tokens accepted beyond the end are not part of the reply: there the target's own choices
-    # stop being tests of the draft.
-    accepted = min(len(verification.accepted), len(output))
-    rejected = verification.kind == "recovered" and len(output) > accepted
-    return StepStats(
-        source=draft.source,
-        num_draft_tokens=len(draft),
-        num_tested_tokens=accepted + rejected,
-        num_accepted_tokens=accepted,
-        num_output_tokens=len(output),
-        kind=verification.kind,
-        propose_s=propose_s,
-        target_s=target_s,
-        commit_s=commit_s,
-        describe=describe,
-    )

@@ -1,14 +1,88 @@
-"""Statistics of decoding: steps in, counts and rates out."""
+"""Statistics of a step, token by token where asked for, and of a whole reply."""
 
 import dataclasses
+from collections.abc import Callable, Sequence
 
-from akunu_py.types import DecodeStats, StepStats
+from akunu_py.decode_stats import DraftedToken, StepDetail
+from akunu_py.decoding.tree_choice import TreeChoice
+from akunu_py.types import DecodeStats, Draft, LengthTrace, StepStats, Verification
+
+
+def step_stats(
+    draft: Draft,
+    verification: Verification,
+    output: Sequence[int],
+    *,
+    propose_s: float,
+    target_s: float,
+    commit_s: float,
+    describe: Callable[[], StepDetail],
+) -> StepStats:
+    """Return the statistics of a step that committed `output`; times are in seconds."""
+    # Tokens accepted beyond the end are not part of the reply, so they count as untested.
+    accepted = min(len(verification.accepted), len(output))
+    rejected = verification.kind == "recovered" and len(output) > accepted
+    return StepStats(
+        source=draft.source,
+        num_draft_tokens=len(draft),
+        num_tested_tokens=accepted + rejected,
+        num_accepted_tokens=accepted,
+        num_output_tokens=len(output),
+        kind=verification.kind,
+        propose_s=propose_s,
+        target_s=target_s,
+        commit_s=commit_s,
+        describe=describe,
+    )
+
+
+def step_detail(
+    draft: Draft,
+    verification: Verification,
+    position: int,
+    tree: TreeChoice | None = None,
+    length: LengthTrace | None = None,
+) -> StepDetail:
+    """Return what a step did with each drafted token.
+
+    A token was tested if its parent was accepted or if it has none. `position` is the position of
+    the step's first token, counted from the beginning of the prompt; `length` explains the length
+    of the draft, where the drafter can.
+    """
+    accepted = set(verification.accepted)
+    drafted: list[DraftedToken] = []
+    for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
+        tested = parent == -1 or parent in accepted
+        origin = draft.origins[node] if draft.origins else draft.source
+        drafted.append(
+            DraftedToken(
+                token,
+                parent,
+                node in accepted if tested else None,
+                draft.confidence[node] if draft.confidence else None,
+                source=None if origin == draft.source else origin,
+            )
+        )
+    if not draft.tokens:
+        length = None
+    return StepDetail(
+        position=position,
+        source=draft.source,
+        match_length=draft.match_length,
+        drafted=tuple(drafted),
+        token=verification.next_token,
+        kind=verification.kind,
+        origin="target",
+        entropy=None if length is None else length.entropy,
+        gamma=None if length is None else length.num_draft_tokens,
+        tree=None if tree is None else tree.explain(),
+    )
 
 
 def cut_step(step: StepStats, num_output_tokens: int) -> StepStats:
-    """Return the statistics of a step of which the reply keeps the first tokens only.
+    """Return the statistics of a step whose output is cut to its first tokens.
 
-    What lay beyond was accepted but is not part of the reply; no rejection is left to count then.
+    The tokens beyond were accepted but are not part of the reply, so no rejection is counted.
     """
     if num_output_tokens >= step.num_output_tokens:
         return step
@@ -22,7 +96,7 @@ def cut_step(step: StepStats, num_output_tokens: int) -> StepStats:
 
 
 class StatsRecorder:
-    """Adds up the steps of one reply; `stats` is what they come to so far."""
+    """Adds up the steps of one reply; `stats` has the totals so far."""
 
     def __init__(self) -> None:
         self._steps = 0

@@ -1,4 +1,4 @@
-"""When a reply ends: at an end-of-generation id, at a stop text, or where it repeats itself."""
+"""The ends of a reply: an end-of-generation id, a stop text, or a loop."""
 
 from collections.abc import Collection, Sequence
 
@@ -10,24 +10,25 @@ from akunu_py.types import FinishReason
 LONGEST_CYCLE = 256
 REPEATED_TOKENS = 128
 REPEATED_CYCLES = 4
-"""A loop is a cycle of at most `LONGEST_CYCLE` tokens that came again at least `REPEATED_CYCLES`
-times, and as often as makes `REPEATED_TOKENS`. Of 1,763 text files (source code, documentation,
-data), each up to 20,000 characters long, two hold as much, both tests with generated tables. Of 886
-recorded replies of models, which the numbers were not chosen by, two do, and both are loops."""
+"""A loop is a cycle of at most `LONGEST_CYCLE` tokens that is repeated at least `REPEATED_CYCLES`
+times, for at least `REPEATED_TOKENS` tokens. Of 1,763 text files (code, documentation and data, up
+to 20,000 characters each) two contain a loop, both tests with generated tables. Of 886 recorded
+replies, which were not used to choose the numbers, two do, and both are stuck.
+"""
 
 
 class LoopDetector:
-    """Finds that a reply repeats one cycle of tokens, from the tokens alone."""
+    """Detects that a reply repeats one cycle of tokens."""
 
     def __init__(self) -> None:
         periods = np.arange(1, LONGEST_CYCLE + 1)
         self._enough = np.maximum(REPEATED_TOKENS, REPEATED_CYCLES * periods)
-        # The newest token first, and for each period how many last tokens are those a period ago.
+        # Newest token first; for each period, how many of the last tokens repeat those before.
         self._recent = np.full(LONGEST_CYCLE, -1)
         self._runs = np.zeros(LONGEST_CYCLE, int)
 
     def feed(self, token: int) -> bool:
-        """Take a reply's next token; return whether the reply is in a loop."""
+        """Add a reply's next token; return whether the reply is in a loop."""
         self._runs += 1
         self._runs *= self._recent == token
         self._recent[1:] = self._recent[:-1]
@@ -38,9 +39,10 @@ class LoopDetector:
 def cut_at_end(
     output: Sequence[int], end_ids: Collection[int], loops: LoopDetector | None = None
 ) -> tuple[tuple[int, ...], FinishReason | None]:
-    """Return the output up to and with the token that ends the reply, and why it does.
+    """Cut the output after the token that ends the reply; return it with the reason, or None.
 
-    That is the first end-of-generation id ("stop"), or the token that completes a loop ("loop").
+    The reply ends with the first end-of-generation id ("stop") or the token that completes a loop
+    ("loop").
     """
     for index, token in enumerate(output):
         if token in end_ids:
@@ -53,8 +55,8 @@ def cut_at_end(
 class StopTexts:
     """Finds stop texts in a stream of text pieces.
 
-    Text that may turn out to be the beginning of a stop text is held back until that is decided,
-    so that no part of a stop text is ever shown.
+    Text that may be the beginning of a stop text is held back until that is decided, so no part of
+    a stop text is ever shown.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -80,13 +82,13 @@ class StopTexts:
         return held[: len(held) - keep], False
 
     def finish(self) -> str:
-        """Return the text held back: the reply ended before it became a stop text."""
+        """Return the text that was held back until the reply ended."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Return the length of the longest end of `text` that begins `stop`."""
+    """Return the length of the longest end of `text` that is the beginning of `stop`."""
     for size in range(min(len(text), len(stop) - 1), 0, -1):
         if text.endswith(stop[:size]):
             return size

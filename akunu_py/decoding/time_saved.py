@@ -1,4 +1,4 @@
-"""What drafting saved of a reply's time, as far as the times it is computed from can tell."""
+"""The time that drafting saved in a reply, as precisely as the measured times allow."""
 
 from akunu_py.decode_stats import DecodeStats
 from akunu_py.decoding.pass_costs import PassCosts
@@ -7,28 +7,28 @@ Range = tuple[float, float]
 
 
 class TimeSaved:
-    """The share of plain decoding's time that drafts saved in one reply: a range, not a number.
+    """The share of plain decoding's time that drafts saved in one reply, as a range.
 
-    A draft saves the plain steps that its tokens would have taken, less what its passes cost by the
-    curve (`PassCosts`). No time of this reply alone decides, since a stall would: the cost is taken
-    times what recent passes really took over what they should have, 8 in 10 of which lie in
-    `PassCosts.spread`. Steps without a draft are plain decoding itself. The drafter's time is a
-    cost; where a pass may have hidden it, at the lower end alone. A pass takes a plain step at
-    least, so no more is saved than 1 - passes / tokens.
+    A draft saves the plain steps of its tokens and costs its passes, by the curve of `PassCosts`.
+    A stall could distort the times of a single reply. So the cost is multiplied by the ratio of
+    real to expected times of recent passes, once with each end of `PassCosts.spread`, between which
+    8 in 10 ratios lie. Steps without a draft are plain decoding itself. The drafter's time is a
+    cost too, but only at the lower end of the range if a pass may have hidden it. A pass takes at
+    least a plain step, so the saved share is at most 1 - passes / tokens.
     """
 
     def __init__(self, costs: PassCosts) -> None:
         self._costs = costs
-        # Of passes with a draft, and of the plain step after one, which finds nothing in flight.
+        # Passes with a draft, and the plain steps after them, which find nothing in flight.
         self._passes = 0
         self._cost = 0.0
         self._after_draft = False
         self._drafter_s = self._hidden_s = 0.0
 
     def add(self, cost: float, seconds: float, *, drafted: bool, settled: bool) -> None:
-        """Take in a step: what it should have cost, in plain steps, and what its pass took.
+        """Add a step: its expected cost in plain steps, and the seconds of its pass.
 
-        A step that is not `settled` leaves nothing in flight: the next one is dearer for it.
+        A step that is not `settled` leaves nothing in flight, which makes the next one dearer.
         """
         if drafted or self._after_draft:
             self._passes += 1
@@ -37,16 +37,16 @@ class TimeSaved:
             self._after_draft = not settled
 
     def add_drafter(self, seconds: float, *, hidden: bool) -> None:
-        """Take in the drafter's own time in a step; `hidden`: a pass may have run meanwhile."""
+        """Add the drafter's own time in a step; `hidden`: a pass may have run meanwhile."""
         if hidden:
             self._hidden_s += seconds
         else:
             self._drafter_s += seconds
 
     def share(self, stats: DecodeStats) -> Range | None:
-        """Return the range for a reply of these counts; it is negative where drafting cost time.
+        """Return the range for a reply with these counts; negative if drafting cost time.
 
-        None where nothing was drafted, or too few drafts were timed so far.
+        None if nothing was drafted, or if too few drafts were timed so far.
         """
         spread, plain_s = self._costs.spread, self._costs.plain_s
         if not (self._passes and stats.output_tokens) or spread is None or plain_s is None:

@@ -1,7 +1,7 @@
-"""Which part of a drafted tree pays.
+"""The part of a drafted tree that pays.
 
-The rule of `akunu_py.decoding.budget` for trees: of the nodes in the order of their reach, as many
-as maximise E[tokens] - lambda cost. Often all of these lie on one path: then it is a chain.
+The rule of `akunu_py.decoding.budget` applied to trees: the nodes are taken in the order of their
+reach, as many as maximise E[tokens] - lambda cost. Often they all lie on one path, a chain.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,12 +11,12 @@ from akunu_py.draft_trees import reaches, shared_out, subtree
 from akunu_py.types import Draft
 
 Price = Callable[[int], float]
-"""Of so many rows more than a plain step has: lambda times their cost, in tokens."""
+"""Price, in tokens, of a number of rows beyond a plain step: lambda times their cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class PayingPart:
-    """Nodes to verify, in order, and the tokens they bring beyond their price."""
+    """Nodes to verify, in order, and their gain: expected tokens less the price."""
 
     nodes: tuple[int, ...]
     gain: float
@@ -30,12 +30,12 @@ def paying_part(
     in_flight: bool,
     checking: float = 0.0,
 ) -> PayingPart:
-    """Return the part with the largest gain over a plain step; no node where none pays.
+    """Return the part with the largest gain over a plain step; empty if nothing pays.
 
-    `probabilities` are the nodes', given their parents. With a step in flight its result is
-    compared with the children of the root, at the price `checking`; the pass has the row of the one
-    that is right and those of the nodes kept below it. A child of the root below which nothing pays
-    is left out: it would bring nothing but the end of the pipeline.
+    `probabilities` are those of each node given its parent. With a step in flight, its result is
+    compared with the children of the root, at the price `checking`; the pass then has the row of
+    the right child and the rows kept below it. A child of the root with nothing worth verifying
+    below it is left out: it would only end the pipeline.
     """
     chances = shared_out(draft, probabilities)
     reach = reaches(draft, chances)
@@ -57,7 +57,7 @@ def paying_part(
 
 
 def _best(nodes: Sequence[int], reach: Sequence[float], price: Price) -> PayingPart:
-    # A node comes after its parent: it reaches no further, and equals keep their order.
+    # A node follows its parent: its reach is never larger, and the sort is stable.
     order = sorted(range(len(nodes)), key=lambda place: -reach[place])
     tokens, size, most = 0.0, 0, 0.0
     for count, place in enumerate(order, start=1):

@@ -1,6 +1,6 @@
-"""Why a drafted tree was verified as it was: for whoever reads a trace, told when asked.
+"""Explanations for traces: how much of a drafted tree was verified, and why.
 
-While decoding only references are kept; the sums are made where somebody wants them.
+Decoding only keeps references; the sums are computed when somebody asks for them.
 """
 
 from collections import Counter
@@ -13,10 +13,10 @@ from akunu_py.types import Draft
 
 
 class RowCosts:
-    """What so many rows more cost, in plain steps, and what that time would bring elsewhere.
+    """Costs of extra rows, in plain steps.
 
-    Called with a number of rows it returns the price in tokens, `rate` times the cost, and keeps
-    the cost.
+    A call with a number of rows returns their price in tokens, `rate` times the cost, and keeps the
+    cost in `known`.
     """
 
     def __init__(self, cost: Callable[[int], float], rate: float) -> None:
@@ -25,22 +25,22 @@ class RowCosts:
         self.known: dict[int, float] = {0: 0.0}
 
     def __call__(self, rows: int) -> float:
-        """Return the price of so many rows."""
+        """Return the price of a number of rows, in tokens."""
         cost = self.known[rows] = self._cost(rows)
         return self.rate * cost
 
 
 @dataclass(frozen=True, slots=True)
 class TreeEstimate:
-    """What a budget went by.
+    """The estimate behind a budget's decision.
 
     Attributes:
-        probabilities: of the nodes, given their parents.
-        costs: of rows beyond those of a plain step, in plain steps.
-        rate: tokens that the time of a plain step brings elsewhere.
-        checking: plain steps that a comparison with a step in flight costs more than one; None
-            where none was in flight.
-        path: probabilities of what was verified, where that was weighed by itself, as a chain.
+        probabilities: probability of each node, given its parent.
+        costs: cost of a number of rows beyond a plain step, in plain steps.
+        rate: lambda, in tokens per plain step.
+        checking: cost of the comparison with a step in flight beyond one plain step; None if no
+            step was in flight.
+        path: probabilities of the verified chain, if it was estimated on its own.
 
     """
 
@@ -53,7 +53,7 @@ class TreeEstimate:
 
 @dataclass(frozen=True, slots=True)
 class TreeChoice:
-    """A drafted tree and what of it was verified; `estimate` is None where nothing was weighed."""
+    """A drafted tree and the part that was verified; `estimate` is None without a budget."""
 
     proposed: Draft
     kept: Draft
@@ -64,20 +64,20 @@ class TreeChoice:
     def weighed(
         cls, proposed: Draft, kept: Draft, gain: float, estimate: TreeEstimate, *, taken: bool
     ) -> "TreeChoice":
-        """Return a budget's choice: `gain` is what it expected, `taken` whether trees may be."""
+        """Return a budget's choice; `taken` says whether the target took the tree."""
         if not taken:
             return cls(proposed, kept, "target", estimate)
         return cls(proposed, kept, "gain" if gain > 0 or not kept.tokens else "probe", estimate)
 
     @property
     def verified(self) -> TreeVerified:
-        """What was verified."""
+        """The shape of the verified part."""
         if not self.kept.tokens:
             return "nothing"
         return "chain" if self.kept.is_chain else "tree"
 
     def explain(self) -> TreeCut:
-        """Return what all of the tree, and what is left of it, was expected to bring."""
+        """Return what the whole tree and the verified part were expected to bring."""
         found = self.estimate
         return TreeCut(
             nodes=len(self.proposed),
@@ -97,7 +97,7 @@ class TreeChoice:
 
 
 def _expected(draft: Draft, probabilities: Sequence[float], found: TreeEstimate | None) -> TreePart:
-    """Return what verifying a draft brings beyond plain decoding; `found` has what rows cost."""
+    """Return the tokens and the cost that a draft adds to plain decoding; `found` has costs."""
     if found is None:
         return TreePart(len(draft))
     chances = shared_out(draft, probabilities)
@@ -115,7 +115,7 @@ def _expected(draft: Draft, probabilities: Sequence[float], found: TreeEstimate 
 
 
 def _places(draft: Draft, kept: Draft) -> list[int]:
-    """Return which nodes of a tree those of a part of it are; siblings differ in their tokens."""
+    """Return the places in a tree of the nodes of its part; siblings differ in their tokens."""
     nodes = {
         (parent, token): node
         for node, (parent, token) in enumerate(zip(draft.parents, draft.tokens, strict=True))
@@ -127,19 +127,19 @@ def _places(draft: Draft, kept: Draft) -> list[int]:
 
 
 class TreeCounts:
-    """What the trees of a reply were verified as."""
+    """Counts how the trees of a reply were verified."""
 
     def __init__(self) -> None:
         self._verified: Counter[TreeVerified] = Counter()
         self._refused = 0
 
     def add(self, choice: TreeChoice) -> None:
-        """Count one."""
+        """Count a tree."""
         self._verified[choice.verified] += 1
         self._refused += choice.reason == "target"
 
     def __str__(self) -> str:
-        """Return them as a sentence, "" where there was none."""
+        """Return the counts as a sentence, or "" without trees."""
         total = self._verified.total()
         if not total:
             return ""

@@ -1,8 +1,8 @@
-"""How the drafts of a reply are verified: by the target's own choices, or by a plug-in's rule.
+"""Verification of a reply's drafts: by the target's own choices, or by a plug-in's rule.
 
-A package offers a rule by an entry point of the group "akunu.verifiers", named as
-`GenerationConfig.verifier` names it, whose object is called with the reply's configuration and seed
-and returns a `Verifier`.
+A package offers a rule as an entry point of the group "akunu.verifiers". Its name is a value of
+`GenerationConfig.verifier`; its object is a function of the reply's configuration and seed that
+returns a `Verifier`.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,14 +19,12 @@ ENTRY_POINT_GROUP = "akunu.verifiers"
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """A rule by which drafted tokens are accepted, as a reply uses it.
+    """A rule that accepts drafted tokens.
 
     Attributes:
-        decode: the decode loop that goes by it, with the arguments of
-            `akunu_py.decoding.loop.decode`.
-        budget: makes the reply's budget, with the arguments of
-            `akunu_py.decoding.budget.Budget`.
-        sampling: the configuration that the target samples with.
+        decode: decode loop that applies the rule; arguments as for `akunu_py.decoding.loop.decode`.
+        budget: makes the reply's budget; arguments as for `akunu_py.decoding.budget.Budget`.
+        sampling: configuration that the target samples with.
 
     """
 
@@ -36,7 +34,7 @@ class Verifier:
 
 
 def make_verifier(config: GenerationConfig, seed: int) -> Verifier:
-    """Return what decides over the drafts of a reply; `seed` is that of its random choices.
+    """Return the verifier of a reply; `seed` seeds its random choices.
 
     Raises ConfigError for a rule that no installed package offers.
     """

@@ -10,11 +10,11 @@ def verify_match(draft: Draft, choices: Sequence[int]) -> Verification:
     """Accept the path of the draft that agrees with the target's own choices.
 
     `choices[0]` is the target's token after the last committed one, `choices[i + 1]` its token
-    after node i. What is emitted is always the target's choice, so no draft can change the output;
-    for drafts that are not sampled no lossless rule accepts more (Leviathan et al. 2023,
+    after node i. Every emitted token is the target's choice, so no draft can change the output. For
+    drafts that are not sampled no lossless rule accepts more (Leviathan et al. 2023,
     arXiv:2211.17192, section 2.3, with a one-hot q).
 
-    Raises ContractError when there is not one choice for each node and one for the root.
+    Raises ContractError unless there is one choice for each node and one for the root.
     """
     if len(choices) != len(draft) + 1:
         raise ContractError(f"{len(choices)} choices for a draft of {len(draft)} tokens")
@@ -27,6 +27,6 @@ def verify_match(draft: Draft, choices: Sequence[int]) -> Verification:
     while (child := nodes.get((node, choices[node + 1]))) is not None:
         accepted.append(child)
         node = child
-    # At a leaf (or without a draft) nothing was rejected.
+    # At a leaf nothing was rejected.
     kind: VerificationKind = "recovered" if node in inner else "bonus"
     return Verification(tuple(accepted), choices[node + 1], kind)

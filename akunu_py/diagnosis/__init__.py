@@ -1,1 +1,1 @@
-"""What `akunu doctor` finds: facts about a machine, a self-test, and what to do about them."""
+"""Diagnosis for `akunu doctor`: facts about a machine, a self-test, and advice."""

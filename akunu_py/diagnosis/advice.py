@@ -1,4 +1,4 @@
-"""From facts to findings: what is wrong or could be better, and what to do."""
+"""Findings from facts: problems and possible improvements, with advice."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -14,17 +14,18 @@ Severity = Literal["error", "warning", "note"]
 _LITTLE_DISK = 2**30
 _LARGEST_WIRED_SHARE = 0.9
 _SLOWER = 0.9
-"""Drafting below this share of plain decoding's speed is told: ten seconds do not tell less."""
+"""Share of plain decoding's speed below which drafting is reported as slow; ten seconds of
+measurement cannot show a smaller loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found.
+    """One finding.
 
     Attributes:
-        severity: "error": something is wrong; "warning": it works, worse than it could; "note":
-            worth knowing.
-        text: what was found.
+        severity: "error": something is wrong; "warning": it works, but not as well as possible;
+            "note": worth knowing.
+        text: the finding.
         advice: one sentence on what to do.
 
     """
@@ -39,9 +40,9 @@ class Finding:
 
 
 def findings(facts: Facts, test: SelfTest | str | None) -> list[Finding]:
-    """Return what is to be said, the worst first.
+    """Return the findings, the worst first.
 
-    `test` is what the self-test gave, why it could not be made, or None where it was not to be.
+    `test` is the result of the self-test, the reason why it failed, or None without a test.
     """
     return worst_first(
         [*_installation(facts), *_memory(facts), *_folders(facts), *_self_test(test)]
@@ -49,7 +50,7 @@ def findings(facts: Facts, test: SelfTest | str | None) -> list[Finding]:
 
 
 def worst_first(found: Iterable[Finding]) -> list[Finding]:
-    """Return findings by severity, those of one severity in their order."""
+    """Return findings sorted by severity, in a stable order."""
     order: tuple[Severity, ...] = ("error", "warning", "note")
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
@@ -111,7 +112,7 @@ def _installation(facts: Facts) -> Iterator[Finding]:
 
 
 def _parts(version: str) -> tuple[int, ...]:
-    """Return the numbers a version begins with, those of its release."""
+    """Return the numbers of a version's release."""
     found = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
@@ -173,7 +174,7 @@ def _self_test(test: SelfTest | str | None) -> Iterator[Finding]:
     if test is None or isinstance(test, str):
         return
     if test.different:
-        # Where rows of any pass have the same bits nothing may differ.
+        # If rows of any pass have the same bits, no reply may differ.
         exact = test.row_bits == "equal"
         yield Finding(
             "error" if exact else "warning",
@@ -192,5 +193,5 @@ def _self_test(test: SelfTest | str | None) -> Iterator[Finding]:
 
 
 def size(number: int) -> str:
-    """Return bytes for people: in GB of 10^9, or MB below one."""
+    """Return a number of bytes as text, in GB (10^9), or in MB below one."""
     return f"{number / 1e9:.1f} GB" if number >= 10**9 else f"{number / 1e6:.0f} MB"

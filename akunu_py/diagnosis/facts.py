@@ -1,4 +1,4 @@
-"""Facts about a machine that bear on how models run."""
+"""Facts about a machine that matter for running models."""
 
 import re
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ _MEGABYTE = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder akunu writes into: what for, where, whether it can, and free bytes there."""
+    """A folder that akunu writes to: purpose, path, whether it is writable, and free bytes."""
 
     purpose: str
     path: Path
@@ -23,26 +23,26 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a machine; None is "does not apply" or "cannot be said".
+    """Facts about a machine; None means that a fact does not apply or is unknown.
 
     Attributes:
         system: operating system and release.
         machine: kind of processor, such as "arm64".
         chip: the processor's name.
-        processors: logical ones this process may use.
-        memory_bytes: of the machine.
-        wired_limit_bytes: what macOS lets the GPU wire at most, where it was set by hand.
-        working_set_bytes: what Metal recommends to use at most.
+        processors: logical processors that this process may use.
+        memory_bytes: memory of the machine.
+        wired_limit_bytes: wired limit of a Mac's GPU, if it was set by hand.
+        working_set_bytes: limit that Metal recommends.
         translated: whether Python runs under Rosetta.
         low_power: whether a Mac is in Low Power Mode.
-        backend: what MLX computes with; None where MLX cannot be imported.
-        device: MLX's name of it, or why MLX cannot be imported.
-        nvidia: names of NVIDIA GPUs the driver knows.
+        backend: MLX's backend; None if MLX cannot be imported.
+        device: MLX's name of the device, or the reason why MLX cannot be imported.
+        nvidia: names of NVIDIA GPUs that the driver knows.
         both_wheels: whether MLX's wheels for CPU and CUDA are both installed.
-        blas: what the CPU backend multiplies with; None on a GPU.
-        versions: of Python, akunu and the packages below it; None for a missing one.
-        needed: the oldest versions of packages that akunu takes.
-        folders: those akunu writes into.
+        blas: BLAS library of the CPU backend; None on a GPU.
+        versions: versions of Python, akunu and its dependencies; None for a missing one.
+        needed: oldest supported versions of packages.
+        folders: folders that akunu writes to.
 
     """
 
@@ -71,7 +71,7 @@ class Facts:
 
 
 def read_facts(system: System, akunu: str, folders: dict[str, Path]) -> Facts:
-    """Ask a machine; `akunu` is the version of this package, `folders` what folders are for."""
+    """Read the facts of a machine; `akunu` is this package's version, `folders` maps purposes."""
     mac = system.name == "Darwin"
     device = system.device()
     nvidia = system.output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
@@ -83,7 +83,7 @@ def read_facts(system: System, akunu: str, folders: dict[str, Path]) -> Facts:
         chip=_sysctl(system, "machdep.cpu.brand_string") if mac else _linux_chip(system),
         processors=system.processors(),
         memory_bytes=system.memory_bytes(),
-        # 0 is macOS' own limit, which the working set tells.
+        # 0 is macOS' own limit, which the working set shows.
         wired_limit_bytes=wired * _MEGABYTE if wired else None,
         working_set_bytes=None if isinstance(device, str) else device.working_set_bytes,
         translated=mac and _sysctl(system, "sysctl.proc_translated") == "1",

@@ -1,6 +1,6 @@
-"""Ten seconds of the default model: whether drafting leaves its text alone, and how fast it is.
+"""Self-test: ten seconds of the default model, for its speed and whether drafts change its text.
 
-On a slow machine replies are shorter and fewer, so that it is ten seconds there too.
+On a slow machine replies are shorter and fewer, so that the test takes ten seconds there, too.
 """
 
 import time
@@ -13,7 +13,7 @@ from akunu_py.types import GenerationResult, RowBits
 SECONDS = 10.0
 _TOKENS = 48
 _FEWEST_TOKENS = 8
-"""Of a reply: the first, which shows how long others may be, and any on a slow machine."""
+"""Lengths of replies: of the first, which sets the length of the others, and the least."""
 _PROMPTS = (
     'def first(items):\n    """Return the first item."""\n    return items[0]\n\n\ndef second(',
     "import json\n\nwith open(path) as stream:\n    data = json.load(stream)\n\nwith open(",
@@ -21,22 +21,23 @@ _PROMPTS = (
 )
 _TEMPERATURES = (0.0, 1.0)
 _ROW_BITS: tuple[RowBits, ...] = ("equal", "unknown", "different")
-"""Replies that nothing was drafted for are "equal" everywhere."""
+"""Values of `row_bits` with drafts; replies without drafts are always "equal"."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelfTest:
-    """What the default model did.
+    """Results of the self-test.
 
     Attributes:
-        replies: made in each of three ways: plain, drafted as it pays, and always drafted.
-        different: replies whose drafted tokens were not those of plain decoding.
-        row_bits: whether rows of a pass are bit-equal here, as `GenerationResult` has it.
-        drafted: tokens that were drafted and verified.
-        accepted: of these.
-        plain_tokens_per_s: of plain decoding; None where no reply took any time.
-        tokens_per_s: with drafting as it pays.
-        seconds: the test took, loading included.
+        replies: number of replies in each of three ways: plain, drafted within the budget, and
+            always drafted.
+        different: replies that drafting changed.
+        row_bits: whether rows of a pass are bit-equal here, as in `GenerationResult`.
+        drafted: drafted and verified tokens.
+        accepted: accepted ones among these.
+        plain_tokens_per_s: speed of plain decoding; None if no time passed.
+        tokens_per_s: speed of drafting within the budget.
+        seconds: time of the test, including loading.
 
     """
 
@@ -57,7 +58,7 @@ class SelfTest:
 def run_self_test(
     seconds: float = SECONDS, clock: Callable[[], float] = time.perf_counter
 ) -> SelfTest:
-    """Make replies of the default model for as long as said, one of each kind at least.
+    """Make replies of the default model for about so many seconds, at least one of each kind.
 
     Raises what `Engine.load` and `Engine.generate` raise.
     """

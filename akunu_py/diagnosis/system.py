@@ -1,4 +1,4 @@
-"""What facts are asked of: programs, files, versions and MLX's device. Tests give another one."""
+"""Access to the machine: programs, files, versions and MLX's device. Tests replace it."""
 
 import errno
 import os
@@ -24,13 +24,13 @@ _DISTRIBUTION = "akunu-py"
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What MLX computes on.
+    """MLX's device.
 
     Attributes:
         backend: "metal", "cuda" or "cpu".
-        name: the device as MLX calls it.
-        working_set_bytes: what Metal recommends to use at most; None elsewhere.
-        blas: what the CPU backend multiplies with; None on a GPU.
+        name: MLX's name of the device.
+        working_set_bytes: limit that Metal recommends; None elsewhere.
+        blas: BLAS library of the CPU backend; None on a GPU.
 
     """
 
@@ -41,17 +41,17 @@ class Device:
 
 
 class System(Protocol):
-    """A machine that can be asked; nothing here raises, None is "cannot be said"."""
+    """A machine; no method raises, and None means unknown."""
 
     name: str
-    """As `platform.system()` has it: "Darwin", "Linux"."""
+    """Name of the operating system, as in `platform.system()`: "Darwin", "Linux"."""
     release: str
     machine: str
     python: str
     environment: Mapping[str, str]
 
     def output(self, *words: str) -> str | None:
-        """Return what a program prints, without white space around it."""
+        """Return the output of a program, stripped of white space."""
 
     def text(self, path: str) -> str | None:
         """Return the content of a file."""
@@ -60,25 +60,25 @@ class System(Protocol):
         """Return the version of an installed distribution."""
 
     def needed(self) -> dict[str, str]:
-        """Return the oldest version akunu takes of distributions, hyphens in their names."""
+        """Return the oldest supported version of each distribution; names have hyphens."""
 
     def memory_bytes(self) -> int | None:
         """Return the memory of the machine."""
 
     def processors(self) -> int:
-        """Return how many logical processors the process may use."""
+        """Return the number of logical processors that the process may use."""
 
     def load(self) -> float | None:
-        """Return how many processes wanted to run lately, a mean over one minute."""
+        """Return the load of the machine, a mean over one minute."""
 
     def free_bytes(self, folder: Path) -> int | None:
-        """Return the free space where a folder is, or is going to be."""
+        """Return the free space at the place of a folder, which need not exist."""
 
     def writable(self, folder: Path) -> bool:
-        """Return whether files can be made in a folder, or the folder where it is missing."""
+        """Return whether files, or a missing folder itself, can be created."""
 
     def device(self) -> Device | str:
-        """Return MLX's default device, or why MLX cannot be imported."""
+        """Return MLX's default device, or the reason why MLX cannot be imported."""
 
 
 class ThisSystem:
@@ -92,7 +92,7 @@ class ThisSystem:
         self.environment: Mapping[str, str] = os.environ
 
     def output(self, *words: str) -> str | None:
-        """Return what a program prints, without white space around it."""
+        """Return the output of a program, stripped of white space."""
         program = shutil.which(words[0])
         if program is None:
             return None
@@ -125,7 +125,7 @@ class ThisSystem:
             return None
 
     def needed(self) -> dict[str, str]:
-        """Return the oldest version akunu takes of distributions, hyphens in their names."""
+        """Return the oldest supported version of each distribution; names have hyphens."""
         try:
             lines = requires(_DISTRIBUTION) or []
         except PackageNotFoundError:
@@ -141,20 +141,20 @@ class ThisSystem:
             return None
 
     def processors(self) -> int:
-        """Return how many logical processors the process may use."""
-        # Linux alone tells which processors a process may use.
+        """Return the number of logical processors that the process may use."""
+        # Only Linux tells which processors a process may use.
         affinity = getattr(os, "sched_getaffinity", None)
         return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
     def load(self) -> float | None:
-        """Return how many processes wanted to run lately, a mean over one minute."""
+        """Return the load of the machine, a mean over one minute."""
         try:
             return os.getloadavg()[0]
         except OSError:
             return None
 
     def free_bytes(self, folder: Path) -> int | None:
-        """Return the free space where a folder is, or is going to be."""
+        """Return the free space at the place of a folder, which need not exist."""
         place = _existing(folder)
         try:
             return None if place is None else shutil.disk_usage(place).free
@@ -162,17 +162,17 @@ class ThisSystem:
             return None
 
     def writable(self, folder: Path) -> bool:
-        """Return whether files can be made in a folder, or the folder where it is missing."""
+        """Return whether files, or a missing folder itself, can be created."""
         place = _existing(folder)
         try:
-            # Permissions do not tell: root has all of them, on a read-only disk too.
+            # Permissions are not enough: root has all of them, also on a read-only disk.
             with tempfile.TemporaryFile(dir=place):
                 return place is not None
         except OSError as error:
             return error.errno == errno.ENOSPC
 
     def device(self) -> Device | str:
-        """Return MLX's default device, or why MLX cannot be imported."""
+        """Return MLX's default device, or the reason why MLX cannot be imported."""
         try:
             blas = load_blas()
             import mlx.core as mx  # noqa: PLC0415 - a broken installation is a finding
@@ -193,7 +193,7 @@ class ThisSystem:
 
 
 def _existing(folder: Path) -> Path | None:
-    """Return a folder, or the nearest one above it that exists."""
+    """Return a folder, or its nearest existing parent."""
     try:
         return next((place for place in (folder, *folder.parents) if place.exists()), None)
     except OSError:

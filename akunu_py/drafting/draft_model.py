@@ -1,7 +1,7 @@
 """The drafter that asks a second, smaller model (`--draft-model`).
 
-Leviathan et al. 2023 (arXiv:2211.17192), Chen et al. 2023 (arXiv:2302.01318). The model itself, its
-caches and its noise stand behind `TokenModel`; here is what it is asked for and when.
+Leviathan et al. 2023 (arXiv:2211.17192), Chen et al. 2023 (arXiv:2302.01318). The model, its caches
+and its noise are behind `TokenModel`; this module decides what to ask it and when.
 """
 
 import dataclasses
@@ -21,11 +21,11 @@ MAX_DRAFT_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class DrawnToken:
-    """A token of a draft, and what its model's distribution q was there.
+    """A drafted token, with properties of its model's distribution q at that position.
 
-    `probability` is q(token), after all transforms; `entropy` is that of q as a share of the
-    entropy of a uniform choice among the vocabulary, H / ln V: 0 to 1. `others` are the further
-    proposals for its place, each with its q.
+    `probability` is q(token), after all transforms. `entropy` is the entropy of q divided by the
+    entropy of a uniform distribution over the vocabulary, H / ln V, from 0 to 1. `others` are the
+    further proposals for the position, each with its q.
     """
 
     token: int
@@ -35,23 +35,23 @@ class DrawnToken:
 
 
 GoesOn = Callable[[Sequence[DrawnToken]], bool]
-"""Whether a further token is drawn after these. It sees what was drawn before and never the token
-it decides about: then rejection sampling stays exact whatever the rule is."""
+"""Decides whether to draw another token after these. It never sees the token that it decides about,
+so rejection sampling stays exact whatever the rule is."""
 
 Guess = Callable[[Sequence[int], int], Sequence[int]]
-"""Tokens that may follow the text and those drawn behind it, at most so many; none is fine."""
+"""Returns tokens that may follow the text and the drawn ones: at most so many, possibly none."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawSettings:
-    """How a reply's drafts are drawn.
+    """Settings for the draws of a reply's drafts.
 
     Attributes:
-        config: the reply's transforms, with the draft's own temperature in place.
-        seed: the reply's.
-        independent: draws with noise of their own, as rejection sampling needs them, and keeps the
-            rows of q; otherwise draws are coupled to the target's by its noise.
-        num_proposals: tokens drawn at each position; the draft goes on behind the first.
+        config: transforms of the reply, with the draft's own temperature filled in.
+        seed: seed of the reply.
+        independent: draw with independent noise and keep the rows of q, as rejection sampling
+            needs; otherwise the target's noise couples the draws to its choices.
+        num_proposals: tokens drawn at each position; the draft continues after the first.
 
     """
 
@@ -62,42 +62,42 @@ class DrawSettings:
 
 
 class LengthRule(Protocol):
-    """Says where a draft ends, from what was drawn: a `GoesOn` that can tell of it."""
+    """Ends a draft depending on what was drawn: a `GoesOn` that can explain itself."""
 
     @property
     def trace(self) -> LengthTrace | None:
-        """Return where the latest draft's length comes from; None where there is nothing to say."""
+        """Return an explanation of the latest draft's length, or None."""
 
     def __call__(self, drawn: Sequence[DrawnToken]) -> bool:
-        """Return whether a further token is drawn after these."""
+        """Return whether to draw another token after these."""
 
     def length(self, drawn: Sequence[DrawnToken]) -> int:
-        """Return how many tokens of a draft that is over are wanted."""
+        """Return how many tokens of a finished draft to keep."""
 
 
 class Guesses(Protocol):
-    """Guesses what a draft model will say, so that one of its passes yields several tokens."""
+    """Guesses the draft model's tokens, so that one of its passes can yield several."""
 
     def observe(self, tokens: Sequence[int]) -> None:
         """Take in committed tokens."""
 
     def guess(self, drawn: Sequence[int], limit: int) -> Sequence[int]:
-        """Return at most `limit` tokens that may follow the text and `drawn`; none is fine."""
+        """Return at most `limit` tokens, possibly none, that may follow the text and `drawn`."""
 
 
 class TokenModel(Protocol):
-    """A language model as a continuation of token ids; it keeps its place in the text by itself."""
+    """A language model that continues token ids; it keeps track of its place in the text."""
 
     def begin(
         self, prompt: Sequence[int], sampling: DrawSettings, check: Callable[[], None]
     ) -> None:
-        """Take in a prompt; rows held of its beginning stay.
+        """Take in a prompt; cached rows of its beginning are reused.
 
-        `check` is called between long passes and may raise to end it.
+        `check` is called between long passes and may raise to end the call.
         """
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Take in committed tokens; those drawn in their place are forgotten at the next draw."""
+        """Take in committed tokens; the next draw forgets tokens drawn in their place."""
 
     def draw(
         self,
@@ -107,29 +107,29 @@ class TokenModel(Protocol):
         *,
         after: Sequence[int] = (),
     ) -> Sequence[DrawnToken]:
-        """Draw at most `limit` tokens to follow what was taken in, and `after` behind it.
+        """Draw at most `limit` tokens to follow the text and `after`.
 
-        Fewer where the context ends; `after` is not committed and counts for this draw alone.
-        `goes_on` is asked before each of them. What is guessed is checked by the model, several
-        tokens in a pass, and changes nothing that is drawn.
+        There are fewer where the context ends. `after` is not committed: it holds for this draw
+        only. `goes_on` is asked before each token. Guesses are checked by the model, several in a
+        pass, and do not change what is drawn.
         """
 
     def probabilities(self) -> NDArray[np.float64]:
-        """Return q [n, vocab] for each of the n tokens of the last draw, if it was independent.
+        """Return q [n, vocab], the distributions of the n tokens of an independent last draw.
 
         The vocabulary is the target's.
         """
 
 
 class DraftModelDrafter:
-    """Drafts what a smaller model would say (`--drafter draft-model`).
+    """Drafts the choices of a smaller model (`--drafter draft-model`).
 
-    With coupled draws (the default) a draft is what the small model would choose with the target's
-    own noise, so the stream stays that of plain decoding. With `rejection` the draws are
-    independent, and `draft_probabilities` gives the verifier their distribution.
+    With coupled draws (the default) the small model chooses with the target's own noise, and the
+    output is the stream of plain decoding. With `rejection` draws are independent, and
+    `draft_probabilities` gives the verifier their distributions.
 
-    The draft's temperature is `draft_temperature`, else the config's `draft_temperature`, else the
-    reply's own. `length` decides, besides the limit, where a draft ends.
+    The draft's temperature is `draft_temperature`, or else the configuration's `draft_temperature`,
+    or else the reply's own. `length` may end a draft before its limit.
 
     Raises ConfigError for a number of draft tokens or a draft temperature out of range.
     """
@@ -176,13 +176,13 @@ class DraftModelDrafter:
         self._check = check or _nothing
 
     def add_rule(self, rule: GoesOn) -> None:
-        """End drafts where this rule says so, too."""
+        """Add a rule that may end drafts."""
         self._rules = (*self._rules, rule)
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Take in committed tokens; passes over them wait for the next draft, but for the prompt.
+        """Take in committed tokens; only the prompt is fed now, the rest with the next draft.
 
-        Raises ContractError where `begin_reply` was not called before.
+        Raises ContractError if `begin_reply` was not called before.
         """
         if not tokens:
             return
@@ -199,13 +199,13 @@ class DraftModelDrafter:
     def propose(self, limit: int) -> Draft:
         """Draft at most min(limit, num_draft_tokens) tokens.
 
-        `confidence` is q of each token. In rejection mode there is none: what is cut off a draft
-        must not depend on the tokens that are cut off.
+        `confidence` is q of each token. With `rejection` there is none: a cut must not depend on
+        the tokens that are cut off.
         """
         return self.extend((), limit)
 
     def extend(self, drafted: Sequence[int], limit: int) -> Draft:
-        """Draft as `propose` does what follows `drafted`, tokens that another drafter proposed."""
+        """Draft like `propose`, after `drafted`, tokens proposed by another drafter."""
         drawn = self._drawn(min(limit, self.num_draft_tokens), drafted)
         confidence = () if self._rejection else tuple(token.probability for token in drawn)
         tokens = (token.token for token in drawn)
@@ -213,11 +213,11 @@ class DraftModelDrafter:
 
     @property
     def _length_trace(self) -> LengthTrace | None:
-        """Where the latest draft's length comes from; None where no rule says."""
+        """Explanation of the latest draft's length; None without a rule that has one."""
         return None if self._length is None else self._length.trace
 
     def _drawn(self, limit: int, after: Sequence[int] = ()) -> Sequence[DrawnToken]:
-        """Draw at most `limit` tokens, one behind the other."""
+        """Draw at most `limit` tokens, one after the other."""
         self._num_drawn = 0
         if limit <= 0:
             return ()
@@ -230,9 +230,9 @@ class DraftModelDrafter:
         return drawn
 
     def draft_probabilities(self) -> NDArray[np.float64] | None:
-        """Return q [n, vocab] of the tokens of the last draft, each row summing to 1.
+        """Return q [n, vocab] for the tokens of the last draft; each row sums to 1.
 
-        Raises ContractError where draws are coupled: they are no draws of q then.
+        Raises ContractError for coupled draws, which are not samples of q.
         """
         if not self._rejection:
             raise ContractError("coupled drafts are verified by the target's own choices")
@@ -245,15 +245,15 @@ class DraftModelDrafter:
 
 
 def _with_temperature(config: GenerationConfig, temperature: float | None) -> GenerationConfig:
-    """Return the config with a draft's own temperature, if it has one."""
+    """Return the configuration with the draft's own temperature, if it has one."""
     if temperature is None:
         return config
-    # How drafts are verified is the reply's matter, and checked against the reply's temperature.
+    # Options of verification depend on the reply's own temperature.
     return dataclasses.replace(config, temperature=temperature, lenience=1.0, adjust_residual=True)
 
 
 def _checked(temperature: float | None) -> float | None:
-    """Return a draft's temperature; raise ConfigError where no reply could have it."""
+    """Return a draft's temperature; raises ConfigError if it is out of range for replies."""
     try:
         _with_temperature(GenerationConfig(), temperature)
     except ConfigError as error:

@@ -1,7 +1,8 @@
-"""Prompt lookup: copy what followed the longest earlier match of the last tokens.
+"""Prompt lookup: copies the text after the longest earlier match of the last tokens.
 
-Saxena 2023 (github.com/apoorvumang/prompt-lookup-decoding), with the most recent occurrence where
-there are several, and with text that runs into itself copied on: a loop drafts as far as asked for.
+Saxena 2023 (github.com/apoorvumang/prompt-lookup-decoding), with two changes: among several matches
+the most recent one is taken, and a match that reaches the end of the text goes on with its own
+tokens, so a loop gives a draft of any length.
 """
 
 from collections.abc import Sequence
@@ -13,12 +14,12 @@ from akunu_py.types import Draft
 class LookupDrafter:
     """Prompt lookup over the whole text of one reply (`--drafter lookup`).
 
-    A table for each length of context holds where its last occurrence was followed. The longest
-    context that occurred before decides, if it has `min_match` tokens or more; `match_length` is
+    A table for each length of context has the position after its last occurrence. The longest
+    context that occurred before decides, if it has at least `min_match` tokens; `match_length` is
     its length.
 
-    Raises ConfigError for contexts of no token, a shortest one above the longest, or a negative
-    number of draft tokens.
+    Raises ConfigError for a `max_context` below 1, a `min_match` above it, or a negative number of
+    draft tokens.
     """
 
     name = "lookup"
@@ -36,11 +37,11 @@ class LookupDrafter:
         self.min_match = min_match
         self.num_draft_tokens = num_draft_tokens
         self.tokens: list[int] = []
-        # tables[n - 1]: n tokens -> position of what followed them last.
+        # tables[n - 1]: n tokens -> position after their last occurrence.
         self.tables: list[dict[tuple[int, ...], int]] = [{} for _ in range(max_context)]
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Take in committed tokens: each is what follows the contexts that end before it."""
+        """Add committed tokens: each follows the contexts that end before it."""
         start = len(self.tokens)
         self.tokens += tokens
         text = self.tokens
@@ -53,7 +54,7 @@ class LookupDrafter:
             table.update(zip(zip(*columns, strict=True), range(first, len(text)), strict=True))
 
     def propose(self, limit: int) -> Draft:
-        """Draft min(limit, num_draft_tokens) tokens, or none where no context is known."""
+        """Draft min(limit, num_draft_tokens) tokens, or none if no context occurred before."""
         limit = min(limit, self.num_draft_tokens)
         if limit <= 0:
             return Draft.empty(self.name)
@@ -66,6 +67,6 @@ class LookupDrafter:
             return Draft.empty(self.name)
         drafted = text[position : position + limit]
         while len(drafted) < limit:
-            # The match overlaps the end: what was drafted goes on as the text would.
+            # The match reaches the end of the text: copy the drafted tokens themselves.
             drafted += drafted[: limit - len(drafted)]
         return Draft.chain(drafted, self.name, length)

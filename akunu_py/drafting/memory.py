@@ -1,8 +1,8 @@
-"""Earlier replies and files of a session: text that `auto` drafts from besides the prompt's.
+"""The memory of `auto`: earlier replies and files that it drafts from besides the prompt.
 
-Within one engine it lives in memory. Only where a directory is given is it kept on disk, one file
-for each vocabulary: token ids mean nothing to another one. What is on disk is a convenience, so a
-file that is damaged, of another version or of another vocabulary is passed over with a warning.
+The memory lives in RAM, and on disk only if a directory is given: one file for each vocabulary,
+because token ids mean nothing to another one. A file that is damaged, or of another version or
+vocabulary, is ignored with a warning.
 """
 
 import hashlib
@@ -28,14 +28,14 @@ _ID_TYPE = np.dtype("<u4")
 
 
 class Memory:
-    """Texts as token ids, with the index that finds occurrences in them.
+    """Texts as token ids, with an index of their occurrences.
 
-    Bounded: beyond `max_tokens` the oldest texts go, until half of that is left. A text longer than
-    that half keeps its end.
+    Beyond `max_tokens` the oldest texts are dropped until half of that is left. Of a text longer
+    than this half only the end is kept.
 
     Attributes:
-        index: over all texts, a separator before each.
-        unsaved: whether texts came or went since it was loaded or saved.
+        index: index over all texts, with a separator before each.
+        unsaved: whether texts changed since the memory was loaded or saved.
 
     Raises ConfigError for a bound below 2, or a directory without a vocabulary's fingerprint.
 
@@ -49,10 +49,10 @@ class Memory:
         vocabulary: str = "",
         vocabulary_size: int | None = None,
     ) -> None:
-        """Start with what was saved in `directory`, if that is given, or empty.
+        """Start with the texts saved in `directory`, or empty without one.
 
-        `vocabulary` is `vocabulary_fingerprint` of the tokenizer; ids from `vocabulary_size` on are
-        never taken from a file.
+        `vocabulary` is the tokenizer's `vocabulary_fingerprint`. A file with ids from
+        `vocabulary_size` on is refused.
         """
         if max_tokens < 2:
             raise ConfigError(f"max_tokens of a memory is {max_tokens}; give 2 or more")
@@ -71,12 +71,12 @@ class Memory:
             self._load(self._path)
 
     def __len__(self) -> int:
-        """Return the number of tokens, one separator for each text included."""
+        """Return the number of tokens, including one separator for each text."""
         return len(self.index) - 1
 
     @property
     def path(self) -> Path | None:
-        """Return the file it is kept in, None for a memory that is not kept."""
+        """Return the path of the file; None for a memory in RAM alone."""
         return self._path
 
     def add(self, tokens: Sequence[int]) -> None:
@@ -108,8 +108,8 @@ class Memory:
     def save(self) -> None:
         """Write the texts to the directory, if one was given.
 
-        The file is replaced at once or not at all, and only its owner can read it. Raises OSError
-        where it cannot be written.
+        The file is replaced atomically, and only its owner can read it. Raises OSError if it cannot
+        be written.
         """
         if self._path is None:
             return
@@ -136,7 +136,7 @@ class Memory:
         self._refill(reversed(kept))
 
     def _refill(self, texts: Iterable[Sequence[int]]) -> None:
-        # A new index: drafters of replies under way may hold the old one.
+        # A new index: drafters of current replies may still use the old one.
         self.index = OccurrenceIndex()
         for text in texts:
             self.index.separate()
@@ -151,31 +151,31 @@ class Memory:
             return
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
-            logger.warning("the memory %s is passed over: %s", path, reason or error)
+            logger.warning("the memory %s is ignored: %s", path, reason or error)
             return
         self._refill(texts)
 
     def _parsed(self, content: bytes) -> Iterator[list[int]]:
-        """Yield the texts of a file, or raise for one that is not what `save` wrote."""
+        """Yield the texts of a file; raises ValueError for anything that `save` does not write."""
         if not content.startswith(_MAGIC):
-            raise ValueError("it is no memory of this version")
+            raise ValueError("it is not a memory of this version")
         end = content.find(b"\n", len(_MAGIC), _MAX_HEADER_BYTES)
         header = json.loads(content[len(_MAGIC) : end] if end > 0 else b"")
         ids = content[end + 1 :]
         if header["vocabulary"] != self.vocabulary:
-            raise ValueError("it is of another vocabulary")
+            raise ValueError("it belongs to another vocabulary")
         lengths = header["lengths"]
         if not all(type(length) is int and length > 0 for length in lengths):
-            raise ValueError("its texts have lengths that are none")
+            raise ValueError("the lengths of its texts are damaged")
         if len(ids) != _ID_TYPE.itemsize * sum(lengths):
-            raise ValueError("it is not as long as it says")
+            raise ValueError("its size does not match its header")
         if sum(lengths) + len(lengths) > self.max_tokens:
             raise ValueError(f"it holds more than {self.max_tokens} tokens")
         if hashlib.sha256(ids).hexdigest() != header["sha256"]:
             raise ValueError("its checksum is wrong")
         tokens = np.frombuffer(ids, dtype=_ID_TYPE).tolist()
         if self.vocabulary_size is not None and max(tokens, default=0) >= self.vocabulary_size:
-            raise ValueError("it holds ids that the vocabulary has not")
+            raise ValueError("it holds ids outside the vocabulary")
         start = 0
         for length in lengths:
             yield tokens[start : start + length]
@@ -185,19 +185,19 @@ class Memory:
 def open_memory(
     folder: str | Path | None, texts: Callable[[], Iterable[str]], vocabulary_size: int
 ) -> Memory:
-    """Return the memory kept in a folder for a vocabulary, or one that is not kept.
+    """Return the memory of a vocabulary in a folder, or one in RAM alone without a folder.
 
-    Raises ConfigError for a path that is empty or a file, or that no folder can have.
+    Raises ConfigError for an empty path, a file, or a path that no folder can have.
     """
     if folder is None:
         return Memory()
     if not str(folder):
-        # As a path it would be the current folder.
+        # Path("") would be the current folder.
         raise ConfigError("the path of the memory is empty; name a folder, or give None for none")
     try:
         is_folder = stat.S_ISDIR(Path(folder).stat().st_mode)
     except FileNotFoundError:
-        is_folder = True  # made when it is written to
+        is_folder = True  # created when it is first written to
     except (OSError, ValueError) as error:
         # ValueError: a null character, which no path can hold.
         reason = error.strerror if isinstance(error, OSError) else error
@@ -212,7 +212,7 @@ def open_memory(
 
 
 def vocabulary_fingerprint(tokens: Iterable[str | bytes]) -> str:
-    """Return a fingerprint of a vocabulary: the texts of its tokens, in the order of their ids."""
+    """Return a fingerprint of a vocabulary, given its token texts in the order of their ids."""
     digest = hashlib.sha256()
     for token in tokens:
         data = token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token

@@ -1,9 +1,8 @@
-"""The default predictor: hashed bigram to 4-gram tables over the text of one reply.
+"""Drafters by n-grams: hashed bigram to 4-gram tables over the text of one reply.
 
-Each table maps a context of 1, 2 or 3 tokens, hashed by FNV-1a, to the tokens seen after it and how
-often. A draft follows the most frequent continuation of the longest known context, token by token.
-
-Ties: among the continuations with the highest count, the one seen last.
+Each table maps a context of 1, 2 or 3 tokens, hashed by FNV-1a, to the counts of the tokens that
+followed it. A draft takes the most frequent continuation of the longest known context, token by
+token. Among equally frequent ones the one seen last wins.
 """
 
 from collections import deque
@@ -20,12 +19,12 @@ FNV_OFFSET = 14695981039346656037
 FNV_PRIME = 1099511628211
 _MASK = 2**64 - 1
 
-# Below this many tokens numpy's fixed cost is above that of the loop.
+# With fewer tokens than this the loop is faster than numpy.
 _MIN_BATCH = 48
 
 
 def fnv1a(tokens: Iterable[int]) -> int:
-    """Return the 64-bit FNV-1a hash of token ids, each id xor-ed in whole.
+    """Return the 64-bit FNV-1a hash of token ids; each id is xor-ed in as a whole.
 
     For ids below 256 this is FNV-1a over bytes (Fowler, Noll, Vo; draft-eastlake-fnv).
     """
@@ -36,10 +35,10 @@ def fnv1a(tokens: Iterable[int]) -> int:
 
 
 class Continuations:
-    """What followed one context.
+    """Counts of the tokens that followed one context.
 
-    `counts` is kept in the order in which its tokens were last seen, so that recency needs no
-    positions; `best` is the token with the highest count, among equals the one seen last.
+    `counts` is ordered by when its tokens were last seen, so recency needs no positions. `best` is
+    the token with the highest count; among equals, the one seen last.
     """
 
     __slots__ = ("best", "best_count", "counts", "total")
@@ -51,7 +50,7 @@ class Continuations:
         self.total = 0
 
     def add(self, token: int, times: int = 1) -> None:
-        """Count a sighting; later sightings are later calls."""
+        """Count occurrences of a token; calls are in the order of the text."""
         count = self.counts.pop(token, 0) + times
         self.counts[token] = count
         self.total += times
@@ -59,7 +58,7 @@ class Continuations:
             self.best, self.best_count = token, count
 
     def subtract(self, token: int) -> None:
-        """Take one sighting back, the oldest of this token."""
+        """Remove the oldest occurrence of a token."""
         count = self.counts[token] - 1
         self.total -= 1
         if count:
@@ -68,22 +67,21 @@ class Continuations:
             del self.counts[token]
         if token == self.best:
             self.best, self.best_count = -1, 0
-            # The order of last sighting decides among equals, so the latest is looked at first.
+            # Among equals the one seen last wins, so the latest comes first.
             for candidate, times in reversed(self.counts.items()):
                 if times > self.best_count:
                     self.best, self.best_count = candidate, times
 
 
 class NgramDrafter:
-    """n-gram tables whose counts gather over the whole reply (`--drafter ngram`).
+    """n-gram tables whose counts grow over the whole reply (`--drafter ngram`).
 
-    The history is a window of the last `history` tokens. The counts are not pruned when a token
-    leaves it: since a context has at most `max_order - 1` tokens, the window bounds the history's
-    memory and not the predictions. `WindowedNgramDrafter` prunes. Contexts of fewer than
-    `min_match` tokens decide nothing.
+    The history holds the last `history` tokens. Counts stay when a token leaves it: the window
+    limits the memory of the history, not the predictions. `WindowedNgramDrafter` removes counts.
+    Contexts of fewer than `min_match` tokens are not used.
 
-    Raises ConfigError for an order below 2, a window that cannot hold one n-gram, a shortest
-    context that no table has, or a negative number of draft tokens.
+    Raises ConfigError for an order below 2, a window smaller than one n-gram, a `min_match` that no
+    table has, or a negative number of draft tokens.
     """
 
     name = "ngram"
@@ -110,12 +108,12 @@ class NgramDrafter:
         self.history: deque[int] = deque(maxlen=history)
         # tables[k - 1]: contexts of k tokens.
         self.tables: list[dict[int, Continuations]] = [{} for _ in range(max_order - 1)]
-        # The last tokens, at most max_order - 1 of them, and the keys of the contexts they form.
+        # The last tokens, at most max_order - 1, and the keys of the contexts that they form.
         self._context: tuple[int, ...] = ()
         self._keys: tuple[int, ...] = ()
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Count committed tokens at every order that has enough context."""
+        """Count committed tokens in every table whose context is long enough."""
         if len(tokens) >= _MIN_BATCH:
             self.update_batch(tokens)
             return
@@ -124,7 +122,7 @@ class NgramDrafter:
             self._forget(token)
 
     def _count(self, token: int) -> None:
-        """Count one token after the present contexts, and make it their last."""
+        """Count one token after the current contexts, and append it to them."""
         for table, key in zip(self.tables, self._keys, strict=False):
             entry = table.get(key)
             if entry is None:
@@ -134,11 +132,11 @@ class NgramDrafter:
         self._keys = _suffix_keys(self._context)
 
     def _forget(self, token: int) -> None:
-        """Move the window on by one token."""
+        """Move the window by one token."""
         self.history.append(token)
 
     def update_batch(self, tokens: Sequence[int] | NDArray[np.integer]) -> None:
-        """Count many tokens at once, as `observe` one by one would; vectorised over the prompt."""
+        """Count many tokens at once, with the result of `observe`; vectorised for prompts."""
         array = np.asarray(tokens, dtype=np.uint64)
         if array.size == 0:
             return
@@ -153,9 +151,9 @@ class NgramDrafter:
     def propose(self, limit: int) -> Draft:
         """Draft up to min(limit, num_draft_tokens) tokens.
 
-        The longest context that is known decides each token; the draft ends where none is.
-        `match_length` is the length of the context that gave the first token, `confidence` the
-        share of its sightings that each token was.
+        The longest known context decides each token, and the draft ends where no context is known.
+        `match_length` is the length of the first token's context. `confidence` is each token's
+        share of the occurrences of its context.
         """
         limit = min(limit, self.num_draft_tokens)
         context = self._context
@@ -164,7 +162,7 @@ class NgramDrafter:
         match_length = 0
         while len(tokens) < limit:
             for length in range(len(context), self.min_match - 1, -1):
-                # The keys of the committed context are at hand; those of drafted ones are not.
+                # Keys are known for the committed context; with drafted tokens they are computed.
                 key = fnv1a(context[-length:]) if tokens else self._keys[length - 1]
                 entry = self.tables[length - 1].get(key)
                 if entry is not None:
@@ -180,10 +178,10 @@ class NgramDrafter:
 
 
 class WindowedNgramDrafter(NgramDrafter):
-    """n-gram tables of the last `history` tokens alone (`--drafter ngram-window`).
+    """n-gram tables of only the last `history` tokens (`--drafter ngram-window`).
 
-    A count is subtracted when the first token of its n-gram leaves the window: recent text counts
-    for more, at the price of what could be copied from further back.
+    A count is subtracted when the first token of its n-gram leaves the window. Recent text gets
+    more weight, and older text can no longer be copied.
     """
 
     name = "ngram-window"
@@ -201,7 +199,7 @@ class WindowedNgramDrafter(NgramDrafter):
         self.history.append(token)
 
     def update_batch(self, tokens: Sequence[int] | NDArray[np.integer]) -> None:
-        """Count many tokens at once: the tables are those of the window's tokens, built anew."""
+        """Count many tokens at once: the tables are built anew from the window's tokens."""
         limit = self.history.maxlen or 0
         kept = [*self.history, *(int(token) for token in tokens)][-limit:]
         self.tables = [{} for _ in self.tables]
@@ -225,7 +223,7 @@ def _count_all(table: dict[int, Continuations], tokens: NDArray[np.uint64], leng
         for offset in range(length):
             keys = (keys ^ tokens[offset : offset + size]) * np.uint64(FNV_PRIME)
     followers = tokens[length:]
-    # Stable sort by (key, follower): within a group positions ascend, so its end is the last one.
+    # Stable sort by (key, follower): positions ascend within a group, so its last is the latest.
     order = np.lexsort((followers, keys))
     keys, followers = keys[order], followers[order]
     new_group = np.empty(size, dtype=bool)
@@ -233,7 +231,7 @@ def _count_all(table: dict[int, Continuations], tokens: NDArray[np.uint64], leng
     new_group[1:] = (keys[1:] != keys[:-1]) | (followers[1:] != followers[:-1])
     starts = np.flatnonzero(new_group)
     ends = np.append(starts[1:], size)
-    # Sightings are replayed in the order of their last positions, which is what recency means.
+    # Occurrences are added in the order of their last positions, which makes recency right.
     replay = np.argsort(order[ends - 1])
     for key, token, times in zip(
         keys[starts][replay].tolist(),

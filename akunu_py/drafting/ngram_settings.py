@@ -1,4 +1,4 @@
-"""The numbers that the drafters of n-grams take, under one set of names.
+"""Settings of the n-gram drafters, under one set of names.
 
 `order` is the longest n-gram: its last token is drafted, the ones before are the context.
 """
@@ -18,17 +18,17 @@ NGRAM_DEFAULTS: Mapping[str, Mapping[str, int]] = {
     },
     LookupDrafter.name: {"num_draft_tokens": 10, "order": 4, "min_match": 1},
 }  # fmt: skip
-"""By drafter the settings it has, and what they are where nobody says."""
+"""The settings of each drafter, with their defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NgramSettings:
-    """What to draft n-grams with; None is the drafter's own number.
+    """Settings of an n-gram drafter; None is the drafter's default.
 
     Attributes:
-        order: tokens of the longest n-gram, 2 or more.
-        window: last tokens that are counted, for `ngram-window` alone.
-        min_match: tokens of the shortest context that decides a token, 1 to order - 1.
+        order: length of the longest n-gram in tokens, 2 or more.
+        window: number of last tokens that are counted, for `ngram-window` only.
+        min_match: length of the shortest context that is used, 1 to order - 1.
 
     """
 
@@ -38,13 +38,13 @@ class NgramSettings:
 
     @classmethod
     def of(cls, config: GenerationConfig) -> "NgramSettings":
-        """Return those of a configuration."""
+        """Return the settings in a configuration."""
         return cls(
             order=config.ngram_order, window=config.ngram_window, min_match=config.ngram_min_match
         )
 
     def check_fit(self, name: str) -> None:
-        """Raise ConfigError for a setting that the drafter of this name does not have."""
+        """Raise ConfigError for a setting that the named drafter does not have."""
         known = NGRAM_DEFAULTS.get(name, {})
         for field in fields(self):
             if getattr(self, field.name) is not None and field.name not in known:
@@ -60,7 +60,7 @@ def make_ngram_drafter(
 ) -> NgramDrafter | LookupDrafter:
     """Make one of the drafters in `NGRAM_DEFAULTS` for one reply.
 
-    Raises ConfigError for a setting that it does not have or that is out of range.
+    Raises ConfigError for a setting that the drafter does not have or that is out of range.
     """
     settings = settings or NgramSettings()
     settings.check_fit(name)

@@ -1,25 +1,25 @@
 """All earlier occurrences of the last tokens of a growing text, most recent first.
 
-Two chains run through the text: from each position to the latest earlier one with the same token,
-and to the latest earlier one with the same two tokens. Taking a token in costs two look-ups; the
-occurrences of the text's end are found by following a chain from there.
+Two chains link the positions of the text: each position points to the latest earlier one with the
+same token, and to the latest earlier one with the same two tokens. Adding a token takes two
+look-ups. Occurrences of the end of the text are found by following a chain from there.
 """
 
 from collections.abc import Mapping, Sequence
 
-# No vocabulary has 2**24 tokens. If one had, a match could be found where there is none, and the
-# target would reject what followed it.
+# No vocabulary has 2**24 tokens. If one had, a false match would be possible, and the target would
+# reject its draft.
 _PAIR_SHIFT = 24
 
 
-_NEAR = 6  # tokens compared one by one before whole blocks are
+_NEAR = 6  # tokens that are compared one by one before whole blocks
 _BLOCK = 16
 
 
 def _matched_to(text: list[int], before: int, position: int, end: int, longest: int) -> int:
     """Return the place before the first token of a match that ends at `position` and at `end`.
 
-    What lies after `before` is known to match; at most `longest` tokens are counted.
+    The tokens after `before` are known to match. A match is at most `longest` tokens long.
     """
     away = end - position
     last = max(0, position - longest)
@@ -36,13 +36,13 @@ def _matched_to(text: list[int], before: int, position: int, end: int, longest: 
 class OccurrenceIndex:
     """The text and its chains.
 
-    Texts that do not belong together are kept apart by separators: negative ids, each used once, so
-    that no match can hold one. Position 0 holds one too, and ends every chain.
+    Unrelated texts are separated by negative ids. Each separator is used once, so no match can
+    contain one. Position 0 also holds a separator, and ends every chain.
 
     Attributes:
-        tokens: the text, separators included.
-        same_token: position -> latest earlier position with that token; 0 for none.
-        same_pair: position -> latest earlier position with that token and the one before it.
+        tokens: the text, including separators.
+        same_token: position -> latest earlier position with the same token; 0 for none.
+        same_pair: position -> latest earlier position with the same token and predecessor.
 
     """
 
@@ -58,7 +58,7 @@ class OccurrenceIndex:
     )
 
     def __init__(self, older: "OccurrenceIndex | None" = None) -> None:
-        """Start empty, or over a copy of an older index, which may grow on by itself."""
+        """Start empty, or as an extension of an older index, which may grow independently."""
         self._last_token: dict[int, int] = {}
         self._last_pair: dict[int, int] = {}
         if older is None:
@@ -79,14 +79,14 @@ class OccurrenceIndex:
         return len(self.tokens)
 
     def separate(self) -> None:
-        """End a text: what comes next matches nothing across this point."""
-        # No other separator has this number: the text never gets shorter.
+        """End a text: no match goes across this point."""
+        # The number is unique, because the text never gets shorter.
         self.tokens.append(-1 - len(self.tokens))
         self.same_token.append(0)
         self.same_pair.append(0)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Take in tokens, none of them negative."""
+        """Append tokens, none of them negative."""
         text, same_token, same_pair = self.tokens, self.same_token, self.same_pair
         last_token, last_pair = self._last_token, self._last_pair
         older_token, older_pair = self._older_token, self._older_pair
@@ -99,7 +99,7 @@ class OccurrenceIndex:
             found = last_token.get(token)
             if found is None:
                 found = older_token.get(token, 0)
-                if found >= base:  # the older index has grown since: not part of this text
+                if found >= base:  # a later part of the older index, not of this text
                     found = 0
             same_token.append(found)
             found = last_pair.get(pair)
@@ -115,12 +115,12 @@ class OccurrenceIndex:
     def occurrences(
         self, most: int, longest: int, *, enough: int, further: int
     ) -> list[tuple[int, int]]:
-        """Find where the text's end occurred before, most recent first.
+        """Find earlier occurrences of the text's end, most recent first.
 
-        Those of the last two tokens, or where these are new together, of the last one. Each is
-        (position of what followed, number of tokens that match, `longest` at most). The search ends
-        after `most` of them, or `further` ones after the last that beat all before it with a match
-        of `enough` tokens.
+        These are occurrences of the last two tokens, or of the last one if the pair is new. Each is
+        (position after it, number of matching tokens, at most `longest`). The search ends after
+        `most` occurrences, or `further` ones after the last that was the longest so far and had at
+        least `enough` matching tokens.
         """
         text = self.tokens
         end = len(text) - 1
@@ -131,7 +131,7 @@ class OccurrenceIndex:
             position = chain[end]
             if not position:
                 return []
-        # Backwards from the last token not compared yet; a separator ends the walk at the latest.
+        # Backwards from the last token not compared yet, at most to a separator.
         nearest = min(longest, known + _NEAR)
         tail = text[max(0, end - nearest + 1) : end - known + 1]
         tail.reverse()

@@ -11,7 +11,7 @@ class PlainDrafter:
     name = "none"
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Need nothing of what was committed."""
+        """Ignore the tokens."""
 
     def propose(self, limit: int) -> Draft:  # noqa: ARG002 - the protocol's signature
         """Return the empty draft."""

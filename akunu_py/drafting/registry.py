@@ -1,7 +1,7 @@
 """Drafters by name: akunu's own and those that installed packages offer.
 
-A package offers one by an entry point of the group "akunu.drafters": a `DrafterKind`, or a function
-that is called with a `DrafterSetup` and returns a `Drafter` for one reply.
+A package offers a drafter as an entry point of the group "akunu.drafters": a `DrafterKind`, or a
+function of a `DrafterSetup` that returns a `Drafter` for one reply.
 """
 
 import difflib
@@ -28,25 +28,25 @@ from akunu_py.types import GenerationConfig
 ENTRY_POINT_GROUP = "akunu.drafters"
 
 Need = Literal["text", "candidates", "draft model", "counts"]
-"""What a drafter drafts from besides the text: the target's likeliest tokens (`CandidateObserver`),
-a second model, a file of counts."""
+"""Sources of a drafter besides the text: the target's likeliest tokens (`CandidateObserver`), a
+second model, or a file of counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterSetup:
-    """What a drafter is made from, for one reply.
+    """Everything that a drafter can be made from, for one reply.
 
     Attributes:
-        num_draft_tokens: most tokens of a draft.
-        config: how the reply is sampled and drafted.
-        vocabulary_size: number of the target's logits; None where that is not known.
+        num_draft_tokens: upper limit of a draft, in tokens.
+        config: configuration of the reply.
+        vocabulary_size: number of the target's logits; None if unknown.
         token_texts: returns the text of each token id, as the vocabulary writes it.
-        token_model: the engine's draft model, where there is one.
-        load_token_model: loads a further model to draft with, from a path; it must have the
-            target's vocabulary.
-        counts: the file of n-gram counts that the engine was given, if any.
-        kept: for what this drafter keeps from reply to reply; empty at the first.
-        auto_state: what earlier replies left to `auto`; None: nothing.
+        token_model: draft model of the engine, if it has one.
+        load_token_model: loads another model to draft with from a path; it must have the target's
+            vocabulary.
+        counts: file of n-gram counts that the engine was given, if any.
+        kept: dictionary in which this drafter may keep state from reply to reply; empty at first.
+        auto_state: state of `auto` after earlier replies; None to start anew.
 
     """
 
@@ -67,7 +67,7 @@ class DrafterSetup:
 
     @property
     def known_token_model(self) -> TokenModel:
-        """Return the draft model; raises ConfigError where there is none."""
+        """Return the draft model; raises ConfigError if there is none."""
         if self.token_model is None:
             raise ConfigError(
                 "there is no draft model to ask; load one with draft_model= or --draft-model"
@@ -76,7 +76,7 @@ class DrafterSetup:
 
     @property
     def known_vocabulary_size(self) -> int:
-        """Return the number of the target's logits; raises ContractError where it is not known."""
+        """Return the number of the target's logits; raises ContractError if it is unknown."""
         if self.vocabulary_size is None:
             raise ContractError("this drafter needs the size of the vocabulary")
         return self.vocabulary_size
@@ -87,13 +87,13 @@ class DrafterKind:
     """A drafter that can be chosen by name.
 
     Attributes:
-        make: makes it for one reply.
-        num_draft_tokens: most tokens that it drafts for a pass where nobody says.
-        needs: what it drafts from; "text" where that is all.
-        has_q: whether it draws from probabilities, which a rule of length needs.
+        make: makes the drafter for one reply.
+        num_draft_tokens: default limit of a draft, in tokens.
+        needs: source of its drafts besides the text; "text" if there is none.
+        has_q: whether it draws from probabilities, which length rules need.
         proposes_several: whether it may propose several tokens for a position.
-        check: raises ConfigError for a configuration that it cannot follow, before what it needs
-            is loaded; called with the configuration and the number of draft tokens.
+        check: raises ConfigError for a configuration that it cannot follow, before anything is
+            loaded; called with the configuration and the number of draft tokens.
 
     """
 
@@ -106,7 +106,7 @@ class DrafterKind:
 
 
 def _ngram(name: str) -> DrafterKind:
-    """Return one of the drafters whose order and least match can be chosen."""
+    """Return the kind of an n-gram drafter, with its settings."""
 
     def make(setup: DrafterSetup) -> Drafter:
         return make_ngram_drafter(name, setup.num_draft_tokens, NgramSettings.of(setup.config))
@@ -144,19 +144,19 @@ BUILT_IN: dict[str, DrafterKind] = {
     ),
     "none": DrafterKind(lambda _: PlainDrafter(), 0),
 }
-"""Akunu's own."""
+"""Akunu's own drafters by name."""
 
 
 def drafter_names(*needs: Need) -> tuple[str, ...]:
-    """Return the names of drafters that need only that, akunu's own first; all without a need."""
+    """Return the names of drafters with one of these needs, akunu's own first; else all."""
     return tuple(name for name in _names() if not needs or kind_of(name).needs in needs)
 
 
 def kind_of(name: str, config: GenerationConfig | None = None) -> DrafterKind:
-    """Return the drafter of that name; raises ConfigError for one that nobody offers.
+    """Return the kind of a drafter by name; raises ConfigError for an unknown name.
 
-    Rules of length and several proposals for a position are no matter of akunu's own drafters: for
-    a configuration with them a plug-in of the same name is taken, where there is one.
+    Akunu's own drafters know neither length rules nor several proposals for a position. For a
+    configuration with these, a plug-in of the same name is preferred.
     """
     studied = config is not None and (config.draft_length != "budget" or config.num_proposals > 1)
     if name in BUILT_IN and not (studied and name in _plug_ins() and _loaded(name)):
@@ -177,14 +177,14 @@ def proposes_several(name: str) -> bool:
 
 
 def default_num_draft_tokens(name: str) -> int:
-    """Return the most tokens a drafter drafts for a pass where nobody says."""
+    """Return a drafter's default limit of a draft, in tokens."""
     return kind_of(name).num_draft_tokens
 
 
 def drafter_name(name: str | None, draft_model: object | None) -> str:
-    """Return the drafter that a config means: what it names, or the one to take by default.
+    """Return the name of a drafter, or the default's name if None is given.
 
-    That depends on whether there is a draft model.
+    The default depends on whether there is a draft model.
     """
     if name is not None:
         return name
@@ -194,9 +194,9 @@ def drafter_name(name: str | None, draft_model: object | None) -> str:
 def check_drafter(
     name: str, *, num_draft_tokens: int | None = None, config: GenerationConfig | None = None
 ) -> None:
-    """Check what can be checked of a drafter before what it needs is loaded.
+    """Check a drafter and its configuration before anything is loaded.
 
-    Raises as `make_drafter` does, but for a draft model or counts that are missing.
+    Raises as `make_drafter` does, except for a missing draft model or missing counts.
     """
     config = config or GenerationConfig()
     kind = _checked_kind(name, config)
@@ -215,10 +215,10 @@ def make_drafter(
     token_model: TokenModel | None = None,
     auto_state: AutoState | None = None,
 ) -> Drafter:
-    """Make the drafter of that name for one reply, alone from these; see `DrafterSetup`.
+    """Make a drafter by name for one reply, from these parts of a `DrafterSetup` alone.
 
-    `num_draft_tokens` is its own number when left out, whatever the config says. Raises as `make`
-    does.
+    `num_draft_tokens` defaults to the drafter's own number, whatever the configuration says. Raises
+    as `make` does.
     """
     setup = DrafterSetup(
         default_num_draft_tokens(name) if num_draft_tokens is None else num_draft_tokens,
@@ -231,10 +231,10 @@ def make_drafter(
 
 
 def make(name: str, setup: DrafterSetup) -> Drafter:
-    """Make the drafter of that name for one reply.
+    """Make a drafter by name for one reply.
 
-    Raises ConfigError for an unknown name, a draft model or counts that are missing, or a
-    configuration that the drafter cannot follow; ContractError when a plug-in returns no drafter.
+    Raises ConfigError for an unknown name, a missing draft model, missing counts, or a
+    configuration that the drafter cannot follow; ContractError if a plug-in returns something else.
     """
     kind = _checked_kind(name, setup.config)
     kind.check(setup.config, setup.num_draft_tokens)
@@ -248,7 +248,7 @@ def make(name: str, setup: DrafterSetup) -> Drafter:
 
 
 def _checked_kind(name: str, config: GenerationConfig) -> DrafterKind:
-    """Return a drafter that can follow a configuration, as far as its kind says."""
+    """Return the kind of a drafter; raises ConfigError if it cannot follow the configuration."""
     kind = kind_of(name, config)
     NgramSettings.of(config).check_fit(name)
     if config.num_proposals > 1 and not kind.proposes_several:
@@ -261,32 +261,32 @@ def _checked_kind(name: str, config: GenerationConfig) -> DrafterKind:
         known = (other for other in _names() if kind_of(other).has_q)
         raise ConfigError(
             f"draft_length is {config.draft_length!r} and the drafter {name!r} has no "
-            f"probabilities to go by; leave it out, or choose from {', '.join(known)}"
+            f"probabilities to decide by; leave it out, or choose from {', '.join(known)}"
         )
     return kind
 
 
 def _names() -> tuple[str, ...]:
-    """Return all names: akunu's own, then those of plug-ins that can be loaded, sorted."""
+    """Return all names: akunu's own drafters, then plug-ins that can be loaded, sorted."""
     others = (name for name in sorted(_plug_ins()) if name not in BUILT_IN)
     return (*BUILT_IN, *(name for name in others if _loaded(name) is not None))
 
 
 @functools.cache
 def _plug_ins() -> dict[str, EntryPoint]:
-    """Return what installed packages offer; looking for it takes some 20 ms."""
+    """Return the entry points of installed packages; the search takes about 20 ms."""
     return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
 def forget_plug_ins() -> None:
-    """Look for plug-ins anew: for tests, and after one was installed."""
+    """Forget known plug-ins, for tests and after an installation."""
     _plug_ins.cache_clear()
     _loaded.cache_clear()
 
 
 @functools.cache
 def _loaded(name: str) -> DrafterKind | None:
-    """Return what a plug-in offers under a name; None where its module is not installed."""
+    """Return the object of a plug-in; None if its module is not installed."""
     try:
         offered = _plug_ins()[name].load()
     except ModuleNotFoundError:

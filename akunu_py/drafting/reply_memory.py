@@ -1,4 +1,4 @@
-"""What `auto` keeps over the replies of one engine, and when that is written down."""
+"""The state of `auto` from reply to reply of an engine, and when it is saved."""
 
 import logging
 import math
@@ -12,13 +12,14 @@ from akunu_py.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 SAVE_EVERY_S = 5.0
-"""Seconds between two savings: a full memory is 800 kB, and a reply may be a few words."""
+"""Seconds between two saves: a full memory has 800 kB, and a reply may have a few words."""
 
 
 class ReplyMemory:
-    """The state of `auto` for one engine: a reply's tokens join its memory once, when it ends.
+    """The state of `auto` for one engine; a reply joins its memory once, when it ends.
 
-    `clock` gives seconds. A memory that cannot be written is reported once and used on.
+    `clock` returns seconds. If the memory cannot be saved, that is reported once, and the memory
+    stays in use.
     """
 
     def __init__(
@@ -31,17 +32,17 @@ class ReplyMemory:
         self._warned = False
         path = self.state.memory.path
         if path is not None:
-            # Now, so that the warning does not come in the middle of a reply's text.
+            # Now, because a warning later would interrupt the text of a reply.
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 self._warn(error)
 
     def begin_reply(self) -> Callable[[], None]:
-        """Finish the reply before, if nobody did; return what ends the one to come.
+        """Finish the last reply; return a function that ends the next one.
 
-        To be called before its drafter is made. Ending a reply twice, or after a later one began,
-        does nothing: a stream that was dropped may be collected at any time.
+        Call this before the next reply's drafter is made. Ending a reply twice, or after a later
+        one began, does nothing: a dropped stream may be collected at any time.
         """
         self.state.finish()
         self._reply += 1
@@ -60,14 +61,14 @@ class ReplyMemory:
         self.save_if_due()
 
     def forget(self) -> None:
-        """Empty the memory, on disk too, and begin to learn anew.
+        """Empty the memory, also on disk, and start to learn anew.
 
-        Raises ConfigError where a file stays as it was.
+        Raises ConfigError if the file cannot be changed.
         """
         memory = self.state.memory
         memory.clear()
         self.state = AutoState(memory)
-        # What is under way joins nothing any more.
+        # The current reply no longer joins any memory.
         self._reply += 1
         try:
             memory.save()
@@ -77,12 +78,12 @@ class ReplyMemory:
             ) from None
 
     def save_if_due(self) -> None:
-        """Save as `save` does, unless that was done moments ago."""
+        """Save the memory, unless that happened moments ago."""
         if self._clock() - self._saved_at >= SAVE_EVERY_S:
             self.save()
 
     def save(self) -> None:
-        """Write down what is new, where the memory is kept on disk."""
+        """Save new texts, if the memory is on disk."""
         memory = self.state.memory
         if memory.path is None or not memory.unsaved:
             return

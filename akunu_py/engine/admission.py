@@ -1,4 +1,4 @@
-"""Who may use an engine, and when: one reply at a time, not after it was closed or a fork."""
+"""Access to an engine: one reply at a time, and none after a close or a fork."""
 
 import contextlib
 import os
@@ -6,23 +6,23 @@ import threading
 import weakref
 from collections.abc import Iterator
 
-from akunu_py.engine.reply import ReplyStream
+from akunu_py.engine.reply_stream import ReplyStream
 from akunu_py.errors import EngineStateError
 
 _LOCK_TIMEOUT_S = 1.0
 
 
 class Admission:
-    """Knows the reply under way, and holds the lock of calls that must not meet.
+    """Keeps the current reply of an engine, and the lock for calls that must not overlap.
 
     Attributes:
-        closed: whether the engine is; set by it.
+        closed: whether the engine is closed; set by the engine.
 
     """
 
     def __init__(self) -> None:
         self.closed = False
-        # Weak, so that a stream dropped by its reader is over and not in the way.
+        # Weak, so that a stream that its reader dropped is over.
         self._reply: weakref.ref[ReplyStream] | None = None
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -39,7 +39,7 @@ class Admission:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the engine for a call; refuse, rather than queue, where another call takes long."""
+        """Hold the engine for a call; raises EngineStateError if another call takes too long."""
         self.check()
         if not self._lock.acquire(timeout=_LOCK_TIMEOUT_S):
             raise EngineStateError("the engine is busy in another thread; load one for each thread")
@@ -49,20 +49,21 @@ class Admission:
             self._lock.release()
 
     def admit(self, reply: ReplyStream) -> None:
-        """Make a reply the one under way."""
+        """Make a reply the current one."""
         self._reply = weakref.ref(reply)
 
     def end_reply(self, reason: str) -> None:
-        """End a stream left unfinished; refuse where another thread is at it."""
+        """End an unfinished stream; raises EngineStateError if another thread is using it."""
         reply = self.unfinished_reply()
         if reply is not None:
             reply.close(reason)
             self._reply = None
 
     def unfinished_reply(self) -> ReplyStream | None:
-        """Return the stream left unfinished, if any; refuse where another thread is at it.
+        """Return the unfinished stream, if there is one.
 
-        A cancelled one is ended, whichever thread it belongs to.
+        A cancelled stream is ended here, whichever thread it belongs to. Raises EngineStateError if
+        another thread is using the stream.
         """
         self.check()
         reply = self._reply() if self._reply else None

@@ -1,6 +1,6 @@
-"""A conversation with an engine: its turns, what of them fits the context, and its replies.
+"""A conversation with an engine: its turns, its replies, and the part that fits the context.
 
-`Conversation.ask` returns a `Reply` to be iterated, or raises.
+`Conversation.ask` returns a `ChatReply`, whose events are read by iteration.
 """
 
 import bisect
@@ -20,28 +20,28 @@ from akunu_py.types import DecodeStats, GenerationConfig
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
-    from akunu_py.engine.reply import ReplyStream
+    from akunu_py.engine.reply_stream import ReplyStream
     from akunu_py.models.cached_rows import Progress
     from akunu_py.types import GenerationResult, StreamEvent
 
 _REPLY_SHARE = 8
-"""One in this many tokens of the context is kept for a reply before turns are dropped."""
+"""Part of the context that is reserved for a reply before turns are dropped: one in so many."""
 
 _KEPT_SHARE = 2
-"""Where turns are dropped, the rest takes one in this many tokens of the context at most.
+"""Part of the context that is left filled after turns are dropped: at most one in so many.
 
-Dropping moves all that follows, so all of it is prefilled again: once for many turns, that way.
+After a drop all remaining turns are prefilled again, so many turns are dropped at once.
 """
 
 _LONG = 16
-"""Characters a token of the context above which turns are surely too many; 4 is usual."""
+"""Characters per token of the context above which turns certainly do not fit; 4 is usual."""
 
 _NOTHING_SAID = "nothing has been said yet"
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message and its reply, the marker with which the prompt opened its thoughts included."""
+    """A message and its reply, including a marker with which the prompt opened its thoughts."""
 
     user: str
     assistant: str
@@ -49,25 +49,25 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A message to send; with `instead`, in the last turn's place."""
+    """A message to send; with `instead` it replaces the last turn."""
 
     text: str
     instead: bool = False
 
 
 class Conversation:
-    """Turns with one engine, which may be exchanged for another between two of them.
+    """The turns with an engine, which may be exchanged between two turns.
 
     Attributes:
-        engine: what answers.
-        config: how replies are sampled and drafted.
-        system: the system message; None for none.
-        turns: all that was said, oldest first.
-        forgotten: how many of the oldest turns the model is no longer shown.
+        engine: engine that answers.
+        config: configuration of the replies.
+        system: system message, or None.
+        turns: all turns, oldest first.
+        forgotten: number of oldest turns that the model no longer sees.
         stats: drafting statistics of all replies.
-        replies: how many there were.
-        unanswered: the last message, where nothing was said to it; None otherwise.
-        interrupted: whether the last reply was.
+        replies: number of replies.
+        unanswered: last message if it has no reply, else None.
+        interrupted: whether the last reply was interrupted.
 
     """
 
@@ -83,12 +83,12 @@ class Conversation:
         self.interrupted = False
         self._id = uuid.uuid4().hex
 
-    def ask(self, question: Question, progress: "Progress | None" = None) -> "Reply":
-        """Return the reply to a message, not yet begun.
+    def ask(self, question: Question, progress: "Progress | None" = None) -> "ChatReply":
+        """Return the reply to a message; it starts when it is first read.
 
-        What was said when the reply is closed becomes a turn; a reply without text leaves the
-        conversation as it was. Raises ContextOverflowError for a message that does not fit with the
-        system message alone, and as `Engine.stream_chat` does.
+        When the reply is closed its text so far becomes a turn; a reply without text changes
+        nothing. Raises as `Engine.stream_chat` does, and ContextOverflowError for a message that
+        does not fit even without earlier turns.
         """
         self.unanswered = question
         before = self.turns[:-1] if question.instead else self.turns
@@ -96,12 +96,12 @@ class Conversation:
         messages = self._messages(before[forgotten:], question.text)
         stream = self.engine.stream_chat(messages, self.config, progress=progress)
         dropped = max(0, forgotten - min(self.forgotten, len(before)))
-        return Reply(self, stream, question.text, before, forgotten, dropped)
+        return ChatReply(self, stream, question.text, before, forgotten, dropped)
 
     def undo(self) -> Turn:
-        """Take the last message and its reply back and return them.
+        """Remove the last message and its reply, and return them.
 
-        A message to which nothing was said goes alone. Raises ConfigError where there is none.
+        A message without a reply is removed alone. Raises ConfigError if there is no message.
         """
         if self.unanswered is not None and not self.unanswered.instead:
             text, self.unanswered = self.unanswered.text, None
@@ -115,7 +115,7 @@ class Conversation:
         return turn
 
     def last_question(self) -> Question:
-        """Return the last message, to be sent again in its place; raises ConfigError for none."""
+        """Return the last message, to replace its turn; raises ConfigError if there is none."""
         if self.unanswered is not None:
             return self.unanswered
         if not self.turns:
@@ -123,9 +123,9 @@ class Conversation:
         return Question(self.turns[-1].user, instead=True)
 
     def exchange(self, engine: "Engine") -> None:
-        """Go on with another engine, and close the one so far."""
+        """Continue with another engine, and close the current one."""
         before, self.engine = self.engine, engine
-        # Another context may hold more.
+        # The other engine may have a larger context.
         self.forgotten = 0
         before.close()
 
@@ -135,27 +135,27 @@ class Conversation:
         self.engine.reset()
 
     def replace(self, turns: Sequence[Turn], system: str | None) -> None:
-        """Take another conversation in place of this one."""
+        """Replace the conversation by another one."""
         self.turns = tuple(turns)
         self.system = system
         self.forgotten = 0
         self.unanswered = None
         self._id = uuid.uuid4().hex
 
-    def trace(self, path: Path, reply: "Reply") -> None:
-        """Append a closed reply to a trace file; raises ConfigError where that cannot be done."""
+    def trace(self, path: Path, reply: "ChatReply") -> None:
+        """Append a closed reply to a trace file; raises ConfigError if that fails."""
         if reply.result is not None:
             self.engine.append_trace(
                 path, reply.stream, category="chat", session=self._id, turn=self.replies
             )
 
     def num_tokens(self) -> int:
-        """Return how many tokens the turns that the model is shown take, the system's included."""
+        """Return the number of tokens that the model sees, including the system message."""
         messages = self._messages(self.turns[self.forgotten :])
         return self._count(messages) if messages else 0
 
-    def close(self, reply: "Reply") -> None:
-        """Take in what a reply said; `Reply` calls it once."""
+    def close(self, reply: "ChatReply") -> None:
+        """Add the text of a reply to the turns; `ChatReply` calls this once."""
         result = reply.result
         self.interrupted = result is None or result.finish_reason == "cancelled"
         if reply.text:
@@ -168,14 +168,14 @@ class Conversation:
             self.replies += 1
 
     def _first_that_fits(self, turns: Sequence[Turn], text: str) -> int:
-        """Return how many of the oldest turns must go for a message and its reply to fit."""
+        """Return how many of the oldest turns must be dropped so that message and reply fit."""
         context = self.engine.context
         check_length([text], self.engine.tokenizer, context)
         room = max(1, context // _REPLY_SHARE)
         if self.config.max_tokens is not None:
             room = min(room, self.config.max_tokens)
 
-        # A message of a megabyte takes seconds to count.
+        # Counting takes seconds for a message of a megabyte.
         @functools.cache
         def size(gone: int) -> int:
             return self._count(self._messages(turns[gone:], text))
@@ -183,7 +183,7 @@ class Conversation:
         gone = min(self.forgotten, len(turns))
         length = sum(len(turn.user) + len(turn.assistant) for turn in turns[gone:])
         if length > _LONG * context:
-            # All of a long session takes minutes to count; so from its end on, ever more.
+            # Counting a whole long session takes minutes, so count ever more from its end.
             last = 1
             while last < len(turns) - gone and size(len(turns) - last) < context:
                 last *= 2
@@ -203,7 +203,7 @@ class Conversation:
             return gone + bisect.bisect_left(rest, True, key=lambda gone: size(gone) <= most)
 
         fitting = first_within(context // _KEPT_SHARE)
-        # The last turn goes only where the message would not fit with it.
+        # The last turn is dropped only if the message does not fit otherwise.
         if fitting < len(turns):
             return fitting
         fitting = first_within(context - room)
@@ -224,20 +224,22 @@ class Conversation:
         return len(self.engine.tokenizer.encode_chat(messages))
 
 
-class Reply:
-    """One reply: iterate for its events, within `with`, at whose end it joins the conversation.
+class ChatReply:
+    """A reply in a conversation.
+
+    Iterate over its events within a `with` block; at the end of the block it joins the turns.
 
     Attributes:
-        question: the message.
-        before: the turns it comes after.
-        forgotten: how many of them the model is not shown.
-        dropped: how many of those it was shown so far.
-        text: what was said so far.
-        stream: of the engine.
+        question: text of the message.
+        before: earlier turns.
+        forgotten: number of these that the model does not see.
+        dropped: number of turns that are newly dropped.
+        text: text so far.
+        stream: stream of the engine.
 
     """
 
-    def __init__(  # noqa: PLR0917 - made in one place
+    def __init__(  # noqa: PLR0917 - only `Conversation` makes one
         self,
         conversation: Conversation,
         stream: "ReplyStream",
@@ -256,7 +258,7 @@ class Reply:
 
     @property
     def result(self) -> "GenerationResult | None":
-        """What the reply came to; None before its end, and where it was not read to it."""
+        """Result of the reply; None before its end, and if it was not read to its end."""
         return self.stream.result
 
     @property

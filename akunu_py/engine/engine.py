@@ -1,4 +1,4 @@
-"""The engine: text in, text out, over one loaded model."""
+"""The engine: text in, text out, with one loaded model."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from akunu_py.drafting import open_memory, vocabulary_fingerprint
 from akunu_py.engine.admission import Admission
-from akunu_py.engine.draft_sources import DraftSources
+from akunu_py.engine.drafter_factory import DrafterFactory
 from akunu_py.engine.generation_options import GenerationOptions, with_options
-from akunu_py.engine.learning import Learning
+from akunu_py.engine.memories import Memories
 from akunu_py.engine.prompt_ids import (
     Prompt,
     check_chat_length,
@@ -24,7 +24,8 @@ from akunu_py.engine.prompt_ids import (
     checked_ids,
     ids_of,
 )
-from akunu_py.engine.reply import ReplyStream, Request
+from akunu_py.engine.reply import Request
+from akunu_py.engine.reply_stream import ReplyStream
 from akunu_py.engine.trace_file import append_line
 from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
@@ -54,15 +55,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LentModel:
-    """What an engine lends.
+    """The parts that an engine lends for work that is not a reply.
 
     Attributes:
-        model: mlx-lm's.
-        tokenizer: the model's.
+        model: a model of mlx-lm.
+        tokenizer: the model's tokenizer.
         vocabulary_size: number of the model's logits.
-        context: in tokens.
-        kv_bits: of the engine's KV caches; None: not quantized.
-        draft_model: the engine's, if it has one.
+        context: context length in tokens.
+        kv_bits: bits of the engine's KV caches; None for unquantized ones.
+        draft_model: the engine's draft model, if it has one.
 
     """
 
@@ -77,9 +78,9 @@ class LentModel:
 class Engine:
     """A model, its tokenizer and the caches of one conversation.
 
-    One reply is made at a time: a second call from the same thread ends a stream left unfinished,
-    one from another thread while a reply is under way raises EngineStateError. The caches keep the
-    last conversation, so a call whose prompt begins like it prefills the new tail alone.
+    One reply is made at a time. A second call from the same thread ends an unfinished stream; a
+    call from another thread while a reply is under way raises EngineStateError. The caches keep the
+    last conversation, so a call whose prompt begins with it prefills only the new tail.
     """
 
     def __init__(
@@ -97,20 +98,21 @@ class Engine:
         block_rows = BLOCK_ROWS if reproducible else None
         context = usable_context(context, loaded.description.context, block_rows)
         self._admission = Admission()
-        self._loaded: LoadedModel | None = loaded
-        self._session: Session | None = Session(
+        # `close` deletes the four parts, and every call asks `_admission` before it uses them.
+        self._loaded = loaded
+        self._session = Session(
             loaded.model, context=context, kv_bits=kv_bits, reproducible=reproducible
         )
         self._kv_bits = kv_bits
-        self._vocabulary = ""  # its fingerprint, once it is asked for
-        self._sources = DraftSources(
+        self._vocabulary = ""  # fingerprint, once a trace needs it
+        self._drafters = DrafterFactory(
             loaded,
             self._session.vocabulary_size,
             most=BLOCK_ROWS - 1 if reproducible else None,
             draft_model=draft_model,
             counts=counts,
         )
-        self._learning = Learning(
+        self._memories = Memories(
             loaded,
             open_memory(memory, self.tokenizer.token_texts, self._session.vocabulary_size),
             kv_bits=kv_bits,
@@ -140,17 +142,21 @@ class Engine:
     ) -> Self:
         """Load a GGUF file or an MLX model folder; without a path, the default model.
 
-        `context` bounds the context, in tokens; `kv_bits`, 4 or 8, quantizes the KV cache;
-        `reproducible` gives every position one place in passes of one size, so that drafting
-        cannot change a token where a kernel's result for a row follows from shapes and from what
-        the row sees (docs/architecture.md), at a price that `akunu tune` measures; `memory` is a
-        folder in which what `auto` drafts from is kept (docs/drafting.md); `draft_model` is a
-        smaller model with the same vocabulary to draft with (docs/methods.md); `counts` is a file
-        of `akunu counts fit`, for the drafter `corpus`. The others are those of `LoadOptions`;
-        without `exact_weights` exact forms are taken where memory holds them.
+        Args:
+            path: path of the file or folder.
+            context: limit of the context, in tokens.
+            kv_bits: 4 or 8 to quantize the KV cache.
+            reproducible: give every position a fixed place in passes of one size. Drafting then
+                changes no token as long as a kernel's result for a row depends only on shapes and
+                on what the row sees (docs/architecture.md). `akunu tune` measures the price.
+            memory: folder for the texts that `auto` drafts from (docs/drafting.md).
+            draft_model: smaller model with the same vocabulary to draft with (docs/methods.md).
+            counts: file of `akunu counts fit`, for the drafter `corpus`.
+            weights, compute_type, exact_weights, q6k, pre_tokenizer: as in `LoadOptions`; without
+                `exact_weights`, exact forms are used if they fit into memory.
 
-        Raises ConfigError for a path that is no model or an option out of range, ModelFormatError
-        for a file that is not what it claims to be.
+        Raises ConfigError for a path that is not a model or an option out of range,
+        ModelFormatError for a damaged or mislabelled file.
         """
         options = LoadOptions(
             weights=weights,
@@ -184,14 +190,13 @@ class Engine:
     ) -> GenerationResult:
         """Continue a prompt; the chat template is not applied.
 
-        Control tokens written out in a text are taken as such, so that a prompt can be laid out by
-        hand; `chat` never does that with what a message says.
-        Options override the config's fields. `progress` is called with prompt tokens done and in
-        all.
+        Control tokens written out in the text are parsed, so that a prompt can be laid out by
+        hand; in messages of `chat` they are plain text. Options override fields of the
+        configuration. `progress` is called with the number of prompt tokens done and in all.
 
         Raises ConfigError for options or token ids out of range or an empty prompt,
-        ContextOverflowError for a prompt that leaves no room, EngineStateError for a closed or
-        busy engine.
+        ContextOverflowError for a prompt that leaves no room for a reply, EngineStateError for a
+        closed or busy engine.
         """
         return self.stream(prompt, config, progress=progress, **options).read_to_end()
 
@@ -218,11 +223,12 @@ class Engine:
     ) -> GenerationResult:
         """Answer a conversation, laid out by the model's chat template.
 
-        Messages, and `tools` that the model may call, are values of `akunu_py.messages` or mappings
-        of OpenAI's chat format. A call of a tool is in the reply's text, as the model wrote it.
+        Messages, and the tools that the model may call, are values of `akunu_py.messages` or
+        mappings in OpenAI's chat format. A tool call is part of the reply's text, as the model
+        wrote it.
 
-        Raises as `generate` does, and ConfigError for malformed messages or tools, a model without
-        a template, or one whose template leaves tools or calls of them out.
+        Raises as `generate` does, and ConfigError for malformed messages or tools, for a model
+        without a template, and for a template that ignores tools or tool calls.
         """
         stream = self.stream_chat(messages, config, tools=tools, progress=progress, **options)
         return stream.read_to_end()
@@ -244,42 +250,40 @@ class Engine:
         return self._start(ids, config, progress, options, continues=False)
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """Return the ids of a prompt that `generate` would continue; raises as it does."""
+        """Return the token ids of a prompt for `generate`; raises as `generate` does."""
         self._admission.check()
         if isinstance(prompt, str) and not prompt:
             raise ConfigError("the prompt is empty; give some text")
         if isinstance(prompt, str):
-            # One that is far too long is refused before all of it is tokenized.
+            # A prompt that is far too long is refused before all of it is tokenized.
             check_length([prompt], self.tokenizer, self.context, parse_special=True)
         return self._ids_of(prompt, parse_special=True)
 
     @contextlib.contextmanager
     def lend(self, reason: str) -> Iterator[LentModel]:
-        """Lend the model for work that is not a reply, such as a search with caches of its own.
+        """Lend the model for work that is not a reply, such as a search with its own caches.
 
-        No reply runs meanwhile; a stream left unfinished ends with the reason. The conversation's
-        caches are left alone. Raises EngineStateError as `generate` does.
+        No reply runs meanwhile; an unfinished stream ends with the reason. The conversation's
+        caches stay as they are. Raises EngineStateError as `generate` does.
         """
         with self._admission.exclusive():
             self._admission.end_reply(reason)
-            session = self._open_session
-            assert self._loaded is not None  # noqa: S101 - the admission looked
-            with session.measured():
+            with self._session.measured():
                 yield LentModel(
                     self._loaded.model,
                     self._loaded.tokenizer,
-                    session.vocabulary_size,
+                    self._session.vocabulary_size,
                     self.context,
                     self._kv_bits,
-                    self._sources.token_model,
+                    self._drafters.token_model,
                 )
 
     def logits(self, token_ids: Sequence[int], start: int = 0) -> NDArray[np.float32]:
         """Return the model's logits after each token from `start` on, float32 [n - start, vocab].
 
-        With 0 the conversation's caches are left alone. Else they hold the text afterwards, and
-        what they have of its beginning is not fed again. Raises as `generate` does, and
-        ConfigError for a start that is no place in the text.
+        With `start` 0 the conversation's caches stay as they are. Otherwise they hold the text
+        afterwards, and a beginning that they already hold is not fed again. Raises as `generate`
+        does, and ConfigError for a start outside the text.
         """
         self._admission.check()
         ids = checked_ids(token_ids, self.vocabulary_size)
@@ -291,15 +295,15 @@ class Engine:
             raise ConfigError(f"start is {start}; give 0 to {len(ids) - 1}, a place in the text")
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a later call on the same engine")
-            return self._open_session.logits(ids, start)
+            return self._session.logits(ids, start)
 
     def tune(
         self, prompt: Prompt, *, repeats: int = 7, progress: Progress | None = None
     ) -> PassTimes:
-        """Measure what passes cost after a prompt of that length, and remember it for budgets.
+        """Measure the costs of passes after a prompt of this length, and remember them for budgets.
 
-        Takes about a hundred plain steps for each of `repeats`. The conversation is forgotten.
-        `progress` is called with rounds done and in all. Raises as `generate` does.
+        Each repeat takes about a hundred plain steps. The conversation is forgotten. `progress` is
+        called with the number of rounds done and in all. Raises as `generate` does.
         """
         self._admission.check()
         ids = self._ids_of(prompt)
@@ -310,48 +314,48 @@ class Engine:
             )
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a measurement on the same engine")
-            times = measure_passes(self._open_session, ids, repeats=repeats, progress=progress)
-            self._learning.learn(times)
+            times = measure_passes(self._session, ids, repeats=repeats, progress=progress)
+            self._memories.learn(times)
         return times
 
     @property
     def tokenizer(self) -> Tokenizer:
         """Return the model's tokenizer."""
         self._admission.check()
-        assert self._loaded is not None  # noqa: S101 - the admission looked
         return self._loaded.tokenizer
 
     @property
     def vocabulary_size(self) -> int:
-        """Return the number of logits, which may exceed the tokenizer's ids."""
-        return self._open_session.vocabulary_size
+        """Return the number of logits, which may exceed the number of the tokenizer's ids."""
+        self._admission.check()
+        return self._session.vocabulary_size
 
     def reset(self) -> None:
-        """Forget the conversation: the next call prefills its whole prompt."""
+        """Forget the conversation; the next call prefills its whole prompt."""
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a reset of the engine")
-            self._open_session.reset()
+            self._session.reset()
 
     def remember(self, text: Prompt) -> None:
-        """Let the drafter `auto` draft from a text that replies may repeat, as a project's files.
+        """Give the drafter `auto` a text that replies may repeat, such as a file of a project.
 
-        Of a long text the last 100,000 tokens are kept, and of all texts and replies the newest.
+        The last 100,000 tokens of a long text are kept, and the newest of all texts and replies.
         Raises ConfigError for token ids out of range, EngineStateError as `generate` does.
         """
         self._admission.check()
         ids = self._ids_of(text)
         with self._admission.exclusive():
             self._admission.unfinished_reply()
-            self._learning.remember(ids)
+            self._memories.remember(ids)
 
     def forget(self) -> None:
-        """Forget what the drafter `auto` learned: earlier replies, texts to remember, weights.
+        """Forget what the drafter `auto` learned: earlier replies, remembered texts, weights.
 
-        Raises ConfigError where a memory on disk could not be emptied.
+        Raises ConfigError if a memory on disk cannot be emptied.
         """
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by forgetting what the engine learned")
-            self._learning.forget()
+            self._memories.forget()
 
     def append_trace(
         self,
@@ -362,10 +366,10 @@ class Engine:
         session: str | None = None,
         turn: int | None = None,
     ) -> None:
-        """Append a reply that is over to a trace file, which `akunu bench replay` reads.
+        """Append a finished reply to a trace file, which `akunu bench replay` reads.
 
-        A conversation has one `session`, and `turn` counts its replies. Nothing is written for a
-        reply without text. Raises ConfigError for one without a result, or where the file cannot
+        The replies of a conversation share a `session`, and `turn` counts them. A reply without
+        text is not written. Raises ConfigError for a reply without a result, or if the file cannot
         be written.
         """
         if not self._vocabulary:
@@ -377,17 +381,17 @@ class Engine:
             append_line(Path(path), line)
 
     def close(self) -> None:
-        """Give the memory back. A second call does nothing."""
-        if self._loaded is None:
+        """Release the model's memory. A second call does nothing."""
+        if self._admission.closed:
             return
         with self._admission.exclusive():
             self._admission.end_reply("the engine was closed")
-            session = self._open_session
-            self._learning.close()
+            self._memories.close()
             self._admission.closed = True
-            self._loaded = None
-            self._session = None
-            self._sources.close()
+            self._drafters.close()
+            session = self._session
+            del self._loaded, self._session, self._drafters, self._memories
+            # Last, since it also frees the memory that MLX keeps of deleted arrays.
             session.close()
 
     def __enter__(self) -> Self:
@@ -411,25 +415,26 @@ class Engine:
         *,
         continues: bool,
     ) -> ReplyStream:
-        """Check what can be checked before the first event, and make the stream."""
-        settled, most = self._sources.settle(with_options(config or GenerationConfig(), options))
+        """Check the call and make the stream; nothing runs before its first event is read."""
+        choice = self._drafters.choose(with_options(config or GenerationConfig(), options))
+        config = choice.config
         check_reply(
-            prompt, settled.logit_bias, context=self.context, vocabulary_size=self.vocabulary_size
+            prompt, config.logit_bias, context=self.context, vocabulary_size=self.vocabulary_size
         )
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a later call on the same engine")
-            # Only now: a reply that `_end_reply` ends joins the memory that this one begins with.
-            ended = self._learning.begin_reply(settled)
+            # Only now: a reply that was just ended is part of the memory that this one begins with.
+            ended = self._memories.begin_reply(config)
             reply = ReplyStream(
                 Request(
-                    session=self._open_session,
+                    session=self._session,
                     tokenizer=self.tokenizer,
                     prompt=tuple(prompt),
-                    config=settled,
-                    drafter=self._sources.make(settled, most, self._learning.auto_state),
-                    num_draft_tokens=most,
-                    budgets=self._learning.budgets(settled),
-                    row_bits=partial(self._learning.row_bits, self._open_session),
+                    config=config,
+                    drafter=self._drafters.make(choice, self._memories.auto_state),
+                    num_draft_tokens=choice.num_draft_tokens,
+                    budgets=self._memories.budgets(config),
+                    row_bits=partial(self._memories.row_bits, self._session),
                     continues=continues,
                     progress=progress,
                     admit=self._admission.check,
@@ -438,12 +443,6 @@ class Engine:
             )
             self._admission.admit(reply)
         return reply
-
-    @property
-    def _open_session(self) -> Session:
-        self._admission.check()
-        assert self._session is not None  # noqa: S101 - the admission looked
-        return self._session
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
         return ids_of(prompt, self.tokenizer, self.vocabulary_size, parse_special=parse_special)

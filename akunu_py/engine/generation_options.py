@@ -13,8 +13,8 @@ from akunu_py.types import DraftBudget, DraftLength, DraftSampling, GenerationCo
 class GenerationOptions(TypedDict, total=False):
     """The fields of `GenerationConfig`, as keyword arguments.
 
-    Written out, as type checkers take keywords from nowhere else. mypy compares each with its field
-    where `with_options` replaces fields; a test says which are missing.
+    They are written out for type checkers. mypy compares each with its field in `with_options`, and
+    a test finds missing ones.
     """
 
     temperature: float
@@ -48,7 +48,7 @@ class GenerationOptions(TypedDict, total=False):
 
 
 def with_options(config: GenerationConfig, options: GenerationOptions) -> GenerationConfig:
-    """Return a config with some fields replaced; raises ConfigError for names it does not have."""
+    """Return a configuration with some fields replaced; raises ConfigError for unknown names."""
     names = [declared.name for declared in options_of(GenerationConfig)]
     for name in options:
         if name not in names:

@@ -1,4 +1,4 @@
-"""Prompts and token ids that a caller gives, checked."""
+"""Checks of prompts and token ids."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,24 +9,25 @@ from akunu_py.messages import Message, Tool
 from akunu_py.protocols import Tokenizer
 
 Prompt = str | Sequence[int]
-"""Text, or token ids that are used as they are."""
+"""Text, or token ids that are used unchanged."""
 
 
 _SHORTEN = "shorten the prompt or load the model with a larger context"
 
 _PART = 65_536
-"""Characters that are tokenized to see that a text is too long, in about a tenth of a second."""
+"""Size of the parts in which a long text is counted, in characters; about 0.1 s each."""
 
 _USUAL = 4
-"""Characters a token: a text without more for each token of the context may well fit."""
+"""Usual characters per token; a text with fewer per token of the context may fit."""
 
 
 def ids_of(
     prompt: Prompt, tokenizer: Tokenizer, vocabulary_size: int, *, parse_special: bool = False
 ) -> list[int]:
-    """Return a prompt's ids; raises as `checked_ids` does. An empty text may have some, or none.
+    """Return a prompt's ids; an empty text may have some.
 
-    Raises ModelFormatError where the tokenizer makes ids that the model does not have.
+    Raises as `checked_ids` does, and ModelFormatError if the tokenizer makes ids that the model
+    lacks.
     """
     if not isinstance(prompt, str):
         return checked_ids(prompt, vocabulary_size)
@@ -38,11 +39,11 @@ def ids_of(
 def check_length(
     texts: Sequence[str], tokenizer: Tokenizer, context: int, *, parse_special: bool = False
 ) -> None:
-    """Refuse texts whose beginning overfills the context twice; the rest is not tokenized.
+    """Refuse texts whose beginning has twice as many tokens as the context, without the rest.
 
-    A megabyte takes seconds to tokenize. Texts that pass may still be too long. A part of a text
-    has a few tokens more than it has within the text, since words are cut at its ends; of parts
-    this long they never double the number.
+    Tokenizing a megabyte takes seconds. Texts that pass may still be too long. Tokenizing in parts
+    gives a few more tokens, because words are cut at the ends; with parts of this size the number
+    never doubles.
 
     Raises ContextOverflowError.
     """
@@ -67,8 +68,8 @@ def check_chat_length(
 ) -> None:
     """Check a conversation and its tools as `check_length` does.
 
-    By what users and tools say and how tools are described: a template may leave out other
-    messages, or thoughts in them, and write the rest of a schema in fewer words.
+    Messages of users and tools and descriptions of tools are counted. A template may leave out
+    other messages or thoughts, and shorten the rest of a schema.
     """
     texts = [message.text for message in messages if message.role in ("user", "tool")]
     texts += [tool.description for tool in tools]
@@ -78,10 +79,10 @@ def check_chat_length(
 def check_reply(
     prompt: Sequence[int], biases: Iterable[int], *, context: int, vocabulary_size: int
 ) -> None:
-    """Check that a prompt leaves room for a reply, and that the ids of biases are the model's.
+    """Check that a prompt leaves room for a reply, and that the ids of biases are valid.
 
     Raises ConfigError for a prompt without tokens or an id out of range, ContextOverflowError for a
-    prompt that fills the context, ModelFormatError for ids of a tokenizer that is another model's.
+    prompt that fills the context, ModelFormatError for ids that the model lacks.
     """
     if not prompt:
         raise ConfigError("the prompt has no tokens: its text, or what the chat template makes")
@@ -96,7 +97,7 @@ def check_reply(
 
 
 def _check_tokenized(ids: Sequence[int], vocabulary_size: int) -> None:
-    """Refuse ids that a model's own tokenizer made and the embedding has no rows for."""
+    """Refuse ids of a model's own tokenizer for which the embedding has no rows."""
     if (largest := max(ids, default=0)) >= vocabulary_size:
         raise ModelFormatError(
             f"the tokenizer makes the id {largest}, and the model has {vocabulary_size} tokens: "
@@ -105,7 +106,7 @@ def _check_tokenized(ids: Sequence[int], vocabulary_size: int) -> None:
 
 
 def checked_ids(token_ids: Sequence[int], vocabulary_size: int) -> list[int]:
-    """Return the ids of a prompt; raise ConfigError for none, or one that is out of range."""
+    """Return the ids of a prompt; raises ConfigError for no ids or an id out of range."""
     try:
         ids = list(token_ids)
     except TypeError:
@@ -120,7 +121,7 @@ def checked_ids(token_ids: Sequence[int], vocabulary_size: int) -> list[int]:
 
 
 def check_id(token: int, place: str, vocabulary_size: int) -> None:
-    """Raise ConfigError for an id that the vocabulary has not; `place` is where it stands."""
+    """Raise ConfigError for an id outside the vocabulary; `place` names its context."""
     whole = isinstance(token, int | np.integer) and not isinstance(token, bool)
     if not whole or not 0 <= token < vocabulary_size:
         raise ConfigError(

@@ -1,12 +1,13 @@
-"""What a model thinks before it answers, told from the answer."""
+"""Reasoning: telling what a model thinks from what it answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 from akunu_py.protocols import Tokenizer
 from akunu_py.types import TextPiece
 
 _PROMPT_END = 16
-"""Tokens of a prompt that are looked at for a marker that opens the reasoning."""
+"""Tokens at the end of a prompt in which a marker may open the reasoning."""
 
 THOUGHTS = {
     "<think>": "</think>",
@@ -21,22 +22,70 @@ THOUGHTS = {
     "<|channel|>analysis<|message|>": "<|end|>",
     "<|think|>": "<|end|>",
 }
-"""What opens and closes the thoughts of DeepSeek and Qwen, others, Seed-OSS, Magistral, Cohere's
-Command A, Apertus, LongCat and others (mlx-lm's `tokenizer_utils.py`), Gemma 4, gpt-oss (OpenAI's
-"Harmony response format") and Solar Open (llama.cpp's `common/chat.cpp`)."""
+"""Opening and closing markers of thoughts.
+
+In order: DeepSeek and Qwen, others, Seed-OSS, Magistral, Cohere's Command A, Apertus, LongCat and
+others (mlx-lm's `tokenizer_utils.py`), Gemma 4, gpt-oss (OpenAI's "Harmony response format") and
+Solar Open (llama.cpp's `common/chat.cpp`).
+"""
 
 _ANSWERS = {
     "<|channel|>final<|message|>": "<|end|>",
     "<|channel|>commentary<|message|>": "<|end|>",
     "<|content|>": "<|end|>",
 }
-"""The same for answers, in formats that write a reply as several messages."""
+"""Opening and closing markers of answers, in formats that write a reply as several messages."""
+
+_CONTROL_TOKENS = (
+    ("<think>", "</think>"),
+    ("<seed:think>", "</seed:think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
+    ("<longcat_think>", "</longcat_think>"),
+    ("<|think:start|>", "<|think:end|>"),
+    ("<|channel>", "<channel|>"),
+    ("<|start|>", "<|channel|>", "<|message|>", "<|end|>"),
+    ("<|begin|>", "<|think|>", "<|content|>", "<|end|>"),
+)
+"""Control tokens around reasoning, by format. A vocabulary uses a format if it has all its tokens.
+
+In order: DeepSeek and Qwen, Seed-OSS, Magistral, Cohere's Command A, Apertus, LongCat and others,
+Gemma 4, gpt-oss (OpenAI's "Harmony response format"), Solar Open.
+"""
 
 _SPEAKERS = ("<|start|>assistant", "<|begin|>assistant")
 _MESSAGE_END = "<|end|>"
 _BLOCKS = THOUGHTS | _ANSWERS
 _MARKERS = (*_BLOCKS, *_SPEAKERS)
 _LEFT_TO_TEMPLATES = "<think>"
+
+_known: "WeakKeyDictionary[Tokenizer, Mapping[int, str]]" = WeakKeyDictionary()
+
+
+def reasoning_marks(tokenizer: Tokenizer) -> Mapping[int, str]:
+    """Return the control tokens around reasoning in a vocabulary, as texts by id.
+
+    These are part of a reply's text, unlike other control tokens. Otherwise nobody could tell
+    thoughts from the answer: a reply of gpt-oss would begin with "analysis" and go on with
+    "assistantfinal". Markers that a vocabulary has as plain or user-defined tokens are in the text
+    anyway.
+    """
+    marks = _known.get(tokenizer)
+    if marks is None:
+        begin = len(tokenizer.encode(""))
+        marks = {}
+        for family in _CONTROL_TOKENS:
+            ids = [tokenizer.encode(text, parse_special=True)[begin:] for text in family]
+            if all(len(of_text) == 1 for of_text in ids):
+                marks |= {
+                    of_text[0]: text
+                    for of_text, text in zip(ids, family, strict=True)
+                    if tokenizer.decode(of_text, with_control=True) == text
+                    and not tokenizer.decode(of_text)
+                }
+        _known[tokenizer] = marks
+    return marks
 
 
 def end_of_prompt(prompt: Sequence[int], tokenizer: Tokenizer) -> str:
@@ -45,23 +94,23 @@ def end_of_prompt(prompt: Sequence[int], tokenizer: Tokenizer) -> str:
 
 
 def opening_marker(prompt_end: str) -> str | None:
-    """Return the marker with which a prompt opens the reply's first block; None without."""
+    """Return the marker at the end of a prompt that opens the reply's first block, or None."""
     end = prompt_end.rstrip()
     return next((marker for marker in _BLOCKS if end.endswith(marker)), None)
 
 
 def opening_text(prompt_end: str) -> str:
-    """Return the end of a prompt from such a marker on; "" without."""
+    """Return the end of a prompt from its opening marker on, or ""."""
     marker = opening_marker(prompt_end)
     return "" if marker is None else prompt_end[prompt_end.rindex(marker) :]
 
 
 def for_history(reply: str) -> str:
-    """Return a reply as a conversation goes on from it: without its thoughts.
+    """Return a reply as later prompts contain it: without its thoughts.
 
-    Those between <think> and </think> stay: templates find them in the text and most leave them
-    out (Qwen's, DeepSeek's). Other templates want thoughts apart from the text, or refuse texts
-    with their markers as gpt-oss's does, and most would leave out earlier ones, too.
+    Thoughts between <think> and </think> stay, since templates look for them in the text; most
+    then drop them (Qwen, DeepSeek). Other templates expect thoughts in a field of their own or
+    refuse texts with markers (gpt-oss), and most drop earlier thoughts, too.
     """
     if reply.lstrip().startswith(_LEFT_TO_TEMPLATES):
         return reply
@@ -71,11 +120,11 @@ def for_history(reply: str) -> str:
 
 
 class ReasoningSplitter:
-    """Tells thoughts from the answer, piece by piece.
+    """Separates thoughts from the answer, piece by piece.
 
-    Thoughts are at the beginning of a reply or nowhere: a marker behind the first word is text. In
-    formats of several messages each of them may be thoughts; a blank line comes between two of one
-    kind. Text that may be part of a marker is held back. White space at the borders is left out.
+    Only the beginning of a reply can be thoughts: a marker after the first word is text. In formats
+    of several messages each message may be thoughts, and a blank line separates two of the same
+    kind. Text that may become a marker is held back. White space next to markers is dropped.
 
     Attributes:
         inside: whether the text so far ends within thoughts.
@@ -83,11 +132,11 @@ class ReasoningSplitter:
     """
 
     def __init__(self, prompt_end: str = "") -> None:
-        """Begin inside where the prompt ends with an opening marker."""
+        """Begin inside thoughts if the prompt ends with a marker that opens them."""
         self.inside = False
-        # What ends the open block: "" the reply's end; None where no block is open.
+        # Marker that ends the open block; "": the reply's end; None: no block is open.
         self._close: str | None = None
-        self._at_border = False  # whether white space that comes now is left out
+        self._at_border = False  # whether white space that comes next is dropped
         self._apart = False  # whether a blank line is due
         self._seen: set[bool] = set()  # what was returned: thoughts, answer
         self._held: list[TextPiece] = []
@@ -96,11 +145,11 @@ class ReasoningSplitter:
 
     @property
     def answering(self) -> bool:
-        """Whether what comes is answer."""
+        """Whether the text that comes next is answer."""
         return not self.inside and self._close is not None
 
     def feed(self, pieces: Sequence[TextPiece]) -> list[tuple[bool, TextPiece]]:
-        """Return what can be shown now: whether it is thought, and the text."""
+        """Return the pieces that can be shown now, each with whether it is thought."""
         self._held += pieces
         found: list[tuple[bool, TextPiece]] = []
         while self._close is not None or self._begin_block():
@@ -109,7 +158,7 @@ class ReasoningSplitter:
             end = text.find(close) if close else -1
             size = end if end >= 0 else len(text) - _overlap(text, close)
             if close:
-                # White space is left out if nothing follows.
+                # White space waits: it is dropped if the block ends here.
                 size = len(text[:size].rstrip())
             found += self._shown(_take(self._held, size))
             if end < 0:
@@ -120,7 +169,7 @@ class ReasoningSplitter:
         return found
 
     def finish(self) -> list[tuple[bool, TextPiece]]:
-        """Return what was held back when the reply ended."""
+        """Return the pieces that were held back until the reply ended."""
         rest, self._held = self._held, []
         if self._close is None and self._seen:
             return []  # half a marker, between two messages
@@ -129,7 +178,7 @@ class ReasoningSplitter:
         return self._shown(rest)
 
     def _begin_block(self) -> bool:
-        """Open the block that the held text begins; return whether that is known yet."""
+        """Open the block that begins the held text; return whether its kind is known yet."""
         while True:
             text = _text(self._held)
             start = text.lstrip()
@@ -150,7 +199,7 @@ class ReasoningSplitter:
         self._at_border, self._apart = True, self.inside in self._seen
 
     def _shown(self, pieces: list[TextPiece]) -> list[tuple[bool, TextPiece]]:
-        """Return pieces of the open block without the white space that follows its border."""
+        """Return pieces of the open block, without white space right after its marker."""
         if self._at_border:
             text = _text(pieces)
             _take(pieces, len(text) - len(text.lstrip()))
@@ -189,6 +238,6 @@ def _take_space_at_end(pieces: list[TextPiece]) -> None:
 
 
 def _overlap(text: str, marker: str) -> int:
-    """Return the length of the longest end of a text that begins a marker."""
+    """Return the length of the longest end of a text that is the beginning of a marker."""
     sizes = range(min(len(text), len(marker) - 1), 0, -1)
     return next((size for size in sizes if text.endswith(marker[:size])), 0)

@@ -1,4 +1,4 @@
-"""The text of a reply as it grows, by who drafted its tokens."""
+"""The growing text of a reply, with the source of each piece."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ from akunu_py.protocols import Detokenizer
 from akunu_py.types import TextPiece
 
 UNNAMED = "drafter"
-"""The source of accepted tokens whose drafter gives none."""
+"""Source of accepted tokens whose drafter does not name one."""
 
 
 class ReplyText:
-    """The text of a reply: detokenized, and cut before a stop text.
+    """The text of a reply, detokenized and cut before a stop text.
 
-    Text that is held back, since it may begin a stop text, stays with the tokens it came from.
-    `marks` are control tokens that are part of the text, and what they are written as.
+    Text that may begin a stop text is held back and keeps its source. `marks` has the control
+    tokens that are part of the text, with their texts.
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class ReplyText:
         self._end_ids = end_ids
         self._pieces: list[str] = []
         self._stopped = False
-        # Of text that is not shown yet: sources and numbers of characters. The last source is that
-        # of the token fed last.
+        # Sources and lengths, in characters, of text that is not shown yet. The last entry belongs
+        # to the last token.
         self._waiting: deque[tuple[str, int]] = deque()
         self._source = ""
 
@@ -45,7 +45,7 @@ class ReplyText:
         return "".join(self._pieces)
 
     def take(self, step: Step) -> tuple[Step, tuple[TextPiece, ...]]:
-        """Add a step's tokens; return the step, cut where a stop text ended it, and its text."""
+        """Add a step's tokens; return the step, cut at a stop text, and the text to show."""
         shown = ""
         for place, token in enumerate(step.token_ids):
             if token in self._end_ids:
@@ -55,7 +55,7 @@ class ReplyText:
             if mark is None:
                 text = self._detokenizer.feed((token,))
             else:
-                # Half a character before it can no longer become whole.
+                # An incomplete character before the mark stays incomplete.
                 text = self._detokenizer.finish() + mark
             self._waiting.append((self._source, len(text)))
             piece, self._stopped = self._stops.feed(text)
@@ -72,7 +72,7 @@ class ReplyText:
         return step, self._with_sources(shown)
 
     def finish(self) -> tuple[TextPiece, ...]:
-        """Return the text that was held back when the reply ended."""
+        """Return the text that was held back until the reply ended."""
         if self._stopped:
             return ()
         text = self._detokenizer.finish()
@@ -83,10 +83,10 @@ class ReplyText:
         return self._with_sources(piece)
 
     def _with_sources(self, text: str) -> tuple[TextPiece, ...]:
-        """Return text that is shown now, cut where its source changes."""
+        """Return text to show, cut where its source changes."""
         self._pieces.append(text)
         if text and len(self._waiting) == 1 and self._waiting[0][1] == len(text):
-            # A plain step's, with nothing held back: most are.
+            # The usual case: a plain step, with nothing held back.
             source, _ = self._waiting.popleft()
             return (TextPiece(text, source),)
         pieces: list[TextPiece] = []
@@ -106,7 +106,7 @@ class ReplyText:
 
 
 def _source(step: Step, place: int) -> str:
-    """Return whose draft a token of a step was; "" for what the target chose."""
+    """Return the source of a step's token; "" for the target's own choice."""
     draft, accepted = step.draft, step.verification.accepted
     if place >= len(accepted):
         return ""

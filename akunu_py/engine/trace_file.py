@@ -1,4 +1,4 @@
-"""Replies written down as a trace, which `akunu bench replay` reads; docs/benchmarks.md has it."""
+"""Trace files of replies, which `akunu bench replay` reads (docs/benchmarks.md)."""
 
 import json
 import os
@@ -17,11 +17,11 @@ from akunu_py.types import GenerationConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceLine:
-    """One reply: what the model was given, what it said, and what it was made with.
+    """One reply: prompt, output and options.
 
-    `session` and `turn` are of a conversation, whose lines stand together; None for a reply alone.
-    `steps` are how `token_ids` came about; `vocabulary` is the fingerprint of the tokenizer whose
-    ids they are (`akunu_py.drafting.memory.vocabulary_fingerprint`).
+    `session` and `turn` belong to a conversation; they are None for a single reply. `steps` has the
+    decoding steps of `token_ids`. `vocabulary` is the fingerprint of the tokenizer of all ids
+    (`akunu_py.drafting.memory.vocabulary_fingerprint`).
     """
 
     category: str
@@ -37,7 +37,7 @@ class TraceLine:
     vocabulary: str = ""
 
     def to_json(self) -> str:
-        """Return the line, with an id that no other has."""
+        """Return the line, with a unique id."""
         record: dict[str, object] = {
             "id": uuid.uuid4().hex,
             "category": self.category,
@@ -61,15 +61,15 @@ class TraceLine:
 def append_line(path: Path, line: TraceLine) -> None:
     """Append a line to a trace file, in one write.
 
-    A file that was not there is made for its owner alone. Lines of processes that write at the same
-    time do not mix. Raises ConfigError where the file cannot be written.
+    A new file is readable only for its owner. Lines of several processes do not mix. Raises
+    ConfigError if the file cannot be written.
     """
     data = line.to_json().encode() + b"\n"
     try:
         handle = open_to_append(path)
         try:
             if os.write(handle, data) != len(data):
-                # The rest would come behind other processes' lines: the next one begins anew.
+                # The rest could follow another process's line, so the next line starts anew.
                 os.write(handle, b"\n")
                 raise ConfigError(f"{path}: the disk is full; its last line is cut off")
         finally:
@@ -79,7 +79,7 @@ def append_line(path: Path, line: TraceLine) -> None:
 
 
 def describe_decoding(config: GenerationConfig, seed: int) -> str:
-    """Return how tokens were chosen, as in "temperature 0.7, top_p 0.9, seed 5"."""
+    """Return the sampling in words, as in "temperature 0.7, top_p 0.9, seed 5"."""
     said = []
     for declared in options_of(SamplingConfig):
         if declared.name == "temperature" or declared.is_changed(config):

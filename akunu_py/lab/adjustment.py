@@ -1,10 +1,10 @@
-"""The chain of transforms on the host, in numpy: from a row of logits to the adjusted distribution.
+"""The chain of transforms on the host, in numpy: from a row of logits to a distribution.
 
-The same definitions in the same order as `sampling/transforms.py` (mlx-lm 0.32's): bias and
-penalties on the logits, then on the untempered log-probabilities top-p, min-p, top-k, and
-temperature last; ties at the edge of top-k go to the lowest id. In float64, where the device
-computes in float32: a token within rounding of an edge may fall on the other side of it. That
-costs acceptance and nothing else: a verifier takes q as what it was drawn from.
+Definitions and order are those of `sampling/transforms.py` (mlx-lm 0.32): bias and penalties on the
+logits; then top-p, min-p and top-k on the untempered log-probabilities; temperature last. Ties at
+the edge of top-k go to the lowest id. The host computes in float64 and the device in float32, so a
+token within rounding of an edge may fall on the other side. This only costs acceptance, because a
+verifier uses the q that was really drawn from.
 """
 
 import math
@@ -27,10 +27,10 @@ _NAMES = tuple(declared.name for declared in _OPTIONS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adjustment(SamplingConfig):
-    """What happens to a row of logits before a token is drawn, at temperature 1 by default.
+    """The transforms of a row of logits before a token is drawn, at temperature 1 by default.
 
-    Temperature 0 makes the row one-hot on its likeliest token, the lowest id among equals; the
-    filters then change nothing and are left out.
+    Temperature 0 gives a one-hot row on the likeliest token, the lowest id among equals; filters
+    change nothing then and are skipped.
 
     Raises ConfigError naming the field and its range.
     """
@@ -41,7 +41,7 @@ class Adjustment(SamplingConfig):
     def from_config(
         cls, config: SamplingConfig, *, temperature: float | None = None
     ) -> "Adjustment":
-        """Return a config's chain, at another temperature where one is given."""
+        """Return the chain of a configuration, optionally at another temperature."""
         fields = {name: getattr(config, name) for name in _NAMES}
         if temperature is not None:
             fields["temperature"] = temperature
@@ -49,26 +49,26 @@ class Adjustment(SamplingConfig):
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether a distribution comes out as it went in."""
+        """Whether a distribution stays unchanged."""
         return self.temperature == 1 and not self.has_filters and not self.has_history
 
     @property
     def has_filters(self) -> bool:
-        """Whether tokens may be dropped before the draw."""
+        """Whether filters may drop tokens before the draw."""
         return self.temperature > 0 and self._changes("filter")
 
     @property
     def has_history(self) -> bool:
-        """Whether a bias or penalty moves single logits."""
+        """Whether a bias or penalty changes single logits."""
         return self._changes("logits")
 
     def _changes(self, group: str) -> bool:
         return any(one.is_changed(self) for one in _OPTIONS if one.group == group)
 
     def moved_logits(self, logits: Mapping[int, float], recent: Sequence[int]) -> dict[int, float]:
-        """Return what bias and penalties make of the logits of the tokens they move.
+        """Return the logits of `moved_tokens(recent)` after bias and penalties.
 
-        `logits` has at least those tokens: `moved_tokens(recent)`.
+        `logits` has at least those tokens.
         """
         moved: dict[int, float] = {}
         counts = self._counts(recent)
@@ -82,7 +82,7 @@ class Adjustment(SamplingConfig):
         return moved
 
     def moved_tokens(self, recent: Sequence[int]) -> tuple[int, ...]:
-        """Return the tokens whose logits a bias or penalty moves, each once."""
+        """Return the tokens whose logits a bias or penalty changes, each once."""
         return tuple(dict.fromkeys((*self.logit_bias, *self._counts(recent))))
 
     def _counts(self, recent: Sequence[int]) -> Counter[int]:
@@ -90,12 +90,12 @@ class Adjustment(SamplingConfig):
         return Counter(recent[-self.penalty_window :] if penalised else ())
 
     def probabilities(self, logits: Row, recent: Sequence[int] = ()) -> Row:
-        """Return the adjusted distribution of one row, float64 [vocab], its sum 1 up to rounding.
+        """Return the adjusted distribution of one row, float64 [vocab], with sum 1 up to rounding.
 
-        `logits` may be log-probabilities; -inf is a token of probability 0. `recent` are the
-        tokens before the row, oldest first, of which the penalties' window is used.
+        `logits` may be log-probabilities; -inf is probability 0. `recent` has the tokens before the
+        row, oldest first, for the penalties' window.
 
-        Raises ConfigError for a bias or recent token outside the row, and for a row without any
+        Raises ConfigError for a bias or recent token outside the row, and for a row without a
         finite logit.
         """
         row = np.asarray(logits, dtype=np.float64)
@@ -111,15 +111,15 @@ class Adjustment(SamplingConfig):
         return self.adjusted(row, np.ones(row.size))
 
     def adjusted(self, logits: Row, multiplicity: Row) -> Row:
-        """Return the adjusted probability of one token of each entry, penalties left out.
+        """Return the adjusted probability of one token of each entry, without penalties.
 
-        Entry i stands for `multiplicity[i]` tokens with the same logit each, so that a long tail
-        of equals costs one entry: probabilities times multiplicities sum to 1. Where an edge of
-        top-k would split an entry, ConfigError is raised: give its tokens one by one.
+        Entry i stands for `multiplicity[i]` tokens with the same logit, so that a long tail of
+        equal tokens is one entry; probabilities times multiplicities sum to 1. Raises ConfigError
+        if the edge of top-k would split an entry, whose tokens must then be given one by one.
         """
         highest = logits.max(initial=-math.inf)
         if not math.isfinite(highest):
-            raise ConfigError("a row of logits needs a largest one that is finite")
+            raise ConfigError("the largest logit of a row is not finite")
         if self.temperature == 0:
             likeliest = np.zeros(logits.size)
             best = int(logits.argmax())
@@ -141,21 +141,21 @@ class Adjustment(SamplingConfig):
 
 
 def _keep_top_p(row: Row, multiplicity: Row, mass: float) -> Row:
-    """Keep the smallest set with this share of the mass, and equals of its last token."""
+    """Keep the smallest set with this share of the mass, including ties with its last token."""
     order = np.argsort(-row, kind="stable")
     descending = row[order]
     weights = np.exp(descending) * multiplicity[order]
     through = np.cumsum(weights)
     before = np.concatenate(([0.0], through[:-1]))
     total = float(through[-1])
-    # An entry is dropped where those above it have the mass already; a tail of equals stays whole,
-    # as its first token or its last one decides for all of them.
+    # An entry is dropped if the entries above it already have the mass. Tokens of one entry are
+    # equal, so they stay or go together.
     last = int((before < mass * total).sum()) - 1
     return np.where(row < descending[last], -math.inf, row)
 
 
 def _keep_top_k(row: Row, multiplicity: Row, count: int) -> Row:
-    """Keep the `count` likeliest tokens, at the edge the first entries."""
+    """Keep the `count` likeliest tokens; ties at the edge go to the first entries."""
     order = np.argsort(-row, kind="stable")
     through = np.cumsum(multiplicity[order])
     edge = int(np.searchsorted(through, count))

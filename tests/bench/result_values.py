@@ -43,3 +43,27 @@ def result(**changes):
         "finished": True,
     }
     return BenchResult(**{**values, **changes})
+
+
+HIT_RATE = {
+    "deterministic": {
+        "total": {
+            "prompts": 2, "identical": 2, "passes": 10, "passes_with_draft": 8, "drafted": 20,
+            "drafted_per_position": [8, 7, 5], "accepted_per_position": [6, 5, 4],
+            "accepted_per_pass": [2, 1, 1, 4],
+        },
+        "categories": {"edit": {"alpha": 0.9, "prompts": 1, "identical": 1}},
+    },
+    "timing": {
+        "ratios": {
+            "decode": {"ratio": 1.4, "low": 1.2, "high": 1.6, "pairs": 2},
+            "decode/edit": {"ratio": 1.4, "low": None, "high": None, "pairs": 1},
+        },
+        "total": {"propose_s": 0.01},
+    },
+    "arguments": {"num_draft_tokens": 4},
+    "tables": (
+        Table("heat_map", "Speed", (Column("x", "order"), Column("y", "drafter"), Column("value", "speed", ".2f")),
+              (("2", "ngram", 1.5), ("3", "ngram", None))),
+    ),
+}  # fmt: skip

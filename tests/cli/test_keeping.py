@@ -151,7 +151,7 @@ def test_a_pipe_as_memory_file_is_passed_over(tiny_gguf, tmp_path):
     os.mkfifo(file)
     result = run(*arguments)
     assert result.exit_code == 0
-    assert f"the memory {file} is passed over: it is not a regular file" in result.stderr
+    assert f"the memory {file} is ignored: it is not a regular file" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["chat", "generate", "raw"])

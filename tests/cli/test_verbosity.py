@@ -24,7 +24,7 @@ def test_names_in_messages_cannot_change_the_terminals_state(monkeypatch, log):
     context = click.Context(click.Command("akunu"))
     context.params = {"verbose": False, "quiet": False}
     set_up_logging(context)
-    log.warning("the memory %s is passed over", "a\x1b]0;owned\x07\x1b[31m\x9b2J\u202e")
+    log.warning("the memory %s is ignored", "a\x1b]0;owned\x07\x1b[31m\x9b2J\u202e")
     assert screen.screen.title == ""
     assert screen.rows()[0].startswith("akunu: the memory a\N{REPLACEMENT CHARACTER}]0;owned")
     assert not set("".join(screen.written)) & set("\x1b\x07\x9b\u202e")

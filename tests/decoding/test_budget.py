@@ -9,6 +9,7 @@ import random
 
 import pytest
 from budget_simulation import simulate
+from pairwise import each_value
 
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import BudgetState
@@ -35,8 +36,7 @@ def best_fixed(curve, rate, **options):
     return min(simulate(curve, rate, budget=size, **options)[0] for size in FIXED)
 
 
-@pytest.mark.parametrize("name", CURVES)
-@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize(("name", "rate"), each_value(tuple(CURVES), RATES))
 def test_regret_against_the_best_fixed_size(name, rate):
     """At most 8 % over 1500 tokens once the machine is known, and 1.5 % above plain decoding.
 
@@ -51,8 +51,7 @@ def test_regret_against_the_best_fixed_size(name, rate):
     assert known <= 1.015
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", ["m5", "steep", "moe"])
+@pytest.mark.parametrize(("name", "seed"), each_value(("m5", "steep", "moe"), range(4)))
 def test_hopeless_text_costs_two_percent_at_most(name, seed):
     """Also in the first 500 tokens of a new machine, and where a drafter is sure of itself."""
     for confidence in (None, 0.95):
@@ -72,8 +71,7 @@ def test_a_dear_drafter_is_hardly_asked_where_it_brings_nothing():
     assert len(drafter.proposals) > 0.9 * len(steps) - 5
 
 
-@pytest.mark.parametrize("name", CURVES)
-@pytest.mark.parametrize("takes_s", [0.0, 0.002])
+@pytest.mark.parametrize(("name", "takes_s"), each_value(tuple(CURVES), (0.0, 0.002)))
 def test_copies_are_found_again(name, takes_s):
     """After 1000 tokens of nothing to copy: within 24 tokens, within 80 with a dear drafter."""
     turn = 1000
@@ -90,23 +88,26 @@ def test_copies_are_found_again(name, takes_s):
     assert found <= (24 if not takes_s else 80)
 
 
-def test_text_that_changes_now_and_then():
+@pytest.mark.parametrize(
+    "name", ["m5", *(pytest.param(name, marks=pytest.mark.slow) for name in ("m4", "gentle"))]
+)
+def test_text_that_changes_now_and_then(name):
     """Stretches of 60 tokens, copied and new in turn: at most 12 % above the better of the two."""
 
     def rate(position):
         return COPIED if position // 60 % 2 else HOPELESS
 
-    for name in ("m5", "m4", "gentle"):
-        state = BudgetState()
-        simulate(CURVES[name], rate, tokens=300, state=state)
-        cost, *_ = simulate(CURVES[name], rate, tokens=2400, state=state)
-        copied = best_fixed(CURVES[name], constant(COPIED))
-        assert cost <= (1 + copied) / 2 * 1.12
-        assert cost <= best_fixed(CURVES[name], rate, tokens=2400)
+    state = BudgetState()
+    simulate(CURVES[name], rate, tokens=300, state=state)
+    cost, *_ = simulate(CURVES[name], rate, tokens=2400, state=state)
+    copied = best_fixed(CURVES[name], constant(COPIED))
+    assert cost <= (1 + copied) / 2 * 1.12
+    assert cost <= best_fixed(CURVES[name], rate, tokens=2400)
 
 
-@pytest.mark.parametrize("name", ["m5", "steep", "gentle"])
-@pytest.mark.parametrize("rate", [HOPELESS, EVEN, COPIED])
+@pytest.mark.parametrize(
+    ("name", "rate"), each_value(("m5", "steep", "gentle"), (HOPELESS, EVEN, COPIED))
+)
 def test_outliers_of_ten_times_change_no_decision_for_long(name, rate):
     """One step in twenty takes ten times as long: within 10 % of the best fixed size.
 

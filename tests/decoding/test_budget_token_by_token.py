@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from budget_simulation import PLAIN_S, SimulatedTarget
+from pairwise import each_value
 
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import Budget, BudgetState
@@ -75,12 +76,22 @@ def cost(curve, rate, own, *, size=None, known=False, tokens=1500, state=None, p
     return target.now / PLAIN_S / tokens, drafter.sizes
 
 
-@pytest.mark.parametrize("pipelined", [True, False])
 @pytest.mark.parametrize(
-    ("curve", "alpha", "own"),
-    [(FLAT, 0.8, 0.05), (FLAT, 0.8, 0.3), (FLAT, 0.6, 0.1), (STEP, 0.8, 0.1), (STEP, 0.9, 0.02)],
+    ("setting", "pipelined"),
+    each_value(
+        (
+            (FLAT, 0.8, 0.05),
+            (FLAT, 0.8, 0.3),
+            (FLAT, 0.6, 0.1),
+            (STEP, 0.8, 0.1),
+            (STEP, 0.9, 0.02),
+        ),
+        (True, False),
+    ),
 )
-def test_near_the_best_fixed_length(curve, alpha, own, pipelined):
+def test_near_the_best_fixed_length(setting, pipelined):
+    curve, alpha, own = setting
+
     def rate(_position):
         return alpha
 

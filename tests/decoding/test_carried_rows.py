@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 from budget_simulation import SimulatedTarget, simulate
+from pairwise import each_value
 from test_budget import CURVES, FIXED, constant
 
 from akunu_py.decoding.budget import BudgetState
@@ -70,8 +71,7 @@ def cost(name, rate, budget, *, at_once=False, tokens=500, state=None):
     )[0]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CURVES)
-@pytest.mark.parametrize("rate", [0.3, 0.7, 0.9, 0.97])
+@pytest.mark.parametrize(("name", "rate"), each_value(tuple(CURVES), (0.3, 0.7, 0.9, 0.97)))
 def test_with_the_size_that_pays_carrying_costs_less(name, rate):
     carried = min(cost(name, rate, size) for size in FIXED)
     at_once = min(cost(name, rate, size, at_once=True) for size in FIXED)

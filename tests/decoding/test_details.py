@@ -3,8 +3,8 @@
 import pytest
 
 from akunu_py.decode_stats import DraftedToken
-from akunu_py.decoding.details import step_detail
 from akunu_py.decoding.loop import decode
+from akunu_py.decoding.stats import step_detail
 from akunu_py.errors import ContractError
 from akunu_py.testing import ScriptedDrafter, ToyTarget
 from akunu_py.types import Draft, LengthTrace, Verification

@@ -7,6 +7,7 @@ from statistics import fmean
 import pytest
 from budget_simulation import SimulatedTarget, never_an_outlier, simulate
 from flight import budget_of, observe
+from pairwise import each_value
 from test_budget_rule import UNIT_S, known_state, step
 from test_carried_rows import Replaying
 
@@ -153,9 +154,10 @@ def replies(curve, outlier, rate=copied, count=12, **target):
         yield budget.saved.share(stats), 1 - simulated.nominal / stats.output_tokens, stats
 
 
-@pytest.mark.parametrize("curve", [GENTLE, STEEP], ids=["gentle", "steep"])
-@pytest.mark.parametrize("outlier", [never_an_outlier, heavy_tails, stalls, spells()])
-@pytest.mark.parametrize("pipelined", [True, False])
+@pytest.mark.parametrize(
+    ("curve", "outlier", "pipelined"),
+    each_value((GENTLE, STEEP), (never_an_outlier, heavy_tails, stalls, spells()), (True, False)),
+)
 def test_the_range_holds_the_truth_on_noisy_clocks(curve, outlier, pipelined):
     known = wrong = 0
     for found, truth, stats in replies(curve, outlier, pipelined=pipelined):

@@ -5,7 +5,6 @@ from machines import FOLDERS, mac
 from akunu_py.diagnosis.advice import findings
 from akunu_py.diagnosis.facts import read_facts
 from akunu_py.diagnosis.full.conclusions import conclusions
-from akunu_py.diagnosis.full.machine import describe_machine, published
 from akunu_py.diagnosis.full.privacy import Privacy
 from akunu_py.diagnosis.full.report import (
     ArmSpeed,
@@ -23,7 +22,7 @@ from akunu_py.diagnosis.full.report import (
     Speed,
     Start,
 )
-from akunu_py.diagnosis.full.run import PLANS
+from akunu_py.diagnosis.full.run import PLANS, describe_machine, published
 from akunu_py.models.row_bits import RowDifference
 
 GB = 10**9

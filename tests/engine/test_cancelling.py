@@ -71,7 +71,7 @@ class Session:
 @pytest.fixture
 def patient(monkeypatch):
     """Waits are as long as a busy machine needs."""
-    monkeypatch.setattr("akunu_py.engine.reply._STEP_TIMEOUT_S", 60.0)
+    monkeypatch.setattr("akunu_py.engine.reply_stream._STEP_TIMEOUT_S", 60.0)
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_the_step_under_way_is_waited_for(engine, reply, session, patient):
 
 
 def test_a_step_that_takes_long_is_not_waited_for_without_end(engine, reply, session, monkeypatch):
-    monkeypatch.setattr("akunu_py.engine.reply._STEP_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("akunu_py.engine.reply_stream._STEP_TIMEOUT_S", 0.05)
     stream = reply()
     session.go_on.clear()
     events = []
@@ -158,7 +158,7 @@ def test_a_step_that_takes_long_is_not_waited_for_without_end(engine, reply, ses
 
 
 def test_a_callback_does_not_wait_for_its_own_step(engine, reply, monkeypatch):
-    monkeypatch.setattr("akunu_py.engine.reply._STEP_TIMEOUT_S", 3600.0)
+    monkeypatch.setattr("akunu_py.engine.reply_stream._STEP_TIMEOUT_S", 3600.0)
     refused = []
 
     def progress(done, total):
@@ -183,7 +183,7 @@ def test_a_reader_that_comes_while_the_reply_is_ended_gets_its_end(
         ending.set()
         go_on.wait(300)
 
-    monkeypatch.setattr(engine._learning, "begin_reply", lambda _: ended)
+    monkeypatch.setattr(engine._memories, "begin_reply", lambda _: ended)
     stream = reply()
     pool(lambda: next(stream))
     stream.cancel()
@@ -209,6 +209,14 @@ def test_a_closed_engine_leaves_a_cancelled_reply_its_end(tiny_gguf, pool):
     stream.cancel()
     engine.close()
     assert pool(stream.read_to_end).finish_reason == "cancelled"
+
+
+def test_a_closed_reply_has_no_result_to_read(reply):
+    stream = reply()
+    next(stream)
+    stream.close()
+    with pytest.raises(EngineStateError, match="was closed before its end"):
+        stream.read_to_end()
 
 
 def test_a_cancelled_reply_may_be_closed_by_its_reader(engine, pool, reply):

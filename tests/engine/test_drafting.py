@@ -27,7 +27,7 @@ OPTIONS = {
 
 
 def texts(engine):
-    return engine._learning.replies.state.memory.texts()
+    return engine._memories.replies.state.memory.texts()
 
 
 @pytest.fixture
@@ -73,12 +73,12 @@ def test_a_reply_comes_back_faster_the_second_time(fresh):
 
 
 def test_only_replies_of_auto_are_remembered(fresh):
-    weights = list(fresh._learning.replies.state.calibration.weights)
+    weights = list(fresh._memories.replies.state.calibration.weights)
     for drafter in drafter_names("text", "candidates"):
         if drafter != "auto":
             fresh.generate(PROMPT, max_tokens=8, drafter=drafter, draft_budget="always")
     assert texts(fresh) == []
-    assert fresh._learning.replies.state.calibration.weights == weights
+    assert fresh._memories.replies.state.calibration.weights == weights
     never = dict.fromkeys(fresh.tokenizer.end_ids, -1e6)
     fresh.generate(PROMPT, max_tokens=20, repetition_penalty=1.3, logit_bias=never)
     assert [len(text) for text in texts(fresh)] == [20]
@@ -202,7 +202,7 @@ def test_a_damaged_or_unwritable_memory_costs_no_reply(tiny_gguf, tmp_path, capl
     (file,) = tmp_path.iterdir()
     file.write_bytes(b"akunu memory 1\nnonsense")
     with caplog.at_level(logging.WARNING), Engine.load(tiny_gguf, memory=tmp_path) as engine:
-        assert "passed over" in caplog.text
+        assert "is ignored" in caplog.text
         file.unlink()
         file.mkdir()
         for _ in range(3):
@@ -232,7 +232,7 @@ def test_reproducible_passes_take_seven_tokens_at_most(tiny_gguf, monkeypatch):
         asked.append(setup.num_draft_tokens)
         return make(name, setup)
 
-    monkeypatch.setattr("akunu_py.engine.draft_sources.make", spy)
+    monkeypatch.setattr("akunu_py.engine.drafter_factory.make", spy)
     with Engine.load(tiny_gguf, reproducible=True) as engine:
         plain = engine.generate(PROMPT, max_tokens=40, drafter="none").token_ids
         for drafter in DRAFTERS:

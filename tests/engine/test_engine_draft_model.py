@@ -64,7 +64,7 @@ def test_a_draft_model_that_is_the_model_is_always_right(tiny_gguf, caplog):
 
 def test_a_prompt_is_fed_to_the_draft_model_once(tiny_pair):
     """A conversation goes on: the draft model, too, feeds what is new alone."""
-    drafts = tiny_pair._sources.token_model
+    drafts = tiny_pair._drafters.token_model
     first = tiny_pair.generate(PROMPT, max_tokens=20, draft_budget="always")
     ids = [*tiny_pair.tokenizer.encode(PROMPT, parse_special=True), *first.token_ids]
     fed, feed = [], drafts._rows.feed_apart
@@ -78,17 +78,17 @@ def test_a_prompt_is_fed_to_the_draft_model_once(tiny_pair):
 
 def test_cancelling_while_the_draft_model_takes_the_prompt_in(tiny_pair):
     stream = tiny_pair.stream("the world " * 40, max_tokens=20, draft_budget="always")
-    begin = tiny_pair._sources.token_model.begin
+    begin = tiny_pair._drafters.token_model.begin
 
     def begin_cancelled(prompt, sampling, check):
         stream.cancel()
         begin(prompt, sampling, check)
 
-    tiny_pair._sources.token_model.begin = begin_cancelled
+    tiny_pair._drafters.token_model.begin = begin_cancelled
     try:
         events = list(stream)
     finally:
-        del tiny_pair._sources.token_model.begin
+        del tiny_pair._drafters.token_model.begin
     assert events[-1].result.finish_reason == "cancelled"
     assert not events[-1].result.token_ids
     assert tiny_pair.generate(PROMPT, max_tokens=5).token_ids

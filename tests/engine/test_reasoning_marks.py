@@ -4,7 +4,7 @@ import gguf_files
 import pytest
 
 from akunu_py import Engine
-from akunu_py.engine.reasoning_marks import reasoning_marks
+from akunu_py.engine.reasoning import reasoning_marks
 
 
 class Words:

@@ -68,7 +68,7 @@ def test_a_length_is_that_of_its_own_step(engine, monkeypatch):
             length = LengthTrace(0.5, 0.5, self.drafts)
             return Draft.chain(range(min(limit, 2)), "teller", length=length)
 
-    monkeypatch.setattr(type(engine._sources), "make", lambda *_: Teller())
+    monkeypatch.setattr(type(engine._drafters), "make", lambda *_: Teller())
     events = list(engine.stream(PROMPT, **OPTIONS, draft_budget="always"))
     gammas = [event.step.detail.gamma for event in events if event.step.num_draft_tokens]
     assert gammas == list(range(1, len(gammas) + 1))

@@ -72,7 +72,14 @@ def raw_tokenizer(pre=None):
 BPE, SPM, RAW = tiny("bpe"), tiny("spm"), raw_tokenizer()
 
 
-@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Its vocabulary takes several seconds to read.
+        pytest.param(name, marks=pytest.mark.slow if name == "gemma-4" else ())
+        for name in VECTORS
+    ],
+)
 def test_llama_cpp_s_vectors(name):
     tokenizer, metadata = real(name)
     base = VOCABS / f"ggml-vocab-{name}.gguf"

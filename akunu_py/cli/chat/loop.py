@@ -24,7 +24,7 @@ from akunu_py.cli.terminal import (
 )
 from akunu_py.cli.verbosity import held_log, is_quiet
 from akunu_py.cli.view_options import view_of
-from akunu_py.engine.conversation import Conversation, Question, Reply
+from akunu_py.engine.conversation import ChatReply, Conversation, Question
 from akunu_py.errors import AkunuError
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Chat:
         if reply.result is not None:
             self._conclude(reply, reply.result)
 
-    def _conclude(self, reply: Reply, result: "GenerationResult") -> None:
+    def _conclude(self, reply: ChatReply, result: "GenerationResult") -> None:
         """Say what a reply came to, and keep it in the trace file."""
         if result.token_ids or result.finish_reason != "cancelled":
             if not is_quiet():
@@ -160,7 +160,7 @@ class Chat:
         if self._trace_file is not None:
             self._conversation.trace(self._trace_file, reply)
 
-    def _announce(self, reply: Reply) -> None:
+    def _announce(self, reply: ChatReply) -> None:
         """Say which turns the model is not shown any more."""
         if reply.dropped:
             turns = "turn is" if reply.dropped == 1 else f"{reply.dropped} turns are"
@@ -169,7 +169,7 @@ class Chat:
                 f"{turns} dropped"
             )
 
-    def _view(self, reply: Reply) -> "ReplyView | StepTrace":
+    def _view(self, reply: ChatReply) -> "ReplyView | StepTrace":
         tokenizer = self._conversation.engine.tokenizer
         if self._actions.show_steps:
             return StepTrace(lambda ids: tokenizer.decode(ids, with_control=True))

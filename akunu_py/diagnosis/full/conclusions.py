@@ -1,4 +1,4 @@
-"""What follows from the figures of a report: findings, each with what to do."""
+"""Findings from the figures of a report, each with advice."""
 
 from collections.abc import Iterable, Iterator
 
@@ -30,13 +30,13 @@ TITLES: dict[PartName, str] = {
 
 _REPORT = "Please report it: paste this page into an issue."
 _SLOWER = 0.97
-"""Of mlx-lm's speed: slower than plain decoding is promised to be where nothing can be copied."""
+"""Least promised share of mlx-lm's speed where nothing can be copied."""
 _BUSY = 0.5
-"""Processes that want to run, for each processor, from which on timings are noisy."""
+"""Load per processor from which timings count as noisy."""
 
 
 def conclusions(report: Report, known: Iterable[Finding]) -> list[Finding]:
-    """Return what is to be said of a report, with what is known of its machine; the worst first."""
+    """Return the findings of a report, including those `known` of its machine; the worst first."""
     return worst_first(
         [
             *known,
@@ -53,7 +53,7 @@ def _failures(report: Report) -> Iterator[Finding]:
     for name, part in report.parts.items():
         if part.state != "failed":
             continue
-        # Without the model there is no report; any other part may have met a limit of the model.
+        # Without the model there is no report; other parts may meet limits of the model.
         ends = name in {"memory", "load"}
         advice = _REPORT
         if part.refused:
@@ -144,7 +144,7 @@ def _circumstances(report: Report) -> Iterator[Finding]:
 
 
 def _has_no_ratios(report: Report, name: PartName) -> bool:
-    """Return whether a part that was measured to its end has too few items for some ratio."""
+    """Return whether a finished part has too few items for some ratio."""
     if report.parts[name].state != "measured":
         return False
     costs, speed = report.figures(name, Costs), report.figures(name, Speed)

@@ -1,4 +1,4 @@
-"""Time from the start of a process to its first token: what a user waits for after typing."""
+"""Time from the start of a process to its first token, as a user experiences it."""
 
 import os
 import subprocess
@@ -19,16 +19,16 @@ _OPTIONS = ("generate", "--raw", "--prompt", "The", "--max-tokens", "1")
 
 
 class NoFirstTokenError(AkunuError):
-    """The process ended, or the time was over, before there was a token."""
+    """The process ended or timed out before its first token."""
 
 
 def first_token_s(path: Path, *, limit_s: float) -> float:
     """Start a process that continues one word with this model; return the seconds to its text.
 
-    The user's own settings are not its: they might name a file that prompts are written to. Raises
-    NoFirstTokenError.
+    The process does not use the user's settings: they might name a file to which prompts are
+    written. Raises NoFirstTokenError.
     """
-    # Without -P a module in the current folder might be taken for one of akunu's.
+    # -P: no module in the current folder may replace one of akunu's.
     command = [sys.executable, "-P", "-m", "akunu_py", *_OPTIONS, str(path.absolute())]
     with tempfile.TemporaryFile() as errors:
         started = time.perf_counter()
@@ -61,7 +61,7 @@ def first_token_s(path: Path, *, limit_s: float) -> float:
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return what a process gets of this one's variables: of akunu's those that are no option."""
+    """Return the variables for the process, without those that set options of akunu."""
     kept = {
         name: value
         for name, value in variables.items()

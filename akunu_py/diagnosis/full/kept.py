@@ -1,4 +1,4 @@
-"""The two files that a report is kept in; no file of the user's is ever written over."""
+"""The two files of a report, which never replace a file of the user."""
 
 import json
 import os
@@ -15,14 +15,14 @@ NAME = "akunu-doctor"
 
 
 class KeptReport:
-    """`akunu-doctor.md` and `akunu-doctor.json` in a folder, or with a number where these exist.
+    """`akunu-doctor.md` and `akunu-doctor.json` in a folder, with a number if these exist.
 
-    Both are made at once, empty, so that a folder that cannot be written is noticed before anything
-    is measured. Raises ConfigError.
+    Both are created empty at once, so that an unwritable folder is reported before anything is
+    measured. Raises ConfigError.
 
     Attributes:
-        page: the file with the page.
-        record: the file with the figures.
+        page: path of the page.
+        record: path of the figures.
 
     """
 
@@ -37,7 +37,7 @@ class KeptReport:
             ) from None
 
     def write(self, report: Report) -> None:
-        """Replace both files; raises ConfigError where they cannot be written."""
+        """Replace both files; raises ConfigError if they cannot be written."""
         texts = {self.page: page(report), self.record: json_text(report) + "\n"}
         for path, text in texts.items():
             try:
@@ -47,7 +47,7 @@ class KeptReport:
 
 
 def json_text(report: Report) -> str:
-    """Return the figures as one line of JSON, in which no path is left."""
+    """Return the figures as one line of JSON without any path."""
     return json.dumps(_without_paths(report.to_dict()), allow_nan=False)
 
 
@@ -60,7 +60,7 @@ def _without_paths(value: object) -> object:
 
 
 def _new_files(folder: Path) -> tuple[Path, Path]:
-    """Make the first pair of names that are both free."""
+    """Create the first pair of files whose names are both free."""
     for number in count(1):
         name = NAME if number == 1 else f"{NAME}-{number}"
         paths = (folder / f"{name}.md", folder / f"{name}.json")

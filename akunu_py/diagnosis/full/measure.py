@@ -1,4 +1,4 @@
-"""The parts of the report: what each measures, within the time that it is given."""
+"""The measurements of the report, one function for each part, each within its time."""
 
 import contextlib
 import time
@@ -44,31 +44,31 @@ from akunu_py.types import GenerationConfig
 
 DRAFTER = "auto"
 SPEED_CATEGORIES = ("edit", "prose")
-"""What drafts from the text serve best, and what they serve least of the shipped prompts."""
+"""The shipped categories that profit most and least from drafts."""
 
 _ARMS = (BASELINE, "none", DRAFTER)
 _TEMPERATURE = 0.8
 _FEWEST_TOKENS, _MOST_TOKENS, _MOST_TIMED_TOKENS = 16, 64, 96
-"""Of a reply: on a slow machine, of one that is compared, of one that is timed."""
+"""Limits of a reply: on a slow machine, of a compared reply, of a timed reply."""
 _PROMPTS_WANTED = 2 * len(CATEGORIES)
 _CASES_WANTED = 2 * (LEAST_SESSIONS + 1)
-"""Prompts for which replies are made short enough; with more time, more are answered."""
+"""Number of prompts that the length of replies is planned for; more if there is time."""
 _DRAFTING_S = 1.3
-"""What a token takes with drafting or sampling at worst, next to a plain step; a guess."""
+"""Assumed longest time of a token with drafting or sampling, in plain steps."""
 
 _PACE_TOKENS = 8
 _CONTEXT_TOKENS = 128
 _FEWEST_ROUNDS, _MOST_ROUNDS = LEAST_SESSIONS, 9
 _STEPS_A_ROUND = 45
-"""Plain steps that a round of passes of all sizes takes at most, as long as rows cost little."""
+"""Assumed longest time of a round over all sizes, in plain steps, while rows are cheap."""
 
 _STEPS_OF_ALL_SIZES = 120
 _MOST_ROWS_ON_SLOW_MACHINES = 9
-"""Plain steps that `Session.row_differences` takes for all of `ROWS`, and sizes that take 20."""
+"""Plain steps of `Session.row_differences` for all of `ROWS`, and the sizes that take 20."""
 
 _STARTS = 5
 _LONGEST_START, _LONGEST_START_S = 4, 30.0
-"""A process is ended after so many times the part's budget, or after so many seconds."""
+"""Limits of a process: a multiple of the part's budget, and seconds."""
 
 _LEAST_STEP_S = 1e-6
 _LENGTHS = (128, 512, 2048)
@@ -76,11 +76,11 @@ _TRIES = 3
 
 
 class CannotBeMeasuredError(Exception):
-    """A part does not apply to this model; the message says why."""
+    """The part does not apply to this model; the message says why."""
 
 
 class PartInterruptedError(Exception):
-    """Ctrl-C came when a part had figures already."""
+    """Ctrl-C during a part that already has figures."""
 
     def __init__(self, figures: object) -> None:
         super().__init__("interrupted")
@@ -89,9 +89,9 @@ class PartInterruptedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast the model is here, roughly: what parts plan their work with.
+    """Rough speed of the model on this machine, with which parts plan their work.
 
-    `prompt_tokens` are those of a usual prompt.
+    `prompt_tokens` is the length of a usual prompt.
     """
 
     step_s: float
@@ -99,7 +99,7 @@ class Pace:
     prompt_tokens: int
 
     def reply_tokens(self, seconds: float, *, replies: int, most: int) -> int:
-        """Return how long replies may be so that so many are made in the time."""
+        """Return the limit of replies, in tokens, so that so many fit into the time."""
         prefill_s = self.prompt_tokens * self.prefill_s_per_token
         fitting = (seconds / replies - prefill_s) / (_DRAFTING_S * self.step_s)
         return max(_FEWEST_TOKENS, min(most, int(fitting)))
@@ -107,15 +107,15 @@ class Pace:
 
 @dataclass(slots=True)
 class Bench:
-    """What parts measure with, and leave to later ones.
+    """State that parts share.
 
     Attributes:
-        path: of the model.
-        model: what is known of it.
-        needs: what it needs.
-        loaded: the model; None before it is loaded, or where that failed.
-        pace: of the loaded model.
-        times: what its passes cost.
+        path: path of the model.
+        model: facts about the model.
+        needs: its memory requirements.
+        loaded: the model; None before it is loaded, or if loading failed.
+        pace: speed of the loaded model.
+        times: measured costs of passes.
 
     """
 
@@ -127,17 +127,17 @@ class Bench:
     times: PassTimes | None = None
 
     def ready(self) -> tuple[LoadedModel, Pace]:
-        """Return the loaded model and its pace."""
-        assert self.loaded is not None  # noqa: S101 - parts run once it is loaded
-        assert self.pace is not None  # noqa: S101
+        """Return the loaded model and its pace; raises CannotBeMeasuredError before loading."""
+        if self.loaded is None or self.pace is None:
+            raise CannotBeMeasuredError("the model was not loaded")
         return self.loaded, self.pace
 
 
 @dataclass(slots=True)
 class Turn:
-    """The time that a part may take, `seconds`, and `tell`, for what it is doing.
+    """The time of a part, `seconds`, and `tell`, which reports its progress.
 
-    `note` is for the report: what there was no time for.
+    `note` says in the report what there was no time for.
     """
 
     seconds: float
@@ -151,16 +151,16 @@ class Turn:
 
     @property
     def left(self) -> float:
-        """Seconds that are left; below 0 where it took too long."""
+        """Remaining seconds; below 0 after the end."""
         return self._ends - self.clock()
 
     def is_over(self) -> bool:
-        """Return whether the time is over."""
+        """Return whether no time is left."""
         return self.left <= 0
 
 
 def memory(bench: Bench, _turn: Turn) -> Memory:
-    """Read what the model is and needs; weights are not read."""
+    """Read facts and requirements of the model, without its weights."""
     needs = requirements(bench.path)
     bench.needs = needs
     is_folder = bench.path.is_dir()
@@ -200,7 +200,7 @@ def _folder_type(folder: Path) -> str:
 
 
 def start(bench: Bench, turn: Turn) -> Start:
-    """Time processes from nothing to a first token; the first may read the model from disk."""
+    """Time processes up to their first token; the first one may read the model from disk."""
     taken: list[float] = []
     limit_s = max(_LONGEST_START_S, _LONGEST_START * turn.seconds)
     try:
@@ -213,7 +213,7 @@ def start(bench: Bench, turn: Turn) -> Start:
 
 
 def load(bench: Bench, turn: Turn) -> Load:
-    """Load the model, and see how fast it is, roughly."""
+    """Load the model and estimate its speed."""
     try:
         check_memory([PlannedModel(bench.path, LoadOptions())])
     except MemoryLimitError:
@@ -243,7 +243,7 @@ def _pace(loaded: LoadedModel) -> Pace:
 
 
 def rows(bench: Bench, turn: Turn) -> Rows:
-    """Compare the bits of rows that were fed together with those of rows fed alone."""
+    """Compare the bits of rows fed together with rows fed alone."""
     loaded, pace = bench.ready()
     sizes: Sequence[int] = ROWS
     if _STEPS_OF_ALL_SIZES * pace.step_s > turn.seconds:
@@ -273,7 +273,7 @@ def _session(loaded: LoadedModel, context: int, *, reproducible: bool = False) -
 
 
 def costs(bench: Bench, turn: Turn) -> Costs:
-    """Measure what passes cost; replies on this machine will know it from now on."""
+    """Measure the costs of passes; later replies on this machine use them."""
     loaded, pace = bench.ready()
     with Engine(loaded) as engine:
         tokens = min(_CONTEXT_TOKENS, engine.context - 2 * max(ROWS))
@@ -311,9 +311,9 @@ def _size_cost(found: Cost) -> SizeCost:
 
 
 def _rounds(seconds: float, step_s: float) -> int:
-    """Return how often all sizes can be measured in the time, behind one round that is left out.
+    """Return how many rounds over all sizes fit into the time, after one discarded round.
 
-    As many as an interval takes where that is twice the time at most.
+    If the rounds for an interval take at most twice the time, they are made.
     """
     fitting = int(seconds / (_STEPS_A_ROUND * step_s)) - 1
     if 2 * seconds >= (_FEWEST_ROUNDS + 1) * _STEPS_A_ROUND * step_s:
@@ -327,12 +327,12 @@ def greedy(bench: Bench, turn: Turn) -> Replies:
 
 
 def sampled(bench: Bench, turn: Turn) -> Replies:
-    """Compare replies that are sampled, from one seed."""
+    """Compare replies sampled with one seed."""
     return _replies(bench, turn, temperature=_TEMPERATURE)
 
 
 def reproducible(bench: Bench, turn: Turn) -> Replies:
-    """Compare replies at temperature 0 that are made in reproducible passes."""
+    """Compare replies at temperature 0 made with reproducible passes."""
     return _replies(bench, turn, temperature=0.0, is_reproducible=True)
 
 
@@ -341,7 +341,7 @@ def _replies(
 ) -> Replies:
     """Answer prompts with and without drafting until the time is over.
 
-    Everything that can be drafted is: the more passes have drafts, the more there is to see.
+    As much as possible is drafted, so that many passes have several rows.
     """
     loaded, pace = bench.ready()
     if bench.model is not None and not bench.model.drafting:
@@ -389,14 +389,14 @@ def _replies(
 
 
 def _shortened(max_tokens: int, most: int) -> str:
-    """Return that replies are shorter than on a fast machine, or ""."""
+    """Return a note if replies are shorter than on a fast machine, or ""."""
     return f"replies of {max_tokens} tokens instead of {most}" if max_tokens < most else ""
 
 
 def interleaved(categories: Sequence[str]) -> list[Prompt]:
-    """Return the shipped prompts, one session of each category in turn, the short ones first.
+    """Return the shipped prompts, one session of each category in turn, short ones first.
 
-    So that any beginning has all categories, and a slow machine gets through some of it.
+    So any beginning contains all categories, and a slow machine finishes some of them.
     """
     by_category = [
         sorted(
@@ -410,7 +410,7 @@ def interleaved(categories: Sequence[str]) -> list[Prompt]:
 
 
 def _num_characters(prompts: Sequence[Prompt]) -> int:
-    """Return how much there is to read for these prompts together."""
+    """Return the number of characters of all these prompts together."""
     return sum(
         len(prompt.text) + sum(len(message["content"]) for message in prompt.messages)
         for prompt in prompts
@@ -418,7 +418,7 @@ def _num_characters(prompts: Sequence[Prompt]) -> int:
 
 
 def speed(bench: Bench, turn: Turn) -> Speed:
-    """Decode prompts by mlx-lm's own loop and by akunu, in turns, until the time is over."""
+    """Decode prompts with mlx-lm's loop and with akunu in turns, until the time is over."""
     loaded, pace = bench.ready()
     cases, _ = prompt_cases(loaded.tokenizer, interleaved(SPEED_CATEGORIES))
     most = pace.reply_tokens(
@@ -466,7 +466,7 @@ def _arm_speeds(report: SpeedReport) -> Iterator[ArmSpeed]:
 
 
 def prefill(bench: Bench, turn: Turn) -> Prefill:
-    """Read prompts of several lengths, and look at the memory that this takes."""
+    """Prefill prompts of several lengths, and measure time and memory."""
     loaded, pace = bench.ready()
     needs = bench.needs or requirements(bench.path)
     lengths: list[PrefillLength] = []

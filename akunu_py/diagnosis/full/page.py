@@ -1,4 +1,4 @@
-"""The report as a page in Markdown: what was measured, and what each figure means."""
+"""The report as a Markdown page that explains each figure."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -28,7 +28,7 @@ _ARMS = {BASELINE: "mlx-lm's loop", "none": "plain decoding", "auto": "decoding 
 _REPLIES: tuple[PartName, ...] = ("greedy", "sampled", "reproducible")
 _MOST_DIFFERENCES = 10
 _DRAFTS = (1, 4, 16)
-"""Tokens of the drafts that the summary has; the table has all."""
+"""Lengths of the drafts in the summary; the table has all."""
 
 _NEVER = "never"
 _ENDS = {
@@ -40,7 +40,7 @@ _ENDS = {
 
 
 def page(report: Report) -> str:
-    """Return the page; no path is left in it, whatever a text from outside holds."""
+    """Return the page, without any path, whatever texts from outside contain."""
     sections = [
         _head(report),
         _in_short(report),
@@ -56,7 +56,7 @@ def page(report: Report) -> str:
 
 
 def summary(report: Report) -> list[str]:
-    """Return the answers that the report gives, in sentences."""
+    """Return the answers of the report as sentences."""
     return [*_text_answers(report), *_speed_answers(report), *_time_answers(report)]
 
 
@@ -136,7 +136,7 @@ def _confidence(least: float | None) -> str:
 
 
 def _ratio(found: ArmSpeed | SizeCost) -> str:
-    """Return a ratio with its interval, or that there is none."""
+    """Return a ratio with its interval, or a remark that there is none."""
     ratio = found.ratio if isinstance(found, ArmSpeed) else found.cost
     if ratio is None or found.low is None or found.high is None:
         return NOT_ENOUGH

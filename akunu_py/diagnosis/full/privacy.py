@@ -1,4 +1,4 @@
-"""What must not be in a page that strangers see: where files lie, and who the user is."""
+"""Removal of private texts from a public page: locations of files, and names of the user."""
 
 import contextlib
 import getpass
@@ -10,24 +10,24 @@ from pathlib import Path
 from typing import Self
 
 _PATH = re.compile(r"(?<![^\s'\"`(=:,\[])~?/(?!/)[^\s'\"`)\],;]+")
-"""An absolute path; not the slash of "tokens/s", nor those of an address."""
+"""An absolute path, but neither the slash of "tokens/s" nor the slashes of a URL."""
 
 _PLACE, _NAME = "(path)", "(name)"
 _LEAST_NAME = 2
 
 
 class Privacy:
-    """Cleans texts that come from outside: errors of libraries, names that files have.
+    """Cleans texts from outside, such as errors of libraries and names of files.
 
     Args:
-        folders: known places; in their names there may be spaces, which end any other path.
-        names: of the user and of the machine.
+        folders: known folders; their names may contain spaces, which would end any other path.
+        names: names of the user and of the machine.
 
     """
 
     def __init__(self, folders: Iterable[Path], names: Iterable[str]) -> None:
         places = {str(folder) for folder in folders} - {"/", ".", ""}
-        # A folder goes before those above it.
+        # A folder comes before its parents.
         self._places = sorted(places, key=len, reverse=True)
         words = {name for name in names if len(name) >= _LEAST_NAME}
         longest_first = sorted(map(re.escape, words), key=len, reverse=True)
@@ -36,10 +36,10 @@ class Privacy:
 
     @classmethod
     def of_this_user(cls, *places: Path) -> Self:
-        """Return what cleans texts of this process, which used these files and folders."""
+        """Return a cleaner for texts of this process, which used these files and folders."""
         folders = {Path(tempfile.gettempdir())}
         names = {platform.node(), platform.node().partition(".")[0]}
-        # No home, no name, or a current folder that is gone: nothing to hide then.
+        # Without a home, a name or a current folder there is nothing to hide.
         with contextlib.suppress(OSError, RuntimeError):
             folders.add(Path.home())
             names.add(Path.home().name)
@@ -52,7 +52,7 @@ class Privacy:
         return cls(folders, names)
 
     def clean(self, text: str) -> str:
-        """Return a text without paths and names; of a path the last part may stay."""
+        """Return a text without paths and names; the last part of a path may stay."""
         for place in self._places:
             text = text.replace(place, _PLACE)
         text = without_paths(text)
@@ -60,5 +60,5 @@ class Privacy:
 
 
 def without_paths(text: str) -> str:
-    """Return a text in which no absolute path is left."""
+    """Return a text without absolute paths."""
     return _PATH.sub(_PLACE, text)

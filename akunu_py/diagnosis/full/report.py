@@ -1,4 +1,4 @@
-"""What `akunu doctor --full` measures, as values; `report.schema.json` is their form in JSON."""
+"""Values of a report of `akunu doctor --full`; `report.schema.json` describes them as JSON."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -10,7 +10,7 @@ from akunu_py.models.row_bits import RowDifference
 FORMAT = "akunu doctor 1"
 
 NO_TIME = "there was no time left"
-"""The note of a part that was skipped for it."""
+"""Note of a part that was skipped for lack of time."""
 
 PartName = Literal[
     "memory", "start", "load", "rows", "prefill", "costs", "greedy", "speed", "reproducible",
@@ -24,25 +24,25 @@ Figures = TypeVar("Figures")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine; None is "does not apply" or "cannot be said".
+    """The machine; None means that a value does not apply or is unknown.
 
     Attributes:
         system: operating system and release.
         machine: kind of processor, such as "arm64".
         chip: the processor's name.
         mac_model: Apple's identifier, such as "Mac16,1".
-        gpu_cores: of a Mac.
-        processors: logical ones that the process may use.
-        load: processes that wanted to run when the measurement began, a mean over one minute.
-        memory_bytes: of the machine.
-        wired_limit_bytes: what the GPU of a Mac may wire, where it was set by hand.
-        working_set_bytes: what Metal recommends to use at most.
+        gpu_cores: GPU cores of a Mac.
+        processors: logical processors that the process may use.
+        load: load at the beginning, a mean over one minute.
+        memory_bytes: memory of the machine.
+        wired_limit_bytes: wired limit of a Mac's GPU, if it was set by hand.
+        working_set_bytes: limit that Metal recommends.
         translated: whether Python runs under Rosetta.
         low_power: whether a Mac is in Low Power Mode.
-        backend: what MLX computes with; None where MLX cannot be imported.
-        device: MLX's name of it, or why MLX cannot be imported.
-        blas: what the CPU backend multiplies with.
-        versions: of Python, akunu and the packages below it; None for a missing one.
+        backend: MLX's backend; None if MLX cannot be imported.
+        device: MLX's name of the device, or the reason why MLX cannot be imported.
+        blas: BLAS library of the CPU backend.
+        versions: versions of Python, akunu and its dependencies; None for a missing one.
 
     """
 
@@ -66,17 +66,17 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The model, as it was known before its weights were read.
+    """The model, as known before its weights are read.
 
     Attributes:
-        name: of its file or folder, without where that lies.
-        architecture: the model family.
-        parameters: numbers of the model.
-        stored_as: the type that most of its bytes on disk have.
-        file_bytes: of its weights on disk.
+        name: name of its file or folder, without the path.
+        architecture: model family.
+        parameters: number of parameters.
+        stored_as: most frequent type of its bytes on disk.
+        file_bytes: size of its weights on disk.
         weights: "quantized" or "dense" in memory.
-        context: tokens it was trained for.
-        drafting: whether its caches can go back, without which nothing is drafted.
+        context: context length of the training, in tokens.
+        drafting: whether its caches can roll back; nothing is drafted otherwise.
 
     """
 
@@ -92,9 +92,9 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory that the model is expected to need with so many tokens of context.
+    """Expected memory of the model with a context of so many tokens.
 
-    `pass_bytes` are those of the largest pass, `limit_bytes` what a model may take here.
+    `pass_bytes` is the memory of the largest pass; `limit_bytes` is the limit for a model here.
     """
 
     tokens: int
@@ -106,26 +106,26 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Seconds from the start of a process to its first token, one for each process."""
+    """Seconds from the start of a process to its first token, for each process."""
 
     seconds: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Seconds that loading the model took in a process that had imported MLX."""
+    """Seconds to load the model in a process that has imported MLX."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Whether a row's logits have the same bits whatever is fed in the same pass.
+    """Whether a row's logits are bit-equal regardless of the other rows in its pass.
 
     Attributes:
-        equal: in passes of several sizes; replies call it `row_bits`.
-        reproducible_equal: the same with reproducible passes; None where the model has none.
-        by_size: how rows of passes of one size differ from rows fed one at a time.
+        equal: result for passes of several sizes; `row_bits` in replies.
+        reproducible_equal: result for reproducible passes; None if the model has none.
+        by_size: differences between rows of passes of one size and rows fed alone.
 
     """
 
@@ -135,24 +135,24 @@ class Rows:
 
     @property
     def different_sizes(self) -> tuple[int, ...]:
-        """Sizes of passes with a row that differs."""
+        """Sizes of passes in which a row differs."""
         return tuple(found.rows for found in self.by_size if found.different)
 
 
 @dataclass(frozen=True, slots=True)
 class SizeCost:
-    """What passes over so many rows cost; a ratio is None where rounds are too few for an interval.
+    """Cost of passes of one size; ratios are None if there were too few rounds for an interval.
 
     Attributes:
-        rows: of a pass.
-        pass_s: its median seconds.
-        cost: in plain steps.
-        low: of its 95 % interval.
-        high: of it.
-        pays_from: how likely each token of a draft of one token fewer must be so that all of it
-            pays; None: it never does.
-        pays_from_low: where `low` is what a pass costs.
-        pays_from_high: where `high` is.
+        rows: rows of the pass.
+        pass_s: median time in seconds.
+        cost: cost in plain steps.
+        low: lower end of the cost's 95 % interval.
+        high: upper end of the interval.
+        pays_from: probability that each token of a draft of `rows` - 1 tokens needs so that the
+            whole draft pays; None: it never pays.
+        pays_from_low: the same at the cost `low`.
+        pays_from_high: the same at the cost `high`.
 
     """
 
@@ -168,15 +168,15 @@ class SizeCost:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What passes cost by their rows.
+    """Costs of passes by number of rows.
 
     Attributes:
-        context_tokens: of the prompt behind which they were measured.
-        plain_step_s: the median step of plain decoding.
-        rounds: how often each size was measured.
-        sizes: by their rows.
-        copy_bytes_per_s: of a large copy, read and written.
-        step_bytes: that a plain step reads: weights and the cache.
+        context_tokens: length of the prompt before the measured passes.
+        plain_step_s: median time of a plain decoding step.
+        rounds: number of measurements of each size.
+        sizes: costs by size.
+        copy_bytes_per_s: bytes per second of a large copy, read and written.
+        step_bytes: bytes of weights and cache that a plain step reads.
 
     """
 
@@ -192,8 +192,8 @@ class Costs:
 class Difference:
     """A reply that drafting changed.
 
-    `token` is the index of the first one that differs; `margin`, known at temperature 0 alone, how
-    far the two highest logits lie apart there.
+    `token` is the index of the first different token; `margin`, known only at temperature 0, is the
+    distance between the two highest logits there.
     """
 
     prompt: str
@@ -203,19 +203,19 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replies:
-    """Replies with drafting next to those of plain decoding.
+    """Comparison of replies with and without drafting.
 
     Attributes:
-        temperature: of both.
+        temperature: temperature of both.
         reproducible: whether passes were reproducible.
-        max_tokens: of a reply.
-        prompts: that were answered both ways.
-        shipped: prompts there are.
-        left_out: prompts that could not be answered, as those that do not fit into the context.
-        identical: pairs of equal replies.
-        drafted: tokens that were drafted and verified.
-        accepted: of these.
-        differences: the other pairs.
+        max_tokens: limit of a reply.
+        prompts: number of prompts answered both ways.
+        shipped: number of shipped prompts.
+        left_out: prompts without an answer, for example because they exceed the context.
+        identical: number of pairs of equal replies.
+        drafted: drafted and verified tokens.
+        accepted: accepted ones among these.
+        differences: the pairs that differ.
 
     """
 
@@ -236,15 +236,15 @@ class ArmSpeed:
     """One way of decoding over the prompts of a category.
 
     Attributes:
-        category: of the prompts.
-        arm: "mlx-lm", "none" (akunu without drafting) or "auto" (with).
-        tokens_per_s: of all tokens after the first step; None where no time passed.
-        ratio: of it to mlx-lm's: the median of the pairs; None where the prompts are too few for
-            an interval, and for mlx-lm itself.
-        low: of the ratio's 95 % interval.
-        high: of it.
-        pairs: prompts that were decoded by it and by mlx-lm.
-        identical: of these, replies that are mlx-lm's.
+        category: category of the prompts.
+        arm: "mlx-lm", "none" (akunu without drafting) or "auto" (with drafting).
+        tokens_per_s: speed over all tokens after the first step; None if no time passed.
+        ratio: ratio of the speed to mlx-lm's, median of the pairs; None with too few prompts for an
+            interval, and for mlx-lm itself.
+        low: lower end of the ratio's 95 % interval.
+        high: upper end of the interval.
+        pairs: number of prompts decoded both ways.
+        identical: number of replies equal to mlx-lm's among these.
 
     """
 
@@ -260,7 +260,7 @@ class ArmSpeed:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Decoding next to mlx-lm's own loop, in turns."""
+    """Speed of decoding compared with mlx-lm's own loop, in turns."""
 
     max_tokens: int
     arms: tuple[ArmSpeed, ...]
@@ -271,10 +271,10 @@ class PrefillLength:
     """Prompts of one length.
 
     Attributes:
-        tokens: of the prompt.
-        seconds: from the call to the end of the prefill, one for each try.
-        peak_bytes: that MLX held at most.
-        foreseen_bytes: that were expected for a context of that length.
+        tokens: length of the prompt.
+        seconds: time from the call to the end of the prefill, for each run.
+        peak_bytes: largest memory of MLX.
+        foreseen_bytes: expected memory for a context of this length.
 
     """
 
@@ -286,7 +286,7 @@ class PrefillLength:
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """Reading prompts, and the memory for it."""
+    """Speed and memory of the prefill."""
 
     lengths: tuple[PrefillLength, ...]
 
@@ -296,13 +296,12 @@ class Part:
     """One part of the report.
 
     Attributes:
-        state: "running" in a file means that the process ended in this part.
-        seconds: it took.
-        budget_s: its share of the time that was left when it began.
-        note: why it failed or was skipped, or what it could not do in its time.
-        refused: whether it failed with an error that says what to do, as for a prompt that does
-            not fit, rather than an unexpected one.
-        figures: what was measured, of an interrupted part as far as it got.
+        state: state of the part; "running" in a file means that the process ended during it.
+        seconds: time that the part took.
+        budget_s: its share of the remaining time at its beginning.
+        note: reason of a failure or a skip, or what there was no time for.
+        refused: whether it failed with an error that says what to do rather than an unexpected one.
+        figures: measured values; incomplete for an interrupted part.
 
     """
 
@@ -316,17 +315,17 @@ class Part:
 
 @dataclass(slots=True)
 class Report:
-    """All of it.
+    """The whole report.
 
     Attributes:
-        started: ISO 8601, UTC.
-        limit_s: seconds that it was to take.
-        machine: what it was made on.
-        parts: by name, in the order in which they are measured.
-        model: None where its file could not be read.
-        state: "unfinished" in a file means that the process ended without a word.
-        seconds: it took.
-        findings: what is wrong or worth knowing, the worst first.
+        started: start time, ISO 8601 in UTC.
+        limit_s: planned time in seconds.
+        machine: the machine.
+        parts: parts by name, in the order of measurement.
+        model: the model; None if its file could not be read.
+        state: state of the report; "unfinished" in a file means that the process was killed.
+        seconds: time that the report took.
+        findings: problems and remarks, the worst first.
 
     """
 
@@ -340,18 +339,16 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
 
     def figures(self, name: PartName, kind: type[Figures]) -> Figures | None:
-        """Return what a part measured; None where it has nothing."""
+        """Return the values that a part measured, or None."""
         found = self.parts[name].figures
         return found if isinstance(found, kind) else None
 
     def to_dict(self) -> dict[str, object]:
-        """Return everything as JSON-ready values; numbers that are not finite are None."""
+        """Return the report as JSON-ready values; numbers that are not finite become None."""
         fields = asdict(self)
         del fields["limit_s"]
         record = {"format": FORMAT, "limit_seconds": self.limit_s, **fields}
-        checked = _finite(record)
-        assert isinstance(checked, dict)  # noqa: S101 - a dict comes out as one
-        return checked
+        return {key: _finite(value) for key, value in record.items()}
 
 
 def _finite(value: object) -> object:

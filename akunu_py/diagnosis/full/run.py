@@ -1,5 +1,6 @@
-"""The run of `akunu doctor --full`: parts one after another, in the time that there is."""
+"""The run of `akunu doctor --full`: one part after another, within the planned time."""
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,7 +11,6 @@ from akunu_py.diagnosis.advice import Finding, findings
 from akunu_py.diagnosis.facts import Facts
 from akunu_py.diagnosis.full import measure
 from akunu_py.diagnosis.full.conclusions import conclusions
-from akunu_py.diagnosis.full.machine import describe_machine, published
 from akunu_py.diagnosis.full.measure import (
     Bench,
     CannotBeMeasuredError,
@@ -18,13 +18,13 @@ from akunu_py.diagnosis.full.measure import (
     Turn,
 )
 from akunu_py.diagnosis.full.privacy import Privacy
-from akunu_py.diagnosis.full.report import NO_TIME, Part, PartName, Report
+from akunu_py.diagnosis.full.report import NO_TIME, Machine, Part, PartName, Report
 from akunu_py.diagnosis.system import System
 from akunu_py.errors import AkunuError
 from akunu_py.model_store.default_model import is_toy
 
 SECONDS = 300.0
-"""That all parts take together; loading a large model may take longer, and shortens the others."""
+"""Planned time of all parts; a model that loads slowly leaves less time for the others."""
 
 Keep = Callable[[Report], None]
 Tell = Callable[[str, float], None]
@@ -32,14 +32,14 @@ Tell = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A part to come.
+    """A planned part.
 
     Attributes:
-        name: in the report.
-        title: for the progress bar.
-        share: of the time, next to the shares of the others.
-        measure: what measures it.
-        needs_model: whether it is left out where the model could not be loaded.
+        name: name in the report.
+        title: title in the progress bar.
+        share: weight of its time among all parts.
+        measure: function that measures it.
+        needs_model: whether it is skipped if the model could not be loaded.
 
     """
 
@@ -50,7 +50,7 @@ class Plan:
     needs_model: bool = True
 
 
-# What a report is worth most for comes first: the time may be over before the last part.
+# The most valuable parts come first: the time may be over before the last one.
 PLANS = (
     Plan("memory", "memory the model needs", 1, measure.memory, needs_model=False),
     Plan("start", "start of a process", 9, measure.start, needs_model=False),
@@ -78,10 +78,10 @@ def run_full(
 ) -> Report:
     """Measure every part of the report for the model at `path`, in about so many seconds.
 
-    A part that fails is a finding, and the next one goes on. After an interrupt (KeyboardInterrupt)
-    the report has what was measured so far. `keep` is called with the report before each part and
-    at the end, so that it is there should the process be killed; `tell` with what is being done and
-    the share of the time that has passed.
+    A part that fails becomes a finding, and the next part follows. After an interrupt
+    (KeyboardInterrupt) the report has the figures so far. `keep` gets the report before each part
+    and at the end, so that it is on disk if the process is killed. `tell` gets the current activity
+    and the elapsed share of the time.
     """
     facts = published(facts, privacy)
     known = findings(facts, None)
@@ -143,8 +143,42 @@ def run_full(
     return report
 
 
+def published(facts: Facts, privacy: Privacy) -> Facts:
+    """Return facts without private parts: locations of folders, and paths in texts of MLX."""
+    blas = facts.blas
+    if blas is not None:
+        blas = replace(blas, name=privacy.clean(blas.name), reason=privacy.clean(blas.reason))
+    system = privacy.clean(facts.system)
+    return replace(facts, system=system, device=privacy.clean(facts.device), blas=blas, folders=())
+
+
+def describe_machine(facts: Facts, system: System) -> Machine:
+    """Return the machine as it stands in the report, from facts that may be published."""
+    is_mac = system.name == "Darwin"
+    displays = system.output("system_profiler", "SPDisplaysDataType") if is_mac else None
+    cores = re.search(r"Total Number of Cores:\s*(\d+)", displays or "")
+    return Machine(
+        system=facts.system,
+        machine=facts.machine,
+        chip=facts.chip,
+        mac_model=(system.output("sysctl", "-n", "hw.model") or None) if is_mac else None,
+        gpu_cores=int(cores[1]) if cores else None,
+        processors=facts.processors,
+        load=system.load(),
+        memory_bytes=facts.memory_bytes,
+        wired_limit_bytes=facts.wired_limit_bytes,
+        working_set_bytes=facts.working_set_bytes,
+        translated=facts.translated,
+        low_power=facts.low_power,
+        backend=facts.backend,
+        device=facts.device,
+        blas=None if facts.blas is None else facts.blas.name,
+        versions=facts.versions,
+    )
+
+
 def measure_part(plan: Plan, bench: Bench, turn: Turn, part: Part, privacy: Privacy) -> None:
-    """Measure one part; what goes wrong is noted. Raises KeyboardInterrupt after an interrupt."""
+    """Measure one part and note errors. Raises KeyboardInterrupt after an interrupt."""
     began = turn.clock()
     try:
         part.figures = plan.measure(bench, turn)
@@ -157,7 +191,7 @@ def measure_part(plan: Plan, bench: Bench, turn: Turn, part: Part, privacy: Priv
     except KeyboardInterrupt:
         part.state = "interrupted"
         raise
-    except Exception as error:  # noqa: BLE001 - whatever stops a part is told, and the others go on
+    except Exception as error:  # noqa: BLE001 - any error is reported, and the other parts follow
         part.state, part.refused = "failed", isinstance(error, AkunuError)
         said = str(error) if part.refused else f"{type(error).__name__}: {error}"
         part.note = privacy.clean(said)

@@ -1,6 +1,5 @@
 """The drafter `auto`: votes, calibrated estimates, lengths that pay."""
 
-from akunu_py.drafting.auto.drafter import AutoDrafter
-from akunu_py.drafting.auto.state import AutoState
+from akunu_py.drafting.auto.drafter import AutoDrafter, AutoState
 
 __all__ = ["AutoDrafter", "AutoState"]

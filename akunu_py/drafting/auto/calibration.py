@@ -1,9 +1,9 @@
 """An online estimate of the probability that the target takes a candidate token.
 
-Additive logistic: sigmoid(bias + the weights of the token's features). Every token the target has
-decided on moves the weights of its features by the error of the estimate, right or wrong alike; the
-bias belongs to one reply. How often a token, what it follows, and the two together were right
-before are features too.
+It is an additive logistic model: sigmoid(bias + the weights of the token's features). Every token
+that the target decides on, right or wrong, moves the weights of its features by the error of the
+estimate. The bias belongs to one reply. Further features are the past outcomes of the token, of the
+token before it, and of the pair.
 """
 
 from collections.abc import Sequence
@@ -14,19 +14,19 @@ WEIGHT_RATE = 0.02
 BIAS_RATE = 0.1
 BIAS_LIMIT = 1.5
 OUTCOME_DECAY = 0.9
-MAX_OUTCOMES = 60_000  # tokens and pairs remembered; then all are forgotten
+MAX_OUTCOMES = 60_000  # most tokens and pairs that are remembered; beyond it all are forgotten
 
 PAIR_SHIFT = 24
-# A history of outcomes: a one, then a bit for each, the last one lowest; twelve at most.
+# A history of outcomes: a 1 and then a bit per outcome, the latest lowest, at most twelve.
 UNSEEN = 1
 _FULL = 1 << 12
 
 Run = tuple[int, tuple[int, ...], int]
-"""Tokens of a chain with one estimate: where they end, its features, their source."""
+"""A stretch of a chain with one estimate: its end, its features, the source of its tokens."""
 
 
 def _levels() -> list[int]:
-    """Return the bucket of each history: by how often it was tried and right lately."""
+    """Return the bucket of each history, by its number of outcomes and recent hits."""
     levels, hits, uses = [0, 0], [0.0, 0.0], [0.0, 0.0]
     for history in range(2, 2 * _FULL):
         h = hits[history >> 1] * OUTCOME_DECAY + (history & 1)
@@ -44,7 +44,7 @@ TOKEN_ROWS, PREVIOUS_ROWS, PAIR_ROWS, SUSPECT_ROWS = (
         features.SUSPECT,
     )
 )
-# What a history becomes with one more outcome; where it is full, its oldest goes.
+# A history after one more outcome; a full one loses its oldest.
 _AFTER_WRONG = [
     history << 1 if history < _FULL else (history << 1 & _FULL - 1) | _FULL
     for history in range(2 * _FULL)
@@ -55,7 +55,7 @@ _AFTER_RIGHT = [history | 1 for history in _AFTER_WRONG]
 class Calibration:
     """Weights and outcomes; they outlive a reply.
 
-    Raises ValueError for start weights of another number than there are features.
+    Raises ValueError unless there is one start weight for each feature.
     """
 
     __slots__ = ("by_pair", "by_previous", "by_token", "suspects", "weights")
@@ -64,15 +64,15 @@ class Calibration:
         if len(start) != features.NUM_WEIGHTS:
             raise ValueError(f"{len(start)} start weights for {features.NUM_WEIGHTS} features")
         self.weights = list(start)
-        # Histories of the first tokens of chains: by the token predicted, that before it, and both.
+        # Histories of the early tokens of chains: by token, by the token before, and by pair.
         self.by_token: dict[int, int] = {}
         self.by_previous: dict[int, int] = {}
         self.by_pair: dict[int, int] = {}
-        # Histories of pairs since they were first predicted wrongly, anywhere in a chain: where a
-        # copy has to change once, it often has to again.
+        # Histories of pairs since their first wrong prediction, anywhere in a chain: where a copy
+        # had to change once, it often has to change again.
         self.suspects: dict[int, int] = {}
 
-    def learn(  # noqa: PLR0917 - once a pass, where keywords would cost
+    def learn(  # noqa: PLR0917 - called once per pass, where keywords would cost time
         self,
         tokens: list[int],
         probabilities: Sequence[float],
@@ -81,11 +81,10 @@ class Calibration:
         previous: int,
         bias: float,
     ) -> tuple[int, float]:
-        """Learn from what the target made of a chain: tokens, their probabilities, its runs.
+        """Learn from a chain's tokens up to the first wrong one, drafted or not.
 
-        Of every token up to the first wrong one, whether it was drafted or not. `output` is what
-        the target committed, `previous` the token before. Returns how many tokens were right from
-        the first on, and the new bias.
+        `output` has the committed tokens and `previous` is the token before them. Returns the
+        number of right tokens before the first wrong one, and the new bias.
         """
         known = min(len(tokens), len(output))
         right = 0
@@ -113,7 +112,7 @@ class Calibration:
         return right, bias
 
     def _count(self, tokens: Sequence[int], known: int, right: int, previous: int) -> None:
-        """Add to the histories: `right` of `known` tokens were right, the first ones."""
+        """Add outcomes to the histories: the first `right` of `known` tokens were right."""
         by_token, by_previous, by_pair = self.by_token, self.by_previous, self.by_pair
         suspects = self.suspects
         if max(len(by_pair), len(suspects)) > MAX_OUTCOMES - features.EARLY:

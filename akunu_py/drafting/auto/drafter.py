@@ -1,10 +1,13 @@
-"""The drafter that copies from all earlier text, as far as that pays."""
+"""The drafter `auto`: copies from all earlier text, as far as that pays."""
 
+import json
 from collections.abc import Sequence
+from functools import cache
+from importlib import resources
 
 from akunu_py.cost_curve import CostCurve
-from akunu_py.drafting.auto.length import LengthRule
-from akunu_py.drafting.auto.state import AutoState
+from akunu_py.drafting.auto.calibration import Calibration
+from akunu_py.drafting.auto.length import LengthRule, Pace
 from akunu_py.drafting.auto.vote import make_chain
 from akunu_py.drafting.auto.voters import Chain, Situation
 from akunu_py.drafting.memory import Memory
@@ -13,26 +16,58 @@ from akunu_py.errors import ConfigError
 from akunu_py.types import Draft
 
 MAX_LENGTH = 32
-_POINTER_MISSES = 8  # passes without a right token after which copying has ended
+_POINTER_MISSES = 8  # passes without a hit after which copying is considered over
 
-# Steeper than most measured curves over the first rows: drafts that pay on it pay elsewhere.
+# Steeper than most measured curves at first: a draft that pays here pays on those, too.
 PRIOR_CURVE = CostCurve({1: 1.0, 3: 1.2, 5: 1.6, 9: 2.4})
 
 _NAME = "auto"
 _EMPTY = Draft.empty(_NAME)
 
 PROMPT, REPLY, MEMORY = "prompt", "reply", "memory"
-"""Origins of a draft's tokens: the text they are copied from."""
+"""Origins of drafted tokens: the text that they were copied from."""
+
+
+@cache
+def start_weights() -> tuple[float, ...]:
+    """Return the fitted weights that a new engine starts from."""
+    text = resources.files(__package__).joinpath("start_weights.json").read_text("utf-8")
+    return tuple(json.loads(text)["weights"])
+
+
+class AutoState:
+    """State that `auto` keeps from reply to reply: calibration, pace and memory.
+
+    A reply joins the memory when the next one begins, or by `finish`.
+    """
+
+    def __init__(self, memory: Memory | None = None) -> None:
+        self.calibration = Calibration(start_weights())
+        self.pace = Pace()
+        self.memory = Memory() if memory is None else memory
+        self._reply: list[int] = []
+
+    def begin_reply(self) -> list[int]:
+        """Finish the last reply; return an empty list for the tokens of the new one."""
+        self.finish()
+        self.pace.begin_reply()
+        return self._reply
+
+    def finish(self) -> None:
+        """Add the tokens of the current reply, if any, to the memory."""
+        reply, self._reply = self._reply, []
+        if reply:
+            self.memory.add(reply)
 
 
 class AutoDrafter:
     """Drafts from all earlier text, as far as it pays (`--drafter auto`).
 
-    All earlier occurrences of the last tokens vote on each next token; an online estimate gives the
-    vote's winner its probability; and the draft has the length with the most expected tokens for
-    its cost, often none. Weights, pace and memory are `state`'s and outlive the reply.
+    All earlier occurrences of the last tokens vote on each next token. An online estimate gives the
+    winner its probability. The draft gets the length with the most expected tokens for its cost,
+    often 0. Weights, pace and memory belong to `state` and outlive the reply.
 
-    Raises ConfigError for a longest draft out of range.
+    Raises ConfigError for a `max_length` out of range.
     """
 
     name = _NAME
@@ -45,7 +80,7 @@ class AutoDrafter:
         state: AutoState | None = None,
         max_length: int = MAX_LENGTH,
     ) -> None:
-        """Begin a reply; `memory` is that of a new state, where none is given."""
+        """Begin a reply; without a state, a new one with this memory is made."""
         if not 0 <= max_length <= 64:
             raise ConfigError(f"max_length is {max_length}; give 0 to 64")
         self.max_length = max_length
@@ -61,7 +96,7 @@ class AutoDrafter:
         self.use_curve(curve)
 
     def use_curve(self, curve: CostCurve) -> None:
-        """Reckon with these costs from the next draft on."""
+        """Use these costs from the next draft on."""
         self._rule = LengthRule(curve, self.max_length)
 
     def observe(self, tokens: Sequence[int]) -> None:
@@ -81,13 +116,13 @@ class AutoDrafter:
         self._index.extend(tokens)
 
     def propose(self, limit: int) -> Draft:
-        """Draft the chain that pays best, of at most min(limit, max_length) tokens."""
+        """Draft the chain that pays best, at most min(limit, max_length) tokens long."""
         limit = min(limit, self.max_length)
         if limit <= 0:
             self._chain = None
             return _EMPTY
         rule, pace = self._rule, self.state.pace.tokens_per_cost
-        # A pass over `limit` draft tokens decides one token more.
+        # A pass over `limit` draft tokens decides one more token, of which the calibration learns.
         chain = make_chain(
             self._index, self.state.calibration, self._at, limit + 1, rule.slopes, pace
         )
@@ -104,7 +139,7 @@ class AutoDrafter:
         )
 
     def _learn(self, chain: Chain, output: Sequence[int]) -> None:
-        """Learn what became of a chain, drafted or not, as far as the output decides it."""
+        """Learn which tokens of the last chain, drafted or not, were right."""
         at = self._at
         size = len(chain.tokens)
         if not size:
@@ -131,7 +166,7 @@ class AutoDrafter:
             self._move_pointer(len(output))
 
     def _move_pointer(self, count: int) -> None:
-        """Let the place copied from go along with tokens that were not."""
+        """Move the pointer along with tokens that were not copied; drop it after a few passes."""
         at = self._at
         if at.pointer is None:
             return
@@ -142,7 +177,7 @@ class AutoDrafter:
 
 
 def _origins(chain: Chain, length: int, at: Situation) -> tuple[str, ...]:
-    """Return where the first `length` tokens of a chain come from, by the beginnings of runs."""
+    """Return the origins of a chain's first `length` tokens, by the sources of its runs."""
     names: list[str] = []
     begin = 0
     for end, _, source in chain.runs:

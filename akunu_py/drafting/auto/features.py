@@ -1,20 +1,20 @@
-"""What an acceptance estimate looks at, as indices into one list of weights.
+"""The features of an acceptance estimate, as indices into one list of weights.
 
-Every feature of a candidate token is one weight out of a table; this module says where each table
-lies and which bucket a value falls into.
+Each feature of a candidate token selects one weight from a table. This module lays the tables out
+and sorts values into buckets.
 """
 
 from bisect import bisect_left
 
-MAX_MATCH = 64  # tokens a match is looked at for
-MAX_POSITION = 65  # tokens of a chain that are looked at
-EARLY = 4  # positions of a chain with features of their own
+MAX_MATCH = 64  # longest match that is told apart, in tokens
+MAX_POSITION = 65  # longest chain, in tokens
+EARLY = 4  # tokens at the beginning of a chain that are estimated one by one
 
 _SIZE = MAX_MATCH + MAX_POSITION + 1
 
 
 def _buckets(bounds: tuple[int, ...], size: int) -> list[int]:
-    """Return the bucket of 0 .. size - 1; bucket i ends with bounds[i]."""
+    """Return the buckets of the values 0 to size - 1; bucket i ends with bounds[i]."""
     return [bisect_left(bounds, value) for value in range(size)]
 
 
@@ -32,10 +32,10 @@ NUM_SHARES = len(SHARE_BOUNDS) + 1
 ALL_AGREE = NUM_SHARES - 1
 NUM_OUTCOMES = 16
 NUM_DISTANCES = 24  # powers of two
-CERTAINTY = 6  # buckets of a probability
-CERTAINTY_SCALE = 5.99  # times a probability: its bucket
+CERTAINTY = 6  # number of buckets of a probability
+CERTAINTY_SCALE = 5.99  # a probability times this is its bucket
 
-# Where the tables begin.
+# The beginning of each table.
 MATCH_SHARE = 0
 POSITION_MATCH = MATCH_SHARE + 13 * NUM_SHARES
 SUPPORT_MATCH = POSITION_MATCH + 8 * 3
@@ -51,7 +51,7 @@ RECENT = DISTANCE + 2 * NUM_DISTANCES
 SUSPECT = RECENT + 3 * 6
 NUM_WEIGHTS = SUSPECT + NUM_OUTCOMES
 
-# Rows of the tables, by value: match + position, position, supporters.
+# Beginnings of rows, by value: match + position, position, number of supporters.
 match_row = [MATCH_SHARE + bucket * NUM_SHARES for bucket in _MATCH]
 position_match = [
     [POSITION_MATCH + bucket * 3 + coarse for coarse in _COARSE_MATCH] for bucket in POSITION
@@ -63,7 +63,7 @@ ratio_column = [2 * bucket for bucket in _OCCURRENCES]
 
 
 def _runs(bounds: tuple[int, ...]) -> list[int]:
-    """Return for each value how many values from it on share its bucket."""
+    """Return for each value how many values, from it on, share its bucket."""
     ends = [*bounds, _SIZE]
     return [ends[bisect_left(bounds, value)] - value + 1 for value in range(_SIZE)]
 

@@ -1,4 +1,4 @@
-"""The tokens of a chain behind its first ones."""
+"""The tokens of a chain after the early ones."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from akunu_py.drafting.auto.voters import (
 
 
 class Rest:
-    """Votes on the tokens behind the early ones.
+    """Votes on the tokens after the early ones.
 
-    Here the features change from stretch to stretch, not from token to token: where all voters
-    agree, one estimate serves as many tokens as share its buckets. Tokens that were wrong before,
-    after the same token, are estimated each for itself.
+    Their features change from stretch to stretch instead of from token to token. Where all voters
+    agree, one estimate serves all tokens that share its buckets. Suspects, tokens that were wrong
+    before after the same token, are estimated one by one.
     """
 
     __slots__ = (
@@ -36,7 +36,7 @@ class Rest:
         "_weights",
     )
 
-    def __init__(  # noqa: PLR0917
+    def __init__(  # noqa: PLR0917 - called once per pass, where keywords would cost time
         self,
         text: list[int],
         calibration: Calibration,
@@ -55,7 +55,7 @@ class Rest:
         self._streak = streak
         self._deep = deep
 
-    def vote(  # noqa: PLR0917
+    def vote(  # noqa: PLR0917 - called once per pass, where keywords would cost time
         self,
         chain: Chain,
         voters: list[Voter],
@@ -65,24 +65,27 @@ class Rest:
         pace: float,
     ) -> None:
         """Extend the chain as `make_chain` says."""
-        k = len(chain.tokens)
-        while k < longest:
-            lead = voters[0]
-            m = k + lead[2]
+        position = len(chain.tokens)
+        while position < longest:
+            leader = voters[0]
+            match = position + leader[2]
             if len(voters) > 1:
-                lead = max(voters)
-                m = k + max([voter[2] for voter in voters])
-            stretch = self._agreed(voters, k, min(f.match_run[m], f.position_run[k], longest - k))
+                leader = max(voters)
+                match = position + max([voter[2] for voter in voters])
+            same_buckets = min(f.match_run[match], f.position_run[position], longest - position)
+            stretch = self._agreed(voters, position, same_buckets)
             if stretch:
                 suspect = self._cut_before_suspect(stretch)
-                z, of_token = self._estimate(k, m, len(voters), lead[1], f.ALL_AGREE, suspect)
+                log_odds, run_features = self._estimate(
+                    position, match, len(voters), leader[1], f.ALL_AGREE, suspect
+                )
             else:
-                decision = self._decide(voters, k)
+                decision = self._decide(voters, position)
                 if decision is None:
                     return
-                z, of_token, token, lead, voters = decision
+                log_odds, run_features, token, leader, voters = decision
                 stretch = [token]
-            p = 0.5 + 0.5 * tanh(0.5 * z)
+            probability = 0.5 + 0.5 * tanh(0.5 * log_odds)
             count = 0
             ended = False
             for token in stretch:
@@ -90,22 +93,25 @@ class Rest:
                     ended = True
                     break
                 count += 1
-                reach *= p
-                if reach < MIN_REACH or reach < pace * floors[k + count]:
+                reach *= probability
+                if reach < MIN_REACH or reach < pace * floors[position + count]:
                     ended = True
                     break
             if count:
                 del stretch[count:]
                 self._text += stretch
                 chain.tokens += stretch
-                chain.probabilities += [p] * count
-                k += count
-                chain.runs.append((k, of_token, lead[1]))
+                chain.probabilities += [probability] * count
+                position += count
+                chain.runs.append((position, run_features, leader[1]))
             if ended:
                 return
 
     def _cut_before_suspect(self, stretch: list[int]) -> int | None:
-        """Cut a stretch before its first suspect; return the feature of one that begins it."""
+        """Cut a stretch before its first suspect.
+
+        A suspect at the beginning becomes a stretch of its own; its feature is returned.
+        """
         suspects = self._suspects
         previous = self._text[-1]
         for place, token in enumerate(stretch):
@@ -116,13 +122,13 @@ class Rest:
             previous = token
         return None
 
-    def _agreed(self, voters: list[Voter], k: int, most: int) -> list[int]:
-        """Return tokens k, k + 1, ... as far as all voters propose the same, at most `most`."""
+    def _agreed(self, voters: list[Voter], position: int, most: int) -> list[int]:
+        """Return the tokens from `position` on that all voters propose, at most `most`."""
         text = self._text
-        start = voters[0][1] + k
+        start = voters[0][1] + position
         piece = text[start : start + most]
         for _, other, _ in voters[1:]:
-            start = other + k
+            start = other + position
             others = text[start : start + len(piece)]
             if others != piece:
                 same = 0
@@ -133,49 +139,56 @@ class Rest:
                 del piece[same:]
         return piece
 
-    def _estimate(  # noqa: PLR0917
-        self, k: int, m: int, count: int, source: int, share: int, suspect: int | None
+    def _estimate(  # noqa: PLR0917 - keywords would cost time
+        self, position: int, match: int, count: int, source: int, share: int, suspect: int | None
     ) -> tuple[float, tuple[int, ...]]:
-        """Return the estimate of token k on the logistic scale, and its features.
+        """Return the log-odds of the token at `position`, and its features.
 
-        Of `count` voters the longest match is m - k, and the heaviest at `source`; `share` is the
-        bucket of their share of the vote, `suspect` the feature of a token that is one.
+        `match` is the longest match of its `count` voters, the chain's tokens included; `source` is
+        the occurrence of the heaviest one; `share` is the bucket of their share of the vote;
+        `suspect` is the feature of a suspect.
         """
         at, weights = self._at, self._weights
-        a = f.match_row[m] + share
-        b = f.position_match[k][m]
-        c = f.support_row[count] + f.middle_match[m]
-        d = f.REGION_MATCH + (m > 3)
+        match_share = f.match_row[match] + share
+        position_match = f.position_match[position][match]
+        support = f.support_row[count] + f.middle_match[match]
+        region = f.REGION_MATCH + (match > 3)
         if source >= at.memory_end:
-            d += 2 if source < at.prompt_end else 4
-        e = self._pointer_row
+            region += 2 if source < at.prompt_end else 4
+        near_pointer = self._pointer_row
         if at.pointer is not None:
-            e += 8 if NEAR_BEFORE <= source - at.pointer <= NEAR_AFTER else 16
-        i = f.DISTANCE + 2 * (self._end - source).bit_length() + (m > 3)
+            near_pointer += 8 if NEAR_BEFORE <= source - at.pointer <= NEAR_AFTER else 16
+        distance = f.DISTANCE + 2 * (self._end - source).bit_length() + (match > 3)
         streak, deep = self._streak, self._deep
-        z = (
-            at.bias + weights[a] + weights[b] + weights[c] + weights[d] + weights[e]
-            + weights[streak] + weights[deep] + weights[i]
+        log_odds = (
+            at.bias + weights[match_share] + weights[position_match] + weights[support]
+            + weights[region] + weights[near_pointer] + weights[streak] + weights[deep]
+            + weights[distance]
+        )  # fmt: skip
+        found = (
+            match_share, position_match, support, region, near_pointer, streak, deep, distance,
         )  # fmt: skip
         if suspect is None:
-            return z, (a, b, c, d, e, streak, deep, i)
-        return z + weights[suspect], (a, b, c, d, e, streak, deep, i, suspect)
+            return log_odds, found
+        return log_odds + weights[suspect], (*found, suspect)
 
     def _decide(
-        self, voters: list[Voter], k: int
+        self, voters: list[Voter], position: int
     ) -> tuple[float, tuple[int, ...], int, Voter, list[Voter]] | None:
-        """Return the proposal most likely to be right: estimate, features, token, lead, voters."""
-        options, total = proposals(self._text, voters, k)
+        """Return the likeliest proposal: log-odds, features, token, leader and supporters."""
+        options, all_votes = proposals(self._text, voters, position)
         best = None
-        for weight, token, group in options:
+        for votes, token, supporters in options:
             if token < 0:
                 continue
-            lead = max(group)
-            m = k + max([voter[2] for voter in group])
-            share = weight / total
+            leader = max(supporters)
+            match = position + max([voter[2] for voter in supporters])
+            share = votes / all_votes
             bucket = f.ALL_AGREE if share >= 0.995 else bisect_left(f.SHARE_BOUNDS, share)
             suspect = self._cut_before_suspect([token])
-            z, of_token = self._estimate(k, m, len(group), lead[1], bucket, suspect)
-            if best is None or z > best[0]:
-                best = z, of_token, token, lead, group
+            log_odds, found = self._estimate(
+                position, match, len(supporters), leader[1], bucket, suspect
+            )
+            if best is None or log_odds > best[0]:
+                best = log_odds, found, token, leader, supporters
         return best

@@ -1,8 +1,8 @@
 """The chain of likely next tokens: a vote among all earlier occurrences of the last tokens.
 
-Each occurrence proposes what followed it, with a weight that grows threefold with every token that
-matches. Of the heaviest proposals the one with the highest estimated probability is taken, and
-those occurrences that proposed it go on to vote on the next token.
+Each occurrence proposes the token that followed it. Its vote weighs three times as much for every
+token that matches. Among the proposals with the most votes, the one with the highest estimated
+probability joins the chain, and the occurrences that proposed it vote on the next token.
 """
 
 from bisect import bisect_left
@@ -31,13 +31,13 @@ from akunu_py.drafting.auto.voters import (
 from akunu_py.drafting.occurrences import OccurrenceIndex
 
 MAX_OCCURRENCES = 32
-LONG_MATCH = 24  # after a match of this length a few more occurrences are enough
+LONG_MATCH = 24  # after a match of this length only a few more occurrences are searched
 FURTHER_OCCURRENCES = 4
 
 _LEAST = -inf
 
 
-def make_chain(  # noqa: PLR0917 - once a pass, where keywords would cost
+def make_chain(  # noqa: PLR0917 - called once per pass, where keywords would cost time
     index: OccurrenceIndex,
     calibration: Calibration,
     at: Situation,
@@ -47,8 +47,9 @@ def make_chain(  # noqa: PLR0917 - once a pass, where keywords would cost
 ) -> Chain:
     """Return the most likely chain of at most `longest` tokens.
 
-    It ends where nothing is proposed, and where after k tokens the probability that all are right
-    is below pace * floors[k]: no longer chain can pay then. `floors` has `longest` + 1 entries.
+    It ends where nothing is proposed, and after k tokens if the probability that all of them are
+    right is below pace * floors[k], since no longer chain can pay then. `floors` has `longest` + 1
+    entries.
     """
     chain = Chain([], [], [])
     found = index.occurrences(
@@ -58,7 +59,8 @@ def make_chain(  # noqa: PLR0917 - once a pass, where keywords would cost
         return chain
     text = index.tokens
     size = len(text)
-    # The chain is written behind the text, so that a match that runs into the end copies itself.
+    # The chain is appended to the text for now, so that a match that reaches the end of the text
+    # goes on with the chain's own tokens.
     try:
         _vote(chain, text, found, calibration, at, longest, floors, pace)
     finally:
@@ -76,11 +78,11 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
     floors: Sequence[float],
     pace: float,
 ) -> None:
-    """Fill the chain: its early tokens here, one by one, what follows them by `Rest`.
+    """Fill the chain: the first `features.EARLY` tokens one by one, the others by `Rest`.
 
-    A proposal's estimate is a logistic regression: the sum of one weight for each feature. The
-    features of a position are summed once (`context`), those of a proposal for each. A variable
-    named after a feature is the index of its weight, as `features` lays the tables out.
+    The estimate of a proposal is a logistic regression: the log-odds are a sum of weights, one for
+    each feature. `context` is the part of the sum that all proposals at a position share. A
+    variable named after a feature holds the index of its weight, as laid out in `features`.
     """
     tokens, probabilities, runs = chain.tokens, chain.probabilities, chain.runs
     weights, by_token, by_pair = calibration.weights, calibration.by_token, calibration.by_pair
@@ -93,16 +95,19 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
     voters = voters_of(found, pointer)
     previous = text[-1]
     end = len(text)
-    nexts = [text[place] for place, _ in found]
+    followers = [text[place] for place, _ in found]
     position, reach = 0, 1.0
     while position < longest:
-        after_previous = PREVIOUS_ROWS[by_previous.get(previous, UNSEEN)]
-        context = at.bias + weights[streak] + weights[after_previous]
+        # 1. What the voters propose.
         all_votes = 1.0
         if len(voters) == 1:
             options = [(1.0, text[voters[0][1] + position], voters)]
         else:
             options, all_votes = proposals(text, voters, position)
+        # 2. The features that the proposals share: the streak, the token before, and how certain
+        # the chain's tokens were so far. At position 0 a proposal adds some below.
+        after_previous = PREVIOUS_ROWS[by_previous.get(previous, UNSEEN)]
+        context = at.bias + weights[streak] + weights[after_previous]
         if position:
             earlier = f.EARLIER + first_certainty + certainty
             context += weights[earlier]
@@ -111,7 +116,9 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
         best_features: tuple[int, ...] = ()
         for votes, token, supporters in options:
             if token < 0:
-                continue
+                continue  # a separator: the occurrence was the end of its text
+            # 3. The features of one proposal: how long its best match is, how many support it, and
+            # where the text lies that it copies.
             leader = supporters[0]
             count = len(supporters)
             match = leader[2] + position
@@ -132,22 +139,25 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
                 near_pointer += 8 if NEAR_BEFORE <= source - pointer <= NEAR_AFTER else 16
             distance = f.DISTANCE + 2 * (end - source).bit_length() + (match > 3)
             if not position:
-                ratio = (nexts.count(token) + 0.4) / (len(nexts) + 0.8)
+                # Over all occurrences, voters or not: the token's share, and whether the latest
+                # two were followed by it.
+                ratio = (followers.count(token) + 0.4) / (len(followers) + 0.8)
                 earlier = f.RATIO + 10 * bisect_left(f.RATIO_BOUNDS, ratio)
-                earlier += f.ratio_column[len(nexts)] + (match > 2)
-                recent = f.recent_row[match] + 3 * (nexts[0] == token)
-                recent += 2 if len(nexts) == 1 else nexts[1] == token
+                earlier += f.ratio_column[len(followers)] + (match > 2)
+                recent = f.recent_row[match] + 3 * (followers[0] == token)
+                recent += 2 if len(followers) == 1 else followers[1] == token
                 context = at.bias + weights[streak] + weights[after_previous] + weights[earlier]
                 context += weights[recent]
             of_token = TOKEN_ROWS[by_token.get(token, UNSEEN)]
             of_pair = PAIR_ROWS[by_pair.get(previous << PAIR_SHIFT ^ token, UNSEEN)]
+            # 4. The estimate. The largest wins.
             log_odds = (
                 context + weights[match_share] + weights[position_match] + weights[support]
                 + weights[region] + weights[near_pointer] + weights[of_token] + weights[of_pair]
                 + weights[distance]
             )  # fmt: skip
             if log_odds > best:
-                best, chosen, winners, source_of_best = log_odds, token, supporters, leader
+                best, chosen, winners, best_leader = log_odds, token, supporters, leader
                 best_features = (
                     match_share, position_match, support, region, near_pointer, streak, earlier,
                     after_previous, of_token, of_pair, distance,
@@ -156,17 +166,19 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
                     best_features += (recent,)
         if best == _LEAST:
             return
+        # 5. The winner joins the chain, each early token as a run of its own.
         probability = 0.5 + 0.5 * tanh(0.5 * best)
         certainty = int(probability * f.CERTAINTY_SCALE)
         if not position:
             first_certainty = f.CERTAINTY * certainty
-            chain.match_length = source_of_best[2]
+            chain.match_length = best_leader[2]
             streak += 1
         text.append(chosen)
         tokens.append(chosen)
         probabilities.append(probability)
         position += 1
-        runs.append((position, best_features, source_of_best[1]))
+        runs.append((position, best_features, best_leader[1]))
+        # 6. Where no longer chain can pay it ends; else its supporters vote on the next token.
         reach *= probability
         if reach < MIN_REACH or reach < pace * floors[position]:
             return

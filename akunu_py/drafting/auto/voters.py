@@ -1,4 +1,4 @@
-"""Who votes on the next token of a chain, with what weight, and what they propose."""
+"""Voters on the next token of a chain: their weights and their proposals."""
 
 from dataclasses import dataclass, field
 
@@ -6,28 +6,28 @@ from akunu_py.drafting.auto import features as f
 from akunu_py.drafting.auto.calibration import Run
 
 MAX_PROPOSALS = 4
-MIN_REACH = 0.02  # of the whole chain: below it nothing is thought out further
+MIN_REACH = 0.02  # least probability of the whole chain at which it is extended
 
 _VOTE = [3.0 ** min(length, 12) for length in range(f.MAX_MATCH + 1)]
-_MATCH_SLACK = 4  # matches shorter than the longest (up to 12) by more than this do not vote
-_NEAR_VOTE = 9.0  # more weight for an occurrence where copying left off
+_MATCH_SLACK = 4  # a match may be this much shorter than the longest (up to 12) to vote
+_NEAR_VOTE = 9.0  # factor for an occurrence near the pointer, where copying left off
 NEAR_BEFORE, NEAR_AFTER = -8, 64
 
 Voter = tuple[float, int, int]
-"""Weight, position of the token after an occurrence, tokens that match."""
+"""Weight, position of the token after the occurrence, number of matching tokens."""
 
 
 @dataclass(slots=True)
 class Situation:
-    """What an estimate rests on besides the text.
+    """State of a reply that estimates use besides the text.
 
     Attributes:
-        memory_end: position before which the text is that of earlier replies.
+        memory_end: end of the memory's texts; the prompt follows.
         prompt_end: position of the reply's first token.
-        bias: of this reply, on the logistic scale.
+        bias: bias of this reply, in log-odds.
         streak: tokens predicted right since the last wrong one.
-        last_outcome: of the last chain; 0 all right, 1 some, 2 none, or nothing to propose.
-        pointer: position after the last token that was copied rightly, where there is one.
+        last_outcome: of the last chain: 0 all right, 1 some, 2 none or nothing proposed.
+        pointer: position after the last rightly copied token; None if nothing is being copied.
 
     """
 
@@ -41,10 +41,10 @@ class Situation:
 
 @dataclass(slots=True)
 class Chain:
-    """Candidate tokens in order, and of each its probability, given that those before are right.
+    """Candidate tokens in order, each with its probability given that all before are right.
 
-    `runs` are stretches of tokens with one estimate; the source of a run + k is the position that
-    token k was copied from.
+    `runs` are stretches of tokens with one estimate. Token k of the chain was copied from position
+    source + k, with the source of its run. `match_length` is the first token's match.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Chain:
 
 
 def voters_of(found: list[tuple[int, int]], pointer: int | None) -> list[Voter]:
-    """Weigh the occurrences; those with much shorter matches than the longest do not vote."""
+    """Return the voters: occurrences, unless their match is much shorter than the longest."""
     if len(found) == 1:
         start, length = found[0]
         return [(1.0, start, length)]
@@ -72,7 +72,10 @@ def voters_of(found: list[tuple[int, int]], pointer: int | None) -> list[Voter]:
 def proposals(
     text: list[int], voters: list[Voter], k: int
 ) -> tuple[list[tuple[float, int, list[Voter]]], float]:
-    """Return the heaviest proposals for token k, (weight, token, voters), and all votes' weight."""
+    """Return the proposals for token k with the most votes, and the weight of all votes.
+
+    A proposal is (weight of its votes, token, voters).
+    """
     proposed = [text[start + k] for _, start, _ in voters]
     token = proposed[0]
     if proposed.count(token) == len(proposed):

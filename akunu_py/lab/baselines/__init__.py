@@ -1,11 +1,9 @@
-"""Drafters of other projects, written from their published rules: what akunu's are held against."""
+"""Baselines for `akunu bench replay`: drafters of other projects, by their published rules."""
 
 from collections.abc import Callable
 
 from akunu_py.bench.replay.baseline import Baseline
-from akunu_py.lab.baselines.ngram_cache import NgramCache
-from akunu_py.lab.baselines.ngram_lookup import NgramLookup
-from akunu_py.lab.baselines.ngram_mod import NgramMod
+from akunu_py.lab.baselines.ngrams import NgramCache, NgramLookup, NgramMod
 from akunu_py.lab.baselines.sam_decoding import SamDecoding
 from akunu_py.lab.baselines.suffix_decoding import SuffixDecoding
 
@@ -19,6 +17,6 @@ BASELINES: dict[str, Callable[[], Baseline]] = {
     "suffix-24": lambda: SuffixDecoding("suffix-24", depth=24, default_limit=24),
     "suffix-64": lambda: SuffixDecoding("suffix-64", depth=64, default_limit=64),
 }
-"""What makes each baseline, by the name it has in reports."""
+"""Makers of the baselines, by their names in reports."""
 
 __all__ = ["BASELINES"]

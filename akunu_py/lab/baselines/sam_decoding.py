@@ -1,8 +1,8 @@
-"""SAM decoding: the longest suffix seen before, from a suffix automaton, copied on.
+"""SAM decoding: copies the text after the longest suffix that occurred before.
 
-Hu et al., "SAM Decoding" (2024), arXiv:2411.10666, its dynamic automaton alone: the state of the
-longest suffix of the text that occurred earlier, its first occurrence, and a draft of
-1 + 4 * match tokens, at most 40. The static automaton over a corpus is left out.
+Hu et al., "SAM Decoding" (2024), arXiv:2411.10666, with the dynamic suffix automaton only: the
+state of the longest suffix that occurred earlier, its first occurrence, and a draft of
+1 + 4 * match tokens, at most 40. The static automaton of a corpus is left out.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ _PER_MATCHED = 4
 class SamDecoding(Baseline):
     """States as parallel lists: transitions, suffix link, longest string, first end.
 
-    The automaton is that of Blumer et al. (1985), built token by token. The suffix link of the
-    whole text's state leads to its longest suffix that occurred before: no second walk is needed.
+    The automaton is the one of Blumer et al. (1985), built token by token. The suffix link of the
+    whole text's state leads to the longest suffix that occurred before, without a second walk.
     """
 
     name = "sam"
@@ -27,7 +27,7 @@ class SamDecoding(Baseline):
         self.begin()
 
     def begin(self) -> None:
-        """Start a text with the automaton of the empty one."""
+        """Start a text with an empty automaton."""
         self._tokens: list[int] = []
         self._next: list[dict[int, int]] = [{}]
         self._link = [-1]
@@ -36,7 +36,7 @@ class SamDecoding(Baseline):
         self._whole = 0
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Take in tokens."""
+        """Append tokens."""
         for token in tokens:
             self._extend(token)
 
@@ -70,7 +70,7 @@ class SamDecoding(Baseline):
         self._whole = new
 
     def draft(self, limit: int) -> Sequence[int]:
-        """Copy what followed the first occurrence of the longest suffix seen before."""
+        """Copy the text after the first occurrence of the longest suffix that occurred before."""
         state = self._link[self._whole]
         if state <= 0:
             return ()

@@ -1,10 +1,11 @@
 """Suffix decoding: the most frequent continuations of the text's suffixes, by suffix trees.
 
-Oliaro et al., "SuffixDecoding" (2024), arXiv:2411.04975, as Arctic Inference ships it: one tree of
-the request (prompt and response) and one of all earlier responses, of depth 64. For each matched
-length p, up to p tokens (alpha = 1) that most often followed, each step's probability the child's
-count over its parent's, while the path's probability is 0.1 or more; of all lengths and both
-trees the draft whose probabilities sum highest. vLLM's "suffix" method takes the depth 24.
+Oliaro et al., "SuffixDecoding" (2024), arXiv:2411.04975, as in Arctic Inference: one tree of the
+request (prompt and response) and one of all earlier responses, of depth 64. For each matched length
+p the path of most frequent followers is taken, up to p tokens long (alpha = 1), as long as its
+probability is at least 0.1; the probability of a step is the child's count over its parent's. Of
+all lengths and both trees the path with the largest sum of probabilities wins. vLLM's "suffix"
+method uses depth 24.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,9 +18,9 @@ _LEAST_PROBABILITY = 0.1
 
 
 class SuffixDecoding(Baseline):
-    """The request's tree and that of earlier responses; drafts are single paths.
+    """The trees of the request and of earlier responses; drafts are single paths.
 
-    A draft and its match together are no longer than the tree is deep.
+    The length of a draft and its match together is at most the depth of the tree.
     """
 
     def __init__(self, name: str, *, depth: int, default_limit: int) -> None:
@@ -30,14 +31,14 @@ class SuffixDecoding(Baseline):
         self.begin()
 
     def begin(self) -> None:
-        """Start a request with a tree of its own."""
+        """Start a request with an empty tree."""
         self._local = SuffixTree(self._depth)
         self._global_matched: list[Node] = []
         self._response: list[int] = []
         self._in_prompt = True
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Grow the request's tree, and follow the text in that of earlier responses."""
+        """Extend the request's tree, and follow the text in the tree of earlier responses."""
         self._local.extend(tokens)
         for token in tokens[-self._depth :]:
             self._global_matched = self._global.step(self._global_matched, token)
@@ -70,10 +71,10 @@ class SuffixDecoding(Baseline):
     def _paths(
         self, tree: SuffixTree, matched: Sequence[Node], limit: int
     ) -> Iterable[tuple[tuple[int, ...], list[float]]]:
-        """Yield paths and the sums of their probabilities, those of longer matches first.
+        """Yield paths and the sums of their probabilities, longer matches first.
 
-        Suffixes that occurred equally often occurred at the same places, so of those the one that
-        allows the longest draft stands for all.
+        Suffixes that occurred equally often occurred at the same places. Of these only the one that
+        allows the longest draft is used.
         """
         longest: dict[int, tuple[int, Node]] = {}
         for length in range(min(len(matched), self._depth - 1), 0, -1):

@@ -1,23 +1,23 @@
 """A suffix tree of bounded depth with counts, grown token by token.
 
-Every string of at most `depth` tokens that occurred twice or more has a node; one that occurred
-once is a leaf that points into the text, and is made a node when it is seen again. So the tree
-takes memory for what repeats alone.
+Every string of at most `depth` tokens that occurred at least twice has a node. A string that
+occurred once is a leaf that points into the text, and becomes a node when it occurs again. So only
+repeated text takes memory.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
 _END = -1
-"""What follows the last token of a finished text."""
+"""Follower of the last token of a finished text."""
 
 
 class Node:
-    """A string: how often it occurred, and what followed.
+    """A string, with the number of its occurrences and its followers.
 
-    `best` is the child with the highest count, among equals the one that got there last. It is None
-    for a leaf, whose only occurrence goes on at `position` of the tree's text. `children` holds all
-    children once there are two: most strings have one, and need no dict.
+    `best` is the child with the highest count, among equals the last one to get there. It is None
+    for a leaf, whose only occurrence continues at `position` of the tree's text. `children` is set
+    once there are two: most strings have one child and need no dict.
     """
 
     __slots__ = ("best", "children", "count", "position", "token")
@@ -31,7 +31,7 @@ class Node:
 
 
 class SuffixTree:
-    """Texts, one after the other; the last one may still grow.
+    """A sequence of texts; the last one may still grow.
 
     `matched[p - 1]` is the node of the growing text's last p tokens, for every p for which they
     occurred before.
@@ -44,7 +44,7 @@ class SuffixTree:
         self.matched: list[Node] = []
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Let the growing text go on with these tokens."""
+        """Append tokens to the growing text."""
         text, matched, most = self.text, self.matched, self.depth - 1
         for token in tokens:
             text.append(token)
@@ -80,12 +80,12 @@ class SuffixTree:
         self.matched = []
 
     def _expand(self, leaf: Node) -> None:
-        """Make what follows a leaf's one occurrence its child."""
+        """Give a leaf the follower of its only occurrence as a child."""
         if leaf.position < len(self.text) and self.text[leaf.position] != _END:
             leaf.best = Node(self.text[leaf.position], leaf.position + 1)
 
     def step(self, matched: Sequence[Node], token: int) -> list[Node]:
-        """Return the nodes of another text's suffixes after `token`, without counting it."""
+        """Return the nodes of another text's suffixes after `token`, without counting the token."""
         longer: list[Node] = []
         for parent in (self.root, *matched[: self.depth - 1]):
             if parent.best is None:
@@ -99,7 +99,7 @@ class SuffixTree:
         return longer
 
     def likeliest(self, node: Node) -> Iterator[tuple[int, float]]:
-        """Yield the tokens that most often followed a string, with the path's probability."""
+        """Yield the most frequent followers of a string in turn, with the path's probability."""
         probability = 1.0
         while (child := node.best) is not None:
             probability *= child.count / node.count

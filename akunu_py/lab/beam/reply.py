@@ -1,4 +1,4 @@
-"""One beam search over a model: prompt ids in, hypotheses with text and statistics out."""
+"""One beam search with an engine: prompt in, hypotheses with text and statistics out."""
 
 import math
 import time
@@ -9,12 +9,11 @@ from typing import Literal, Required, TypedDict, Unpack, get_args
 from akunu_py.engine.engine import Engine, LentModel
 from akunu_py.engine.prompt_ids import Prompt
 from akunu_py.errors import ConfigError, ContextOverflowError
-from akunu_py.lab.beam.rows import BeamRows
+from akunu_py.lab.beam.rows import BeamRows, CountRows
 from akunu_py.lab.beam.search import BeamModel
 from akunu_py.lab.beam.search import beam_search as search
 from akunu_py.lab.beam.search import speculative_beam_search as speculative_search
 from akunu_py.lab.counts import NgramModel
-from akunu_py.lab.counts.beams import CountRows
 from akunu_py.models.cached_rows import Progress
 from akunu_py.protocols import Tokenizer
 
@@ -39,20 +38,20 @@ class BeamKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeamOptions:
-    """How a beam search goes.
+    """Options of a beam search.
 
     Attributes:
-        width: hypotheses kept after each step, 1 to the size of the vocabulary.
-        max_tokens: most tokens of a hypothesis.
-        length_penalty: hypotheses are returned by log-probability / length ** length_penalty; the
-            search itself goes by the log-probability.
-        drafter: what searches ahead: "draft-model", "ngram" (counts of the prompt's n-grams of 1
-            to 4 tokens) or "none". None: "draft-model" where the engine has one, else "none".
-        draft_width: of the search ahead, `width` to the size of the vocabulary; None: twice the
-            width, or the vocabulary where that is smaller.
-        num_draft_steps: most steps searched ahead for one pass.
-        progress: called with prompt tokens done and in all.
-        check: called before each pass; what it raises ends the search.
+        width: number of hypotheses kept after each step, 1 to the size of the vocabulary.
+        max_tokens: upper limit of a hypothesis, in tokens.
+        length_penalty: hypotheses are returned in the order of
+            log-probability / length ** length_penalty; the search uses the log-probability itself.
+        drafter: searches ahead: "draft-model", "ngram" (counts of the prompt's n-grams of 1 to 4
+            tokens) or "none". None: "draft-model" if the engine has one, else "none".
+        draft_width: width of the search ahead, `width` to the size of the vocabulary; None: twice
+            the width, at most the vocabulary.
+        num_draft_steps: limit of steps searched ahead for one pass.
+        progress: called with the number of prompt tokens done and in all.
+        check: called before each pass; an exception from it ends the search.
 
     Raises ConfigError naming the field and its range.
 
@@ -95,11 +94,11 @@ class BeamHypothesis:
     """One text that a beam search found.
 
     Attributes:
-        text: without the end-of-generation token.
-        token_ids: with it, where there is one.
-        log_probability: of all of these tokens after the prompt, in nats.
-        score: what hypotheses are ordered by: see `BeamOptions.length_penalty`.
-        finished: whether the last token ends the text; False for one that reached `max_tokens`.
+        text: text without the end-of-generation token.
+        token_ids: token ids, including an end-of-generation token.
+        log_probability: log-probability of these tokens after the prompt, in nats.
+        score: value that orders hypotheses; see `BeamOptions.length_penalty`.
+        finished: whether the last token ends the text; False if `max_tokens` was reached.
 
     """
 
@@ -112,15 +111,15 @@ class BeamHypothesis:
 
 @dataclass(frozen=True, slots=True)
 class BeamStats:
-    """What a search took.
+    """Cost of a search.
 
     Attributes:
-        steps: of the search: a token of every unfinished hypothesis.
-        passes: of the model, without those over the prompt.
-        rows: fed to the model for each time it was asked, in one pass where it takes trees.
-        draft_steps: searched ahead; `kept_draft_steps` of them saved asking the model.
-        draft_passes: of the draft model, if one searched ahead.
-        seconds: of the search, without the prompt.
+        steps: steps of the search, one token for every unfinished hypothesis.
+        passes: passes of the model, without the prefill.
+        rows: rows fed to the model at each call; a call is one pass if the model takes trees.
+        draft_steps: steps searched ahead; `kept_draft_steps` of them saved a call of the model.
+        draft_passes: passes of the draft model, if one searched ahead.
+        seconds: time of the search, without the prefill.
 
     """
 
@@ -134,13 +133,13 @@ class BeamStats:
 
     @property
     def acceptance(self) -> float | None:
-        """Return the share of draft steps that were kept; None where there was none."""
+        """Return the share of draft steps that were kept; None without draft steps."""
         return self.kept_draft_steps / self.draft_steps if self.draft_steps else None
 
 
 @dataclass(frozen=True, slots=True)
 class BeamResult:
-    """A finished search: hypotheses, best first, and what they took."""
+    """A finished search: hypotheses, best first, and its cost."""
 
     hypotheses: tuple[BeamHypothesis, ...]
     num_prompt_tokens: int
@@ -150,12 +149,12 @@ class BeamResult:
 def beam_search(engine: Engine, prompt: Prompt, **options: Unpack[BeamKeywords]) -> BeamResult:
     """Return the `width` best continuations of a prompt that a beam search finds, best first.
 
-    Options are the fields of `BeamOptions`. With a drafter that searches ahead the same is found in
-    fewer passes (docs/methods.md). The conversation's caches are left alone.
+    Options are the fields of `BeamOptions`. A drafter that searches ahead gives the same result in
+    fewer passes (docs/methods.md). The conversation's caches stay as they are.
 
-    Raises as `Engine.generate` does, ConfigError for a reproducible engine or a draft model that is
-    not there, ContextOverflowError for a prompt that leaves no room for `max_tokens`, and what
-    `check` raises; before any pass, but for the last.
+    Raises as `Engine.generate` does, ConfigError for a reproducible engine or a missing draft
+    model, ContextOverflowError for a prompt that leaves no room for `max_tokens`: all before any
+    pass. Whatever `check` raises ends the search.
     """
     ids = engine.prompt_ids(prompt)
     if engine.reproducible:
@@ -219,7 +218,7 @@ def _search(source: LentModel, prompt: Sequence[int], options: BeamOptions) -> B
         )
         for one in found.hypotheses
     ]
-    # Stable: equal scores stay in the order of the search.
+    # Stable: equal scores keep the order of the search.
     hypotheses.sort(key=lambda one: -one.score)
     return BeamResult(tuple(hypotheses), len(prompt), stats)
 
@@ -227,7 +226,7 @@ def _search(source: LentModel, prompt: Sequence[int], options: BeamOptions) -> B
 def _draft(
     source: LentModel, prompt: Sequence[int], options: BeamOptions
 ) -> tuple[BeamModel | None, BeamRows | None]:
-    """Return what searches ahead, and once more if it is a model."""
+    """Return the model that searches ahead, and its rows if it is a draft model."""
     name = options.drafter
     if name is None:
         name = "none" if source.draft_model is None else "draft-model"

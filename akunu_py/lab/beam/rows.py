@@ -1,8 +1,8 @@
-"""Log-probabilities after several continuations of one prompt: what beam search asks a model for.
+"""Log-probabilities after several continuations of one prompt, as beam search needs them.
 
-The caches hold the beginning that all continuations share. What follows it is fed again with every
-pass, as one tree (`akunu_py.models.tree`). Where a model takes no trees the continuations are fed
-as chains, a pass each, and the caches go back in between.
+The caches hold the common beginning of all continuations. Every pass feeds the rest anew, as one
+tree (`akunu_py.models.tree`). For a model that takes no trees, continuations are fed as chains, one
+pass each, and the caches are rolled back in between.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,13 +14,14 @@ from mlx import nn
 from numpy.typing import NDArray
 
 from akunu_py.errors import ConfigError, ContractError
+from akunu_py.lab.counts import CountModel
 from akunu_py.models.cached_rows import CachedRows, Progress
 from akunu_py.models.rollback import Saved
 from akunu_py.models.tree import Trees, keep_rows
 from akunu_py.models.tree.rows import TreeRows
 
 _SUBSTITUTE = 0
-"""Fed in place of an id that a draft model has not."""
+"""Id that is fed in place of one that the draft model lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,9 @@ class BeamPass:
     """One call of `BeamRows.log_probabilities`.
 
     Attributes:
-        continuations: asked for.
-        rows: fed to the model, in all of its passes.
-        passes: 1, or one for each chain where the model takes no trees.
+        continuations: number of continuations.
+        rows: rows fed to the model, over all passes.
+        passes: 1, or the number of chains if the model takes no trees.
 
     """
 
@@ -40,7 +41,7 @@ class BeamPass:
 
 
 class _Trie:
-    """Texts as the rows of a pass: beginnings that are alike are one row."""
+    """Texts as the rows of a pass; texts share the rows of a common beginning."""
 
     def __init__(self, texts: Sequence[Sequence[int]]) -> None:
         self.tokens: list[int] = []
@@ -61,7 +62,7 @@ class _Trie:
         return row
 
     def path(self, text: Sequence[int]) -> list[int]:
-        """Return the rows of the longest beginning of a text that is there."""
+        """Return the rows of the longest known beginning of a text."""
         found: list[int] = []
         row = -1
         for token in text:
@@ -74,17 +75,17 @@ class _Trie:
 
 
 class BeamRows:
-    """A model over one prompt, asked for several continuations at once; caches of its own.
+    """A model with its own caches over one prompt, asked for several continuations at once.
 
-    `prompt` has at least one token, and `context` is the model's. `common` is how many ids a draft
-    model shares with the target (`tokenizers.vocabulary_match`): rows are normalised over these,
-    the others have -inf, up to `vocabulary_size` columns. `check` is called before every pass, and
-    may raise; `progress` is that of the prompt.
+    `prompt` has at least one token. `context` is the model's limit. `common` is the number of ids
+    that a draft model shares with the target (`tokenizers.vocabulary_match`): rows are normalised
+    over these, and the other columns, up to `vocabulary_size`, are -inf. `check` is called before
+    every pass and may raise; `progress` reports the prefill.
 
     Raises ConfigError for a model whose caches cannot go back.
 
     Attributes:
-        calls: what each call of `log_probabilities` took.
+        calls: one `BeamPass` for each call of `log_probabilities`.
         trees: whether the continuations of the last call were fed as a tree.
 
     """
@@ -114,21 +115,21 @@ class BeamRows:
         self._progress = progress
         self._tree_passes = Trees(model, context)
         self._stream = mx.new_thread_local_stream(mx.default_device())
-        # The last pass, whose rows are in the caches still, and what these were before it.
+        # The last pass, whose rows are still in the caches, and the caches' marks before it.
         self._last: tuple[_Trie, Saved] | None = None
         self.calls: list[BeamPass] = []
         self.trees = False
 
     def prefill(self) -> None:
-        """Feed all but the last token of the prompt; the first call would, otherwise."""
+        """Feed the prompt except its last token; otherwise the first call does it."""
         with mx.stream(self._stream):
             self._hold_beginning_of(self._prompt[:-1])
 
     def log_probabilities(self, continuations: Sequence[tuple[int, ...]]) -> NDArray[np.float32]:
         """Return the next token's log-probabilities after each, float32 [n, vocabulary].
 
-        Computed row by row, so that a row does not depend on the others in its pass. Raises
-        ContractError where there is no continuation, or an id is out of range.
+        Each row is computed alone, so that it does not depend on the others in its pass. Raises
+        ContractError without a continuation, or for an id out of range.
         """
         if not continuations:
             raise ContractError("log-probabilities were asked for after no continuation")
@@ -141,11 +142,11 @@ class BeamRows:
             try:
                 return self._rows_after(texts)
             finally:
-                # A pass may still be under way; MLX does not like its thread to end then.
+                # A pass may still be running; MLX does not tolerate the end of its thread then.
                 mx.synchronize(self._stream)
 
     def _rows_after(self, texts: list[list[int]]) -> NDArray[np.float32]:
-        # The row of a text's last token is always fed: what follows it is asked for.
+        # The row of a text's last token is always fed: its logits are needed.
         shared = _common_prefix(texts)[: min(map(len, texts)) - 1]
         self._hold_beginning_of(shared)
         start = len(self._held.tokens)
@@ -165,7 +166,7 @@ class BeamRows:
         return found
 
     def _pass(self, trie: _Trie, rows: TreeRows) -> mx.array:
-        """Feed all rows at once; they stay in the caches until the next call."""
+        """Feed all rows in one pass; they stay in the caches until the next call."""
         held = self._held
         self._check()
         before = held.rollback.save()
@@ -181,9 +182,9 @@ class BeamRows:
     def _passes_over_chains(
         self, trie: _Trie, rows: TreeRows, shared: Sequence[int], asked: int
     ) -> dict[int, mx.array]:
-        """Feed what all share for good, then each leaf's path, the caches going back after it.
+        """Feed the common rows once, then each leaf's path, and roll the caches back after it.
 
-        Returns log-probabilities [1, common] after the rows that are ends.
+        Returns log-probabilities [1, common] after the rows that are ends of texts.
         """
         held = self._held
         fed = passes = 0
@@ -197,7 +198,7 @@ class BeamRows:
         ends = set(trie.ends)
         after: dict[int, mx.array] = {}
         for leaf in rows.leaves():
-            # The rows that all share come first on every path.
+            # The common rows come first on every path.
             path = rows.path(leaf)[len(shared) :]
             self._check()
             with held.changing():
@@ -213,13 +214,13 @@ class BeamRows:
         return after
 
     def _hold_beginning_of(self, shared: list[int]) -> None:
-        """Have the caches hold a beginning of `shared`, the prompt without its last at least."""
+        """Make the caches hold a beginning of `shared`, at least the prompt but its last token."""
         held = self._held
         if not held.settled:
             self._last = None
         if self._last is not None:
             with held.changing():
-                self._keep_of_last(shared)
+                self._keep_of_last(*self._last, shared)
                 self._last = None
         common = len(_common_prefix([held.tokens, shared]))
         held.go_back(common)
@@ -227,14 +228,12 @@ class BeamRows:
         if len(held.tokens) < len(lead):
             held.prefill(lead, self._prefilled)
 
-    def _keep_of_last(self, shared: list[int]) -> None:
-        """Keep of the last pass the rows that continue what is held along `shared`."""
-        assert self._last is not None  # noqa: S101 - the caller looked
-        trie, before = self._last
+    def _keep_of_last(self, trie: _Trie, before: Saved, shared: list[int]) -> None:
+        """Keep the rows of the last pass that continue the held tokens along `shared`."""
         held = self._held
         rollback = held.rollback
         fed = len(trie.tokens)
-        # Where `shared` is not what is held, whoever called goes further back.
+        # Where `shared` differs from the held tokens the caller goes further back.
         path = trie.path(shared[len(held.tokens) :])
         in_front = path == list(range(len(path)))
         if in_front and path and rollback.can_drop(fed - len(path)):
@@ -248,7 +247,7 @@ class BeamRows:
 
     def _takes_trees(self, depth: int) -> bool:
         held = self._held
-        # An interrupted try leaves it open what the caches hold.
+        # After an interrupted trial the content of the caches is unknown.
         with held.changing():
             return self._tree_passes.usable(held.caches, held.rollback, self._common, depth)
 
@@ -265,9 +264,29 @@ class BeamRows:
         return token if token < self._common else _SUBSTITUTE
 
 
+class CountRows:
+    """A count model that has observed one prompt, asked for several continuations at once.
+
+    Hypotheses are not counted, since none is final before the search ends.
+    """
+
+    def __init__(self, model: CountModel, prompt: Sequence[int]) -> None:
+        self._model = model
+        self._before = tuple(prompt[len(prompt) - min(len(prompt), model.order - 1) :])
+
+    def log_probabilities(self, continuations: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
+        """Return the next token's log-probabilities after each, float64 [n, vocabulary]."""
+        found = np.empty((len(continuations), self._model.vocabulary_size))
+        for row, tokens in zip(found, continuations, strict=True):
+            self._model.distribution((*self._before, *tokens)).fill(row)
+        # Without a discount a token may have probability 0.
+        with np.errstate(divide="ignore"):
+            return np.log(found, out=found)
+
+
 def _common_prefix(texts: Sequence[list[int]]) -> list[int]:
-    """Return the longest beginning that all share."""
-    # Of all in order the first and the last differ soonest.
+    """Return the longest common beginning."""
+    # In sorted order the first and the last text differ soonest.
     first, last = min(texts), max(texts)
     size = 0
     for ours, theirs in zip(first, last, strict=False):

@@ -1,15 +1,15 @@
 """Beam search, plain and speculative, over log-probabilities.
 
-A hypothesis is scored by the sum of its tokens' log-probabilities. Each step extends all live ones
-by every token and keeps the `width` best of all, ended ones among them: top_w over whole
+The score of a hypothesis is the sum of its tokens' log-probabilities. Each step extends all live
+hypotheses by every token and keeps the `width` best, including ended ones: top_w over whole
 hypotheses.
 
 Speculative beam search (Leviathan et al. 2023, arXiv:2211.17192, appendix A.4): a cheaper model
-searches ahead with a width u >= w; one pass of the target then has the rows of all hypotheses it
-came upon. A step of the search needs no pass of its own while the target's best w lie among those
-u; the step after which they do not was still made with the target's own rows. So what is found is
-that of the plain search, to the last bit of the scores, as far as a row does not depend on what is
-in the pass.
+searches ahead with a width u >= w, and one pass of the target then has the rows of all hypotheses
+that it reached. Further steps need no pass of their own as long as the target's best w are among
+those u; the first step for which they are not still uses the target's own rows. So the result is
+the result of the plain search, to the last bit of the scores, if a row does not depend on the
+others in its pass.
 """
 
 from collections.abc import Collection, Sequence
@@ -24,7 +24,7 @@ from akunu_py.errors import ConfigError, ContractError
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """Tokens behind the prompt, the sum of their log-probabilities, whether the last ends them."""
+    """Tokens after the prompt, the sum of their log-probabilities, and whether they ended."""
 
     tokens: tuple[int, ...]
     log_probability: float
@@ -37,20 +37,20 @@ class BeamModel(Protocol):
     def log_probabilities(self, continuations: Sequence[tuple[int, ...]]) -> NDArray[np.floating]:
         """Return the next token's log-probabilities after each continuation, [n, vocabulary].
 
-        One pass: continuations that begin alike share rows. -inf is a token that cannot come.
+        It is one pass: continuations share the rows of a common beginning. -inf is probability 0.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class BeamSearch:
-    """What a search found and took.
+    """Result of a search, and its cost.
 
     Attributes:
-        hypotheses: best first; of equals, the extension of the better one, then the lower id.
-        steps: of the search, each a token.
-        passes: of the model; of the target, where another one searched ahead.
-        rows: continuations that these passes were asked for, in all.
-        draft_steps: searched ahead by the draft; `kept_draft_steps` of them needed no pass.
+        hypotheses: best first; among equals the extension of the better one, then the lower id.
+        steps: steps of the search, one token each.
+        passes: passes of the model that decides.
+        rows: continuations that these passes evaluated.
+        draft_steps: steps that the draft searched ahead; `kept_draft_steps` of them saved a pass.
 
     """
 
@@ -62,17 +62,17 @@ class BeamSearch:
 
     @property
     def kept_draft_steps(self) -> int:
-        """Return how many steps of the draft had the best hypotheses among theirs."""
+        """Return the number of draft steps that contained the best hypotheses."""
         return self.steps - self.passes
 
 
 def beam_search(
     model: BeamModel, *, width: int, max_tokens: int, end_ids: Collection[int] = ()
 ) -> BeamSearch:
-    """Return the `width` best hypotheses of at most `max_tokens` tokens that the beam comes upon.
+    """Return the `width` best hypotheses of at most `max_tokens` tokens in the beam.
 
-    Raises ConfigError for a width or a number of tokens below 1, ContractError for rows that do
-    not fit.
+    Raises ConfigError for a width or a number of tokens below 1, ContractError for rows of a wrong
+    shape.
     """
     return _search(model, None, width=width, max_tokens=max_tokens, end_ids=end_ids)
 
@@ -87,10 +87,10 @@ def speculative_beam_search(
     max_tokens: int,
     end_ids: Collection[int] = (),
 ) -> BeamSearch:
-    """Return what `beam_search` does, in fewer passes of the model where `draft` searches alike.
+    """Return the result of `beam_search`, in fewer passes if `draft` resembles the model.
 
     Before each pass `draft` searches up to `num_draft_steps` steps ahead with `draft_width`. Raises
-    ConfigError for a draft width below the width, or no draft steps, and as `beam_search` does.
+    as `beam_search` does, and ConfigError for a draft width below the width or no draft steps.
     """
     if draft_width < width:
         raise ConfigError(f"draft_width is {draft_width}; give the width {width} or more")
@@ -168,20 +168,20 @@ def _extended(
             found.append(hypothesis)
             continue
         row = rows[hypothesis.tokens]
-        # No more than `width` extensions of one can be among the best.
+        # At most `width` extensions of a hypothesis can be among the best.
         for token in _largest(row, width):
             if row[token] > -np.inf:
                 score = hypothesis.log_probability + float(row[token])
                 tokens = (*hypothesis.tokens, token)
                 found.append(Hypothesis(tokens, score, token in end_ids))
     if not found:
-        raise ContractError("no token can come after any hypothesis")
-    # Stable: equals stay in the order of what they extend.
+        raise ContractError("no hypothesis has a possible next token")
+    # Stable: equals keep the order of the hypotheses that they extend.
     return sorted(found, key=lambda hypothesis: -hypothesis.log_probability)[:width]
 
 
 def _largest(row: NDArray[np.floating], count: int) -> list[int]:
-    """Return the places of the `count` largest, best first; of equals the lowest."""
+    """Return the places of the `count` largest, best first; among equals the lowest."""
     if count < row.size:
         edge = np.partition(row, row.size - count)[row.size - count]
         places = np.flatnonzero(row >= edge)

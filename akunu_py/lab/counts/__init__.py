@@ -1,4 +1,4 @@
-"""Count-based drafting: n-gram counts as a probability model, in memory or fitted to a corpus."""
+"""Drafting from counts: n-gram counts as a probability model, of a reply or of a corpus."""
 
 from akunu_py.lab.counts.corpus_model import CorpusCounts, CorpusModel
 from akunu_py.lab.counts.distribution import SparseDistribution

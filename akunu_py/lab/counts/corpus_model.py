@@ -1,4 +1,4 @@
-"""Unigram and bigram counts of a corpus: a model that is fitted once and does not change."""
+"""Unigram and bigram counts of a corpus, as a fixed model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,19 +19,19 @@ from akunu_py.lab.counts.interpolation import (
 
 @dataclass(frozen=True, slots=True)
 class CorpusCounts:
-    """How often tokens, and pairs of neighbours, occur in a corpus.
+    """Counts of tokens, and of pairs of neighbours, in a corpus.
 
     Attributes:
         vocabulary_size: number of ids.
-        order: 2, or 1 where pairs were not counted.
+        order: 2, or 1 without counts of pairs.
         tokens: ids that occur, int64 [n], ascending.
-        counts: how often each does, int64 [n].
+        counts: number of occurrences of each id, int64 [n].
         pairs: first id << 32 | second id of each pair that occurs, int64 [m], ascending.
-        pair_counts: how often each does, int64 [m].
+        pair_counts: number of occurrences of each pair, int64 [m].
 
-    Raises ValueError for arrays that are no counts: of other types or lengths, not ascending, ids
-    outside the vocabulary, counts below 1 or above 2**62 in sum, pairs of tokens that do not
-    occur, more pairs beginning with a token than it occurs, or pairs where order is 1.
+    Raises ValueError for inconsistent arrays: wrong types or lengths, not ascending, ids outside
+    the vocabulary, counts below 1 or above 2**62 in sum, pairs of tokens that do not occur, more
+    pairs beginning with a token than its occurrences, or pairs with order 1.
     """
 
     vocabulary_size: int
@@ -74,16 +74,16 @@ def _check_counts(keys: NDArray[np.int64], counts: NDArray[np.int64], what: str)
         raise ValueError(f"{what} are not in ascending order")
     if (counts < 1).any():
         raise ValueError(f"there are counts of {what} below 1")
-    # In float64 first: the sum of int64 would wrap unseen.
+    # In float64 first, because a sum of int64 would wrap around.
     if counts.sum(dtype=np.float64) > 2.0**62:
         raise ValueError(f"the counts of {what} are too large")
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusModel:
-    """The unigram (`order` 1) or bigram (2) model of a corpus, smoothed as `interpolation` says.
+    """The unigram (`order` 1) or bigram (2) model of a corpus, smoothed as in `interpolation`.
 
-    It lets observed tokens pass, so one model may serve many replies at once.
+    It ignores observed tokens, so one model may serve many replies at once.
 
     Raises ConfigError for an order that the counts do not have, or a discount out of range.
     """
@@ -92,7 +92,7 @@ class CorpusModel:
     order: int = 2
     discount: float = DISCOUNT
     _total: int = field(init=False, repr=False, compare=False)
-    # Where each token's pairs begin; the last one is where all end.
+    # Beginning of each token's pairs; the last entry is their end.
     _starts: NDArray[np.int64] = field(init=False, repr=False, compare=False)
     _followers: NDArray[np.int64] = field(init=False, repr=False, compare=False)
 
@@ -112,14 +112,14 @@ class CorpusModel:
 
     @property
     def vocabulary_size(self) -> int:
-        """Return the number of tokens that distributions are over."""
+        """Return the size of the vocabulary of distributions."""
         return self.corpus.vocabulary_size
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Let them pass: the corpus is what was counted."""
+        """Ignore the tokens: only the corpus was counted."""
 
     def distribution(self, context: Sequence[int]) -> SparseDistribution:
-        """Return q after a context, of which the last token is used."""
+        """Return q after a context; only its last token is used."""
         corpus = self.corpus
         longer: list[Sightings] = []
         if self.order == 2 and context:

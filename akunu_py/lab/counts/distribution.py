@@ -1,8 +1,8 @@
-"""A distribution over a large vocabulary: some tokens by name, the others alike.
+"""A distribution over a large vocabulary: some tokens are listed, the others are equal.
 
-What counts say of the next token concerns the tokens that were seen; all others share what is left
-equally. So a vocabulary of 150,000 costs what the tokens seen cost, and a dense row is made only
-for a verifier that asks for it.
+Counts tell seen tokens apart; all other tokens share the rest equally. So the cost depends on the
+number of seen tokens, not on a vocabulary of 150,000, and a dense row is made only for a verifier
+that needs it.
 """
 
 import math
@@ -22,7 +22,7 @@ from akunu_py.keyed_noise import (
 )
 from akunu_py.lab.adjustment import Adjustment
 
-# Hash bits that are turned back into tokens at once; an expected draw needs few of them.
+# Hash bits that are turned back into tokens at once; a typical draw needs few.
 _BATCH_BITS = 1 << 14
 
 
@@ -31,10 +31,10 @@ class SparseDistribution:
     """Probabilities of the next token.
 
     Attributes:
-        tokens: ids with a probability of their own, int64 [n], each once, in no given order.
-        probabilities: of those, float64 [n].
-        rest: the probability of each single token that is not listed.
-        vocabulary_size: number of tokens; the probabilities of all sum to 1.
+        tokens: listed ids, int64 [n], without duplicates, in any order.
+        probabilities: probabilities of the listed ids, float64 [n].
+        rest: probability of each unlisted token.
+        vocabulary_size: number of tokens; all probabilities sum to 1.
 
     """
 
@@ -45,12 +45,12 @@ class SparseDistribution:
 
     @classmethod
     def uniform(cls, vocabulary_size: int) -> "SparseDistribution":
-        """Return the distribution of a drafter that knows nothing."""
+        """Return the uniform distribution."""
         return cls(np.empty(0, np.int64), np.empty(0), 1 / vocabulary_size, vocabulary_size)
 
     @property
     def num_unlisted(self) -> int:
-        """Return how many tokens share the rest."""
+        """Return the number of unlisted tokens."""
         return self.vocabulary_size - self.tokens.size
 
     def probability(self, token: int) -> float:
@@ -91,7 +91,7 @@ class SparseDistribution:
         return int(best)
 
     def lowest_unlisted(self, count: int) -> NDArray[np.int64]:
-        """Return the lowest `count` ids that are not listed, or all of them, ascending."""
+        """Return the lowest `count` unlisted ids, or all if there are fewer, ascending."""
         # Among the first n + count ids at most n are listed.
         reach = min(self.vocabulary_size, self.tokens.size + count)
         unlisted = np.ones(reach, dtype=bool)
@@ -99,7 +99,7 @@ class SparseDistribution:
         return np.flatnonzero(unlisted)[:count]
 
     def listing(self, tokens: NDArray[np.int64]) -> "SparseDistribution":
-        """Return the same distribution with these tokens listed, too; ids may repeat."""
+        """Return the same distribution with these tokens listed as well; ids may repeat."""
         new = np.setdiff1d(tokens, self.tokens)
         return SparseDistribution(
             np.concatenate((self.tokens, new)),
@@ -111,8 +111,8 @@ class SparseDistribution:
     def adjusted(self, adjustment: Adjustment, recent: Sequence[int] = ()) -> "SparseDistribution":
         """Return the distribution after a chain of transforms, as `Adjustment` defines it.
 
-        `recent` are the tokens before this one, of which the penalties' window is used. Raises
-        ConfigError for a bias or recent token outside the vocabulary.
+        `recent` has the preceding tokens for the penalties' window. Raises ConfigError for a bias
+        or recent token outside the vocabulary.
         """
         if adjustment.changes_nothing:
             return self
@@ -123,13 +123,13 @@ class SparseDistribution:
         listed = self.listing(np.array(moved, dtype=np.int64)) if moved else self
         if adjustment.temperature == 0 or 0 < adjustment.top_k < size:
             room = 1 if adjustment.temperature == 0 else adjustment.top_k
-            # A token that is moved may fall below the unlisted.
+            # A penalty may move a token below the unlisted ones.
             if np.count_nonzero(self.probabilities > self.rest) < room + len(moved):
-                # The edge may lie among them: as many as it may take get entries.
+                # The edge of top-k may lie among them, so as many as it may keep get entries.
                 listed = listed.listing(listed.lowest_unlisted(room))
         tokens, probabilities = listed.tokens, listed.probabilities
         if moved or adjustment.temperature == 0 or adjustment.top_k:
-            # Ties go to the lowest id, and tokens are looked up.
+            # Ties go to the lowest id.
             order = np.argsort(tokens)
             tokens, probabilities = tokens[order], probabilities[order]
         with np.errstate(divide="ignore"):
@@ -149,15 +149,13 @@ class SparseDistribution:
     def draw(self, key: tuple[int, int]) -> int:
         """Return argmax over all tokens of log probability + noise of this key.
 
-        By the Gumbel-max trick that is a draw from the distribution; with the key of a target's
-        draw it is the draw that agrees with it most often (arXiv:2408.07978). Among equals the
-        lowest id.
+        By the Gumbel-max trick this is a draw from the distribution. With the key of a target's
+        draw both agree most often (arXiv:2408.07978). Among equals the lowest id wins.
 
-        Of the unlisted tokens the one with the lowest hash bits has the most noise, and a listed
-        token's score bounds the bits that could still win. Going through the bits from 0 and
-        back to the tokens that have them, about 2**32 / vocab * m / (1 - m) steps find it or rule
-        it out, m being the mass of the unlisted; where more than vocab steps would be needed all
-        tokens are hashed.
+        Among unlisted tokens the lowest hash bits give the most noise, and the best listed score
+        bounds the bits that could still win. The search goes through the bits from 0 and inverts
+        the hash to find their tokens. About 2**32 / vocab * m / (1 - m) steps find the winner or
+        exclude one, with the unlisted mass m. If this exceeds vocab steps, all tokens are hashed.
         """
         best, score = self._best_listed(key)
         if self.rest > 0 and self.num_unlisted:
@@ -172,8 +170,8 @@ class SparseDistribution:
         if not self.tokens.size:
             return -1, -math.inf
         bits = hash_tokens(key, self.tokens)
-        # The score is highest where E / q is lowest, and E = -log(1 - v) is at least v. So v / q,
-        # which takes no logarithm, leaves a few tokens to look at.
+        # The score is highest where E / q is lowest, and E = -log(1 - v) is at least v. So v / q
+        # excludes all but a few tokens without a logarithm.
         with np.errstate(divide="ignore", over="ignore"):
             bounds = uniforms_of_bits(bits) / self.probabilities
             first = int(bounds.argmin())
@@ -188,10 +186,10 @@ class SparseDistribution:
     def _noisiest_unlisted(self, key: tuple[int, int], least: float) -> tuple[int, float]:
         """Return the unlisted token with the most noise, and its noise.
 
-        (-1, -inf) where all of theirs is below `least`.
+        (-1, -inf) if the noise of all is below `least`.
         """
-        # -log E >= least where the bits are below 2**32 (1 - exp(-exp(-least))); one cell more
-        # than that for the rounding of either form.
+        # -log E >= least if the bits are below 2**32 (1 - exp(-exp(-least))); one cell more allows
+        # for rounding.
         reach = -math.expm1(-math.exp(-least)) if least > -700 else 1.0
         bound = int(reach * 2**32) + 2 if reach < BELOW_ONE else 2**32
         if min(bound, 2**32 // self.num_unlisted) > self.vocabulary_size:

@@ -1,7 +1,7 @@
 """Drafting from counts: the likeliest tokens, draws coupled to the target's, or independent ones.
 
-`CountDrafter` goes with the target's own choices (`verify_match`): nothing it does can change the
-output. `SampledCountDrafter` goes with rejection sampling and says what it drew from.
+`CountDrafter` is for verification by the target's own choices, so it cannot change the output.
+`SampledCountDrafter` is for rejection sampling and returns the distributions of its draws.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,13 +28,12 @@ class CountDrafter:
     """Drafts from a count model, verified by the target's own choices.
 
     `draws` is "greedy", the likeliest token at each position, or "coupled", the token that the
-    target's own noise draws from q: where q is near p both choose the same token far more often
-    than two draws would (arXiv:2408.07978). At temperature 0 both are the likeliest token.
+    target's own noise draws from q. If q is near p, a coupled draw agrees with the target far more
+    often than an independent one (arXiv:2408.07978). At temperature 0 both are the likeliest token.
 
-    q is the model's distribution after the reply's whole chain of transforms, at
-    `draft_temperature` where one is given, else at the config's. `confidence` is q of each token,
-    before temperature and filters where the likeliest is taken. `length` decides, besides the
-    limits, where a draft ends.
+    q is the model's distribution after the reply's chain of transforms, at `draft_temperature` or
+    else at the configuration's temperature. `confidence` is q of each token; for greedy drafts it
+    is q before temperature and filters. `length` may end a draft before its limits.
 
     Raises ConfigError for numbers out of range or an unknown way to draw.
     """
@@ -68,9 +67,10 @@ class CountDrafter:
         seed: int,
         check: Callable[[], None] | None = None,  # noqa: ARG002 - nothing here takes long
     ) -> None:
-        """Draft with these transforms and this seed; to be called before the prompt is observed.
+        """Draft with these transforms and this seed; call this before the prompt is observed.
 
-        Without it drafts are greedy. Raises ConfigError for a draft temperature out of range.
+        Without this call drafts are greedy. Raises ConfigError for a draft temperature out of
+        range.
         """
         self._seed = seed
         self._num_observed = 0
@@ -81,7 +81,7 @@ class CountDrafter:
         adjustment = Adjustment.from_config(config, temperature=temperature)
         self._greedy = self._greedy_always or adjustment.temperature == 0
         if self._greedy:
-            # The likeliest token is the same without them, and q says more.
+            # They do not change the likeliest token, and q says more without them.
             adjustment = replace(adjustment.without_filters(), temperature=1.0)
         self._adjustment = adjustment
         window = adjustment.penalty_window if adjustment.has_history else 0
@@ -101,7 +101,7 @@ class CountDrafter:
     def extend(self, drafted: Sequence[int], limit: int) -> Draft:
         """Draft at most min(limit, num_draft_tokens) tokens to follow `drafted`.
 
-        Those follow what was observed; they are looked at and not counted.
+        `drafted` follows the observed text; it is looked up but not counted.
         """
         self._begin_draft()
         limit = min(limit, self.num_draft_tokens)
@@ -122,7 +122,7 @@ class CountDrafter:
         return self._draft(tokens, confidence)
 
     def _begin_draft(self) -> None:
-        """Forget the draft before."""
+        """Forget the previous draft."""
 
     def _chosen(self, q: SparseDistribution, position: int) -> int:
         if self._greedy:
@@ -130,17 +130,18 @@ class CountDrafter:
         return q.draw(noise_key(self._seed, position, Purpose.TARGET))
 
     def _drawn_from(self, q: SparseDistribution) -> None:
-        """Take note of a draw."""
+        """Record a draw."""
 
     def _draft(self, tokens: list[int], confidence: list[float]) -> Draft:
         return Draft.chain(tokens, self.name, 0, tuple(confidence), length=self.length.trace)
 
 
 class SampledCountDrafter(CountDrafter):
-    """Draws from a count model with noise of its own, for rejection sampling.
+    """Draws from a count model with independent noise, for rejection sampling.
 
-    A `SampledDrafter`: `draft_probabilities` has q of each draw. There is no `confidence`, so that
-    no budget cuts a draft by the tokens that were drawn. At temperature 0 q is one-hot.
+    It is a `SampledDrafter`: `draft_probabilities` returns q of each draw. There is no
+    `confidence`, so that no budget cuts a draft depending on its tokens. At temperature 0 q is
+    one-hot.
     """
 
     def __init__(
@@ -170,8 +171,8 @@ class SampledCountDrafter(CountDrafter):
 
     def _begin_draft(self) -> None:
         self._rows = []
-        # A token that was drawn and discarded must have nothing to do with the one drawn at its
-        # position later, so the noise is keyed by where the draft began as well.
+        # A discarded token must be independent of a later draw at its position, so the noise is
+        # keyed by the beginning of the draft as well.
         low, high = noise_key(self._seed, self._num_observed, Purpose.DRAFT)
         self._draw_seed = high << 32 | low
 

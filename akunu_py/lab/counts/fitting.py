@@ -13,19 +13,19 @@ from akunu_py.lab.counts.interpolation import check_vocabulary_size
 from akunu_py.protocols import Tokenizer
 
 PIECE_CHARACTERS = 1 << 16
-"""Text is tokenized in pieces of about this size, cut where a line ends if one does."""
+"""Approximate size of the pieces in which text is tokenized, cut at a line end if possible."""
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes of a file that were read, and all there are."""
+"""Called with the number of bytes read and the size of the file."""
 
-# Pairs kept unsorted before they are merged into those counted so far.
+# Number of pending pairs before they are merged into the counts.
 _PENDING_PAIRS = 1 << 20
 
 
 class CorpusCounter:
-    """Counts tokens and pairs of neighbours of one piece of text after another.
+    """Counts tokens and pairs of neighbours, one piece of text after another.
 
-    Memory is that of the different tokens and pairs, and of a million pending ones. No pair is
+    It needs memory for the different tokens and pairs, and for a million pending pairs. No pair is
     counted across pieces. Raises ConfigError for a vocabulary or order out of range.
     """
 
@@ -42,14 +42,14 @@ class CorpusCounter:
         self._num_pending = 0
 
     def add(self, tokens: Sequence[int] | NDArray[np.integer]) -> None:
-        """Count one piece; all of it or, where ConfigError is raised, nothing.
+        """Count one piece.
 
-        That is for ids outside the vocabulary.
+        Raises ConfigError for ids outside the vocabulary; nothing of the piece is counted then.
         """
         try:
             ids = np.asarray(tokens, dtype=np.int64)
         except OverflowError:
-            raise ConfigError("the corpus has ids beyond 64 bits; no vocabulary has") from None
+            raise ConfigError("the corpus has ids beyond 64 bits, and no vocabulary does") from None
         if not ids.size:
             return
         if ids.min() < 0 or ids.max() >= self.vocabulary_size:
@@ -65,7 +65,7 @@ class CorpusCounter:
                 self._merge()
 
     def counts(self) -> CorpusCounts:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         self._merge()
         tokens = np.flatnonzero(self._counts)
         return CorpusCounts(
@@ -103,10 +103,10 @@ def text_pieces(
 ) -> Iterator[list[int]]:
     """Yield the token ids of a text file (UTF-8), piece by piece.
 
-    What the tokenizer puts in front of every text is left out: the corpus is one text. A piece is
-    tokenized by itself, so a file without line ends may be cut within a word, once in 65,536
-    characters. `progress` is called after each piece. Raises ConfigError for a file that cannot be
-    read, ModelFormatError for one that is not UTF-8.
+    Tokens that the tokenizer puts in front of every text are left out, because the corpus is one
+    text. Each piece is tokenized separately, so a file without line ends may be cut within a word
+    every 65,536 characters. `progress` is called after each piece. Raises ConfigError for a file
+    that cannot be read, ModelFormatError if it is not UTF-8.
     """
     begin = tokenizer.encode("")
     for piece in _pieces_of_text(Path(path), progress):
@@ -117,9 +117,9 @@ def text_pieces(
 def id_pieces(path: str | Path, progress: Progress | None = None) -> Iterator[list[int]]:
     """Yield the ids of a file of decimal token ids, separated by white space, piece by piece.
 
-    A line end is no more than white space, so ids may be broken into lines anywhere; a piece ends
-    where about 65,536 characters do. `progress` is called after each. Raises ConfigError for a file
-    that cannot be read, ModelFormatError for one with anything else in it.
+    Line ends are plain white space; a piece has about 65,536 characters. `progress` is called after
+    each piece. Raises ConfigError for a file that cannot be read, ModelFormatError for other
+    content.
     """
     for piece in _pieces_of_text(Path(path), progress):
         words = piece.split()
@@ -128,14 +128,14 @@ def id_pieces(path: str | Path, progress: Progress | None = None) -> Iterator[li
             wrong = next((word for word in words if len(word) > 10), None)
         if wrong is not None:
             raise ModelFormatError(
-                f"{path} is no file of token ids: it has {wrong[:20]!r}; give decimal ids, or fit "
-                "it as text"
+                f"{path} is not a file of token ids: it contains {wrong[:20]!r}; give decimal ids, "
+                "or fit it as text"
             )
         yield [int(word) for word in words]
 
 
 def _pieces_of_text(path: Path, progress: Progress | None) -> Iterator[str]:
-    """Yield a file's text in pieces that end with a line, or at least after white space."""
+    """Yield a file's text in pieces that end with a line or at least with white space."""
     try:
         with path.open("rb") as raw, TextIOWrapper(raw, "utf-8", newline="") as stream:
             size = path.stat().st_size

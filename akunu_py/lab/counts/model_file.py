@@ -24,10 +24,10 @@ _WIDE_TYPE = np.dtype("<u8")
 
 
 def save_counts(counts: CorpusCounts, path: str | Path, vocabulary: str) -> None:
-    """Write counts to a file, which is replaced at once or not at all.
+    """Write counts to a file, which is replaced atomically.
 
-    `vocabulary` is `vocabulary_fingerprint` of the tokenizer they were made with. Raises
-    ConfigError for a fingerprint that is none, OSError where the file cannot be written.
+    `vocabulary` is the `vocabulary_fingerprint` of their tokenizer. Raises ConfigError for a
+    malformed fingerprint, OSError if the file cannot be written.
     """
     if not vocabulary.isalnum():
         raise ConfigError("counts need the fingerprint of their vocabulary, letters and digits")
@@ -53,13 +53,13 @@ def save_counts(counts: CorpusCounts, path: str | Path, vocabulary: str) -> None
 def load_counts(
     path: str | Path, vocabulary: str, vocabulary_size: int | None = None
 ) -> CorpusCounts:
-    """Read what `save_counts` wrote; every number is checked before it is used.
+    """Read a file of `save_counts`; every number is checked before it is used.
 
-    `vocabulary_size` is that of the target's distributions, where models pad them beyond the
-    tokens that have a text; left out, it is the file's.
+    `vocabulary_size` is the size of the target's distributions, which models may pad beyond the
+    tokens that have a text; by default it is the size in the file.
 
-    Raises ConfigError for a file that cannot be read or is of another vocabulary, ModelFormatError
-    for one that is damaged or no file of counts.
+    Raises ConfigError for a file that cannot be read or belongs to another vocabulary,
+    ModelFormatError for a file that is damaged or not a file of counts.
     """
     counts, _ = _read(Path(path), vocabulary)
     if vocabulary_size is None:
@@ -71,7 +71,7 @@ def load_counts(
 
 
 def read_counts(path: str | Path) -> tuple[CorpusCounts, str]:
-    """Read what `save_counts` wrote, and the fingerprint of its vocabulary, whatever that is.
+    """Read a file of `save_counts`, and the fingerprint of its vocabulary.
 
     Raises as `load_counts` does.
     """
@@ -103,15 +103,15 @@ def _check_vocabulary(path: Path, found: str, expected: str) -> None:
 
 
 def _header(stream: BinaryIO) -> Mapping[str, Any]:
-    """Return the header with all of its fields, each of its type and range."""
+    """Return the header, with all fields checked for type and range."""
     if stream.read(len(MAGIC)) != MAGIC:
-        raise ValueError("it does not begin as such a file of this version does")
+        raise ValueError("it does not begin like such a file of this version")
     line = stream.readline(_MAX_HEADER_BYTES)
     if not line.endswith(b"\n"):
         raise ValueError("its header has no end")
     header = json.loads(line)
     if not isinstance(header, dict):
-        raise ValueError("its header is no JSON object")  # noqa: TRY004 - the file is wrong
+        raise ValueError("its header is not a JSON object")  # noqa: TRY004 - the file is wrong
     for name in ("vocabulary", "sha256"):
         if not isinstance(header.get(name), str):
             raise ValueError(f"its header has no text {name!r}")  # noqa: TRY004
@@ -130,7 +130,7 @@ def _header(stream: BinaryIO) -> Mapping[str, Any]:
 
 def _counts(stream: BinaryIO, header: Mapping[str, Any], size: int) -> CorpusCounts:
     num_tokens, num_pairs = header["num_tokens"], header["num_pairs"]
-    # The length is right before anything of it is held in memory.
+    # The length is checked before any of the data is held in memory.
     expected = num_tokens * (_ID_TYPE.itemsize + _WIDE_TYPE.itemsize)
     expected += num_pairs * 2 * _WIDE_TYPE.itemsize
     if size - stream.tell() != expected:

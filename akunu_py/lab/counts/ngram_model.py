@@ -1,4 +1,4 @@
-"""n-gram counts of one reply as a probability model, token by token."""
+"""n-gram counts of one reply as a probability model."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ _FIRST_CAPACITY = 256
 
 
 class _Followers:
-    """Tokens seen after one context, as places among the unigrams, and how often."""
+    """Tokens seen after one context, as places among the unigrams, with their counts."""
 
     __slots__ = ("counts", "total")
 
@@ -30,11 +30,11 @@ class _Followers:
 
 
 class NgramModel:
-    """Counts of n-grams of 1 to `order` tokens, smoothed as `interpolation` says.
+    """Counts of n-grams of 1 to `order` tokens, smoothed as in `interpolation`.
 
-    `order` 1 is the unigram model, 2 the bigram model, 4 backs off over four orders. Counts gather
-    over everything observed. A token costs one dictionary entry for each order above 1, and a
-    distribution costs time in the number of different tokens seen, whatever the vocabulary.
+    `order` 1 is the unigram model, 2 the bigram model, 4 backs off over four orders. All observed
+    tokens are counted. A token takes one dictionary entry for each order above 1. The time of a
+    distribution grows with the number of different tokens seen, not with the vocabulary.
 
     Raises ConfigError for an order, discount or vocabulary out of range.
     """
@@ -48,7 +48,7 @@ class NgramModel:
         self._order = order
         self.discount = discount
         self.total = 0
-        # Each token seen has a place, in order of first sighting; the arrays are longer than used.
+        # Each token has a place, in the order of first occurrences; the arrays have spare room.
         self._places: dict[int, int] = {}
         self._tokens: NDArray[np.int64] = np.empty(_FIRST_CAPACITY, np.int64)
         self._counts: NDArray[np.int64] = np.zeros(_FIRST_CAPACITY, np.int64)
@@ -58,7 +58,7 @@ class NgramModel:
 
     @property
     def vocabulary_size(self) -> int:
-        """Return the number of tokens that distributions are over."""
+        """Return the size of the vocabulary of distributions."""
         return self._vocabulary_size
 
     @property
@@ -67,10 +67,10 @@ class NgramModel:
         return self._order
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Count tokens at every order that has enough context.
+        """Count tokens at every order whose context is long enough.
 
-        However the tokens are cut into calls the counts are the same. Raises ContractError for a
-        token outside the vocabulary; those before it are counted.
+        The counts do not depend on how the tokens are divided into calls. Raises ContractError for
+        a token outside the vocabulary; tokens before it are counted.
         """
         for token in tokens:
             self._count(token)
@@ -106,9 +106,9 @@ class NgramModel:
         return place
 
     def distribution(self, context: Sequence[int]) -> SparseDistribution:
-        """Return q after a context, of which the last `order - 1` tokens are used.
+        """Return q after a context; only its last `order - 1` tokens are used.
 
-        The context need not be what was observed last: drafts look ahead.
+        The context may differ from the observed text, since drafts look ahead.
         """
         places = self._known(context[1 - self._order :] if self._order > 1 else ())
         longer: list[Sightings] = []
@@ -129,7 +129,7 @@ class NgramModel:
         return interpolate(unigrams, longer, self.discount, self._vocabulary_size)
 
     def _known(self, context: Sequence[int]) -> list[int]:
-        """Return the places of the longest end of a context whose tokens were all seen."""
+        """Return the places of the longest end of a context in which every token was seen."""
         places: list[int] = []
         for token in reversed(context):
             place = self._places.get(token)

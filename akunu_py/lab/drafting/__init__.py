@@ -1,1 +1,1 @@
-"""Drafters for study: from counts, trees, several at once, by rules of length."""
+"""Drafters for study: trees, combinations, several proposals, length rules."""

@@ -1,10 +1,10 @@
-"""How far a model drafter drafts: rules that see q, and never the token drawn from it.
+"""Length rules for drafts of models: they see q, but never the token drawn from it.
 
-A rule is asked before the token of a position is drawn, and is shown how q is spread there, so the
-length at a position depends on the history and on q alone. Under rejection sampling that is what
-keeps the law: a drafter that stopped, or went on, because of the token it drew would change which
-of its tokens are tested (`docs/methods.md`). Where q at a position costs a pass, a rule is asked
-before that pass and judges by the position before; `AfterDraws` gives it that form.
+A rule is asked before the token of a position is drawn, and it sees the spread of q there. So the
+length depends only on the history and on q. Rejection sampling needs this: a drafter that stopped,
+or went on, because of the token it drew would change which of its tokens are tested, and bias the
+output (`docs/methods.md`). Where q costs a pass, the rule is asked before the pass and uses the
+position before; `AfterDraws` gives it that form.
 """
 
 import math
@@ -19,17 +19,17 @@ from akunu_py.errors import ConfigError
 from akunu_py.types import GenerationConfig, LengthTrace
 
 MIN_DRAFT_TOKENS = 1
-"""gamma_min where nobody says."""
+"""Default of gamma_min."""
 
 LOWER_BOUND = 0.4
-"""Probability of a token below which `lower-bound` stops where nobody says: the default of
-`assistant_confidence_threshold` in Hugging Face's transformers."""
+"""Default probability below which `lower-bound` stops, as for `assistant_confidence_threshold` in
+Hugging Face's transformers."""
 
 Confidence = Literal["largest", "entropy"]
 
 
 class Spread(Protocol):
-    """What a rule may know of q at a position; `SparseDistribution` is one."""
+    """The properties of q at a position that a rule may see; `SparseDistribution` has them."""
 
     @property
     def vocabulary_size(self) -> int:
@@ -64,28 +64,28 @@ class DenseSpread:
 
 
 class LengthRule(Protocol):
-    """Says, position by position, whether to draft one more token."""
+    """Decides, position by position, whether to draft one more token."""
 
     def wants(self, place: int, spread: Spread) -> bool:
-        """Return whether to draft the token at this place of the draft, 0 being its first.
+        """Return whether to draft the token at this place of the draft, counted from 0.
 
-        `spread` is that of q there, before anything is drawn. A draft is asked for at the places
-        0, 1, ... in turn and ends with the first False; place 0 begins a new one.
+        `spread` describes q at this place, before anything is drawn. Calls are for places 0, 1, ...
+        in turn, until the first False; place 0 begins a new draft.
         """
 
     def wants_next(self, place: int, spread: Spread) -> bool:
-        """Return whether to draft the token at this place, 1 or more, before q there is known.
+        """Return whether to draft the token at this place, 1 or more, before its q is known.
 
-        `spread` is that of q at the place before. A draft is asked for at 1, 2, ... in turn.
+        `spread` describes q at the place before. Calls are for places 1, 2, ... in turn.
         """
 
     @property
     def trace(self) -> LengthTrace | None:
-        """Return what the draft's length came from, None where there is nothing to tell."""
+        """Return an explanation of the draft's length, or None."""
 
 
 class FixedLength:
-    """Always as many tokens. Raises ConfigError for a negative number."""
+    """Drafts a fixed number of tokens. Raises ConfigError for a negative number."""
 
     def __init__(self, num_draft_tokens: int) -> None:
         if num_draft_tokens < 0:
@@ -107,11 +107,11 @@ class FixedLength:
 
 
 class EntropyLength:
-    """The less certain q is where a draft begins, the shorter the draft.
+    """Shortens drafts where q is uncertain at their beginning.
 
-    H = entropy / ln V of q at the draft's first position; h <- beta h + (1 - beta) H, the first H
-    being the first h; gamma = round(gamma_max - (gamma_max - gamma_min) h), halves to the even
-    number. A vocabulary of one token has H = 0.
+    H = entropy / ln V of q at the draft's first position. h <- beta h + (1 - beta) H, starting with
+    the first H. gamma = round(gamma_max - (gamma_max - gamma_min) h), halves to the even number. A
+    vocabulary of one token has H = 0.
 
     Raises ConfigError unless 0 <= shortest <= longest and 0 <= beta < 1.
     """
@@ -134,15 +134,15 @@ class EntropyLength:
         return self._trace
 
     def wants(self, place: int, spread: Spread) -> bool:
-        """Return whether the place is below gamma, which place 0 decides."""
+        """Return whether the place is below gamma, which is computed at place 0."""
         if place == 0 or self._trace is None:
             self._trace = self._begun(spread)
         return place < self._trace.num_draft_tokens
 
     def wants_next(self, place: int, spread: Spread) -> bool:
-        """Return whether the place is below gamma, which q at place 0 decided.
+        """Return whether the place is below gamma, which is computed from q at place 0.
 
-        So a draft has one token at least: q there is known only once it is drawn.
+        A draft has at least one token, because q at place 0 is known only after its draw.
         """
         if place == 1 or self._trace is None:
             self._trace = self._begun(spread)
@@ -160,13 +160,12 @@ class EntropyLength:
 
 
 class LowerBoundStop:
-    """Stop where a token of the draft is too unlikely to be accepted.
+    """Stops where a token is too unlikely to be accepted.
 
     The estimate at a position is `largest`, q's largest probability, or `entropy`,
     1 - sqrt(scale * entropy in nats), a lower bound on the acceptance probability for a suitable
-    scale (Agrawal et al. 2024, AdaEDL, arXiv:2410.18351). With `whole` the product of the estimates
-    of all positions up to this one is held against the bound: the probability that the draft is
-    right up to here.
+    scale (Agrawal et al. 2024, AdaEDL, arXiv:2410.18351). With `whole` the bound applies to the
+    product of the estimates so far, the probability that the whole draft is right.
 
     Raises ConfigError for a bound outside 0 ... 1, a scale not above 0 or an unknown estimate.
     """
@@ -213,37 +212,37 @@ class LowerBoundStop:
 
 
 class AllOf:
-    """Draft as long as every rule wants to; the trace is the first one that has any.
+    """Drafts as long as every rule agrees; the trace comes from the first rule that has one.
 
     Raises ConfigError without a rule.
     """
 
     def __init__(self, rules: Sequence[LengthRule]) -> None:
         if not rules:
-            raise ConfigError("a length needs a rule at least")
+            raise ConfigError("AllOf needs at least one rule")
         self.rules = tuple(rules)
 
     @property
     def trace(self) -> LengthTrace | None:
-        """Return the first trace among the rules'."""
+        """Return the first trace of a rule, or None."""
         return next((rule.trace for rule in self.rules if rule.trace is not None), None)
 
     def wants(self, place: int, spread: Spread) -> bool:
-        """Return whether all rules want the token; each is asked, whatever the others say."""
-        # A rule that is not asked would miss where a draft begins.
+        """Return whether all rules want the token; every rule is asked in any case."""
+        # A rule that is not asked would miss the beginning of a draft.
         wanted = [rule.wants(place, spread) for rule in self.rules]
         return all(wanted)
 
     def wants_next(self, place: int, spread: Spread) -> bool:
-        """Return whether all rules want the token; each is asked, whatever the others say."""
+        """Return whether all rules want the token; every rule is asked in any case."""
         wanted = [rule.wants_next(place, spread) for rule in self.rules]
         return all(wanted)
 
 
 class Drawn(Protocol):
-    """A token that a draft model drew, as far as a rule may use it for later ones.
+    """A drawn token, with the properties that rules for later tokens may use.
 
-    `probability` is q of the token, `entropy` that of q there, in units of ln V.
+    `probability` is q of the token; `entropy` is the entropy of q, in units of ln V.
     """
 
     @property
@@ -257,7 +256,7 @@ class Drawn(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _DrawnSpread:
-    """The spread at a position whose token is drawn: q of that token stands for the largest."""
+    """The spread at a position after its draw; q of the drawn token stands for the largest."""
 
     drawn: Drawn
     vocabulary_size: int
@@ -272,9 +271,9 @@ class _DrawnSpread:
 class AfterDraws:
     """A rule as a function of the tokens drawn so far, for a draft model (`GoesOn`).
 
-    A draft begins with the question for no tokens, which is always answered with True. Then each
-    place is asked for once, in turn: those passed over, where a pass drew several tokens, too.
-    q of the tokens drawn before a position belongs to its history, so the law holds here as well.
+    A draft begins with a call without tokens, which always returns True. Then the rule is asked
+    once for each place in turn, including places that a pass with several tokens skipped. The q of
+    earlier tokens is part of the history, so the distribution of the output is exact here, too.
     """
 
     def __init__(self, rule: LengthRule, vocabulary_size: int) -> None:
@@ -284,7 +283,7 @@ class AfterDraws:
         self._end: int | None = None
 
     def __call__(self, drawn: Sequence[Drawn]) -> bool:
-        """Return whether a further token is drawn after these."""
+        """Return whether to draw another token after these."""
         if not drawn:
             self._asked, self._end = 0, None
         for place in range(self._asked + 1, len(drawn) + 1):
@@ -295,25 +294,25 @@ class AfterDraws:
         return self._end is None
 
     def length(self, drawn: Sequence[Drawn]) -> int:
-        """Return how many of a draft's tokens are wanted, for one that is over.
+        """Return how many tokens of a finished draft to keep.
 
-        Fewer than there are where its last pass drew several, of which none was asked for.
+        They are fewer than drawn if the last pass drew several at once, without asking the rule.
         """
-        # The first token's q tells H, also where there was no room for a second one.
+        # The first token's q gives H, also if there was no room for a second token.
         self(drawn[: max(1, len(drawn) - 1)])
         return len(drawn) if self._end is None else min(self._end, len(drawn))
 
     @property
     def trace(self) -> LengthTrace | None:
-        """Return what the latest draft's length came from; None where the rule was not asked."""
+        """Return an explanation of the latest draft's length; None if the rule was not asked."""
         return self.rule.trace if self._asked else None
 
 
 def length_rule(config: GenerationConfig, num_draft_tokens: int) -> LengthRule | None:
-    """Return the rule that a config names for drafts of at most so many tokens.
+    """Return the length rule of a configuration, for drafts of at most so many tokens.
 
-    None for "budget": then the limits alone end a draft. Raises ConfigError where the shortest
-    draft is longer than the longest.
+    "budget" gives None: only the limits end a draft then. Raises ConfigError if the shortest draft
+    is longer than the longest.
     """
     if config.draft_length == "entropy":
         shortest = config.min_draft_tokens

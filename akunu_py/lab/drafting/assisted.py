@@ -1,10 +1,9 @@
-"""n-gram tables that the target fills: its own runners-up where the text says nothing.
+"""n-gram tables with the target's runners-up, for contexts that do not occur in the text.
 
-n-gram assisted speculative decoding (github.com/romsto/Speculative-Decoding, "NASD"): at every row
-that was verified the target's likeliest tokens go into the tables, those behind rejected draft
-tokens too. So a context that never stood in the text has continuations as soon as the target saw it
-once. Here they have tables of their own: what the target did say counts for more than what it might
-have said.
+n-gram assisted speculative decoding (github.com/romsto/Speculative-Decoding, "NASD"): the target's
+likeliest tokens of every verified row go into the tables, including rows of rejected tokens. So a
+context that never occurred in the text has continuations once the target evaluated it. Here these
+candidates have separate tables, and the text has priority over them.
 """
 
 from collections.abc import Sequence
@@ -15,16 +14,16 @@ from akunu_py.errors import ConfigError
 from akunu_py.types import Draft
 
 MAX_CONTEXTS = 100_000
-"""Contexts of one length that are kept; those first seen longest ago go first."""
+"""Most contexts of one length; the oldest are dropped first."""
 
-_MIN_REACH = 0.25  # probability that all candidates of a draft are right, below which it ends
+_MIN_REACH = 0.25  # least probability that all candidates of a draft are right
 _DECAY = 0.95
 _START_HITS, _START_TRIES = 0.5, 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A drafted token; `length` is that of its context, `guessed` where it is no text."""
+    """A drafted token, the length of its context, and whether it is a candidate (`guessed`)."""
 
     token: int
     confidence: float
@@ -33,12 +32,12 @@ class _Found:
 
 
 class AssistedNgramDrafter(NgramDrafter):
-    """n-grams of the text, filled up with the target's candidates; a `CandidateObserver`.
+    """n-grams of the text, supplemented by the target's candidates; a `CandidateObserver`.
 
-    The longest context that is known decides each token, the text before the candidates. The i-th
-    best of `num_candidates` counts as num_candidates - i sightings. The confidence of a token of
-    the text is its share of the sightings, that of a candidate how often those after contexts of
-    that length were right lately.
+    The longest known context decides each token, and the text comes before candidates. The i-th
+    best of `num_candidates` counts like num_candidates - i occurrences. The confidence of a token
+    from the text is its share of the occurrences. The confidence of a candidate is the recent share
+    of hits among candidates after contexts of that length.
 
     Raises ConfigError as `NgramDrafter` does, and for fewer than one candidate.
     """
@@ -66,9 +65,8 @@ class AssistedNgramDrafter(NgramDrafter):
     def observe_candidates(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Count the likeliest tokens after each row, at every order.
 
-        The rows are those of a chain: the first one's token is the last committed one, each
-        further one follows the row before. Where the first does not fit, its token alone is
-        the context to begin with.
+        The rows form a chain: the first row has the last committed token, and each further row
+        follows the one before. If the first row does not fit, its token alone is the first context.
         """
         context = self._context[:-1]
         if rows and self._context[-1:] != (rows[0][0],):
@@ -86,12 +84,12 @@ class AssistedNgramDrafter(NgramDrafter):
                 if len(table) >= MAX_CONTEXTS:
                     del table[next(iter(table))]
                 entry = table[key] = Continuations()
-            # The best one last: among equals the one seen last is drafted.
+            # The best one last, because the one seen last wins among equals.
             for rank in range(len(candidates) - 1, -1, -1):
                 entry.add(candidates[rank], self.num_candidates - rank)
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Count committed tokens; those that were drafted tell how good candidates are."""
+        """Count committed tokens, and the hits and misses of drafted candidates."""
         for found, token in zip(self._drafted, tokens, strict=False):
             right = found.token == token
             if found.guessed:
@@ -103,15 +101,15 @@ class AssistedNgramDrafter(NgramDrafter):
         super().observe(tokens)
 
     def propose(self, limit: int) -> Draft:
-        """Draft up to min(limit, num_draft_tokens) tokens, as long as candidates may be right.
+        """Draft up to min(limit, num_draft_tokens) tokens, as long as candidates are likely enough.
 
-        A first token is drafted whatever the odds, or nobody would learn that they got better.
+        The first token is always drafted; otherwise nothing would show that the odds improved.
         """
         draft, self._drafted = self._continued(self._context, limit)
         return draft
 
     def extend(self, drafted: Sequence[int], limit: int) -> Draft:
-        """Draft as `propose` does, to follow `drafted`; those tokens are not counted."""
+        """Draft like `propose`, after `drafted`, which is not counted."""
         if not drafted:
             return self.propose(limit)
         context = (*self._context, *drafted)[1 - self.max_order :]

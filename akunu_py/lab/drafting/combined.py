@@ -1,7 +1,7 @@
-"""Several drafters, one chain: the first that is confident begins, the others go on.
+"""Several drafters make one chain: the first confident one begins, and the others go on.
 
-So a long copy comes from an n-gram at no cost, and a draft model is asked where there is nothing to
-copy, or for what follows the copy; or it begins and an n-gram goes on.
+For example, n-grams give a long copy for free, and a draft model is asked where there is nothing to
+copy, or for the tokens after the copy. Or the draft model begins and n-grams go on.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from akunu_py.types import Draft, GenerationConfig
 
 @dataclass(frozen=True, slots=True)
 class _Drafted:
-    """A token of another source; -1 where that has no confidence."""
+    """A token of another source; its probability is -1 without a confidence."""
 
     probability: float
 
@@ -34,9 +34,9 @@ class _Drafted:
 class Source:
     """A drafter of a combination.
 
-    A piece of its draft ends before the first token whose confidence is below `min_confidence`; a
-    token without one is kept. `max_tokens` is the most of one piece: small for a drafter whose
-    tokens cost more than those of the drafters before it, None for as many as there is room for.
+    A piece of its draft ends before the first token whose confidence is below `min_confidence`;
+    tokens without a confidence are kept. `max_tokens` limits a piece, which is useful for a drafter
+    with dearer tokens than the drafters before it; None is no limit.
 
     Raises ConfigError for numbers out of range.
     """
@@ -52,11 +52,11 @@ class Source:
             raise ConfigError(f"max_tokens is {self.max_tokens}; give 1 or more, or None for all")
 
     def limit(self, room: int) -> int:
-        """Return the most tokens of a piece where there is room for so many."""
+        """Return the limit of a piece, given the room in the draft."""
         return room if self.max_tokens is None else min(room, self.max_tokens)
 
     def piece(self, drafted: Sequence[int], limit: int) -> Draft:
-        """Return what this drafter is confident of behind `drafted`; may be empty."""
+        """Return the confident part of this drafter's draft after `drafted`; may be empty."""
         if isinstance(self.drafter, Extender):
             draft = self.drafter.extend(drafted, limit)
         elif not drafted:
@@ -77,15 +77,15 @@ class Source:
 class CombinedDrafter:
     """Chains from several drafters; made by `combine`.
 
-    The sources are asked in their order. The first with a confident piece adds it, then all are
-    asked again for what follows, until there is no room or none has anything; one that ended its
-    piece itself is not asked before another has gone on. Drafters without `extend` can only begin.
-    The draft's `source` has the names of those that took part, its `origins` one for each token.
+    The sources are asked in order. The first with a confident piece adds it. Then all are asked
+    again for the next piece, until there is no room or no source has one. A source that ended its
+    piece itself is not asked again before another one went on. Drafters without `extend` can only
+    begin. The draft's `source` joins the names of the sources, and `origins` has one per token.
     """
 
     def __init__(self, sources: Sequence[Source], *, num_draft_tokens: int) -> None:
         if not sources:
-            raise ConfigError("a combination needs a drafter at least")
+            raise ConfigError("a combination needs at least one drafter")
         if not 0 <= num_draft_tokens <= 64:
             raise ConfigError(f"num_draft_tokens is {num_draft_tokens}; give 0 to 64")
         self.sources = tuple(sources)
@@ -95,22 +95,22 @@ class CombinedDrafter:
     def begin_reply(
         self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
     ) -> None:
-        """Tell the sources that want to know how the reply is sampled."""
+        """Begin a reply in the sources that need its sampling."""
         for source in self.sources:
             if isinstance(source.drafter, ReplyDrafter):
                 source.drafter.begin_reply(config, seed, check)
 
     def add_rule(self, rule: Callable[[Sequence[DrawnToken]], bool]) -> None:
-        """Let the sources that ask before each token ask this rule, too.
+        """Add a rule for the sources that ask before each token.
 
-        It is shown what other sources have drafted before theirs.
+        The rule also sees the tokens that other sources drafted before.
         """
         for source in self.sources:
             if isinstance(source.drafter, TokenByToken):
                 source.drafter.add_rule(lambda drawn: rule((*self._drafted(), *drawn)))
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Hand committed tokens to every source."""
+        """Pass committed tokens to every source."""
         for source in self.sources:
             source.drafter.observe(tokens)
 
@@ -161,7 +161,7 @@ class CombinedDrafter:
 
 
 class _SampledCombination(CombinedDrafter):
-    """A combination for rejection sampling: pieces that were drawn have their q, others one-hot."""
+    """A combination for rejection sampling: drawn pieces have their q, others a one-hot q."""
 
     def __init__(
         self, sources: Sequence[Source], *, num_draft_tokens: int, vocabulary_size: int
@@ -201,17 +201,17 @@ class _SampledCombination(CombinedDrafter):
 
 
 class _CandidateDrafter(CombinedDrafter):
-    """A combination with a source that learns from the target's runners-up."""
+    """A combination with a source that observes the target's candidates."""
 
     def observe_candidates(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Hand the rows of a pass to the sources that learn from them."""
+        """Pass the rows to the sources that observe candidates."""
         for source in self.sources:
             if isinstance(source.drafter, CandidateObserver):
                 source.drafter.observe_candidates(rows)
 
 
 class _SampledCandidateDrafter(_CandidateDrafter, _SampledCombination):
-    """Both."""
+    """A combination for rejection sampling with a source that observes candidates."""
 
 
 def combine(
@@ -219,10 +219,10 @@ def combine(
 ) -> CombinedDrafter:
     """Make one drafter of several, most trusted first.
 
-    It is a `CandidateObserver` where a source is one. With a vocabulary's size it is a
-    `SampledDrafter`, for rejection sampling; the sources that draw must then draw with noise of
-    their own. Raises ConfigError for no source, numbers out of range, or a source that draws for
-    rejection sampling with a bound on its confidence.
+    It is a `CandidateObserver` if a source is one. With the size of a vocabulary it is a
+    `SampledDrafter` for rejection sampling; its sources must then draw with independent noise.
+    Raises ConfigError without a source, for numbers out of range, and for a source that draws for
+    rejection sampling with a minimal confidence.
     """
     learns = any(isinstance(source.drafter, CandidateObserver) for source in sources)
     if vocabulary_size is None:

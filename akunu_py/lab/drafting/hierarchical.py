@@ -1,7 +1,7 @@
-"""Guesses at what a draft model will say, so that it needs fewer passes.
+"""Guesses of a draft model's tokens, so that it needs fewer passes.
 
-The draft model checks them as the target checks its drafts (Chen et al. 2024, "Cascade Speculative
-Drafting", arXiv:2312.11462, section 3.1, drafts with ever smaller models, an n-gram model last).
+The draft model checks the guesses as the target checks its drafts (Chen et al. 2024, "Cascade
+Speculative Drafting", arXiv:2312.11462, section 3.1: ever smaller models, an n-gram model last).
 """
 
 from collections.abc import Sequence
@@ -9,22 +9,22 @@ from collections.abc import Sequence
 from akunu_py.drafting.ngram import NgramDrafter, fnv1a
 
 NUM_GUESSES = 4
-"""Tokens guessed for one pass of the draft model: as many as `ngram` drafts for the target."""
+"""Number of guesses for a pass of the draft model; the drafter `ngram` has the same limit."""
 
 _LEAST_CONFIDENCE = 0.5
-"""A guess is a row of a pass; below even odds it costs more than it saves on most machines."""
+"""Least confidence of a guess: below even odds its row mostly costs more than it saves."""
 
 
 class NgramGuesses(NgramDrafter):
-    """n-gram tables of the committed text that continue tokens drawn behind it."""
+    """n-gram tables of the committed text that continue drawn tokens."""
 
     def __init__(self) -> None:
         super().__init__(num_draft_tokens=NUM_GUESSES)
 
     def guess(self, drawn: Sequence[int], limit: int) -> tuple[int, ...]:
-        """Return at most `limit` tokens to follow the text and `drawn`, as far as they are likely.
+        """Return at most `limit` likely tokens to follow the text and `drawn`.
 
-        Tokens that were drawn and not committed are looked up and not counted.
+        Drawn tokens are looked up but not counted.
         """
         before = self._context, self._keys
         try:

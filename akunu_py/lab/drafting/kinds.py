@@ -1,4 +1,4 @@
-"""The laboratory's drafters, for the engine's registry: its entry points "akunu.drafters"."""
+"""The laboratory's drafters for the engine's registry, as entry points "akunu.drafters"."""
 
 from akunu_py.drafting import vocabulary_fingerprint
 from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS, DraftModelDrafter
@@ -20,7 +20,7 @@ from akunu_py.protocols import Drafter
 from akunu_py.types import GenerationConfig
 
 _CONFIDENT = 0.5
-"""From even odds on an n-gram goes before a draft model: what it says costs no pass."""
+"""Least confidence with which an n-gram, which costs no pass, goes before a draft model."""
 
 
 def _check_length(config: GenerationConfig, num_draft_tokens: int) -> None:
@@ -32,13 +32,13 @@ def _counts(setup: DrafterSetup, model: CountModel, name: str) -> CountDrafter:
     length = length_rule(setup.config, most)
     if setup.rejection and setup.vocabulary_size is not None:
         return SampledCountDrafter(model, num_draft_tokens=most, length=length, name=name)
-    # Without the size of the vocabulary their likeliest token is drafted, at any temperature.
+    # Without the size of the vocabulary the likeliest token is drafted at any temperature.
     draws: CountDraws = "greedy" if setup.vocabulary_size is None else "coupled"
     return CountDrafter(model, num_draft_tokens=most, draws=draws, length=length, name=name)
 
 
 def _of_text(name: str, order: int) -> DrafterKind:
-    """Return the drafter that counts a reply's own n-grams."""
+    """Return the kind of a drafter that counts a reply's own n-grams."""
 
     def make(setup: DrafterSetup) -> Drafter:
         model = NgramModel(setup.vocabulary_size or MAX_VOCABULARY, order=order)
@@ -118,7 +118,7 @@ draft_model = DrafterKind(
     proposes_several=True,
     check=_check_length,
 )
-"""The engine's own with a rule of length or several proposals for a position."""
+"""The engine's drafter with a length rule or several proposals for a position."""
 
 draft_model_ngram = DrafterKind(
     _draft_model_ngram,

@@ -1,9 +1,9 @@
-"""Several proposals of a draft model for each position: a tree whose trunk it goes on along.
+"""Several proposals of a draft model for each position: a tree with a trunk.
 
 At each position k tokens are drawn from the same row of the draft model, so the further ones cost
-it no pass; what follows is drafted behind the first of them alone. Verified by rejection this is
+no pass. The draft continues only after the first of them, along the trunk. With rejection this is
 iterative speculative sampling with k draws at a position (SpecInfer, Miao et al. 2023,
-arXiv:2305.09781, algorithm 2), along a trunk.
+arXiv:2305.09781, algorithm 2).
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ MAX_PROPOSALS = 8
 class ProposalsDrafter(DraftModelDrafter):
     """A `DraftModelDrafter` with `num_proposals` tokens, 2 to 8, for each position.
 
-    `num_draft_tokens` bounds all of them together: the depth is that number over `num_proposals`,
-    at least 1.
+    `num_draft_tokens` limits the whole tree: its depth is that number over `num_proposals`, at
+    least 1.
 
-    Coupled proposals are different tokens, those that q and the target's own noise put first; the
-    target's choice is compared with each, so the stream stays that of plain decoding. With
-    `rejection` they are independent draws: equal ones become one node, which is tried as often as
-    it was drawn (`draw_counts`). At temperature 0 they are the likeliest tokens, which are no draws
-    of q (`draft_probabilities` is None).
+    Coupled proposals are the k best tokens under q and the target's own noise. The target's choice
+    is compared with each, so the output is the stream of plain decoding. With `rejection` proposals
+    are independent draws; equal draws share a node, which is tried as often as it was drawn
+    (`draw_counts`). At temperature 0 they are the likeliest tokens, which are not draws from q
+    (`draft_probabilities` is None).
 
     Raises ConfigError as `DraftModelDrafter` does, and for proposals out of range.
     """
@@ -58,7 +58,7 @@ class ProposalsDrafter(DraftModelDrafter):
         self.num_proposals = num_proposals
         self._certain = False
         self._trunk: list[int] = []
-        # Of each node of the last draft: its depth, and how often it was drawn.
+        # Depth and number of draws of each node of the last draft.
         self._depths: list[int] = []
         self._counts: list[int] = []
 
@@ -79,7 +79,7 @@ class ProposalsDrafter(DraftModelDrafter):
         confidence: list[float] = []
         self._trunk, self._depths, self._counts = [], [], []
         parent = -1
-        # Draws are kept whatever they are; of the likeliest tokens those that can come.
+        # Draws are always kept; likeliest tokens only if their probability is above 0.
         independent = self._rejection and not self._certain
         for depth, drawn in enumerate(self._drawn(limit // width)):
             first = len(tokens)
@@ -102,7 +102,7 @@ class ProposalsDrafter(DraftModelDrafter):
     def draft_probabilities(self) -> NDArray[np.float64] | None:
         """Return q [n, vocab] of the nodes of the last draft; None at temperature 0.
 
-        Raises ContractError where draws are coupled.
+        Raises ContractError for coupled draws.
         """
         rows = super().draft_probabilities()
         return None if rows is None or self._certain else rows[self._depths]
@@ -112,10 +112,10 @@ class ProposalsDrafter(DraftModelDrafter):
         return tuple(self._counts)
 
     def without_branches(self, draft: Draft) -> Draft:
-        """Return the trunk of the last draft, and take it for the draft.
+        """Return the trunk of the last draft, which replaces the draft.
 
-        The trunk is what was drawn first at each position, whatever it was: so its draws are still
-        draws from q, where the likeliest path's would not be.
+        The trunk has the first draw at each position, so its tokens are still draws from q; the
+        tokens of the likeliest path would not be.
         """
         trunk = self._trunk
         self._depths = list(range(len(trunk)))

@@ -1,8 +1,8 @@
-"""Token recycling: what the target found likely at recent positions, as drafts.
+"""Token recycling: drafts from the target's own candidates at recent positions.
 
-Luo et al. 2024, "Turning Trash into Treasure" (arXiv:2408.08696). There a tree takes in all of the
-target's candidates; a chain takes the best one that the target had the last time a token was fed,
-also where it was fed in a draft that was rejected: so it drafts where no text matches.
+Luo et al. 2024, "Turning Trash into Treasure" (arXiv:2408.08696). The paper drafts a tree of all
+candidates. This drafter makes a chain: after each token the best candidate that the target had when
+the token was last fed, in a rejected draft or not. So it drafts where no text matches.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from akunu_py.errors import ConfigError
 from akunu_py.types import Draft
 
-MAX_TOKENS = 100_000  # tokens with a candidate; those not fed for longest go first
-_MIN_REACH = 0.25  # probability that all of a draft is right, below which it ends
+MAX_TOKENS = 100_000  # most tokens with a candidate; the least recently fed are dropped first
+_MIN_REACH = 0.25  # least probability that the whole draft is right
 _DECAY = 0.95
 _START_HITS, _START_TRIES = 0.5, 1.0
 
@@ -28,10 +28,10 @@ class RecyclingDrafter:
         if num_draft_tokens < 0:
             raise ConfigError(f"num_draft_tokens is {num_draft_tokens}; give 0 or more")
         self.num_draft_tokens = num_draft_tokens
-        # In the order in which their tokens were last fed.
+        # Ordered by when their tokens were last fed.
         self._best: dict[int, int] = {}
         self._last: int | None = None
-        # How often the candidate was right, by place in the draft; recent passes count for more.
+        # Share of right candidates by place in the draft, with more weight for recent passes.
         self._hits = [_START_HITS] * (num_draft_tokens + 1)
         self._tries = [_START_TRIES] * (num_draft_tokens + 1)
         self._drafted: tuple[int, ...] = ()
@@ -47,7 +47,7 @@ class RecyclingDrafter:
             del table[next(iter(table))]
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Take in committed tokens; those that were drafted tell how good drafts are."""
+        """Add committed tokens, and count the hits and misses of the last draft."""
         if not tokens:
             return
         for place, (drafted, token) in enumerate(zip(self._drafted, tokens, strict=False)):
@@ -62,7 +62,7 @@ class RecyclingDrafter:
     def propose(self, limit: int) -> Draft:
         """Follow the best candidates from the last token, while the chain is likely enough.
 
-        A first token is drafted whatever the odds, or nobody would learn that they got better.
+        The first token is always drafted; otherwise nothing would show that the odds improved.
         """
         limit = min(limit, self.num_draft_tokens)
         tokens: list[int] = []

@@ -1,9 +1,9 @@
-"""A tree of drafts: where several continuations are likely, more than one of them.
+"""Draft trees: several continuations where more than one is likely.
 
-The prefix tree of what several drafters draft (SpecInfer, Miao et al. 2023, arXiv:2305.09781,
-section 3), and after each of its nodes the target's candidates of the last time that token was fed
-(token recycling, Luo et al. 2024, arXiv:2408.08696). What is likeliest comes first, so that a
-budget, or a target that takes chains alone, can keep a part.
+A tree is the prefix tree of several drafters' drafts (SpecInfer, Miao et al. 2023,
+arXiv:2305.09781, section 3). Each node is followed by the candidates that the target had when the
+node's token was last fed (token recycling, Luo et al. 2024, arXiv:2408.08696). The likeliest nodes
+come first, so that a budget, or a target that only takes chains, can keep a part.
 """
 
 import heapq
@@ -20,32 +20,32 @@ from akunu_py.types import Draft
 
 NUM_DRAFT_TOKENS = 16
 
-MAX_TOKENS = 100_000  # tokens with candidates; those not fed for longest go first
+MAX_TOKENS = 100_000  # most tokens with candidates; the least recently fed are dropped first
 _NUM_BRANCHES = 3
-_MIN_REACH = 0.02  # a node less likely than this is not worth a row on any machine
-_DEPTHS = 4  # places in a source's chain that are told apart: the last one is all beyond
+_MIN_REACH = 0.02  # least probability of a node that is worth a row on some machine
+_DEPTHS = 4  # places in a source's chain that are told apart; the last one includes all beyond
 _DECAY = 0.97
 _START_TRIES = 2.0
 _START_RATES = (0.5, 0.15, 0.05)
-"""Of the target's first, second and third candidate, before anything is known of a text."""
+"""Prior hit rates of the target's first, second and third candidate."""
 
 _Kind = tuple[str, int]
-"""A source's name and the place in its chain, or "candidate" and the rank."""
+"""Name of a source and place in its chain, or "candidate" and its rank."""
 
 
 class _Rates:
-    """How often nodes of each kind were right; what came lately counts for more."""
+    """Hit rates of nodes by kind, with more weight for recent outcomes."""
 
     def __init__(self) -> None:
         self._cells: dict[_Kind, list[float]] = {}
 
     def rate(self, kind: _Kind) -> float:
-        """Return the share that was right of a kind."""
+        """Return the hit rate of a kind."""
         right, tries = self._cell(kind)
         return right / tries
 
     def count(self, kind: _Kind, right: bool) -> None:
-        """Take in an outcome."""
+        """Add an outcome."""
         cell = self._cell(kind)
         cell[0] = cell[0] * _DECAY + right
         cell[1] = cell[1] * _DECAY + 1.0
@@ -62,9 +62,9 @@ class _Rates:
 class TreeDrafter:
     """Trees from several drafters and the target's candidates (`--drafter tree`).
 
-    `sources` draft chains or trees; without them lookup and n-grams do. Each node of what is
-    proposed has as confidence how often nodes of its kind were right: of its source, at its place,
-    or of its rank among the candidates. A source that says how confident it is, is believed.
+    `sources` draft chains or trees; the default ones are lookup and n-grams. The confidence of a
+    node is the hit rate of its kind: of its source at its place, or of its rank among candidates. A
+    source's own confidence is used where there is one.
 
     Raises ConfigError for a negative number of draft tokens or of branches.
     """
@@ -87,7 +87,7 @@ class TreeDrafter:
             (LookupDrafter(), NgramDrafter()) if sources is None else tuple(sources)
         )
         self._learners = [part for part in self._sources if isinstance(part, CandidateObserver)]
-        # In the order in which their tokens were last fed.
+        # Ordered by when their tokens were last fed.
         self._candidates: dict[int | None, tuple[int, ...]] = {}
         self._rates = _Rates()
         self._last: int | None = None
@@ -106,7 +106,7 @@ class TreeDrafter:
             del table[next(iter(table))]
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Take in committed tokens; those that were drafted tell how good drafts are."""
+        """Add committed tokens, and count the hits and misses of the last draft."""
         if not tokens:
             return
         for siblings, taken in walk(self._draft, tokens):
@@ -119,7 +119,7 @@ class TreeDrafter:
             source.observe(tokens)
 
     def propose(self, limit: int) -> Draft:
-        """Draft the min(limit, num_draft_tokens) likeliest nodes, those likely enough."""
+        """Draft the likeliest nodes that are likely enough, up to min(limit, num_draft_tokens)."""
         limit = min(limit, self.num_draft_tokens)
         if limit <= 0 or self._last is None:
             self._draft = Draft.empty(self.name)
@@ -142,9 +142,9 @@ class TreeDrafter:
         return self._draft
 
     def _add_candidates(self, builder: TreeBuilder, kinds: list[list[_Kind]], limit: int) -> None:
-        """Add the candidates of largest reach, as many as there may be nodes."""
+        """Add the candidates of largest reach, up to the limit of nodes."""
         rates = [self._rates.rate(("candidate", rank)) for rank in range(self.num_branches)]
-        # (-reach, number, parent, token, rank): the number keeps equals in order.
+        # (-reach, number, parent, token, rank); the number keeps equals in order.
         waiting: list[tuple[float, int, int, int, int]] = []
         counter = itertools.count()
 
@@ -169,7 +169,7 @@ class TreeDrafter:
 
 
 def _note(kinds: list[list[_Kind]], node: int, kind: _Kind) -> None:
-    """Add a kind to those of a node; nodes are numbered as they are added."""
+    """Add a kind to a node; nodes are numbered in the order in which they were added."""
     if node == len(kinds):
         kinds.append([])
     kinds[node].append(kind)

@@ -1,1 +1,1 @@
-"""Verifiers that go by probabilities: rejection sampling, lenience, sampled trees."""
+"""Verifiers by probability: rejection sampling, lenience, sampled trees."""

@@ -1,7 +1,7 @@
-"""Where a verifier's random choices come from: keyed by seed and position, or enumerated by a test.
+"""Random choices of verifiers: keyed by seed and position, or enumerated by tests.
 
-A verifier makes three kinds of choices and makes them here alone, so that a test can put every
-outcome in place of one draw and add up the probabilities.
+A verifier makes three kinds of choices, all through this interface, so that a test can try every
+outcome in place of a draw and add up the probabilities.
 """
 
 from typing import Protocol
@@ -13,10 +13,10 @@ from akunu_py.lab.verifying.rejection import Probabilities
 
 
 class Chance(Protocol):
-    """Random choices. `position` counts tokens from the beginning of the prompt."""
+    """Source of random choices; `position` counts tokens from the beginning of the prompt."""
 
     def accepts(self, probability: float, position: int, attempt: int) -> tuple[bool, float]:
-        """Return True with this probability, and the uniform number that decided it.
+        """Return True with this probability, and the uniform number that decided.
 
         `attempt` counts the draws tried at the position.
         """
@@ -25,14 +25,14 @@ class Chance(Protocol):
         """Draw the token at a position from a distribution."""
 
     def index(self, count: int, position: int, attempt: int) -> int:
-        """Draw one of 0 .. count - 1, all as likely."""
+        """Draw one of 0 .. count - 1 with equal probabilities."""
 
 
 class KeyedChance:
-    """Choices as functions of (seed, position, purpose, attempt): a run can be repeated.
+    """Choices as functions of (seed, position, purpose, attempt), so that a run is repeatable.
 
-    A position is decided once, so no number is used twice. Uniform numbers have 53 bits, all a
-    float64 below 1 holds: 32 would make a token of probability 1e-10 impossible.
+    A position is decided once, so no number is used twice. Uniform numbers have 53 bits, as many as
+    a float64 holds; with 32 bits a token of probability 1e-10 would be impossible.
     """
 
     def __init__(self, seed: int) -> None:
@@ -47,7 +47,7 @@ class KeyedChance:
         """Invert the cumulative weights at the number of `Purpose.RESIDUAL`."""
         cumulative = np.cumsum(weights)
         point = self.uniform(Purpose.RESIDUAL, position) * cumulative[-1]
-        # The first sum above the point: a token of weight 0 adds nothing, so it is never that.
+        # The first sum above the point; a token of weight 0 adds nothing and is never chosen.
         return int(np.searchsorted(cumulative, point, side="right"))
 
     def index(self, count: int, position: int, attempt: int) -> int:

@@ -1,15 +1,15 @@
-"""How a draft was drawn: what rejection sampling must know of a drafter, besides the tokens.
+"""The law of a draft: the distributions and draws that rejection sampling needs besides the tokens.
 
-The law of the output is the target's only if what a drafter says here is true:
+The output follows the target's distribution only if a drafter keeps these rules:
 
-- A draw comes from the distribution given for it, given the tokens before it on its path.
-- Whether a token is drawn at a position may depend on what is known before the draw: the history,
-  the draft so far, q there. It must not depend on the token drawn there or on anything computed
-  from it. Dropping an unlikely token after it was drawn, or cutting a whole draft to its best
-  length, biases the output.
-- Draws are fresh: the noise that drew a token which was then discarded is not used again at that
-  position by a drafter that remembers anything of the discarded draft (a running entropy, say).
-  Keying the noise by where the draft began as well as by position is enough.
+- A draw comes from the distribution given for it, conditional on the tokens before it on its path.
+- Whether a token is drawn at a position may depend on anything known before the draw: the history,
+  the draft so far, q at the position. It must not depend on the drawn token or on anything computed
+  from it. Dropping an unlikely token after its draw, or cutting a draft to its best length, biases
+  the output.
+- Draws are fresh. If a drafter remembers anything of a discarded draft (a running entropy, say), it
+  must not use the noise of a discarded token again at that position. Keying the noise by the
+  beginning of the draft as well as by position is enough.
 """
 
 from dataclasses import dataclass
@@ -22,12 +22,13 @@ from akunu_py.types import Draft
 
 @dataclass(frozen=True, slots=True)
 class DraftLaw:
-    """How a draft was drawn, checked against it.
+    """The distributions and draws of a draft, checked against its nodes.
 
     Attributes:
-        rows: distributions [n, vocab], or None where all tokens were certain.
-        draws: (node, its row) of each draw.
-        ordered: whether `draws` is the order drawn; if not, siblings are tried in random order.
+        rows: distributions [n, vocab]; None if all tokens were certain.
+        draws: (node, row) of each draw.
+        ordered: whether `draws` is in the order of drawing; if not, siblings are tried in random
+            order.
 
     """
 
@@ -36,7 +37,7 @@ class DraftLaw:
     ordered: bool
 
     def by_parent(self, draft: Draft) -> dict[int, list[tuple[int, int]]]:
-        """Return the draws that follow each node, -1 the last committed token."""
+        """Return the draws after each node; -1 stands for the last committed token."""
         found: dict[int, list[tuple[int, int]]] = {}
         for draw in self.draws:
             found.setdefault(draft.parents[draw[0]], []).append(draw)
@@ -44,16 +45,16 @@ class DraftLaw:
 
 
 def certain(draft: Draft) -> DraftLaw:
-    """Return the law of a draft whose tokens are functions of the history: one-hot q."""
+    """Return the law of a draft whose tokens follow from the history: one-hot q."""
     return DraftLaw(None, tuple((node, node) for node in range(len(draft))), ordered=True)
 
 
 def draft_law(drafter: Drafter, draft: Draft) -> DraftLaw:
-    """Return how a drafter's last draft was drawn.
+    """Return the law of a drafter's last draft.
 
-    A drafter that is no `SampledDrafter` draws nothing: its tokens are functions of the history.
+    A drafter that is not a `SampledDrafter` draws nothing: its tokens follow from the history.
 
-    Raises ContractError where draws and draft, or draws and rows, do not fit.
+    Raises ContractError if the draws do not match the draft or the rows.
     """
     size = len(draft)
     if not size or not isinstance(drafter, SampledDrafter):

@@ -1,7 +1,7 @@
-"""The decode loop that goes by probabilities: rejection sampling, lenience, sampled trees.
+"""The decode loop of verifiers by probability: rejection sampling, lenience, sampled trees.
 
-It has the steps of `akunu_py.decoding.loop.decode`, with the target's distributions in the place of
-its choices, and drafts that a budget does not cut once they are drawn.
+The steps are the ones of `akunu_py.decoding.loop.decode`, with two differences: the target returns
+distributions instead of choices, and the budget never cuts a draft after it was drawn.
 """
 
 import time
@@ -11,8 +11,8 @@ from functools import partial
 
 from akunu_py.decode_stats import StepDetail
 from akunu_py.decoding.budget import Budget, BudgetState, VerifyAll
-from akunu_py.decoding.details import step_detail
-from akunu_py.decoding.loop import Step, observer, propose, step_stats
+from akunu_py.decoding.loop import Step, observer, propose
+from akunu_py.decoding.stats import step_detail, step_stats
 from akunu_py.decoding.stopping import LoopDetector, cut_at_end
 from akunu_py.decoding.tree_choice import TreeChoice
 from akunu_py.errors import ContractError
@@ -31,7 +31,7 @@ from akunu_py.types import Draft
 
 @dataclass(frozen=True, slots=True)
 class LawStep(Step):
-    """A step, and how a verifier decided over its draft."""
+    """A step with the verifier's decision on its draft."""
 
     verdict: Verdict | None = None
 
@@ -46,13 +46,13 @@ def decode_by_law(
     max_tokens: int,
     end_ids: Collection[int] = (),
     loops: LoopDetector | None = None,
-    budget: Budget | None = None,
+    budget: Budget | VerifyAll | None = None,
     position: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[LawStep]:
-    """Yield steps as `akunu_py.decoding.loop.decode` does; `rule` decides over drafts.
+    """Yield steps as `akunu_py.decoding.loop.decode` does; `rule` accepts drafted tokens.
 
-    `budget` is one of `law_budget`. Without one all that is drafted is verified.
+    `budget` comes from `law_budget`; without one, whole drafts are verified.
 
     Raises ContractError as `decode` does, and for a target without distributions.
     """
@@ -61,14 +61,14 @@ def decode_by_law(
             f"the verifier {rule.name!r} needs a target with distributions; this one has none"
         )
     drawn = rule.uses_q and isinstance(drafter, SampledDrafter)
-    cut = budget or (VerifyAllDrawn(target, drafter) if drawn else VerifyAll(target))
+    budget = budget or (VerifyAllDrawn(target, drafter) if drawn else VerifyAll(target))
     observe = observer(drafter, target)
     remaining = max_tokens
     while remaining > 0:
         started = clock()
         room = min(num_draft_tokens, target.max_draft_tokens(), remaining - 1)
-        proposed = propose(drafter, cut.limit(room))
-        draft = cut.trim(proposed)
+        proposed = propose(drafter, budget.limit(room))
+        draft = budget.trim(proposed)
         drafted = clock()
         law = draft_law(drafter, draft) if rule.uses_q else certain(draft)
         verdict = rule.verify(draft, law, target.distributions(last, draft), position)
@@ -79,7 +79,7 @@ def decode_by_law(
         output, reason = cut_at_end(verification.output(draft), end_ids, loops)
         observe(output)
         observed = clock()
-        detail = partial(step_detail, draft, verification, position, cut.tree, proposed.length)
+        detail = partial(step_detail, draft, verification, position, budget.tree, proposed.length)
         stats = step_stats(
             draft,
             verification,
@@ -89,19 +89,19 @@ def decode_by_law(
             commit_s=committed - chosen,
             describe=partial(with_trials, detail, verdict),
         )
-        cut.observe(stats, output)
+        budget.observe(stats, output)
         position += len(output)
         remaining -= len(output)
         last = output[-1]
         if reason is None and not remaining:
             reason = "length"
-        yield LawStep(output, stats, reason, draft, verification, cut.tree, verdict)
+        yield LawStep(output, stats, reason, draft, verification, budget.tree, verdict)
         if reason is not None:
             return
 
 
 def with_trials(detail: Callable[[], StepDetail], verdict: Verdict) -> StepDetail:
-    """Return a step's detail with how each token was tried, the last time where several were."""
+    """Return a step's detail with the trial of each token; of several trials, the last."""
     trials = {trial.node: trial for trial in verdict.trials}
     step = detail()
     drafted = tuple(
@@ -114,35 +114,36 @@ def with_trials(detail: Callable[[], StepDetail], verdict: Verdict) -> StepDetai
 
 
 class VerifyAllDrawn(VerifyAll):
-    """In a budget's place for drafts that were drawn: all of it, whatever was drawn."""
+    """Stands in for a budget where drafts are drawn: whole drafts are verified."""
 
     def __init__(self, target: Target, drafter: Drafter) -> None:
         super().__init__(target)
         self._without_branches = _without_branches(target, drafter)
 
     def trim(self, draft: Draft) -> Draft:
-        """Return the draft, or the chain that the drafter makes of a tree nobody takes."""
+        """Return the draft, or the drafter's chain in place of a tree that the target refuses."""
         kept = self._without_branches(draft)
         self.tree = _choice(draft, kept)
         return kept
 
 
 class DrawnBudget(Budget):
-    """Decides how many tokens a drafter may draw that samples from q.
+    """Decides how many tokens a drafter that samples from q may draw.
 
-    Before it draws them: a draft that is cut for what was drawn biases what rejection sampling
-    emits. So the estimate knows the drafter's record alone, and its time a token.
+    The decision comes before the draw: cutting a draft because of what was drawn would bias the
+    output of rejection sampling. So the estimate uses only the drafter's record and its time per
+    token.
     """
 
     def __init__(
         self, state: BudgetState, *, context: int, target: Target, drafter: Drafter, name: str = ""
     ) -> None:
-        # Without the drafter: it must not be ended by a rule that sees what it drew.
+        # Without the drafter: no rule that sees the drawn tokens may end its draft.
         super().__init__(state, context=context, target=target, pipelined=False, name=name)
         self._without_branches = _without_branches(target, drafter)
 
     def limit(self, most: int) -> int:
-        """Return how many tokens, at most `most`, are to be drawn."""
+        """Return how many tokens to draw, at most `most`."""
         most = super().limit(most)
         if most <= 0:
             return 0
@@ -152,7 +153,7 @@ class DrawnBudget(Budget):
         return size or int(self._may_try(probabilities[0], own))
 
     def trim(self, draft: Draft) -> Draft:
-        """Take in a draft that was drawn as planned; return it, or its chain: see `_choice`."""
+        """Return the draft, or the drafter's chain in place of a tree that the target refuses."""
         kept = self._without_branches(draft)
         self.tree = _choice(draft, kept)
         self._proposed = len(kept)
@@ -172,7 +173,7 @@ def law_budget(
     name: str = "",
     rule: LawVerifier,
 ) -> Budget:
-    """Return the budget of a reply whose drafts `rule` decides over."""
+    """Return the budget of a reply whose drafts are verified by `rule`."""
     if rule.uses_q and isinstance(drafter, SampledDrafter):
         return DrawnBudget(state, context=context, target=target, drafter=drafter, name=name)
     return Budget(
@@ -181,13 +182,13 @@ def law_budget(
 
 
 def _without_branches(target: Target, drafter: Drafter) -> Callable[[Draft], Draft]:
-    """Return what makes a draft a chain where the target does not take it as a tree."""
+    """Return a function that turns a tree into a chain where the target refuses the tree."""
     if not (isinstance(target, TreeTarget) and isinstance(drafter, BranchingDrafter)):
         return lambda draft: draft
 
     def chain(draft: Draft) -> Draft:
-        # Equal draws are one node: a sampled tree may be a chain by chance. That must not decide
-        # how often its tokens are tried, or the law is biased.
+        # Equal draws share a node, so a sampled tree may be a chain by chance. Chance must not
+        # decide how often a token is tried: that would bias the distribution.
         if not draft.tokens or target.takes_tree(draft):
             return draft
         return drafter.without_branches(draft)
@@ -196,7 +197,7 @@ def _without_branches(target: Target, drafter: Drafter) -> Callable[[Draft], Dra
 
 
 def _choice(proposed: Draft, kept: Draft) -> TreeChoice | None:
-    """Return what was made of a drafted tree; None for a chain."""
+    """Return how a drafted tree was verified; None for a chain."""
     if proposed.is_chain:
         return None
     return TreeChoice(proposed, kept, "all" if kept is proposed else "target")

@@ -1,13 +1,13 @@
-"""Rejection sampling at one position: what is accepted, and what is left to draw from.
+"""Rejection sampling at one position: acceptance and residual.
 
-A token x drawn from q is accepted with min(1, p(x) / q(x)); after a rejection the next one is drawn
-from the residual norm(max(0, p - q)). The token that comes out follows p, whatever q is (Leviathan
-et al. 2023, arXiv:2211.17192, appendix A.1; Chen et al. 2023, arXiv:2302.01318, theorem 1). p and q
-are what tokens are really drawn from: after penalties, filters and temperature.
+A token x drawn from q is accepted with probability min(1, p(x) / q(x)). After a rejection the token
+is drawn from the residual norm(max(0, p - q)). The result follows p, whatever q is (Leviathan et
+al. 2023, arXiv:2211.17192, appendix A.1; Chen et al. 2023, arXiv:2302.01318, theorem 1). p and q
+are the distributions really drawn from: after penalties, filters and temperature.
 
-With several draws at a position the residual takes the place of p for the next one, and so on: what
-comes out still follows p (multi-step speculative sampling; Miao et al. 2023, "SpecInfer",
-arXiv:2305.09781, theorem 4.2).
+With several draws at a position the residual replaces p for the next draw, and so on; the result
+still follows p (multi-step speculative sampling; Miao et al. 2023, "SpecInfer", arXiv:2305.09781,
+theorem 4.2).
 """
 
 from typing import Any
@@ -21,16 +21,16 @@ Probabilities = NDArray[np.float64]
 """One distribution, float64 [vocab]."""
 
 Rows = NDArray[np.floating[Any]]
-"""Distributions, [n, vocab], of any width; each adds up to about 1."""
+"""Distributions [n, vocab] of any float type; each sums to about 1."""
 
 
 def distribution(row: NDArray[np.floating[Any]], whose: str) -> Probabilities:
-    """Return a row [vocab] in float64, adding up to 1 as closely as that can.
+    """Return a row [vocab] in float64, normalised to sum 1.
 
-    What float32 rounded away would otherwise look like residual mass. `whose` names it in errors.
+    Otherwise rounding in float32 would look like residual mass. `whose` names the row in errors.
 
-    Raises ContractError for a row that is no distribution: NaN, infinite or negative entries, or
-    none above 0.
+    Raises ContractError for a row with NaN, infinite or negative entries, or without a positive
+    one.
     """
     wide = row.astype(np.float64)
     total = float(wide.sum())
@@ -46,9 +46,9 @@ def distribution(row: NDArray[np.floating[Any]], whose: str) -> Probabilities:
 def softmax(logits: NDArray[np.floating[Any]]) -> Probabilities:
     """Return the distribution of logits [vocab], float64.
 
-    -inf is probability 0. Where a logit is +inf (a float16 that overflowed) those share all of it.
+    -inf is probability 0. If logits are +inf (float16 overflow), these share the probability.
 
-    Raises ContractError for NaN, and where every logit is -inf.
+    Raises ContractError for NaN, and if every logit is -inf.
     """
     wide = logits.astype(np.float64)
     top = float(wide.max())
@@ -64,24 +64,23 @@ def softmax(logits: NDArray[np.floating[Any]]) -> Probabilities:
 
 
 def accept_probability(p: float, q: float, lenience: float = 1.0) -> float:
-    """Return min(1, p / (l q)): how likely a token drawn with probability q is accepted.
+    """Return min(1, p / (l q)), the acceptance probability of a token drawn with probability q.
 
-    `lenience` l is 1 for an exact law. Below, more is accepted, and no token comes out with more
-    than p / l (Leviathan et al. 2023, appendix A.5). 0 where q is 0: such a token was not drawn
-    from q, and taking it would follow whatever it was drawn from.
+    With `lenience` l = 1 the result follows p exactly. Below 1 more is accepted, and no token gets
+    more than p / l (Leviathan et al. 2023, appendix A.5). For q = 0 the result is 0: such a token
+    was not drawn from q.
     """
     if q <= 0:
         return 0.0
     bound = lenience * q
-    # Compared before divided: q may be so small that the ratio overflows.
+    # Compared before dividing, because the ratio may overflow for a tiny q.
     return 1.0 if p >= bound else p / bound
 
 
 def residual(p: Probabilities, q: Probabilities) -> Probabilities:
-    """Return norm(max(0, p - q)), float64 [vocab]; p where nothing is left.
+    """Return norm(max(0, p - q)), float64 [vocab]; p if nothing is left.
 
-    Nothing is left where p is nowhere above q, so where they are equal: a rejection then has a
-    probability of rounding errors.
+    Nothing is left if p equals q; a rejection then happens only through rounding errors.
     """
     left = np.maximum(p - q, 0.0)
     total = float(left.sum())
@@ -92,7 +91,7 @@ def residual(p: Probabilities, q: Probabilities) -> Probabilities:
 
 
 def residual_without(p: Probabilities, token: int) -> Probabilities:
-    """Return the residual for a q that is all on one token: p without it; p if it was all."""
+    """Return the residual for a one-hot q: p without that token, or p if nothing is left."""
     left = p.copy()
     left[token] = 0.0
     total = float(left.sum())

@@ -1,4 +1,4 @@
-"""What decides over a draft by probabilities, and how it tells what it decided."""
+"""The protocol of verifiers by probability, and the records of their decisions."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,13 +14,13 @@ class Trial:
     """One draw that was tried.
 
     Attributes:
-        node: of the draft.
-        token: its token.
-        position: of the token, counted from the beginning of the prompt.
-        p: the target's probability, of what earlier rejections at the position left.
-        q: the probability it was drawn with.
-        uniform: the number that decided; None where nothing is random.
-        accepted: whether it was.
+        node: node of the draft.
+        token: token of the node.
+        position: position of the token, counted from the beginning of the prompt.
+        p: probability in what earlier rejections at the position left of the target's distribution.
+        q: probability with which the token was drawn.
+        uniform: the uniform number that decided; None if nothing is random.
+        accepted: whether the token was accepted.
 
     """
 
@@ -34,13 +34,13 @@ class Trial:
 
     @property
     def ratio(self) -> float | None:
-        """Return p / q; None where q is 0."""
+        """Return p / q; None if q is 0."""
         return self.p / self.q if self.q > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a verifier decided over a draft, and how it came to it, in the order of the trials."""
+    """A verifier's decision on a draft, with its trials in order."""
 
     verification: Verification
     trials: tuple[Trial, ...]
@@ -48,24 +48,25 @@ class Verdict:
 
 
 class LawVerifier(Protocol):
-    """Decides over drafts by probabilities."""
+    """Accepts or rejects drafted tokens by the target's probabilities."""
 
     @property
     def name(self) -> str:
-        """Return what traces and statistics call it."""
+        """Return the name used in traces and statistics."""
 
     @property
     def exact(self) -> bool:
-        """Return whether what comes out follows the target's law."""
+        """Return whether the output follows the target's distribution."""
 
     @property
     def uses_q(self) -> bool:
-        """Return whether it looks at what a draft was drawn from."""
+        """Return whether the verifier uses the distributions of draws."""
 
     def verify(self, draft: Draft, law: DraftLaw, rows: Rows, position: int) -> Verdict:
-        """Decide over a draft drawn by `law` with the target's distributions [len + 1, vocab].
+        """Verify a draft drawn by `law` with the target's distributions [len + 1, vocab].
 
-        `position` is that of the token after the last committed one, from the prompt's beginning.
+        `position` is the position of the token after the last committed one, counted from the
+        beginning of the prompt.
 
-        Raises ContractError for rows that do not fit or are no distributions.
+        Raises ContractError for rows of a wrong shape or that are not distributions.
         """

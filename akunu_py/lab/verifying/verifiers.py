@@ -1,10 +1,10 @@
-"""Verifiers: rules by which a target's probabilities decide over a draft.
+"""Verifiers by probability: rejection sampling and lenient greedy decoding.
 
-The rule is `akunu_py.decoding.verify.verify_match`, on integers: the target chooses with its keyed
-noise and a draft is compared with its choices, so that text is the same with and without drafting.
-The verifiers here are exceptions one asks for by name. `RejectionVerifier` accepts more of drafts
-that were drawn with noise of their own; its output follows the target's law but is another text.
-With lenience below 1, and in `LenientGreedyVerifier`, not even the law is the target's.
+By default `akunu_py.decoding.verify.verify_match` compares a draft with the target's own choices,
+which gives the same text with and without drafting. The verifiers here are chosen by name.
+`RejectionVerifier` accepts more of independently drawn drafts; its output follows the target's
+distribution but is another text. With lenience below 1, and with `LenientGreedyVerifier`, the
+distribution differs, too.
 """
 
 from dataclasses import dataclass, replace
@@ -33,15 +33,15 @@ from akunu_py.types import Draft, GenerationConfig, Verification, VerificationKi
 class RejectionVerifier:
     """Rejection sampling over chains and trees (see `akunu_py.lab.verifying.rejection`).
 
-    At each node the draws that follow it are tried one after another, each as often as it was
-    drawn, the residual updated each time; the first one accepted leads on. After the last
-    rejection the token is drawn from what is left. For a chain this is algorithm 1 of Leviathan et
+    At each node its draws are tried one after another, each as often as it was drawn, and every
+    rejection updates the residual. The walk goes on from the first accepted draw. After the last
+    rejection the token is drawn from the residual. For a chain this is algorithm 1 of Leviathan et
     al. 2023 (arXiv:2211.17192), for k draws at one node iterative speculative sampling, for a tree
     the multi-step speculative sampling of SpecInfer (arXiv:2305.09781, algorithm 2).
 
-    `lenience` below 1 accepts with min(1, p / (l q)): no token comes out with more than p / l.
-    Without `adjust` p itself takes the place of the residual: for study, since that is no law of
-    the target's (tokens that q makes too likely stay so).
+    `lenience` l below 1 accepts with min(1, p / (l q)): no token gets more than p / l. Without
+    `adjust` p replaces the residual. This is for study: the output does not follow p then, since
+    tokens that q makes too likely stay so.
 
     Raises ConfigError for a lenience outside (0, 1].
     """
@@ -57,14 +57,14 @@ class RejectionVerifier:
 
     @property
     def name(self) -> str:
-        """Return "rejection", or what it is instead."""
+        """Return "rejection", or the name of a variant."""
         if not self._adjust:
             return "rejection-unadjusted"
         return "rejection" if self.exact else "lenient"
 
     @property
     def exact(self) -> bool:
-        """Return whether what comes out follows the target's law."""
+        """Return whether the output follows the target's distribution."""
         return self._adjust and self._lenience == 1
 
     def verify(self, draft: Draft, law: DraftLaw, rows: Rows, position: int) -> Verdict:
@@ -119,7 +119,7 @@ class RejectionVerifier:
             trials.append(Trial(node, token, position, p, q, uniform, taken))
             if taken:
                 return _Tried(node, left, origin, trials)
-            # A token that q cannot draw says nothing of q: p stays what it is.
+            # A token that q cannot draw carries no information: p stays as it is.
             if self._adjust and q > 0:
                 left = residual_without(left, token) if q_row is None else residual(left, q_row)
                 origin = "residual"
@@ -128,7 +128,7 @@ class RejectionVerifier:
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """The draws after one node: which was accepted, and what is left to draw from if none was."""
+    """Result of the draws after a node: the accepted one, or the residual if there is none."""
 
     accepted: int | None
     left: Probabilities
@@ -137,12 +137,12 @@ class _Tried:
 
 
 class LenientGreedyVerifier:
-    """Greedy decoding that takes drafted tokens which are nearly the likeliest ones.
+    """Greedy decoding that also accepts drafted tokens that are nearly the likeliest.
 
-    A drafted token is accepted when p(x) >= l max p, the likeliest such sibling of several, the
-    first of equals; the token that ends a step is the likeliest one. The target's distributions
-    are those before the likeliest token is singled out: at temperature 1. Leviathan et al. 2023,
-    appendix A.5, for temperature 0; the inequality is printed there the other way round.
+    A drafted token is accepted if p(x) >= l max p; among siblings the likeliest one is taken, and
+    the first among equals. The token that ends a step is the likeliest one. The target's
+    distributions are at temperature 1. This is appendix A.5 of Leviathan et al. 2023 for
+    temperature 0; the inequality is printed there the other way round.
 
     Raises ConfigError for a lenience outside (0, 1].
     """
@@ -157,7 +157,7 @@ class LenientGreedyVerifier:
 
     @property
     def exact(self) -> bool:
-        """Return whether it is greedy decoding: at lenience 1, but for ties."""
+        """Return whether this is greedy decoding: at lenience 1, except for ties."""
         return self._lenience == 1
 
     def verify(self, draft: Draft, law: DraftLaw, rows: Rows, position: int) -> Verdict:
@@ -189,7 +189,7 @@ class LenientGreedyVerifier:
 
 
 def rejection(config: GenerationConfig, seed: int) -> Verifier:
-    """Return rejection sampling for a reply; `seed` is that of the verifier's own choices."""
+    """Return rejection sampling for a reply; `seed` seeds the verifier's own choices."""
     rule = RejectionVerifier(
         KeyedChance(seed), lenience=config.lenience, adjust=config.adjust_residual
     )
@@ -199,7 +199,7 @@ def rejection(config: GenerationConfig, seed: int) -> Verifier:
 def lenient_greedy(config: GenerationConfig, seed: int) -> Verifier:  # noqa: ARG001 - no choices
     """Return lenient greedy decoding for a reply."""
     rule = LenientGreedyVerifier(config.lenience)
-    # Lenience goes by how likely tokens are, not by which is likeliest: rows at temperature 1.
+    # Lenience compares probabilities, which temperature 0 would hide: rows at temperature 1.
     sampling = replace(config.without_filters(), temperature=1.0, lenience=1.0)
     return Verifier(partial(decode_by_law, rule=rule), partial(law_budget, rule=rule), sampling)
 

@@ -14,8 +14,8 @@ from akunu_py import Engine
 from akunu_py.errors import ConfigError, ContextOverflowError, EngineStateError, ModelFormatError
 from akunu_py.lab.beam import beam_search
 from akunu_py.lab.beam.reply import _text
+from akunu_py.lab.beam.rows import CountRows
 from akunu_py.lab.counts import NgramModel
-from akunu_py.lab.counts.beams import CountRows
 
 PROMPTS = (
     "def fibonacci(n):\n    if n < 2:\n        return n\n    return fibonacci(",

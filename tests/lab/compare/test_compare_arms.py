@@ -417,6 +417,7 @@ def test_every_program_that_is_here_in_its_process(draft_path):
     assert total["mlx-lm-plain"]["differing_from_akunu"] == 0
 
 
+@pytest.mark.slow
 def test_the_command(draft_path, tmp_path, one_process):
     options = [
         draft_path, "--program", "mlx-lm", "--drafter", "ngram", "--draft-model", draft_path,

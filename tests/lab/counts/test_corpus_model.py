@@ -180,7 +180,7 @@ def test_ids_are_read_in_pieces(tmp_path, monkeypatch, space):
 @pytest.mark.parametrize("text", ["1 2 x", "-1", "1.5", "²", "99999999999", "1,2"])
 def test_files_that_hold_no_ids_are_refused(tmp_path, text):
     (tmp_path / "ids.txt").write_text(text, encoding="utf-8")
-    with pytest.raises(ModelFormatError, match="no file of token ids"):
+    with pytest.raises(ModelFormatError, match="not a file of token ids"):
         list(id_pieces(tmp_path / "ids.txt"))
 
 
@@ -261,7 +261,7 @@ def with_header(content, **changes):
         (lambda content: content.replace(b"counts 1", b"counts 2", 1), "begin"),
         (lambda content: MAGIC + b"{" * 9000, "no end"),
         (lambda content: MAGIC + b"[" * 4000 + b"\n", "holds no counts"),
-        (lambda content: MAGIC + b"[]\n", "no JSON object"),
+        (lambda content: MAGIC + b"[]\n", "not a JSON object"),
         (lambda content: MAGIC + b"{}\n", "no text 'vocabulary'"),
         (lambda content: MAGIC + b"\xff\n", "holds no counts"),
         (lambda content: content[:-1], "bytes follow"),

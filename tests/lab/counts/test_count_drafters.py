@@ -134,9 +134,9 @@ def test_the_budget_is_asked_before_a_combinations_draft_model(tiny):
     options = {"drafter": "ngram-draft-model", "logit_bias": ignore_end(tiny), "max_tokens": 80}
     found = {}
     for budget in ("always", "auto"):
-        before = tiny._sources.token_model.num_passes
+        before = tiny._drafters.token_model.num_passes
         tiny.generate(PROMPT, draft_budget=budget, temperature=1.5, seed=3, **options)
-        found[budget] = tiny._sources.token_model.num_passes - before
+        found[budget] = tiny._drafters.token_model.num_passes - before
     assert found["auto"] < found["always"] / 2
 
 
@@ -246,8 +246,9 @@ def test_counts_of_order_1(tiny_gguf, tmp_path):
     with Engine.load(tiny_gguf, counts=path) as engine:
         found = engine.generate(PROMPT, drafter="corpus", draft_budget="always", max_tokens=20)
         assert found.stats.drafted > 20
-    engine.close()
-    assert not engine._sources._kept
+        drafters = engine._drafters
+        assert drafters._kept
+    assert not drafters._kept
 
 
 def test_a_reproducible_engine_drafts_seven_tokens_of_counts(tiny_gguf):

@@ -6,9 +6,8 @@ import stat
 from html.parser import HTMLParser
 
 import pytest
-from bench.result_values import ENVIRONMENT, TABLE, result
+from bench.result_values import ENVIRONMENT, HIT_RATE, TABLE, result
 from click.testing import CliRunner
-from test_plots import HIT_RATE
 
 from akunu_py.bench.measured_model import Model
 from akunu_py.bench.result_file import Failure, write_result

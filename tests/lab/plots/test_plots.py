@@ -5,9 +5,8 @@ import random
 import re
 
 import pytest
-from bench.result_values import result
+from bench.result_values import HIT_RATE, result
 
-from akunu_py.bench.tables import Column, Table
 from akunu_py.errors import ConfigError
 from akunu_py.lab.plots import canvas, charts, heat_map, theory_curve
 from akunu_py.lab.plots.pictures import LeftOut, Picture, pictures_of
@@ -172,30 +171,6 @@ def test_a_result_without_figures_says_what_it_lacks():
     assert all(isinstance(picture, LeftOut) for picture in found)
     assert len(found) == 6
     assert all(picture.reason for picture in found)
-
-
-HIT_RATE = {
-    "deterministic": {
-        "total": {
-            "prompts": 2, "identical": 2, "passes": 10, "passes_with_draft": 8, "drafted": 20,
-            "drafted_per_position": [8, 7, 5], "accepted_per_position": [6, 5, 4],
-            "accepted_per_pass": [2, 1, 1, 4],
-        },
-        "categories": {"edit": {"alpha": 0.9, "prompts": 1, "identical": 1}},
-    },
-    "timing": {
-        "ratios": {
-            "decode": {"ratio": 1.4, "low": 1.2, "high": 1.6, "pairs": 2},
-            "decode/edit": {"ratio": 1.4, "low": None, "high": None, "pairs": 1},
-        },
-        "total": {"propose_s": 0.01},
-    },
-    "arguments": {"num_draft_tokens": 4},
-    "tables": (
-        Table("heat_map", "Speed", (Column("x", "order"), Column("y", "drafter"), Column("value", "speed", ".2f")),
-              (("2", "ngram", 1.5), ("3", "ngram", None))),
-    ),
-}  # fmt: skip
 
 
 def test_every_kind_is_drawn_from_a_result_that_has_its_figures():

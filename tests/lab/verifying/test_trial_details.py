@@ -3,7 +3,7 @@
 from functools import partial
 
 from akunu_py.decode_stats import DraftedToken, StepStats
-from akunu_py.decoding.details import step_detail
+from akunu_py.decoding.stats import step_detail
 from akunu_py.lab.verifying.law_loop import LawStep, with_trials
 from akunu_py.lab.verifying.verifiers import Trial, Verdict
 from akunu_py.types import Draft, Verification

@@ -1,4 +1,4 @@
-"""What one engine learns over its replies: earlier texts, and what passes cost and are."""
+"""What an engine remembers from reply to reply: texts to draft from, and costs of passes."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -14,11 +14,11 @@ from akunu_py.types import GenerationConfig, RowBits
 _log = logging.getLogger(__name__)
 
 
-class Learning:
-    """The memories of one engine; both are written down now and then, and by `close`.
+class Memories:
+    """The two memories of one engine; both are saved now and then, and by `close`.
 
-    Costs of passes are looked up when a budget first asks for them: an engine that never drafts
-    within one reads no file.
+    Costs of passes are read from disk when a budget first needs them, so an engine that never
+    drafts within a budget reads no file.
     """
 
     def __init__(
@@ -30,21 +30,20 @@ class Learning:
         block_rows: int | None = None,
     ) -> None:
         self.replies = ReplyMemory(memory)
-        self._loaded: LoadedModel | None = loaded
+        self._loaded = loaded
         self._kv_bits = kv_bits
         self._block_rows = block_rows
         self._costs: BudgetMemory | None = None
 
     @property
     def auto_state(self) -> AutoState:
-        """Return what the drafter `auto` begins its next reply with."""
+        """Return the state in which the drafter `auto` begins its next reply."""
         return self.replies.state
 
     @property
     def costs(self) -> BudgetMemory:
-        """Return what passes are known to cost."""
+        """Return the known costs of passes."""
         if self._costs is None:
-            assert self._loaded is not None  # noqa: S101 - a closed engine asks nothing
             self._costs = BudgetMemory(
                 self._loaded.description,
                 self._loaded.model,
@@ -54,28 +53,28 @@ class Learning:
         return self._costs
 
     def begin_reply(self, config: GenerationConfig) -> Callable[[], None]:
-        """Return what is to be called when the reply to come ends; of use to `auto` alone."""
+        """Return a function to call when the next reply ends; only `auto` remembers replies."""
         return self.replies.begin_reply() if config.drafter == AutoDrafter.name else _nothing
 
     def budgets(self, config: GenerationConfig) -> BudgetState | None:
-        """Return what budgets have learned so far, written down now and then; None without one."""
+        """Return the state that budgets share; None if the reply is drafted without a budget."""
         if config.draft_budget == "always" or config.drafter == "none":
             return None
         self.costs.save()
         return self.costs.state
 
     def row_bits(self, session: Session) -> RowBits:
-        """Return whether rows have the bits of passes over one; measured once a machine."""
+        """Return whether rows are bit-equal to passes over one row; measured once per machine."""
         try:
             equal = self.costs.rows_bit_equal(session.rows_bit_equal)
         except RuntimeError as error:
-            # MLX ran out of memory; the reply is there all the same.
+            # MLX ran out of memory; the reply itself is complete.
             _log.info("whether rows are bit-equal could not be measured: %s", error)
             return "unknown"
         return "equal" if equal else "different"
 
     def learn(self, times: PassTimes) -> None:
-        """Take over what passes were measured to cost."""
+        """Take over measured costs of passes."""
         self.costs.learn(times)
 
     def remember(self, tokens: Sequence[int]) -> None:
@@ -87,12 +86,11 @@ class Learning:
         self.replies.forget()
 
     def close(self) -> None:
-        """Write everything down and let go of the model."""
+        """Save both memories."""
         if self._costs is not None:
             self._costs.save(new_samples=1)
         self.replies.save()
-        self._loaded = None
 
 
 def _nothing() -> None:
-    """Learn nothing from a reply."""
+    """Remember nothing of a reply."""
