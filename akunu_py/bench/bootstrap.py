@@ -81,12 +81,10 @@ def interval(samples: Floats) -> Interval:
 
 
 def estimate(samples: Floats, pairs: int) -> Ratio:
-    """Return a figure of its resamples, of which the first is the figure itself."""
-    low, high = interval(samples)
-    value = float(samples[0])
-    if not np.isfinite((low, high)).all():
-        return Ratio(value if np.isfinite(value) else None, None, None, pairs)
-    return Ratio(value, low, high, pairs)
+    """Return a figure and its interval from its resamples, of which the first is the figure."""
+    if not np.isfinite(samples[0]):
+        return Ratio(None, None, None, pairs)
+    return Ratio(float(samples[0]), *interval(samples), pairs)
 
 
 def mean_speed(traces: Iterable[tuple[Floats, Floats]]) -> Floats:

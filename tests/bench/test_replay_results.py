@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from akunu_py.bench.bootstrap import Ratio, interval, session_weights
+from akunu_py.bench.bootstrap import Ratio, estimate, interval, session_weights
 from akunu_py.bench.replay.arms import known_names, make_arm
 from akunu_py.bench.replay.jobs import LIMITS, Job, JobResult, plan_jobs, run_job, run_jobs
 from akunu_py.bench.replay.results import Against, Results, compared, make_report
@@ -139,6 +139,14 @@ def test_an_interval_covers_what_it_should():
     assert interval(samples) == (25.0, 975.0)
     assert interval(np.array([1.0, np.nan, 2.0]))[0] > 1
     assert all(math.isnan(bound) for bound in interval(np.array([np.nan])))
+
+
+def test_a_figure_of_nothing_has_no_interval():
+    """As of tokens over the cost of no pass: JSON has no such number."""
+    nothing = Ratio(None, None, None, 3)
+    assert estimate(np.full(1000, np.nan), 3) == estimate(np.full(1000, np.inf), 3) == nothing
+    assert estimate(np.array([2.0, np.nan, 2.0]), 3) == Ratio(2.0, 2.0, 2.0, 3)
+    assert nothing.range_text(".2f") == "not enough items"
 
 
 def test_intervals_are_wide_where_items_differ():
