@@ -21,7 +21,7 @@ from akunu_py.errors import (
     UnsupportedQuantizationError,
 )
 
-# The import of typing takes as long as all else here, and a Ctrl-C before `main` is a traceback.
+# Importing typing would double the time of this import, in which Ctrl-C shows a traceback.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
@@ -77,14 +77,14 @@ _MODULES = {
     **dict.fromkeys(("Message", "TextPart", "Tool", "ToolCall"), "akunu_py.messages"),
     **dict.fromkeys(("Drafter", "Target", "Tokenizer"), "akunu_py.protocols"),
 }
-"""Where names are that do not come from `akunu_py.types`."""
+"""Modules of the names that are not in `akunu_py.types`."""
 
 
 def __getattr__(name: str) -> object:
-    """Import a name when it is first asked for.
+    """Import a name when it is first used.
 
-    The engine needs MLX and mlx-lm, which take over a second; the values and protocols would be a
-    fifth of what `akunu --version` takes.
+    The engine needs MLX and mlx-lm, which take over a second to import. The values and protocols
+    would take a fifth of the time of `akunu --version`.
     """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

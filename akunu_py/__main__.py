@@ -6,12 +6,12 @@ import sys
 def main() -> None:
     """Run the command line; the entry point of the `akunu` script."""
     try:
-        # Its imports take long enough for a Ctrl-C.
+        # These imports take long enough to be interrupted by Ctrl-C.
         from akunu_py.cli.main import main as run  # noqa: PLC0415
 
         run()
     except KeyboardInterrupt:
-        # Anywhere else it has become a message and this code already.
+        # Everywhere else Ctrl-C already ends with a message and this code.
         sys.exit(130)
 
 

@@ -1,4 +1,4 @@
-"""Files that are replaced at once or not at all."""
+"""Atomic replacement of files."""
 
 import contextlib
 import os
@@ -9,10 +9,10 @@ _PRIVATE, _AS_UMASK_SAYS = 0o600, 0o666
 
 
 def replace_file(path: Path, content: bytes, *, private: bool) -> None:
-    """Write a file so that at every moment the old one or the new one is there, whole.
+    """Write a file so that at every moment either the old or the new one is there, complete.
 
-    A `private` file can be read by its owner alone: texts of conversations, settings. Any other one
-    by whom the umask lets read it, as a file that a shell makes.
+    Only its owner can read a `private` file, such as conversations and settings. The umask decides
+    about other files.
     """
     name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL

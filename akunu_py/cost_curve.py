@@ -1,4 +1,4 @@
-"""What a pass over several rows costs, relative to a pass over one."""
+"""The cost of a pass over several rows, relative to a pass over one."""
 
 import bisect
 import math
@@ -15,11 +15,11 @@ class CostCurve:
     """C(m): the time of one pass over m rows, in passes over one row.
 
     Attributes:
-        points: rows -> cost, with 1 row among them; between points costs are interpolated, past the
-            last one its segment's slope goes on.
-        flat: (from, until): costs do not rise between these numbers of rows, past the points.
+        points: rows -> cost, including 1 row. Costs are interpolated between points and continue
+            with the slope of the last segment.
+        flat: (from, until): costs do not rise between these numbers of rows, beyond the points.
 
-    Raises ConfigError for points that are no curve.
+    Raises ConfigError for points that do not make a curve.
 
     """
 
@@ -33,7 +33,7 @@ class CostCurve:
         )
         if not sound or 1 not in self.points:
             raise ConfigError(
-                f"a cost curve needs positive costs of whole numbers of rows, 1 among them, not "
+                "a cost curve needs positive costs for whole numbers of rows, including 1, not "
                 f"{dict(self.points)!r}"
             )
 
@@ -57,9 +57,9 @@ class CostCurve:
         return self.points[low] + share * (self.points[high] - self.points[low])
 
     def slopes(self, longest: int) -> list[float]:
-        """Return, for k = 0 .. longest - 1, the least cost a further token has from there on.
+        """Return, for k = 0 .. longest - 1, the least cost of a further token from there on.
 
-        Entry k is the minimum over j > k of (C(1 + j) - C(1 + k)) / (j - k): while a token's
+        Entry k is the minimum over j > k of (C(1 + j) - C(1 + k)) / (j - k). While a token's
         probability is below lambda times it, no longer draft can pay.
         """
         costs = [self.cost(1 + k) for k in range(longest + 1)]

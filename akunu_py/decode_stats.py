@@ -1,4 +1,4 @@
-"""What a decoding step, and a reply, came to: counts, rates and times."""
+"""Counts, rates and times of a decoding step and of a reply."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -6,30 +6,30 @@ from typing import Literal
 
 VerificationKind = Literal["bonus", "recovered"]
 Origin = Literal["target", "residual"]
-"""What a step's last token was drawn from: the target's own row, or what rejections left of it."""
+"""Origin of a step's last token: the target's own row, or the residual after rejections."""
 
 
 TreeVerified = Literal["tree", "chain", "nothing"]
 TreeReason = Literal["gain", "probe", "target", "all"]
-"""Why as much of a tree was verified: it brings most for its time; to learn what rows cost; the
+"""Why that part of a tree was verified: it gains most for its time; to learn the cost of rows; the
 target takes no trees; nothing bounds it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftedToken:
-    """A token of a draft and what became of it.
+    """A drafted token and its outcome.
 
     Attributes:
         token: its id.
         parent: index of the token it follows in the draft, -1 for the last committed one.
-        accepted: None where it was not tested: what it follows was rejected, or a sibling taken.
+        accepted: whether it was accepted; None if it was not tested, because its parent was
+            rejected or a sibling taken.
         confidence: the drafter's estimate that the target agrees; None without one.
-        p: the target's probability, of what earlier rejections at its position left.
+        p: the target's probability, after earlier rejections at its position.
         q: the probability it was drawn with.
-        uniform: the number that decided. These three are None where drafts are compared with the
+        uniform: the number that decided. These three are None if drafts are compared with the
             target's choices.
-        source: who drafted it, or what text it is copied from, where that is more than the step's
-            source says.
+        source: who drafted it, or the text it is copied from, if that adds to the step's source.
 
     """
 
@@ -44,16 +44,16 @@ class DraftedToken:
 
     @property
     def ratio(self) -> float | None:
-        """Return p / q; None where either is unknown or q is 0."""
+        """Return p / q; None if either is unknown or q is 0."""
         return self.p / self.q if self.p is not None and self.q else None
 
 
 @dataclass(frozen=True, slots=True)
 class TreePart:
-    """So many nodes of a tree, and what they were expected to do beyond plain decoding.
+    """A number of nodes of a tree, and their expected effect beyond plain decoding.
 
-    `tokens` is what they bring, `cost` what their rows cost, in plain steps; None where nobody
-    weighed that.
+    `tokens` is their gain in tokens, `cost` the cost of their rows in plain steps; None if not
+    estimated.
     """
 
     nodes: int
@@ -63,16 +63,16 @@ class TreePart:
 
 @dataclass(frozen=True, slots=True)
 class TreeCut:
-    """A drafted tree and what of it was verified.
+    """A drafted tree and the part of it that was verified.
 
     Attributes:
-        nodes: of the tree as it was drafted.
-        verified: what was left of it.
-        reason: why.
-        kept: what was verified.
-        whole: all of it.
-        rate: tokens that the time of a plain step was taken to bring elsewhere: what is verified
-            has the most `tokens - rate * cost`; None where nobody weighed that.
+        nodes: number of nodes drafted.
+        verified: form of the verified part.
+        reason: why that part.
+        kept: the verified part.
+        whole: the whole tree.
+        rate: tokens that the time of a plain step is worth elsewhere. The verified part has the
+            largest `tokens - rate * cost`. None if not estimated.
 
     """
 
@@ -86,19 +86,19 @@ class TreeCut:
 
 @dataclass(frozen=True, slots=True)
 class StepDetail:
-    """One step, token by token; nothing of it is needed to decode.
+    """One step, token by token, for display; decoding does not need it.
 
     Attributes:
-        position: of the step's first token, counted from the beginning of the prompt.
+        position: position of the step's first token, counted from the beginning of the prompt.
         source: who drafted, as in `StepStats`.
-        match_length: how many tokens of context the draft was found by; 0 where none were.
+        match_length: number of context tokens that matched; 0 without a match.
         drafted: the draft.
-        token: the step's last token, which the target chose or a verifier drew.
-        kind: whether that followed a whole accepted draft or a rejection.
+        token: the step's last token, chosen by the target or drawn by a verifier.
+        kind: whether that followed a wholly accepted draft or a rejection.
         origin: what it was drawn from.
-        entropy: H that an entropy-adaptive length came from, 0 to 1; None without.
+        entropy: H of an entropy-adaptive length, 0 to 1; None without one.
         gamma: that length.
-        tree: what a drafted tree was cut to; None where no tree was drafted.
+        tree: the cut of a drafted tree; None if no tree was drafted.
 
     """
 
@@ -119,7 +119,7 @@ class StepDetail:
         return tuple(drafted.token for drafted in self.drafted if drafted.accepted)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the step as JSON-ready values; what is None is left out."""
+        """Return the step as JSON-ready values, without None."""
         record = _known(asdict(self))
         record["drafted"] = [_known(asdict(drafted)) for drafted in self.drafted]
         record["accepted"] = len(self.accepted)
@@ -136,11 +136,11 @@ def _known(record: dict[str, object]) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class StepStats:
-    """One step: what was drafted, what was accepted, and where the time went (seconds).
+    """One step: drafted and accepted tokens, and times in seconds.
 
-    `propose_s` is the drafter's own time, to propose and to observe, and the budget's to cut. MLX
-    is lazy: `target_s` spans the forward pass up to the transfer of the chosen ids. `describe`
-    puts the detail together; the steps of the loop have it.
+    `propose_s` is the drafter's time to propose and observe, and the budget's time to cut. MLX is
+    lazy, so `target_s` spans the forward pass up to the transfer of the chosen ids. `describe`
+    makes the detail; steps of the loop have it.
     """
 
     source: str
@@ -156,7 +156,7 @@ class StepStats:
 
     @property
     def detail(self) -> StepDetail | None:
-        """Return the step token by token, made when asked for; None where it is not known."""
+        """Return the step token by token, computed on demand; None if it is unknown."""
         return None if self.describe is None else self.describe()
 
 
@@ -164,9 +164,9 @@ class StepStats:
 class DecodeStats:
     """Counts over the steps of one reply, or of several added up; see docs/benchmarks.md.
 
-    `tested` counts drafted tokens the target compared: accepted ones and, for each step that ended
-    in a recovered token, the one it rejected. `accepted_per_position[i]` counts steps in which
-    draft token i was accepted, `drafted_per_position[i]` those in which there was one.
+    `tested` counts drafted tokens that the target compared: accepted ones and, for each step that
+    ended in a recovered token, the rejected one. `accepted_per_position[i]` counts steps in which
+    draft token i was accepted, `drafted_per_position[i]` steps that had one.
     """
 
     steps: int = 0
@@ -183,12 +183,12 @@ class DecodeStats:
 
     @property
     def hit_rate(self) -> float | None:
-        """Accepted / drafted, also called acceptance rate; None when nothing was drafted."""
+        """Accepted / drafted, also called acceptance rate; None if nothing was drafted."""
         return self.accepted / self.drafted if self.drafted else None
 
     @property
     def alpha(self) -> float | None:
-        """Accepted / tested (Leviathan et al. 2023, section 3.1); None when nothing was tested."""
+        """Accepted / tested (Leviathan et al. 2023, section 3.1); None if nothing was tested."""
         return self.accepted / self.tested if self.tested else None
 
     @property

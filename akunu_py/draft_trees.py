@@ -1,9 +1,9 @@
 """Trees of drafted tokens: their paths, their likeliest part, and one tree from several drafts.
 
-A node's *reach* is the probability that the target's own text goes through it: the product of the
-probabilities on its path. The expected number of tokens that a tree brings is the sum of its nodes'
-reaches. A child reaches no further than its parent, so the k nodes of largest reach are the best
-tree of k nodes there is in it.
+A node's *reach* is the probability that the target's own text passes through it: the product of the
+probabilities on its path. The expected number of tokens gained by a tree is the sum of its nodes'
+reaches. A child's reach is at most its parent's, so the k nodes of largest reach form the best
+subtree of k nodes.
 """
 
 import heapq
@@ -13,7 +13,7 @@ from akunu_py.types import Draft
 
 
 def depths(draft: Draft) -> list[int]:
-    """Return how many nodes are above each."""
+    """Return the number of ancestors of each node."""
     found: list[int] = []
     for parent in draft.parents:
         found.append(0 if parent < 0 else found[parent] + 1)
@@ -21,7 +21,7 @@ def depths(draft: Draft) -> list[int]:
 
 
 def reaches(draft: Draft, probabilities: Sequence[float]) -> list[float]:
-    """Return each node's reach, from its probability given that its parent is right."""
+    """Return each node's reach, from its probability if its parent is right."""
     found: list[float] = []
     for parent, probability in zip(draft.parents, probabilities, strict=True):
         found.append(probability * (1.0 if parent < 0 else found[parent]))
@@ -29,7 +29,7 @@ def reaches(draft: Draft, probabilities: Sequence[float]) -> list[float]:
 
 
 def shared_out(draft: Draft, probabilities: Sequence[float]) -> list[float]:
-    """Return probabilities of which siblings' sum to at most 1: at most one of them is right."""
+    """Return probabilities scaled so that siblings' sum to at most 1: at most one is right."""
     sums: dict[int, float] = {}
     for parent, probability in zip(draft.parents, probabilities, strict=True):
         sums[parent] = sums.get(parent, 0.0) + probability
@@ -40,7 +40,7 @@ def shared_out(draft: Draft, probabilities: Sequence[float]) -> list[float]:
 
 
 def subtree(draft: Draft, root: int) -> list[int]:
-    """Return a node and all below it, in order."""
+    """Return a node and its descendants, in order."""
     inside = {root}
     for node in range(root + 1, len(draft)):
         if draft.parents[node] in inside:
@@ -49,10 +49,10 @@ def subtree(draft: Draft, root: int) -> list[int]:
 
 
 def walk(draft: Draft, chosen: Iterable[int]) -> Iterator[tuple[Sequence[int], int | None]]:
-    """Follow tokens through a tree: yield the nodes drafted for each, and which one it is.
+    """Follow tokens through a tree: yield the nodes drafted for each token, and the matching one.
 
-    That is None for a token that was not drafted there; nothing is yielded after it, nor after a
-    leaf.
+    The match is None for a token that was not drafted there. Nothing is yielded after it, nor after
+    a leaf.
     """
     if draft.is_chain:
         for node, (token, choice) in enumerate(zip(draft.tokens, chosen, strict=False)):
@@ -76,7 +76,7 @@ def walk(draft: Draft, chosen: Iterable[int]) -> Iterator[tuple[Sequence[int], i
 
 
 def part(draft: Draft, nodes: Collection[int]) -> Draft:
-    """Return the tree of these nodes, in order; the parent of each is one of them, or none is."""
+    """Return the tree of these nodes, in order; nodes whose parent is missing become roots."""
     kept = sorted(nodes)
     if len(kept) == len(draft):
         return draft
@@ -92,9 +92,9 @@ def part(draft: Draft, nodes: Collection[int]) -> Draft:
 
 
 def best_chain(draft: Draft) -> Draft:
-    """Return the root-to-leaf path that brings most tokens by the draft's confidence.
+    """Return the root-to-leaf path with the most expected tokens by the draft's confidence.
 
-    Without confidence that is the longest; of equals, the one whose leaf comes first.
+    Without confidence that is the longest path. Among equals the one whose leaf comes first wins.
     """
     if draft.is_chain:
         return draft
@@ -112,12 +112,12 @@ def best_chain(draft: Draft) -> Draft:
 
 
 class TreeBuilder:
-    """A tree that grows node by node, equal siblings becoming one.
+    """A tree that grows node by node; equal siblings become one.
 
     Attributes:
-        tokens: of the nodes.
-        parents: of the nodes, -1 for the root's children.
-        confidence: of the nodes, given their parents.
+        tokens: token of each node.
+        parents: parent of each node, -1 for the root's children.
+        confidence: confidence in each node, if its parent is right.
 
     """
 
@@ -131,7 +131,7 @@ class TreeBuilder:
         return len(self.tokens)
 
     def add(self, parent: int, token: int, confidence: float) -> int:
-        """Return the node of a token after `parent`, new or known; the larger confidence stays."""
+        """Return the node of a token after `parent`, new or old; keep the larger confidence."""
         node = self._nodes.get((parent, token))
         if node is None:
             node = self._nodes[parent, token] = len(self.tokens)
@@ -143,16 +143,16 @@ class TreeBuilder:
         return node
 
     def graft(self, draft: Draft, confidence: Sequence[float]) -> list[int]:
-        """Add a draft's nodes, with a confidence for each; return the nodes they are here."""
+        """Add a draft's nodes, with a confidence for each; return their nodes in this tree."""
         places: list[int] = []
         for token, parent, chance in zip(draft.tokens, draft.parents, confidence, strict=True):
             places.append(self.add(-1 if parent < 0 else places[parent], token, chance))
         return places
 
     def best(self, limit: int, least: float = 0.0) -> list[int]:
-        """Return at most `limit` nodes by falling reach, none that reaches less than `least`.
+        """Return at most `limit` nodes of at least the reach `least`, by falling reach.
 
-        Of equals, those added first. A node comes before its children.
+        Among equals those added first win. A node comes before its children.
         """
         whole = self.draft(range(len(self)), "")
         reach = reaches(whole, whole.confidence)
@@ -160,7 +160,7 @@ class TreeBuilder:
         return heapq.nsmallest(limit, likely, key=lambda node: (-reach[node], node))
 
     def draft(self, nodes: Sequence[int], source: str, match_length: int = 0) -> Draft:
-        """Return the tree of these nodes, in this order, siblings sharing one probability."""
+        """Return the tree of these nodes, in this order; siblings' confidences sum to at most 1."""
         chances = shared_out(Draft(tuple(self.tokens), tuple(self.parents)), self.confidence)
         places = {node: place for place, node in enumerate(nodes)}
         return Draft(
@@ -175,7 +175,7 @@ class TreeBuilder:
 def merged(drafts: Iterable[Draft], limit: int, source: str) -> Draft:
     """Return the prefix tree of several drafts, cut to the `limit` nodes of largest reach.
 
-    Any beginning of it is the best tree of its size. A draft without confidence counts as certain.
+    Every prefix of it is the best tree of its size. A draft without confidence counts as certain.
     """
     builder = TreeBuilder()
     longest = 0

@@ -1,15 +1,15 @@
-"""Every error akunu raises for a cause outside its own code.
+"""All errors that akunu raises for causes outside its own code.
 
     AkunuError
-      ModelFormatError                a file is not what it claims to be
+      ModelFormatError                a file is damaged or malformed
         UnsupportedQuantizationError  a tensor type akunu cannot keep or expand
         UnsupportedArchitectureError  a model family akunu has no class for
       ConfigError                     an option or argument out of its range
         MemoryLimitError              a model that does not fit into this machine's memory
-      HubError                        a hub or package index does not answer as it should
+      HubError                        a hub or package index fails
       ContextOverflowError            the prompt leaves no room in the context
       EngineStateError                the engine is closed, busy or forked
-      RollbackError                   a cache cannot drop what it should
+      RollbackError                   a cache cannot drop rows
       ContractError                   a drafter or target broke its protocol
 
 Messages say what to do. Errors of libraries below are turned into these at a room's edge.
@@ -23,12 +23,12 @@ from akunu_py.shown_text import one_line
 class AkunuError(Exception):
     """Base of all errors a user of akunu may want to catch.
 
-    A message may hold text of a model file, such as what its chat template raises. So it is made
-    one harmless line here: nothing in it can look like a line of akunu's own, or act on a terminal.
+    A message may contain text of a model file, such as errors of its chat template. So it is made
+    one harmless line: nothing in it can look like a line of akunu's own or control a terminal.
 
     Attributes:
         message: what is wrong and what to do.
-        choices: what can be chosen instead, shown below the message, each on a line.
+        choices: alternatives, shown below the message, one per line.
 
     """
 
@@ -58,10 +58,10 @@ class ConfigError(AkunuError, ValueError):
 
 
 class MemoryLimitError(ConfigError):
-    """What is to be loaded does not fit into this machine's memory.
+    """A model does not fit into this machine's memory.
 
     Attributes:
-        fits_alone: whether it would, were nothing else loaded.
+        fits_alone: whether it would fit if nothing else were loaded.
 
     """
 
@@ -71,7 +71,7 @@ class MemoryLimitError(ConfigError):
 
 
 class HubError(AkunuError):
-    """A hub or package index does not answer, or what it has cannot be kept here."""
+    """A hub or package index does not answer, or its files cannot be stored here."""
 
 
 class ContextOverflowError(AkunuError):

@@ -32,10 +32,11 @@ TEMPERATURE = Number(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingConfig:
-    """What happens to the probabilities before a token is chosen.
+    """How the probabilities are changed before a token is chosen.
 
-    The group of an option says how it works: a "filter" drops tokens before the draw, and is left
-    out at temperature 0, as every filter keeps the likeliest token; "logits" move single logits.
+    The group of an option says how it works. A "filter" drops tokens before the draw; it has no
+    effect at temperature 0, since every filter keeps the likeliest token. "logits" changes single
+    logits.
 
     Raises ConfigError naming the field and its range.
     """
@@ -114,7 +115,7 @@ class SamplingConfig:
 class GenerationConfig(SamplingConfig):
     """How a reply is sampled, drafted and ended.
 
-    Options of the group "drafting" mean nothing, or are refused, without a drafter.
+    Options of the group "drafting" are ignored or refused without a drafter.
 
     Raises ConfigError naming the field and its range.
     """
@@ -131,7 +132,7 @@ class GenerationConfig(SamplingConfig):
         "With the same seed the same tokens are drawn; drawn itself, when left out.",
         metavar="N",
     )
-    """Of the noise. The result reports the one that was used."""
+    """Seed of the noise. The result reports the one used."""
     stop: tuple[str, ...] = option((), Texts(), "End before TEXT.", metavar="TEXT")
     stop_loops: bool = option(
         False,
@@ -146,7 +147,7 @@ class GenerationConfig(SamplingConfig):
         "is a draft model, else auto.",
         metavar="NAME",
     )
-    """Names are those of `akunu_py.drafting`."""
+    """Names are in `akunu_py.drafting`."""
     num_draft_tokens: int | None = option(
         None,
         Count(0, "at most 64, at least 0 (no drafts)", most=64),
@@ -192,8 +193,8 @@ class GenerationConfig(SamplingConfig):
     draft_length_beta: float | None = option(
         None,
         Number(0, 1, "0 (no memory) or more, below 1", excluded=1),
-        "With draft_length entropy: the share of earlier drafts in what certainty is taken to be, "
-        "below 1. 0 when left out.",
+        "With draft_length entropy: weight of earlier drafts in the smoothed entropy, below 1. "
+        "0 when left out.",
         metavar="B",
         group="drafting",
     )
@@ -242,8 +243,8 @@ class GenerationConfig(SamplingConfig):
         metavar="L",
         group="drafting",
     )
-    """A drafted token is accepted with min(1, p / (l q)), at temperature 0 where p >= l max p, p at
-    temperature 1 (Leviathan et al. 2023, appendix A.5). The former is a form of rejection."""
+    """A drafted token is accepted with probability min(1, p / (l q)), a form of rejection; at
+    temperature 0 if p >= l max p, with p at temperature 1 (Leviathan et al. 2023, appendix A.5)."""
     adjust_residual: bool = option(
         True,
         Switch(),
@@ -257,7 +258,7 @@ class GenerationConfig(SamplingConfig):
         self._check_lenience()
 
     def _check_draft_length(self) -> None:
-        """Check that the numbers of a rule of length belong to the rule that is used."""
+        """Check that options of a rule of length belong to the chosen rule."""
         rules: dict[str, DraftLength] = {
             "min_draft_tokens": "entropy",
             "draft_length_beta": "entropy",
@@ -266,12 +267,12 @@ class GenerationConfig(SamplingConfig):
         for name, rule in rules.items():
             if getattr(self, name) is not None and self.draft_length != rule:
                 raise ConfigError(
-                    f"{name} is for draft_length {rule!r}, and that is {self.draft_length!r}; "
-                    f"leave {name} out, or set draft_length"
+                    f"{name} is for draft_length {rule!r}, but draft_length is "
+                    f"{self.draft_length!r}; leave {name} out, or set draft_length"
                 )
 
     def _check_lenience(self) -> None:
-        """Check that what gives exactness up does something with the other fields."""
+        """Check that options that give up exactness have an effect with the other fields."""
         rejection = self.draft_sampling == "rejection"
         if self.lenience < 1 and self.temperature > 0 and not rejection:
             raise ConfigError(
@@ -288,7 +289,7 @@ class GenerationConfig(SamplingConfig):
     def verifier(self) -> str:
         """Name of the rule that accepts drafted tokens.
 
-        "match", comparison with the model's own choices, or that of a plug-in
+        "match" compares them with the model's own choices; other rules are plug-ins
         (`akunu_py.decoding.verifier`).
         """
         if self.temperature == 0 and self.lenience < 1:
@@ -297,7 +298,7 @@ class GenerationConfig(SamplingConfig):
 
     @property
     def exactness(self) -> Exactness:
-        """What drafting leaves alone: see `akunu_py.types.GenerationResult`."""
+        """What drafting keeps unchanged: see `akunu_py.types.GenerationResult`."""
         if self.lenience < 1 or not self.adjust_residual:
             return "none"
         return "distribution" if self.draft_sampling == "rejection" else "stream"
@@ -306,4 +307,4 @@ class GenerationConfig(SamplingConfig):
 DRAFTING_FIELDS = tuple(
     declared.name for declared in options_of(GenerationConfig) if declared.group == "drafting"
 )
-"""Fields of a `GenerationConfig` that mean nothing, or are refused, without a drafter."""
+"""Fields of a `GenerationConfig` that are ignored or refused without a drafter."""

@@ -1,9 +1,9 @@
-"""The host's half of the keyed noise: what a key is, and the noise of given tokens.
+"""The host's half of the keyed noise: keys, and the noise of given tokens.
 
 The choice at a position is argmax over tokens of logit - log E, with E exponential noise that is a
 function of (seed, position, purpose, token id). `sampling/noise.py` has the device's half, with
-equal bits; here is what the rooms without MLX draw with: one token at a time in plain Python, many
-at once in numpy, and the way back from hash bits to the token that has them.
+equal bits. This module serves the rooms without MLX: noise of one token in plain Python, of many in
+numpy, and the inverse from hash bits to the token.
 """
 
 import enum
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 _MASK32 = 2**32 - 1
 _MASK64 = 2**64 - 1
-# An odd constant near 2**32 / golden ratio: neighbouring ids start far apart.
+# An odd constant near 2**32 / golden ratio, so that neighbouring ids start far apart.
 TOKEN_STRIDE = 0x9E3779B1
 # The largest float32 below 1: v stays inside (0, 1), so -log1p(-v) stays finite.
 BELOW_ONE = 1.0 - 2.0**-24
 
 
 class Purpose(enum.IntEnum):
-    """What a draw is for: purposes never share noise."""
+    """The purpose of a draw; purposes never share noise."""
 
     TARGET = 0
     DRAFT = 1
@@ -67,7 +67,7 @@ def hash_token(key: tuple[int, int], token: int) -> int:
 
 
 def exponential(bits: int) -> float:
-    """Return E > 0, finite, for 32 hash bits: -log(1 - v), v the middle of the bits' cell."""
+    """Return E for 32 hash bits, -log(1 - v) with v the middle of their cell; finite, above 0."""
     return -math.log1p(-min((bits + 0.5) * 2.0**-32, BELOW_ONE))
 
 
@@ -109,12 +109,12 @@ def tokens_of_bits(key: tuple[int, int], bits: NDArray[np.uint32]) -> NDArray[np
 
 
 def uniforms_of_bits(bits: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Return v for hash bits: the middle of their cell of (0, 1), the last ones moved below 1."""
+    """Return v for hash bits: the middle of their cell of (0, 1), at most BELOW_ONE."""
     return np.minimum((bits.astype(np.float64) + 0.5) * 2.0**-32, BELOW_ONE)
 
 
 def gumbels_of_bits(bits: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Return -log E for hash bits, E = -log(1 - v), finite for all; falls as the bits rise."""
+    """Return -log E for hash bits, E = -log(1 - v); finite, and falling as the bits rise."""
     gumbels: NDArray[np.float64] = -np.log(-np.log1p(-uniforms_of_bits(bits)))
     return gumbels
 

@@ -1,7 +1,7 @@
-"""What is said in a conversation, as values: messages, calls of tools, and tools.
+"""Values of a conversation: messages, tool calls and tools.
 
-Each can be given as the mapping that OpenAI's chat format has for it. An error names the field as
-the caller wrote it: `messages[2].role is 'usr'; give system, user, assistant or tool`.
+Each can be given as a mapping in OpenAI's chat format. An error names the field as the caller wrote
+it: `messages[2].role is 'usr'; give system, user, assistant or tool`.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 _ROLES: tuple[str, ...] = get_args(Role)
 _MAX_DEPTH = 32
-"""Of JSON values: schemas and arguments in use have less than ten levels."""
+"""Nesting of JSON values; schemas and arguments in use have less than ten levels."""
 
 _MAX_LABEL = 1024
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -31,7 +31,7 @@ _CALL_FORM = 'give {"type": "function", "function": {"name": ..., "arguments": .
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """One of several texts that a message is made of."""
+    """One of several texts of a message."""
 
     text: str
 
@@ -43,7 +43,7 @@ class TextPart:
 class ToolCall:
     """A model's call of a tool.
 
-    `arguments` are JSON values by name, copied; `id`, "" for none, is what the result refers to.
+    `arguments` are JSON values by name, copied. The result refers to the call by `id`, "" for none.
 
     Raises ConfigError for a field that is malformed.
     """
@@ -61,7 +61,7 @@ class ToolCall:
     def of(cls, value: "ToolCall | Mapping[str, Any]", place: str = "tool_call") -> "ToolCall":
         """Return a call given as a mapping; its arguments may be JSON text, as in OpenAI's format.
 
-        Raises ConfigError that names a malformed field of `place`.
+        Raises ConfigError, naming a malformed field of `place`.
         """
         if isinstance(value, ToolCall):
             return value
@@ -108,7 +108,7 @@ class Tool:
     def of(cls, value: "Tool | Mapping[str, Any]", place: str = "tool") -> "Tool":
         """Return a tool given as a mapping of OpenAI's format.
 
-        `strict` is taken and has no effect on the prompt. Raises ConfigError that names a malformed
+        `strict` is accepted and has no effect on the prompt. Raises ConfigError, naming a malformed
         field of `place`.
         """
         if isinstance(value, Tool):
@@ -127,12 +127,12 @@ class Message:
     """One message of a conversation.
 
     Attributes:
-        role: who speaks; "tool" for the result of a call.
-        content: the text, or the texts that it is made of.
-        tool_calls: what the assistant calls.
-        tool_call_id: of the call that a tool's message answers; "" for none.
-        name: of whoever speaks, for a tool's message that of the tool; "" for none.
-        reasoning: what the assistant thought before it spoke, without markers.
+        role: the speaker; "tool" for the result of a call.
+        content: the text, or its parts.
+        tool_calls: calls by the assistant.
+        tool_call_id: id of the call that a tool's message answers; "" for none.
+        name: name of the speaker, or of the tool; "" for none.
+        reasoning: the assistant's thoughts before it spoke, without markers.
 
     Raises ConfigError for a field that is malformed or that the role cannot have.
 
@@ -165,12 +165,12 @@ class Message:
         ):
             if getattr(self, name) and self.role != role:
                 raise ConfigError(
-                    f"{name} belongs to messages of the role {role}, and this one's is {self.role}"
+                    f"{name} belongs to messages of the role {role}, but this one's is {self.role}"
                 )
 
     @property
     def text(self) -> str:
-        """The text, parts joined."""
+        """The text, with parts joined."""
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content)
@@ -179,8 +179,8 @@ class Message:
     def of(cls, value: "Message | Mapping[str, Any]", place: str = "message") -> Self:
         """Return a message given as a mapping of OpenAI's format.
 
-        A field that is None counts as left out. Reasoning may be called `reasoning_content`, too.
-        Raises ConfigError that names a malformed field of `place`.
+        None stands for a missing field. Reasoning may also be called `reasoning_content`. Raises
+        ConfigError, naming a malformed field of `place`.
         """
         if isinstance(value, cls):
             return value
@@ -189,7 +189,7 @@ class Message:
             raise ConfigError(f"{place}.role is missing; give {', '.join(_ROLES)}")
         reasoning = fields.pop("reasoning_content", "")
         if fields.setdefault("reasoning", reasoning) != reasoning and reasoning:
-            raise ConfigError(f"{place} has a reasoning and another reasoning_content; give one")
+            raise ConfigError(f"{place} has reasoning and a different reasoning_content; give one")
         if "tool_calls" in fields:
             calls = _listed(fields["tool_calls"], f"{place}.tool_calls")
             fields["tool_calls"] = tuple(ToolCall.of(call, where) for where, call in calls)
@@ -214,7 +214,7 @@ _MESSAGE_FIELDS = (
 
 
 def read_messages(messages: Sequence[GivenMessage]) -> tuple[Message, ...]:
-    """Return a conversation as messages; raises ConfigError for none, or a malformed one."""
+    """Return a conversation as messages; raise ConfigError for an empty or malformed one."""
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
         raise ConfigError(f"messages is a {type(messages).__name__}; {_MESSAGES_FORM}")
     if not messages:
@@ -223,7 +223,7 @@ def read_messages(messages: Sequence[GivenMessage]) -> tuple[Message, ...]:
 
 
 def read_tools(tools: Sequence[GivenTool] | None) -> tuple[Tool, ...]:
-    """Return tools as values; None for none. Raises ConfigError for malformed or equal ones."""
+    """Return tools as values; raise ConfigError for malformed ones or equal names."""
     if tools is None:
         return ()
     found: dict[str, Tool] = {}
@@ -237,7 +237,7 @@ def read_tools(tools: Sequence[GivenTool] | None) -> tuple[Tool, ...]:
 
 @contextlib.contextmanager
 def _within(place: str) -> Iterator[None]:
-    """Put the place before the field that an error names."""
+    """Prefix the field that an error names with its place."""
     try:
         yield
     except ConfigError as error:
@@ -245,7 +245,7 @@ def _within(place: str) -> Iterator[None]:
 
 
 def _fields(value: object, place: str, known: Sequence[str], form: str) -> dict[str, Any]:
-    """Return the fields of a mapping that are not None; raises ConfigError for unknown ones."""
+    """Return the fields of a mapping that are not None; raise ConfigError for unknown ones."""
     if not isinstance(value, Mapping):
         raise ConfigError(f"{place} is a {type(value).__name__}; {form}")
     for name in value:
@@ -259,16 +259,16 @@ def _fields(value: object, place: str, known: Sequence[str], form: str) -> dict[
 def _function(
     fields: Mapping[str, Any], place: str, known: Sequence[str], form: str
 ) -> dict[str, Any]:
-    """Return the fields of the function that a tool or a call is about."""
+    """Return the fields of the function in a tool or a call."""
     if (kind := fields.get("type", "function")) != "function":
-        raise ConfigError(f"{place}.type is {kind!r:.60}; akunu knows 'function' alone")
+        raise ConfigError(f"{place}.type is {kind!r:.60}; akunu knows only 'function'")
     if "function" not in fields:
         raise ConfigError(f"{place}.function is missing; {form}")
     return _fields(fields["function"], f"{place}.function", known, form)
 
 
 def _listed(values: object, place: str) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a list, each after its place."""
+    """Yield the items of a list, each with its place."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         raise ConfigError(f"{place} is a {type(values).__name__}; give a list")
     for index, value in enumerate(values):
@@ -283,9 +283,9 @@ def _parts(values: object, place: str) -> tuple[TextPart, ...]:
             continue
         form = 'give a text or {"type": "text", "text": ...}'
         kind = value.get("type", "text") if isinstance(value, Mapping) else "text"
-        # Before its fields: those of an image are not a mistake in a text.
+        # Checked before its fields: the fields of an image are not mistakes in a text.
         if kind != "text":
-            raise ConfigError(f"{where}.type is {kind!r:.60}; models here read text alone")
+            raise ConfigError(f"{where}.type is {kind!r:.60}; akunu's models read only text")
         fields = _fields(value, where, ("type", "text"), form)
         if "text" not in fields:
             raise ConfigError(f"{where}.text is missing; {form}")
@@ -295,7 +295,7 @@ def _parts(values: object, place: str) -> tuple[TextPart, ...]:
 
 
 def _parsed(text: str, place: str) -> object:
-    """Return arguments given as JSON text; an empty one, as streams of none leave it, is {}."""
+    """Return arguments given as JSON text; an empty text, as some streams produce, is {}."""
     try:
         return json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError):
@@ -310,9 +310,9 @@ def _json_object(value: object, name: str) -> dict[str, Any]:
 
 
 def _json(value: object, name: str, depth: int = 0) -> Any:
-    """Return a copy of a JSON value; raises ConfigError for what JSON does not have."""
+    """Return a copy of a JSON value; raise ConfigError for any other value."""
     if depth > _MAX_DEPTH:
-        raise ConfigError(f"{name} nests more than {_MAX_DEPTH} deep")
+        raise ConfigError(f"{name} is nested more than {_MAX_DEPTH} levels deep")
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float) and math.isfinite(value):
@@ -321,10 +321,10 @@ def _json(value: object, name: str, depth: int = 0) -> Any:
         return [_json(part, name, depth + 1) for part in value]
     if not isinstance(value, Mapping):
         kind = f"the number {value}" if isinstance(value, float) else f"a {type(value).__name__}"
-        raise ConfigError(f"{name} holds {kind}, which is not a JSON value")
+        raise ConfigError(f"{name} has {kind}, which is not a JSON value")
     for key in value:
         if not isinstance(key, str):
-            raise ConfigError(f"{name} holds the key {key!r:.60}; keys in JSON are texts")
+            raise ConfigError(f"{name} has the key {key!r:.60}; keys in JSON are texts")
     return {key: _json(part, name, depth + 1) for key, part in value.items()}
 
 

@@ -1,7 +1,7 @@
-"""Options as fields of a dataclass: default, range and help, declared once and together.
+"""Options as fields of a dataclass: default, range and help, declared together once.
 
 The checks of a configuration, the flags of the command line and the chat's `/set` follow from the
-declarations. This module is imported for `--help`: it must stay cheap.
+declarations. `--help` imports this module, so it must stay cheap.
 """
 
 import dataclasses
@@ -18,11 +18,11 @@ _T = TypeVar("_T")
 
 
 class Kind(ABC, Generic[_T]):
-    """Which values an option takes. Type checkers compare `_T` with the field's annotation."""
+    """The values that an option takes. Type checkers compare `_T` with the field's annotation."""
 
     @abstractmethod
     def check(self, name: str, value: Any) -> None:
-        """Raise ConfigError for a value out of range; the message begins with `name`."""
+        """Raise ConfigError for an invalid value; the message begins with `name`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Number(Kind[float]):
     """A number from `least` to `most`, both finite.
 
     Attributes:
-        wanted: the range in a message, behind "give".
-        excluded: the end that is not part of the range, if one is not.
-        or_zero: whether 0 is taken, too.
+        wanted: the range in a message, after "give".
+        excluded: an end that is not part of the range; None if both are.
+        or_zero: whether 0 is also accepted.
 
     """
 
@@ -43,7 +43,7 @@ class Number(Kind[float]):
     or_zero: bool = False
 
     def check(self, name: str, value: Any) -> None:
-        """Raise ConfigError unless it is a number of the range."""
+        """Raise ConfigError unless it is a number in the range."""
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not self._has(value):
             raise ConfigError(f"{name} is {value!r}; give {self.wanted}")
@@ -56,14 +56,14 @@ class Number(Kind[float]):
 
 @dataclass(frozen=True, slots=True)
 class Count(Kind[int]):
-    """A whole number from `least` to `most`; `wanted` is the range in a message, behind "give"."""
+    """A whole number from `least` to `most`; `wanted` is the range in a message, after "give"."""
 
     least: int
     wanted: str
     most: int | None = None
 
     def check(self, name: str, value: Any) -> None:
-        """Raise ConfigError unless it is a whole number of the range."""
+        """Raise ConfigError unless it is a whole number in the range."""
         whole = isinstance(value, int) and not isinstance(value, bool)
         most = math.inf if self.most is None else self.most
         if not whole or not self.least <= value <= most:
@@ -94,7 +94,7 @@ class Choice(Kind[_T]):
 
 @dataclass(frozen=True, slots=True)
 class Text(Kind[str]):
-    """A text; `wanted` says which, behind "give"."""
+    """A text; `wanted` describes it in a message, after "give"."""
 
     wanted: str
 
@@ -138,12 +138,12 @@ class Option:
     """A field of a dataclass that was declared with `option`.
 
     Attributes:
-        name: the field's.
-        default: its value where nobody says; None also stands for "left out" in the checks.
-        kind: which values it takes.
-        help: what it does, in one or two sentences. Other options are called by their names.
+        name: name of the field.
+        default: its default value; the checks treat None as "left out".
+        kind: the values it takes.
+        help: its effect, in one or two sentences, which call other options by their names.
         metavar: the value's letter or word in `help`, such as N.
-        group: a name that options with a common purpose share; may be empty.
+        group: a common name of options with the same purpose; may be empty.
 
     """
 
@@ -181,7 +181,7 @@ def option(
 ) -> Any:
     """Declare an option as a field of a dataclass; the parameters are attributes of `Option`.
 
-    Where the default is None, None is a value of the option beside those of its kind.
+    If the default is None, None is also a valid value.
     """
     declared = {
         "default": default, "kind": kind, "help": help, "metavar": metavar, "group": group,
@@ -193,14 +193,14 @@ def option(
 
 @functools.cache
 def options_of(config_class: type[Any]) -> tuple[Option, ...]:
-    """Return the options of a dataclass all of whose fields were declared with `option`."""
+    """Return the options of a dataclass; all its fields must be declared with `option`."""
     return tuple(
         Option(name=field.name, **field.metadata) for field in dataclasses.fields(config_class)
     )
 
 
 def check_options(config: Any) -> None:
-    """Check each field by itself; raises ConfigError naming the field and its range."""
+    """Check each field separately; raise ConfigError naming the field and its range."""
     for declared in options_of(config.__class__):
         value = getattr(config, declared.name)
         if value is not None or declared.default is not None:

@@ -1,7 +1,7 @@
-"""What drafters, targets and tokenizers can do: the protocols between all rooms.
+"""Protocols between the rooms: what drafters, targets and tokenizers can do.
 
-`Drafter`, `Target` and `Tokenizer` are what each must do. The other protocols are optional
-capabilities, asked for with `isinstance` once, when a reply is put together.
+`Drafter`, `Target` and `Tokenizer` are required. The other protocols are optional capabilities,
+checked with `isinstance` once, when a reply is put together.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,25 +17,25 @@ from akunu_py.types import Draft, GenerationConfig, PassReport
 
 @runtime_checkable
 class Drafter(Protocol):
-    """Guesses the next tokens of one reply. Made anew for each reply."""
+    """Guesses the next tokens of one reply; each reply gets a new drafter."""
 
     def observe(self, tokens: Sequence[int]) -> None:
         """Take in committed tokens, in order: first the prompt, then each step's output."""
 
     def propose(self, limit: int) -> Draft:
-        """Guess at most `limit` tokens to follow what was observed; an empty draft is fine."""
+        """Guess at most `limit` tokens to follow the observed ones; the draft may be empty."""
 
 
 @runtime_checkable
 class ReplyDrafter(Protocol):
-    """A drafter that draws its tokens as the reply is sampled."""
+    """A drafter whose draws depend on how the reply is sampled."""
 
     def begin_reply(
         self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
     ) -> None:
-        """Draft for a reply with these transforms and this seed; called before the prompt comes.
+        """Draft for a reply with these transforms and this seed; called before the prompt.
 
-        `check`, to be called between passes of the drafter's own over the prompt, may raise.
+        `check`, to be called between the drafter's own passes over the prompt, may raise.
         """
 
 
@@ -43,59 +43,59 @@ class ReplyDrafter(Protocol):
 class CandidateObserver(Protocol):
     """A drafter that learns from the target's own runners-up.
 
-    The target looks for them only where a drafter asks.
+    The target computes them only for such a drafter.
     """
 
     def observe_candidates(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Take in the rows of a pass, before `observe` gets its output.
 
         A row is (token fed, the target's most likely next ids, best first). Rows of rejected draft
-        tokens count: what the target would say after them is known all the same. Rows of the
-        prompt are not among them.
+        tokens are included, since the target's candidates after them are known as well. Rows of the
+        prompt are not.
         """
 
 
 @runtime_checkable
 class Extender(Protocol):
-    """A drafter that can go on behind tokens that another one drafted."""
+    """A drafter that can continue another drafter's tokens."""
 
     def extend(self, drafted: Sequence[int], limit: int) -> Draft:
-        """Draft a chain of at most `limit` tokens to follow what was observed and `drafted`."""
+        """Draft a chain of at most `limit` tokens to follow the observed ones and `drafted`."""
 
 
 class DrawnToken(Protocol):
-    """A token of a draft under way, as a rule of length may look at it."""
+    """A token of an unfinished draft, as a rule of length sees it."""
 
     @property
     def probability(self) -> float:
-        """Return the drafter's confidence in it, -1 where it has none."""
+        """Return the drafter's confidence in it, -1 if it has none."""
 
 
 @runtime_checkable
 class TokenByToken(Protocol):
-    """A drafter that pays for every token it drafts, and so asks before each."""
+    """A drafter that pays for every drafted token, and so asks before each."""
 
     def add_rule(self, rule: Callable[[Sequence[DrawnToken]], bool]) -> None:
-        """Draft a further token only where the rule, given those drafted so far, returns True."""
+        """Draft a further token only if the rule, given the tokens so far, returns True."""
 
 
 @runtime_checkable
 class CurveUser(Protocol):
-    """A drafter that looks at the costs of passes itself."""
+    """A drafter that uses the costs of passes itself."""
 
     def use_curve(self, curve: CostCurve) -> None:
-        """Reason with these costs from now on; called again as they become better known."""
+        """Use these costs from now on; called again as they become better known."""
 
 
 @runtime_checkable
 class SampledDrafter(Protocol):
-    """A drafter that draws its tokens and can say from what (`akunu_py.lab.verifying`)."""
+    """A drafter that draws its tokens and knows their distributions (`akunu_py.lab.verifying`)."""
 
     def draft_probabilities(self) -> NDArray[np.floating] | None:
         """Return the distributions the last draft was drawn from, [draws, vocab].
 
-        One a node, in their order, unless the drafter has `draw_order`. None: every token was
-        certain (all of q was on it), as for a greedy drafter or the k likeliest tokens.
+        There is one per node, in order, unless the drafter has `draw_order`. None means that every
+        token was certain (q was 1), as for a greedy drafter or the k likeliest tokens.
         """
 
 
@@ -104,17 +104,17 @@ class OrderedDraws(Protocol):
     """A `SampledDrafter` of trees that knows in which order its tokens were drawn."""
 
     def draw_order(self) -> Sequence[int]:
-        """Return the node of each draw, in the order drawn; a token drawn twice is there twice.
+        """Return the node of each draw, in the order drawn; a token drawn twice appears twice.
 
-        Siblings are tried in this order, and `draft_probabilities` has a row for each draw. So
-        this serves draws from different distributions too: several drafters, or draws without
-        replacement, whose q leaves out the tokens drawn before.
+        Siblings are tried in this order, and `draft_probabilities` has a row for each draw. So this
+        also serves draws from different distributions: several drafters, or draws without
+        replacement, whose q excludes the tokens drawn before.
         """
 
 
 @runtime_checkable
 class CountedDraws(Protocol):
-    """A `SampledDrafter` of trees that merged equal siblings: it knows how often each was drawn."""
+    """A `SampledDrafter` of trees that merges equal siblings and counts their draws."""
 
     def draw_counts(self) -> Sequence[int]:
         """Return how often each node was drawn, at least once.
@@ -126,13 +126,13 @@ class CountedDraws(Protocol):
 
 @runtime_checkable
 class BranchingDrafter(Protocol):
-    """A `SampledDrafter` of trees that can do without their branches."""
+    """A `SampledDrafter` of trees that can drop their branches."""
 
     def without_branches(self, draft: Draft) -> Draft:
-        """Return a chain of the last draft, chosen whatever its tokens are.
+        """Return a chain of the last draft, chosen independently of its tokens.
 
-        Called wherever a target takes no trees, also for a tree that is a chain since its draws
-        were equal. Probabilities and counts are those of the chain from then on.
+        Called for a target that takes no trees, even if the tree is a chain because its draws were
+        equal. Afterwards probabilities and counts describe the chain.
         """
 
 
@@ -140,7 +140,7 @@ class Target(Protocol):
     """The model that decides, over a cache that holds every committed token but the last."""
 
     def max_draft_tokens(self) -> int:
-        """Return how many draft tokens the next pass can take and still roll back; 0 is fine."""
+        """Return how many draft tokens the next pass can take and still roll back; may be 0."""
 
     def choose(self, last: int, draft: Draft) -> Sequence[int]:
         """Return the target's own next token after `last` and after each node of the draft.
@@ -152,24 +152,24 @@ class Target(Protocol):
     def commit(self, accepted: Sequence[int]) -> None:
         """Keep `last` and the accepted nodes of the last `choose` in the cache, drop the others.
 
-        Raises RollbackError where the cache cannot.
+        Raises RollbackError if the cache cannot.
         """
 
 
 @runtime_checkable
 class CandidateTarget(Protocol):
-    """A target that can say what it found likely, for drafters that are a `CandidateObserver`."""
+    """A target that can return its candidates, for drafters that are a `CandidateObserver`."""
 
     def track_candidates(self, count: int) -> None:
         """Look for the `count` likeliest ids after every row evaluated from now on."""
 
     def candidates(self) -> Sequence[tuple[int, Sequence[int]]]:
-        """Return those of the last `choose`: (token fed, ids by their raw logits, best first)."""
+        """Return candidates of the last `choose`: (token fed, ids by raw logits, best first)."""
 
 
 @runtime_checkable
 class TreeTarget(Protocol):
-    """A target that cannot take trees always; one without this protocol can."""
+    """A target that cannot always take trees; one without this protocol can."""
 
     def takes_tree(self, draft: Draft) -> bool:
         """Return whether `choose` can be called with this tree now.
@@ -180,7 +180,7 @@ class TreeTarget(Protocol):
 
 @runtime_checkable
 class TimedTarget(Protocol):
-    """A target that tells a budget what its passes are, since that decides what they cost.
+    """A target that describes its passes to a budget, since their kind decides their cost.
 
     While nothing is drafted such a target may keep a step in flight: the pass over the token being
     chosen is queued before that token is read. A target whose caches cannot drop rows carries the
@@ -201,21 +201,21 @@ class TimedTarget(Protocol):
 
     @property
     def carried_rows(self) -> int:
-        """Return how many rows the next pass feeds again, before those of the last token."""
+        """Return how many rows the next pass feeds again, before the last token's row."""
 
     def replay_rows(self, num_accepted: int = 0) -> int:
-        """Return how many rows are fed again if the next draft is rejected after so many."""
+        """Return how many rows are fed again if the next draft is rejected after `num_accepted`."""
 
 
 @runtime_checkable
 class DistributionTarget(Target, Protocol):
-    """A target that can say how likely each token is, instead of which one it chooses."""
+    """A target that can return its distributions instead of its choices."""
 
     def distributions(self, last: int, draft: Draft) -> NDArray[np.floating]:
         """Return the target's distributions after `last` and after each node, [len + 1, vocab].
 
-        They are what it would draw from: after penalties, filters and temperature. Row 0 follows
-        `last`, row i + 1 follows node i. `commit` keeps rows of this pass as of a `choose`.
+        It would draw from these, after penalties, filters and temperature. Row 0 follows `last`,
+        row i + 1 follows node i. `commit` keeps rows of this pass as after `choose`.
         """
 
 
@@ -223,10 +223,10 @@ class Detokenizer(Protocol):
     """Token ids to text, step by step; never emits half a character."""
 
     def feed(self, token_ids: Iterable[int]) -> str:
-        """Return the text these tokens complete."""
+        """Return the text that these tokens complete."""
 
     def finish(self) -> str:
-        """Return what is left; an incomplete character becomes U+FFFD."""
+        """Return the rest; an incomplete character becomes U+FFFD."""
 
 
 class Tokenizer(Protocol):
@@ -245,9 +245,9 @@ class Tokenizer(Protocol):
         """Return whether `encode_chat` can be used."""
 
     def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
-        """Return the ids of a text, begin-of-text included where the model wants it.
+        """Return the ids of a text, including begin-of-text if the model uses it.
 
-        Control tokens written out in the text are taken as such only with `parse_special`.
+        Control tokens written out in the text are recognised only with `parse_special`.
         """
 
     def encode_chat(
@@ -255,15 +255,14 @@ class Tokenizer(Protocol):
     ) -> list[int]:
         """Return the ids of a conversation, up to where the reply begins.
 
-        `tools` are those that the model may call. Raises ConfigError for malformed messages or
+        `tools` are the tools that the model may call. Raises ConfigError for malformed messages or
         tools, a missing template or one that leaves tools out, ModelFormatError for one that fails.
         """
 
     def decode(self, token_ids: Iterable[int], *, with_control: bool = False) -> str:
-        """Return the text of ids, control tokens left out.
+        """Return the text of ids, without control tokens.
 
-        With `with_control` they are written out, but for the begin token that `encode` puts in
-        front.
+        `with_control` writes them out, except the begin token that `encode` puts in front.
         """
 
     def token_texts(self) -> Sequence[str]:
@@ -272,6 +271,6 @@ class Tokenizer(Protocol):
     def detokenizer(self, *, continues: bool = False) -> Detokenizer:
         """Return a fresh incremental detokenizer.
 
-        Some vocabularies put a space before every text; it is left out, unless the text
-        `continues` another, where it stands between two words.
+        Some vocabularies put a space before every text. It is dropped unless the text `continues`
+        another, where the space separates two words.
         """

@@ -1,6 +1,6 @@
-"""The user's settings file and cache folder: where they lie, and what the file holds.
+"""The user's settings file and cache folder.
 
-What the options of commands take from it is the command line's (`akunu_py.cli.option_settings`).
+The command line applies settings to the options of commands (`akunu_py.cli.option_settings`).
 """
 
 import os
@@ -13,7 +13,7 @@ from akunu_py.errors import ConfigError
 from akunu_py.regular_file import open_to_read
 
 CONFIG_VARIABLE = "AKUNU_CONFIG"
-"""Names another file than the platform's own; the null device is no file at all."""
+"""Names another file than the platform's own; the null device stands for no file."""
 
 CACHE_VARIABLE = "AKUNU_CACHE_DIR"
 """Names another cache folder than the platform's own."""
@@ -24,21 +24,21 @@ FOLDERS_KEY, FOLDERS_VARIABLE = "model-folders", "AKUNU_MODEL_FOLDERS"
 OTHER_VARIABLES = frozenset(
     {CONFIG_VARIABLE, "AKUNU_BLAS", CACHE_VARIABLE, "AKUNU_DATA_DIR", FOLDERS_VARIABLE}
 )
-"""Variables that are no option of any command."""
+"""Variables that do not belong to an option of a command."""
 
 _MOST_BYTES = 2**20
 
 
 class Settings(NamedTuple):
-    """What a settings file holds.
+    """The content of a settings file.
 
     Attributes:
         path: the file.
-        found: whether there is one.
-        values: its keys and tables as TOML gives them, hyphens in keys for underscores.
-        model: what commands open that are given no MODEL: AKUNU_MODEL before the file's `model`;
-            None for the default model.
-        model_folders: where a user keeps models: AKUNU_MODEL_FOLDERS, separated like PATH, before
+        found: whether it exists.
+        values: its keys and tables from TOML, with hyphens for underscores in keys.
+        model: the model for commands without MODEL: AKUNU_MODEL, else the file's `model`; None for
+            the default model.
+        model_folders: the user's folders of models: AKUNU_MODEL_FOLDERS, separated like PATH, else
             the file's `model-folders`.
 
     """
@@ -51,17 +51,17 @@ class Settings(NamedTuple):
 
 
 def config_path() -> Path:
-    """Return where the settings file is: AKUNU_CONFIG, or the platform's place for settings."""
+    """Return the path of the settings file: AKUNU_CONFIG, or the platform's place for settings."""
     chosen = os.environ.get(CONFIG_VARIABLE)
     if chosen:
         return Path(chosen).expanduser()
-    from platformdirs import user_config_path  # noqa: PLC0415 - most runs of --help need none
+    from platformdirs import user_config_path  # noqa: PLC0415 - --help does without
 
     return user_config_path("akunu", appauthor=False) / "config.toml"
 
 
 def cache_folder() -> Path:
-    """Return where akunu keeps what it can make again.
+    """Return the folder for data that akunu can make again.
 
     AKUNU_CACHE_DIR names it; otherwise it is the platform's own place.
     """
@@ -73,12 +73,12 @@ def cache_folder() -> Path:
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "akunu"
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # A relative path there is to be ignored (XDG base directory specification).
+    # The XDG base directory specification demands that a relative path is ignored.
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "akunu"
 
 
 def load_settings(path: Path | None = None) -> Settings:
-    """Read the settings file, `config_path()` by default; an absent one holds nothing.
+    """Read the settings file, `config_path()` by default; a missing one counts as empty.
 
     Raises ConfigError for a file that cannot be read or is not TOML, for `model` and
     `model-folders` of a wrong type, and for AKUNU_CONFIG naming a file that does not exist.
@@ -87,7 +87,7 @@ def load_settings(path: Path | None = None) -> Settings:
     path = config_path() if path is None else path
     content = _content(path)
     if content is None and named:
-        raise ConfigError(f"there is no settings file {path}; {CONFIG_VARIABLE} names it")
+        raise ConfigError(f"the settings file {path}, named by {CONFIG_VARIABLE}, does not exist")
     values = {} if content is None else _hyphenated(_parsed(path, content), path)
     return Settings(
         path=path,
@@ -99,8 +99,8 @@ def load_settings(path: Path | None = None) -> Settings:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean ...?" with the known name most like a wrong one, or nothing."""
-    import difflib  # noqa: PLC0415 - for mistakes alone
+    """Return " Did you mean ...?" with the known name closest to a wrong one, or an empty text."""
+    import difflib  # noqa: PLC0415 - only for mistakes
 
     matches = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
     return f" Did you mean {matches[0]}?" if matches else ""
@@ -127,7 +127,7 @@ def _parsed(path: Path, content: bytes) -> dict[str, object]:
     import tomllib  # noqa: PLC0415 - most have no file
 
     try:
-        # Some editors begin a file with a mark of its byte order.
+        # Some editors begin a file with a byte order mark.
         return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text (byte {error.start})") from None
@@ -136,7 +136,7 @@ def _parsed(path: Path, content: bytes) -> dict[str, object]:
 
 
 def _hyphenated(table: Mapping[str, object], path: Path) -> dict[str, object]:
-    """Return a table with hyphens in keys, of its tables too; two spellings of one are an error."""
+    """Return a table with hyphens in keys, also in its tables; two spellings are an error."""
     result: dict[str, object] = {}
     for written, value in table.items():
         key = written.replace("_", "-")

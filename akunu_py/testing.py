@@ -1,4 +1,4 @@
-"""Toy targets and scripted drafters, for everyone who writes a drafter or changes the loop.
+"""Toy targets and scripted drafters, for authors of drafters and changes of the loop.
 
 target = ToyTarget([1, 2, 3], vocabulary_size=5, seed=7)
 steps = list(decode(target, ScriptedDrafter([[0, 1], [4]]), 3, num_draft_tokens=4, max_tokens=9))
@@ -18,10 +18,10 @@ from akunu_py.types import Draft
 NextToken = Callable[[tuple[int, ...]], int]
 
 Law = Callable[[tuple[int, ...]], NDArray[np.float64]]
-"""A context to the distribution of its next token, float64 [vocab]."""
+"""From a context to the distribution of its next token, float64 [vocab]."""
 
 Pick = Callable[[NDArray[np.float64]], int]
-"""A distribution to a token drawn from it."""
+"""From a distribution to a token drawn from it."""
 
 
 def hashed_choice(vocabulary_size: int, seed: int) -> NextToken:
@@ -37,9 +37,9 @@ def hashed_choice(vocabulary_size: int, seed: int) -> NextToken:
 class ToyTarget:
     """A target whose next token is a function of the context, over a cache of plain token ids.
 
-    `cache` holds what a KV cache would: every row fed and not rolled back. A row fed after a row
-    that should have been dropped sees the wrong context, so a loop that keeps too much or too
-    little changes the output.
+    `cache` holds what a KV cache would: every row that was fed and not rolled back. A row fed after
+    a row that should have been dropped sees the wrong context, so a loop that keeps too many or too
+    few rows changes the output.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ToyTarget:
         self._pending: tuple[int, Draft] | None = None
 
     def max_draft_tokens(self) -> int:
-        """Return the limit given."""
+        """Return the given limit."""
         return self._limit
 
     def choose(self, last: int, draft: Draft) -> list[int]:
@@ -80,7 +80,7 @@ class ToyTarget:
         self.cache += [last, *(draft.tokens[node] for node in accepted)]
 
     def plain(self, prompt: Sequence[int], count: int) -> list[int]:
-        """Return what decoding without drafts gives."""
+        """Return the output of decoding without drafts."""
         context = list(prompt)
         for _ in range(count):
             context.append(self.rule(tuple(context)))
@@ -88,7 +88,7 @@ class ToyTarget:
 
 
 class ToyDistributions(ToyTarget):
-    """A `ToyTarget` that has distributions too; its rule takes the likeliest token."""
+    """A `ToyTarget` that also has distributions; its rule takes the likeliest token."""
 
     def __init__(self, prompt: Sequence[int], law: Law, *, max_draft_tokens: int = 64) -> None:
         super().__init__(
@@ -104,7 +104,7 @@ class ToyDistributions(ToyTarget):
 
 
 def hashed_law(vocabulary_size: int, seed: int) -> Law:
-    """Return a law with weights 0 to 9 by a hash of the whole context; some tokens have none."""
+    """Return a law with weights 0 to 9 by a hash of the whole context; some weights are 0."""
 
     def law(context: tuple[int, ...]) -> NDArray[np.float64]:
         digest = hashlib.blake2b(repr((seed, context)).encode(), digest_size=8).digest()
@@ -119,7 +119,7 @@ def hashed_law(vocabulary_size: int, seed: int) -> Law:
 
 
 class ScriptedDrafter:
-    """Proposes given drafts one after another, then none; records what it observed.
+    """Proposes given drafts one after another, then none; records the observed tokens.
 
     A draft is a `Draft` or a sequence of tokens (a chain). It is cut to the limit.
     """
@@ -144,9 +144,9 @@ class ScriptedDrafter:
 
 
 class OracleDrafter:
-    """Drafts with a rule: right, half right or always wrong, as a test likes.
+    """Drafts by a rule: right, half right or always wrong, as a test needs.
 
-    `rule` is given every token observed and those already drafted.
+    `rule` gets all observed tokens and those already drafted.
     """
 
     def __init__(self, rule: NextToken, length: int) -> None:
@@ -168,10 +168,10 @@ class OracleDrafter:
 
 
 class SampledToyDrafter:
-    """Draws chains of a law's tokens, and can say from what (`draft_probabilities`).
+    """Draws chains of a law's tokens, and has their distributions (`draft_probabilities`).
 
-    `pick` draws. `goes_on`, where it is given, says before each draw whether there is one, from
-    the tokens so far and the distribution there: all that the length of a draft may depend on.
+    `pick` draws. `goes_on`, if given, decides before each draw whether to continue, from the tokens
+    so far and the distribution there: nothing else may affect the length of a draft.
     """
 
     def __init__(

@@ -1,19 +1,39 @@
-"""The values that pass between rooms: frozen, validated, free of arrays."""
+"""Values that pass between rooms: frozen, validated, without arrays."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from akunu_py.decode_stats import DecodeStats as DecodeStats  # noqa: PLC0414 - offered here too
-from akunu_py.decode_stats import StepStats as StepStats  # noqa: PLC0414
-from akunu_py.decode_stats import VerificationKind as VerificationKind  # noqa: PLC0414
+from akunu_py.decode_stats import DecodeStats, StepStats, VerificationKind
 from akunu_py.errors import ContractError
-from akunu_py.generation_config import DraftBudget as DraftBudget  # noqa: PLC0414
-from akunu_py.generation_config import DraftLength as DraftLength  # noqa: PLC0414
-from akunu_py.generation_config import DraftSampling as DraftSampling  # noqa: PLC0414
-from akunu_py.generation_config import Exactness as Exactness  # noqa: PLC0414
-from akunu_py.generation_config import GenerationConfig as GenerationConfig  # noqa: PLC0414
-from akunu_py.generation_config import RowBits as RowBits  # noqa: PLC0414
+from akunu_py.generation_config import (
+    DraftBudget,
+    DraftLength,
+    DraftSampling,
+    Exactness,
+    GenerationConfig,
+    RowBits,
+)
+
+__all__ = [
+    "DecodeStats",
+    "Draft",
+    "DraftBudget",
+    "DraftLength",
+    "DraftSampling",
+    "Exactness",
+    "FinishReason",
+    "GenerationConfig",
+    "GenerationResult",
+    "LengthTrace",
+    "PassReport",
+    "RowBits",
+    "StepStats",
+    "StreamEvent",
+    "TextPiece",
+    "Verification",
+    "VerificationKind",
+]
 
 FinishReason = Literal["stop", "length", "loop", "cancelled"]
 
@@ -22,7 +42,7 @@ _CHAIN_PARENTS = tuple(tuple(range(-1, n - 1)) for n in range(65))
 
 @dataclass(frozen=True, slots=True)
 class LengthTrace:
-    """Where an entropy-adaptive length comes from, for a trace.
+    """The origin of an entropy-adaptive length, for a trace.
 
     `entropy` is H, normalised to 0 ... 1; `smoothed` is h after it; `num_draft_tokens` is gamma.
     """
@@ -34,16 +54,15 @@ class LengthTrace:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Tokens a drafter proposes, as a tree; a chain is the tree with parents -1, 0, 1, ...
+    """Tokens that a drafter proposes, as a tree; a chain is the tree with parents -1, 0, 1, ...
 
     `parents[i]` is the index of the node that token i follows, -1 for the last committed token;
-    parents come before their children. `confidence`, where a drafter has one, is its estimate per
-    token that the target agrees, given that it agreed with the parent. `origins` names who drafted
-    each token, or what text it is copied from, where that is more than `source` says. `length`
-    says where the draft's length comes from, if a rule of the drafter's decided it.
+    parents come before their children. `confidence`, if the drafter has any, is its estimate per
+    token that the target agrees, given that it agreed with the parent. `origins` names the drafter
+    of each token, or the text it is copied from, if that adds to `source`. `length` is the origin
+    of the draft's length, if a rule of the drafter decided it.
 
-    Raises ContractError for parents out of order, siblings with equal tokens, or lengths that
-    differ.
+    Raises ContractError for parents out of order, siblings with equal tokens, or different lengths.
     """
 
     tokens: tuple[int, ...]
@@ -107,10 +126,10 @@ class Draft:
         return cls((), (), source)
 
     def first(self, size: int) -> "Draft":
-        """Return the draft of the first `size` tokens, itself where it has no more."""
+        """Return the draft of the first `size` tokens, or itself if it has no more."""
         if size >= len(self.tokens):
             return self
-        # Parents come before their children, so what is left of a tree is a tree.
+        # Parents come before their children, so the rest of a tree is a tree.
         return Draft(
             self.tokens[:size],
             self.parents[:size],
@@ -124,11 +143,11 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What the target accepted of a draft, and its own next token.
+    """The accepted part of a draft, and the target's own next token.
 
-    `accepted` is the path of accepted nodes, from the root. `kind` is "bonus" when the path ended
-    at a leaf of the draft (a plain step counts as such: nothing was rejected) and "recovered" when
-    the target chose something else than every child drafted there.
+    `accepted` is the path of accepted nodes, from the root. `kind` is "bonus" if the path ended at
+    a leaf of the draft (also for a plain step: nothing was rejected) and "recovered" if the target
+    chose another token than the children drafted there.
     """
 
     accepted: tuple[int, ...]
@@ -136,7 +155,7 @@ class Verification:
     kind: VerificationKind
 
     def output(self, draft: Draft) -> tuple[int, ...]:
-        """Return the tokens this step commits, at least one."""
+        """Return the tokens that this step commits, at least one."""
         if not self.accepted:
             return (self.next_token,)
         return (*(draft.tokens[node] for node in self.accepted), self.next_token)
@@ -144,12 +163,12 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class PassReport:
-    """What a target's last pass was, as far as its time depends on it.
+    """The properties of a target's last pass on which its time depends.
 
-    `was_in_flight` says whether the step after the last committed token was in flight before: then
-    the first token of a draft was compared with its result. `rows` are those fed before the choices
-    could be read, or, after such a comparison, those of the pass that followed it, 0 where none
-    did. `in_flight` says whether the next step is in flight now.
+    `was_in_flight` says whether the step after the last committed token was in flight before; the
+    first token of a draft was then compared with its result. `rows` are the rows fed before the
+    choices could be read. After such a comparison they are the rows of the pass that followed, 0 if
+    none did. `in_flight` says whether the next step is in flight now.
     """
 
     rows: int
@@ -161,24 +180,23 @@ class PassReport:
 class GenerationResult:
     """A finished reply.
 
-    `token_ids` are the generated ids, an end-of-generation id included where one was generated;
-    `text` holds neither it nor a stop text. Of control tokens it holds those around reasoning
+    `token_ids` are the generated ids, including an end-of-generation id if one was generated;
+    `text` has neither it nor a stop text. Of control tokens `text` has only those around reasoning
     (`akunu_py.engine.reasoning`), as the model wrote them; `Tokenizer.decode` of the ids
-    leaves those out, too. `decode_s` and `prefill_s` are seconds; `seed` is the one used, so that
-    the reply can be made again. `time_to_first_token_s` is counted from before the prefill to the
-    end of the first step; None where there was none.
+    leaves them out as well. `decode_s` and `prefill_s` are seconds. `seed` is the one used, so that
+    the reply can be repeated. `time_to_first_token_s` counts from before the prefill to the end of
+    the first step; None without a step.
 
-    Two things decide whether drafting changed the reply. `exactness` is the rule drafts were
-    accepted by, which leaves alone: "stream", the tokens themselves; "distribution", the law they
-    are drawn by; "none", neither. `row_bits` says whether the rule met equal numbers, that is
-    whether a pass over several rows gives each row the bits of a pass over one with this model on
-    this machine: "equal", or nothing was drafted; "different": between two tokens that are almost
-    equally likely the other one may have been chosen; "unknown": not measured.
+    Two things decide whether drafting changed the reply. `exactness` says what the rule that
+    accepted drafts keeps unchanged: "stream", the tokens; "distribution", the law they are drawn
+    by; "none", neither. `row_bits` says whether a pass over several rows gives each row the same
+    bits as a pass over one, with this model on this machine: "equal", or nothing was drafted;
+    "different": of two tokens that are almost equally likely the other one may have been chosen;
+    "unknown": not measured.
 
-    `time_saved` is an estimate of what drafting saved of the time that plain decoding would have
-    taken: a range of shares, (low, high), below 0 where drafting cost time; None where nothing was
-    drafted, `draft_budget` is "always", or too few drafts were timed so far
-    (`akunu_py.decoding.time_saved`).
+    `time_saved` estimates the share of plain decoding's time that drafting saved, as a range
+    (low, high), below 0 if drafting cost time. It is None if nothing was drafted, `draft_budget` is
+    "always", or too few drafts were timed so far (`akunu_py.decoding.time_saved`).
     """
 
     text: str
@@ -198,16 +216,16 @@ class GenerationResult:
 
     @property
     def decode_tokens_per_s(self) -> float | None:
-        """Generated tokens a second of decoding; None where no time passed."""
+        """Generated tokens per second of decoding; None if no time passed."""
         return len(self.token_ids) / self.decode_s if self.decode_s > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """Text of tokens of one origin: `source` is what their drafts named, "" the target's own.
+    """Text of tokens of one origin: `source` is named by their drafts, "" for the target's own.
 
-    A draft names each token's origin (`Draft.origins`) or one source for all of them.
-    A character whose bytes come from several tokens belongs to the one that completes it.
+    A draft names each token's origin (`Draft.origins`) or one source for all of them. A character
+    whose bytes come from several tokens belongs to the one that completes it.
     """
 
     text: str
@@ -216,10 +234,9 @@ class TextPiece:
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """What one step added to a reply; the last event also carries the result.
+    """The addition of one step to a reply; the last event also has the result.
 
-    The texts of `pieces`, none of them empty, are `text`; in an event that tells no origins there
-    are none.
+    The texts of `pieces`, none of them empty, make up `text`; an event without origins has none.
     """
 
     text: str

@@ -8,8 +8,6 @@ llama.cpp recorded in tests/golden/architectures.
 """
 
 import argparse
-import ast
-import importlib.util
 import sys
 import tempfile
 from collections import defaultdict
@@ -52,9 +50,10 @@ def compare(name: str, folder: Path) -> Result:
 
 def first_line(model: str) -> str:
     """What a variant adds, in its own words."""
-    spec = importlib.util.find_spec(f"akunu_py.models.{model}")
-    text = ast.get_docstring(ast.parse(Path(str(spec.origin)).read_text(encoding="utf-8")))
-    return str(text).splitlines()[0].rstrip(".")
+    from akunu_py.models.variants import variant
+
+    model_class, _ = variant(model.removeprefix("variants."))
+    return str(model_class.__doc__).splitlines()[0].rstrip(".")
 
 
 def table() -> str:

@@ -6,7 +6,7 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from akunu_py.gguf.config import read_plan
+from akunu_py.gguf.architectures import read_plan
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.load import LoadOptions, load_model
 

@@ -24,10 +24,10 @@ from akunu_py.drafting.registry import default_num_draft_tokens, make_drafter
 from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.models.baseline import Baseline
 from akunu_py.models.budget_memory import device_prior
-from akunu_py.models.draft_model import make_token_model
 from akunu_py.models.load import LoadedModel
 from akunu_py.models.pass_times import PassTimes, measure_passes
 from akunu_py.models.session import Session
+from akunu_py.models.token_model import make_token_model
 from akunu_py.protocols import ReplyDrafter, Tokenizer
 from akunu_py.sampling.forced import ForcedSampler
 from akunu_py.sampling.sampler import Sampler

@@ -96,7 +96,14 @@ class Conversation:
         messages = self._messages(before[forgotten:], question.text)
         stream = self.engine.stream_chat(messages, self.config, progress=progress)
         dropped = max(0, forgotten - min(self.forgotten, len(before)))
-        return ChatReply(self, stream, question.text, before, forgotten, dropped)
+        return ChatReply(
+            conversation=self,
+            stream=stream,
+            question=question.text,
+            before=before,
+            forgotten=forgotten,
+            dropped=dropped,
+        )
 
     def undo(self) -> Turn:
         """Remove the last message and its reply, and return them.
@@ -224,37 +231,30 @@ class Conversation:
         return len(self.engine.tokenizer.encode_chat(messages))
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class ChatReply:
     """A reply in a conversation.
 
     Iterate over its events within a `with` block; at the end of the block it joins the turns.
 
     Attributes:
+        conversation: the conversation.
+        stream: stream of the engine.
         question: text of the message.
         before: earlier turns.
         forgotten: number of these that the model does not see.
         dropped: number of turns that are newly dropped.
         text: text so far.
-        stream: stream of the engine.
 
     """
 
-    def __init__(  # noqa: PLR0917 - only `Conversation` makes one
-        self,
-        conversation: Conversation,
-        stream: "ReplyStream",
-        question: str,
-        before: tuple[Turn, ...],
-        forgotten: int,
-        dropped: int,
-    ) -> None:
-        self._conversation = conversation
-        self.stream = stream
-        self.question = question
-        self.before = before
-        self.forgotten = forgotten
-        self.dropped = dropped
-        self.text = ""
+    conversation: Conversation
+    stream: "ReplyStream"
+    question: str
+    before: tuple[Turn, ...]
+    forgotten: int
+    dropped: int
+    text: str = ""
 
     @property
     def result(self) -> "GenerationResult | None":
@@ -268,7 +268,7 @@ class ChatReply:
         if result is None or result.finish_reason != "length":
             return False
         used = result.num_prompt_tokens + len(result.token_ids)
-        return used >= self._conversation.engine.context
+        return used >= self.conversation.engine.context
 
     def cancel(self) -> None:
         """End the reply after the step under way."""
@@ -289,4 +289,4 @@ class ChatReply:
         traceback: TracebackType | None,
     ) -> None:
         self.stream.close()
-        self._conversation.close(self)
+        self.conversation.close(self)

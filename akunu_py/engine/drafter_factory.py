@@ -6,9 +6,8 @@ from pathlib import Path
 
 from akunu_py.drafting import AutoState, default_num_draft_tokens
 from akunu_py.drafting.registry import DrafterSetup, drafter_name, make
-from akunu_py.models.draft_model import make_token_model
 from akunu_py.models.load import LoadedModel, LoadOptions, draft_options, load_model
-from akunu_py.models.token_model import CachedTokenModel
+from akunu_py.models.token_model import CachedTokenModel, make_token_model
 from akunu_py.protocols import Drafter
 from akunu_py.types import GenerationConfig
 

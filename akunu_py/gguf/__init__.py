@@ -1,11 +1,11 @@
 """GGUF files: bytes to checked metadata, weights in MLX's quantized form, model arguments.
 
-Nothing here imports MLX; arrays are numpy's. `reader` trusts no number of a file before it has
-checked it, so the other modules can.
+Nothing here imports MLX; arrays are numpy's. `reader` checks every number of a file, so the other
+modules can trust them.
 """
 
+from akunu_py.gguf.architectures import read_plan, supported_architectures
 from akunu_py.gguf.block_types import BLOCK_TYPES, BlockType
-from akunu_py.gguf.config import read_plan, supported_architectures
 from akunu_py.gguf.cursor import MetadataValue
 from akunu_py.gguf.plan import ModelPlan, Placement, RotaryFactors
 from akunu_py.gguf.quants import QuantizedMatrix, dense, dequantize, relayout

@@ -56,4 +56,4 @@ _ROWS = (
 )
 
 BLOCK_TYPES: dict[int, BlockType] = {row[0]: BlockType(*row) for row in _ROWS}
-"""GGML type number -> its block. Numbers missing here were removed from GGML or never given out."""
+"""GGML type number -> its block. Missing numbers were removed from GGML or never assigned."""

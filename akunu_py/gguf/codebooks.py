@@ -1,8 +1,8 @@
-"""The grids of the IQ types: which patterns of 8 or 4 magnitudes a block's index stands for.
+"""The grids of the IQ types: the pattern of 8 or 4 magnitudes for each index of a block.
 
 Source: the tables `iq2xxs_grid`, `iq2xs_grid`, `iq2s_grid`, `iq3xxs_grid`, `iq3s_grid`,
-`iq1s_grid` and `kvalues_iq4nl` of ggml's `ggml-common.h`. Of each magnitude its rank is kept, in
-2 or 3 bits, as a little-endian bit stream in base 85.
+`iq1s_grid` and `kvalues_iq4nl` of ggml's `ggml-common.h`. Each magnitude is stored as its rank, in
+2 or 3 bits, in a little-endian bit stream in base 85.
 """
 
 import base64
@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-"""The 16 numbers codes of IQ4_NL and IQ4_XS stand for."""
+"""The 16 values of IQ4_NL's and IQ4_XS's codes."""
 
 IQ2_MAGNITUDES = (8, 25, 43)
 """The magnitudes in the grids of IQ2_XXS, IQ2_XS and IQ2_S, by rank."""
 
 IQ3_XXS_MAGNITUDES = (4, 12, 20, 28, 36, 44, 52, 62)
-"""The magnitudes in the grid of IQ3_XXS; those of IQ3_S are 1, 3, 5 ... 15, of IQ1_S -1, 0, 1."""
+"""The magnitudes in the grid of IQ3_XXS. IQ3_S has 1, 3, 5 ... 15, IQ1_S has -1, 0, 1."""
 
 _IQ2_XXS = (
     "000621po*D3IGuR6aXLqA^<1=DgZ$ML;z3#SO8%FWB`Bwf&hvDq5uH_1OX5M6#+m2gaMcV00II6A_9T}0R#jD5CkCvBm"
@@ -186,9 +186,9 @@ def grid(name: str) -> NDArray[np.uint8]:
 
 @cache
 def sign_bytes() -> NDArray[np.uint8]:
-    """Return the 8 signs that an index of 7 bits stands for, uint8 [128], read-only.
+    """Return the 8 signs for each index of 7 bits, uint8 [128], read-only.
 
-    Bit i set means that weight i is negative; the eighth makes the number of them even.
+    Bit i set means that weight i is negative; the eighth bit makes the number of set bits even.
     """
     index = np.arange(128, dtype=np.uint8)
     parity = np.unpackbits(index[:, None], axis=1).sum(axis=1, dtype=np.uint8) & np.uint8(1)

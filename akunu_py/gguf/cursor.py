@@ -1,4 +1,4 @@
-"""Reads a GGUF file field by field; no count or length is believed beyond the bytes left."""
+"""Reads a GGUF file field by field; every count and length is checked against the bytes left."""
 
 import mmap
 import struct
@@ -14,7 +14,7 @@ MetadataValue = bool | int | float | str | list[str] | NDArray[Any]
 """A scalar, a string, a list of strings, or a one-dimensional array of numbers."""
 
 REPAIR = "the file is truncated or damaged; download it again"
-"""What to do about most damage."""
+"""Advice for most damage."""
 
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 _SCALARS: dict[int, str] = {
@@ -28,12 +28,12 @@ _SHOWN_CHARACTERS = 80
 
 
 def quoted(text: str) -> str:
-    """Return a text for a message: quoted, escaped and cut."""
+    """Return a text for a message: quoted, escaped and shortened."""
     return repr(text) if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]!r}..."
 
 
 def describe(value: object) -> str:
-    """Return any metadata value for a message, in a few words."""
+    """Return a short description of any metadata value for a message."""
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, list | np.ndarray):
@@ -42,15 +42,15 @@ def describe(value: object) -> str:
 
 
 class Cursor:
-    """Reads fields one after another; what it raises names field and byte offset.
+    """Reads fields one after another; its errors name field and byte offset.
 
     Attributes:
         data: the mapped file, or its bytes.
-        size: of the file in bytes.
-        position: of the next byte to read.
-        path: for messages.
+        size: size of the file in bytes.
+        position: position of the next byte to read.
+        path: path of the file, for messages.
 
-    Every method that reads raises ModelFormatError where the file ends before the field does.
+    Every method that reads raises ModelFormatError if the file ends before the field does.
 
     """
 
@@ -62,18 +62,18 @@ class Cursor:
 
     @property
     def remaining(self) -> int:
-        """Bytes after the position."""
+        """Number of bytes after the position."""
         return self.size - self.position
 
     def error(
         self, field: str, problem: str, advice: str = REPAIR, position: int | None = None
     ) -> ModelFormatError:
-        """Return the error for a field at `position`, by default at the cursor's."""
+        """Return the error for a field at `position`, by default the cursor's."""
         place = self.position if position is None else position
         return ModelFormatError(f"{self.path}: {field} at byte {place} {problem}; {advice}")
 
     def need(self, count: int, field: str) -> None:
-        """Raise ModelFormatError where fewer than `count` bytes are left."""
+        """Raise ModelFormatError if fewer than `count` bytes are left."""
         if count > self.remaining:
             raise self.error(field, f"needs {count} bytes where the file has {self.remaining} left")
 
@@ -92,7 +92,7 @@ class Cursor:
         return int(value)
 
     def count(self, field: str, smallest: int) -> int:
-        """Read a count of entries that have at least `smallest` bytes each."""
+        """Read a count of entries of at least `smallest` bytes each."""
         value = self.u64(field)
         if value > self.remaining // smallest:
             raise self.error(
@@ -114,7 +114,7 @@ class Cursor:
         return text
 
     def strings(self, length: int, field: str) -> list[str]:
-        """Read an array of strings: as `string`, without its cost for 150,000 of them."""
+        """Read an array of strings, like `string` but fast enough for 150,000 of them."""
         data, size, position = self.data, self.size, self.position
         unpack = struct.Struct("<Q").unpack_from
         texts: list[str] = []
@@ -135,8 +135,8 @@ class Cursor:
     def value(self, code: int, field: str) -> MetadataValue:
         """Read a metadata value of the type `code`.
 
-        In a text, bytes that are not UTF-8 become U+FFFD: quantizers write paths there that were
-        given in another encoding. In lists of texts, which are tokens, they are an error.
+        In a text, bytes that are not UTF-8 become U+FFFD, since quantizers store paths in other
+        encodings. In a list of texts, which are tokens, they are an error.
         """
         if code == _STRING:
             return self.string(field, errors="replace")
@@ -171,7 +171,7 @@ class Cursor:
     def _scalars(self, code: int, length: int, field: str) -> NDArray[Any]:
         dtype = _SCALAR_DTYPES[code]
         self.need(length * dtype.itemsize, field)
-        # Copied, so that a kept metadata value does not keep the whole file mapped.
+        # Copied, so that a metadata value does not keep the whole file mapped.
         values = np.frombuffer(self.data, dtype, length, self.position).copy()
         if code == _BOOL:
             if values.size and values.max() > 1:

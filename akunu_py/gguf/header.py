@@ -25,15 +25,15 @@ _MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """Where a tensor lies and what it is.
+    """The type, shape and place of a tensor.
 
     Attributes:
-        name: as in the file, such as "blk.0.attn_q.weight".
+        name: the name in the file, such as "blk.0.attn_q.weight".
         type: its GGML type.
         shape_ggml: dimensions in the file's order, the contiguous one first.
-        offset: of its first byte, from the start of the file it lies in.
-        nbytes: how many bytes it has.
-        part: index of that file among the parts of a split model; 0 for a model in one file.
+        offset: position of its first byte in its file.
+        nbytes: its size in bytes.
+        part: index of its file among the parts of a split model; 0 for a model in one file.
 
     """
 
@@ -46,17 +46,17 @@ class TensorInfo:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The dimensions in row-major order, the contiguous one last, as numpy and MLX count."""
+        """The dimensions in row-major order, the contiguous one last, as in numpy and MLX."""
         return self.shape_ggml[::-1]
 
     @property
     def cols(self) -> int:
-        """Weights in a row, that is along the contiguous dimension."""
+        """Weights in a row, along the contiguous dimension."""
         return self.shape_ggml[0]
 
     @property
     def rows(self) -> int:
-        """Rows: the product of all other dimensions."""
+        """Number of rows: the product of all other dimensions."""
         return math.prod(self.shape_ggml[1:])
 
     @property
@@ -72,9 +72,9 @@ class Header:
     Attributes:
         version: 2 or 3.
         metadata: key -> value, in the file's order.
-        tensors: name -> where it lies, in the file's order.
-        key_positions: key -> byte at which its value's type stands, for messages.
-        tensor_positions: tensor name -> byte of its entry in the table, for messages.
+        tensors: name -> TensorInfo, in the file's order.
+        key_positions: key -> position of its value's type, for messages.
+        tensor_positions: tensor name -> position of its entry in the table, for messages.
 
     """
 
@@ -156,7 +156,7 @@ def _alignment(
 
 
 def _read_tensor(cursor: Cursor, index: int) -> TensorInfo:
-    """Read one entry of the tensor table; its offset still counts from the data section."""
+    """Read one entry of the tensor table; its offset is still relative to the data section."""
     start = cursor.position
     name = cursor.string(f"the name of tensor {index}")
     if not 1 <= (size := len(name.encode())) <= _MAX_NAME_BYTES:
@@ -190,7 +190,7 @@ def _read_tensor(cursor: Cursor, index: int) -> TensorInfo:
             f"in a {block.name} block",
             position=start,
         )
-    # Python's integers do not wrap: a product beyond the file is caught against its size.
+    # Python's integers do not wrap: a product beyond the file is caught by the file's size.
     nbytes = math.prod(shape) // block.block_elements * block.block_bytes
     return TensorInfo(name, block, shape, cursor.u64(f"the offset of {field}"), nbytes)
 
@@ -198,7 +198,7 @@ def _read_tensor(cursor: Cursor, index: int) -> TensorInfo:
 def _read_tensors(
     cursor: Cursor, count: int, alignment: int
 ) -> tuple[dict[str, TensorInfo], dict[str, int]]:
-    """Read the tensor table; offsets become those from the start of the file."""
+    """Read the tensor table; make offsets relative to the start of the file."""
     entries: dict[str, TensorInfo] = {}
     positions: dict[str, int] = {}
     for index in range(count):
@@ -240,11 +240,10 @@ def _read_tensors(
 
 
 def read_header(cursor: Cursor) -> Header:
-    """Read the header from the cursor's start.
+    """Read the header from the beginning of the file to the end of the tensor table.
 
-    Afterwards the cursor stands behind the tensor table. Raises ModelFormatError naming the field
-    and byte offset for what is not sound GGUF, and UnsupportedQuantizationError for a tensor of a
-    type this version of akunu has never heard of.
+    Raises ModelFormatError, naming the field and byte offset, for malformed GGUF, and
+    UnsupportedQuantizationError for a tensor of a type unknown to this version of akunu.
     """
     version = _read_version(cursor)
     tensor_count = cursor.count("the number of tensors", _MIN_TENSOR_BYTES)

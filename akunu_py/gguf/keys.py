@@ -1,7 +1,7 @@
 """Typed, range-checked access to the metadata of one architecture."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -9,10 +9,10 @@ from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
 from akunu_py.gguf.cursor import MetadataValue
 
 MAX_SIZE = 1 << 24
-"""No width, head count or vocabulary is larger."""
+"""Upper bound on widths, head counts and vocabularies."""
 
-# They change what a model computes. An architecture that does not ask for one of them cannot
-# apply it, so its presence is an error rather than a silently different model.
+# These keys change what a model computes. A reader that does not ask for one of them cannot apply
+# it, so its presence is an error rather than a silently different model.
 _SIGNIFICANT = (
     "attention.scale",
     "attention.clamp_kqv",
@@ -51,7 +51,7 @@ class Keys:
     """The keys `<architecture>.<key>` of a file.
 
     A key counts as used once it was asked for; see `check_unused`. Getters raise ModelFormatError,
-    naming the key, for a value of another kind or out of range, and for a missing one without a
+    naming the key, for a value of the wrong type or out of range, and for a missing key without a
     default.
     """
 
@@ -74,7 +74,7 @@ class Keys:
         return value
 
     def error(self, key: str, value: object, wanted: str) -> ModelFormatError:
-        """Return the error for a value that is not what is wanted."""
+        """Return the error for a value other than the `wanted` one."""
         shown = repr(value)
         return ModelFormatError(
             f"{self.architecture}.{key} is {shown[:80]}, not {wanted}; the file is damaged: "
@@ -82,7 +82,7 @@ class Keys:
         )
 
     def unsupported(self, key: str, value: object, wanted: str) -> UnsupportedArchitectureError:
-        """Return the error for a sound value that akunu has no model for."""
+        """Return the error for a valid value that akunu has no model for."""
         return UnsupportedArchitectureError(
             f"{self.architecture}.{key} is {value!r}; akunu runs {self.architecture} models with "
             f"{wanted} only: use another model"
@@ -91,7 +91,7 @@ class Keys:
     def integer(
         self, key: str, default: int | None = None, *, low: int = 1, high: int = MAX_SIZE
     ) -> int:
-        """Return a whole number in [low, high]; an array is taken where all entries are equal."""
+        """Return a whole number in [low, high], also from an array of equal numbers."""
         value = self._value(key, default)
         if isinstance(value, np.ndarray):
             if value.dtype.kind not in "iu" or value.size == 0:
@@ -115,7 +115,7 @@ class Keys:
         low: int = 0,
         high: int = MAX_SIZE,
     ) -> list[int]:
-        """Return a whole number for each layer, of an array or one number for all."""
+        """Return a whole number for each layer, from an array or one number for all."""
         value = self._value(key, default)
         if not isinstance(value, np.ndarray):
             return [self.integer(key, default, low=low, high=high)] * layers
@@ -127,7 +127,7 @@ class Keys:
         return numbers
 
     def layer_flags(self, key: str, layers: int) -> list[bool]:
-        """Return a boolean for each layer, of an array of booleans or of the numbers 0 and 1."""
+        """Return a boolean for each layer, from an array of booleans or of the numbers 0 and 1."""
         value = self._value(key, None)
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "biu":
             raise self.error(key, value, "an array of booleans")
@@ -172,18 +172,15 @@ class Keys:
         return value
 
     def ignore(self, *keys: str) -> None:
-        """Count keys as used that are known to change nothing in this architecture."""
+        """Count keys as used because they change nothing in this architecture."""
         self._used.update(keys)
 
-    def check_unused(self, significant: Sequence[str] = _SIGNIFICANT) -> None:
+    def check_unused(self) -> None:
         """Raise UnsupportedArchitectureError for a key that changes the model and was not read.
 
-        A key of zero, one or "none" that means nothing is let through. Models whose tokens see
-        later ones, such as makers of embeddings, are refused whatever their architecture.
+        A key whose value (0, 1 or "none") changes nothing is accepted.
         """
-        if self.metadata.get(f"{self.architecture}.attention.causal") is False:
-            raise self.unsupported("attention.causal", False, "tokens that see earlier ones")
-        for key in significant:
+        for key in _SIGNIFICANT:
             if key in self._used or key not in self:
                 continue
             value = self.metadata[f"{self.architecture}.{key}"]

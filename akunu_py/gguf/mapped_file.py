@@ -1,4 +1,4 @@
-"""One GGUF file over a memory map: its header read and checked, its tensors still on disk."""
+"""One GGUF file over a memory map: a checked header, and tensors still on disk."""
 
 import contextlib
 import errno
@@ -26,19 +26,19 @@ def _map(path: Path) -> mmap.mmap:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        advice = "check the path, a .gguf file is wanted"
+        advice = "check the path; it should be a .gguf file"
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             advice = "raise the limit of open files, as with `ulimit -n 4096`"
         raise ConfigError(f"cannot read {path}: {reason}; {advice}") from error
 
 
 class MappedFile:
-    """An open GGUF file; of a split model, one of its parts.
+    """An open GGUF file, which may be one part of a split model.
 
     Attributes:
-        path: of the file.
-        size: in bytes.
-        header: read and checked.
+        path: path of the file.
+        size: size in bytes.
+        header: the checked header.
 
     """
 
@@ -51,7 +51,7 @@ class MappedFile:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Map a file and read its header; raises as `GGUFFile.open` does."""
+        """Map a file and read its header; raise as `GGUFFile.open` does."""
         data = _map(path)
         try:
             return cls(path, data, read_header(Cursor(data, path)))
@@ -60,35 +60,35 @@ class MappedFile:
             raise
 
     def key_error(self, key: str, problem: str, advice: str = REPAIR) -> ModelFormatError:
-        """Return the error for a metadata key, or for the lack of it."""
+        """Return the error for a metadata key, or for a missing one."""
         position = self.header.key_positions.get(key)
-        # A key that is missing would stand where the metadata begin.
+        # A missing key is reported at the beginning of the metadata.
         place = 24 if position is None else position
         return ModelFormatError(f"{self.path}: {key!r} at byte {place} {problem}; {advice}")
 
     def tensor_bytes(self, info: TensorInfo) -> NDArray[np.uint8]:
         """Return the bytes of a tensor of this file, uint8 [rows, row_bytes], read-only.
 
-        Raises ConfigError once closed, ModelFormatError for a file that was shortened since.
+        Raises ConfigError after `close`, ModelFormatError for a file that was shortened meanwhile.
         """
         if self._bytes is None or self._map is None:
             raise ConfigError(f"{self.path} is closed; open it again to read tensors")
-        # Touching mapped bytes that are gone ends the process; `mmap.size` asks for the size now.
+        # Access to mapped bytes that are gone ends the process; `mmap.size` is the current size.
         if (size := self._map.size()) < self.size:
             raise ModelFormatError(
-                f"{self.path}: tensor {info.name!r} at byte {info.offset} cannot be read, the file "
+                f"{self.path}: tensor {info.name!r} at byte {info.offset} cannot be read: the file "
                 f"was cut from {self.size} to {size} bytes while it was open; download it again"
             )
         flat = self._bytes[info.offset : info.offset + info.nbytes]
         return flat.reshape(info.rows, info.row_bytes)
 
     def close(self) -> None:
-        """Unmap the file; harmless when called again.
+        """Unmap the file; may be called again.
 
-        While views from `tensor_bytes` are alive, the map stays until the last of them is gone.
+        The map stays until the last view from `tensor_bytes` is gone.
         """
         self._bytes = None
         if self._map is not None:
-            with contextlib.suppress(BufferError):  # views are alive: closed with the last one
+            with contextlib.suppress(BufferError):  # views exist: closed with the last one
                 self._map.close()
             self._map = None

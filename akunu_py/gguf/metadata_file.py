@@ -1,4 +1,4 @@
-"""Writes a GGUF file of metadata alone: how a converted model keeps its tokenizer, whole."""
+"""Writes a GGUF file of metadata only, in which a converted model keeps its tokenizer."""
 
 import struct
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""GGUF tensor names to the parameters of a model, by rules; a tensor without a rule is an error."""
+"""Rules from GGUF tensor names to parameters of a model; a tensor without a rule is an error."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from akunu_py.gguf.reader import TensorInfo
 LAYER = "model.layers.{}"
 ATTENTION = f"{LAYER}.self_attn"
 FEED_FORWARD = f"{LAYER}.mlp"
-"""Where most classes have a layer and its two parts; `{}` stands for the layer's number."""
+"""Paths of a layer and its two parts in most classes; `{}` stands for the layer's number."""
 
 _SUFFIXES = (".weight", ".bias")
 
@@ -23,7 +23,7 @@ LayerRows = RowOrder | Callable[[int], RowOrder | None] | None
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Where a module's tensors come from; made by `module` and `parameter`.
+    """The tensors of a module; made by `module` and `parameter`.
 
     `{}` stands for the layer's number, in sources and target alike.
     """
@@ -39,7 +39,7 @@ class Rule:
     float32: bool = False
 
     def applies(self, layer: int) -> bool:
-        """Whether the rule counts in a layer."""
+        """Return whether the rule applies to a layer."""
         return self.layers is None or self.layers(layer)
 
 
@@ -52,11 +52,11 @@ def module(
     layers: Callable[[int], bool] | None = None,
     required: bool = True,
 ) -> Rule:
-    """Map `source`.weight and, where the file has it, `source`.bias to those of `target`.
+    """Map `source`.weight and, if the file has it, `source`.bias to those of `target`.
 
-    Several sources become one module whose rows follow one another. `rows` holds for the weight's
-    rows and the bias's elements alike; as a function, of the layer's number. The same source may
-    stand in several rules: each takes its rows.
+    The rows of several sources follow one another. `rows` applies to the weight's rows and the
+    bias's elements alike; it may be a function of the layer's number. Several rules may share a
+    source and take different rows.
     """
     sources = (source,) if isinstance(source, str) else tuple(source)
     return Rule(sources, target, _SUFFIXES, rows, columns, None, layers, required)
@@ -86,13 +86,13 @@ def parameter(
     required: bool = True,
     float32: bool = False,
 ) -> Rule:
-    """Map one tensor, by its whole name, to one parameter; with `convert`, by its numbers."""
+    """Map one tensor, given by its whole name, to one parameter, converted by `convert`."""
     sources = (source,) if isinstance(source, str) else tuple(source)
     return Rule(sources, target, ("",), rows, None, convert, layers, required, float32)
 
 
-# Old converters also stored the frequencies that follow from the rope base. Scales of inputs are
-# for activations of four bits, which neither llama.cpp nor this program has.
+# Old converters also stored the frequencies that follow from the rope base. Scales of inputs belong
+# to four-bit activations, which neither llama.cpp nor akunu has.
 _ALWAYS_IGNORED = re.compile(r"blk\.\d+\.attn_rot_embd(\.weight)?|(blk\.\d+\.)?\w+\.input_scale")
 
 
@@ -103,12 +103,12 @@ def place(
     *,
     ignored: str | None = None,
 ) -> tuple[Placement, ...]:
-    """Return where every tensor goes.
+    """Return the placement of every tensor.
 
-    `ignored` is a regular expression for names to leave out, whole.
+    `ignored` is a regular expression for whole names to leave out.
 
-    Raises ModelFormatError naming required tensors that are missing, and tensors that no rule
-    takes: leaving one out could change the model's output.
+    Raises ModelFormatError, naming the tensors, if required ones are missing or no rule takes one:
+    leaving it out could change the model's output.
     """
     rules = list(rules)
     placements: dict[str, Placement] = {}
@@ -154,7 +154,7 @@ def place(
             continue
         if unknown is None or not unknown.fullmatch(name):
             raise ModelFormatError(
-                f"the model has a tensor {name!r} that akunu does not know in it; leaving it out "
+                f"the model has a tensor {name!r} that akunu does not know there; leaving it out "
                 "could change the model's output: use a conversion of the plain model"
             )
     return tuple(placements.values())
@@ -163,11 +163,11 @@ def place(
 def _scales(
     rules: list[Rule], names: tuple[str, ...], tensors: Mapping[str, TensorInfo], layer: int
 ) -> tuple[str | None, ...]:
-    """Return the names of what weights are to be multiplied by.
+    """Return the names of the tensors by which weights are multiplied.
 
-    NVFP4 as it is trained has a number for a whole tensor besides its blocks' scales; converters
-    store it as `x.scale` beside `x.weight`, and llama.cpp multiplies the output by it. A family
-    may have a parameter of its own by that name, for which it has a rule.
+    Besides the scales of its blocks, NVFP4 has a number for a whole tensor. Converters store it as
+    `x.scale` beside `x.weight`, and llama.cpp multiplies the output by it. A family with a rule for
+    such a name has a separate parameter of that name.
     """
     found: list[str | None] = []
     for name in names:
@@ -182,12 +182,12 @@ def _scales(
 
 
 def halves_from_neighbours(heads: int, head_dim: int, rotated: int | None = None) -> RowOrder:
-    """Return the rows of q or k for a rotation of halves, where the file's is of neighbours.
+    """Return the rows of q or k for a rotation of halves, if neighbours rotate in the file.
 
     llama.cpp rotates rows (2 i, 2 i + 1) of a head together in the families that its converters
     reorder; mlx-lm classes without a switch rotate (i, i + rotated / 2). Row i of a head is then
     the file's row 2 i, and row i + rotated / 2 its row 2 i + 1. `rotated`, by default the whole
-    head, is how many rows of a head rotate.
+    head, is the number of rotating rows of a head.
     """
     rotated = head_dim if rotated is None else rotated
     order = np.arange(head_dim, dtype=np.intp)

@@ -1,7 +1,7 @@
-"""What a GGUF file says of its model, in the terms of the class that will run it.
+"""The plan of a GGUF file's model, in terms of the class that will run it.
 
-A reader in `architectures/` turns metadata and the tensor table into a `ModelPlan`; nothing is read
-of the weights. `akunu_py.models.gguf_model` builds what it describes.
+A reader in `architectures/` turns metadata and the tensor table into a `ModelPlan` without reading
+weights. `akunu_py.models.gguf_model` builds the model.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,16 +23,16 @@ class Placement:
     """One parameter of the model, and the GGUF tensors it is made of.
 
     Attributes:
-        path: of the parameter, such as "model.layers.0.self_attn.q_proj.weight".
+        path: path of the parameter, such as "model.layers.0.self_attn.q_proj.weight".
         tensors: GGUF names; the rows of several follow one another.
-        rows: which rows of them the parameter has, in its order (for a vector: which elements);
-            None takes all as they are. Of an expert stack: rows of the stack laid flat.
-        columns: which column of the tensor each column of the parameter is, a permutation.
+        rows: which of their rows the parameter has, in its order (elements for a vector); None
+            takes all in order. For a stack of experts they are rows of the flattened stack.
+        columns: for each column of the parameter the column of the tensor, a permutation.
         convert: applied to the dense numbers, after `rows` and `columns`. A tensor with a
             conversion is never kept quantized.
-        float32: kept in float32 whatever the model computes in.
-        scales: for each of the tensors the one that its numbers are multiplied by, or None; as a
-            whole empty where there are none. It has one number, or one for each expert of a stack.
+        float32: whether the parameter stays in float32 whatever the model computes in.
+        scales: for each tensor the name of the tensor that scales it, or None; empty if there are
+            none. A scale has one number, or one for each expert of a stack.
 
     """
 
@@ -52,10 +52,10 @@ class RotaryFactors:
     Attributes:
         dims: rotated dimensions of a head.
         base: frequency i is base ** (-2 i / dims) / factor i.
-        tensor: name of the GGUF tensor [dims / 2] that holds the factors.
-        long_tensor: the factors to take instead where the context exceeds `original_context`.
+        tensor: name of the GGUF tensor of the factors, [dims / 2].
+        long_tensor: name of the factors to use if the context exceeds `original_context`.
         original_context: see long_tensor, in tokens.
-        scale: cosines and sines are multiplied by it (`rope.scaling.attn_factor`).
+        scale: factor of cosines and sines (`rope.scaling.attn_factor`).
         traditional: whether neighbours rotate together, rather than halves of the head.
         modules: a regular expression for the paths of the rotary modules to replace.
 
@@ -73,11 +73,11 @@ class RotaryFactors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotaryScaling:
-    """Rotary layers for a model class that has no argument for scaled positions.
+    """Rotary layers for a model class without an argument for scaled positions.
 
     Attributes:
         dims: rotated dimensions of a head.
-        base: of the frequencies, base ** (-2 i / dims).
+        base: base of the frequencies, base ** (-2 i / dims).
         scaling: mlx-lm's `rope_scaling`.
         traditional: whether neighbours rotate together, rather than halves of the head.
         modules: a regular expression for the paths of the rotary modules to replace.
@@ -97,15 +97,16 @@ class ModelPlan:
 
     Attributes:
         architecture: `general.architecture`.
-        model: module of the class, in `mlx_lm.models`, or "variants.<name>" in `akunu_py.models`.
-        arguments: for its ModelArgs.
+        model: module of the class in `mlx_lm.models`, or "variants.<name>", a class of
+            `akunu_py.models.variants`.
+        arguments: arguments of the class (ModelArgs).
         placements: every parameter that the file holds.
-        constants: parameters of the class that the file leaves out, since their value is fixed.
-        num_layers: blocks that are run.
+        constants: parameters of the class with fixed values, which the file leaves out.
+        num_layers: number of blocks to run.
         context_length: tokens the model was trained for.
         vocabulary_size: rows of the embedding.
-        rotary: what the rotary layers are to be, where the class has no argument for it.
-        wide_range: whether activations of the family are known to leave float16's range. On a GPU
+        rotary: the rotary layers, if the class has no argument for them.
+        wide_range: whether activations of the family are known to exceed float16's range. On a GPU
             such a model computes in bfloat16; others are checked when they are loaded.
 
     """

@@ -1,8 +1,8 @@
 """A strict GGUF reader over a memory map: every number is checked before it is used.
 
-Peers crash, hang or read wrong bytes on crafted files: counts of 2**63, alignment 0, offsets that
-wrap. Here a count or length may never exceed what the remaining bytes can hold, so no file makes
-the reader allocate or loop beyond a small multiple of its own size.
+Crafted files make other readers crash, hang or read wrong bytes: counts of 2**63, alignment 0,
+offsets that wrap. Here a count or length cannot exceed what the remaining bytes can hold, so no
+file makes the reader allocate or loop beyond a small multiple of its own size.
 """
 
 import os
@@ -24,20 +24,20 @@ __all__ = ["GGUFFile", "TensorInfo"]
 
 
 class GGUFFile:
-    """An open GGUF model: metadata and tensor table read and checked, weights still on disk.
+    """An open GGUF model: checked metadata and tensor table, with weights still on disk.
 
-    A model split over several files is one model, whichever part was given.
+    Any part of a split model opens the whole model.
 
     Attributes:
-        path: as given to `open`.
-        paths: of all parts in order; of one file, that file.
-        nbytes: of all parts together.
-        version: 2 or 3, of the first part.
-        metadata: key -> value, read-only; of a split model without the keys `split.*`.
+        path: the path given to `open`.
+        paths: paths of all parts in order, or of the one file.
+        nbytes: size of all parts together.
+        version: 2 or 3, the first part's.
+        metadata: key -> value, read-only; without the keys `split.*` of a split model.
         tensors: name -> TensorInfo in the file's order, read-only.
 
-    The files must not be shortened while they are open. `tensor_bytes` notices it, but the
-    operating system ends a process that touches mapped bytes that are gone.
+    The files must not be shortened while they are open. `tensor_bytes` checks it, but the operating
+    system ends a process that accesses mapped bytes that are gone.
 
     """
 
@@ -52,12 +52,11 @@ class GGUFFile:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Map a file, of a split model all its parts, and read the headers.
+        """Map a file, or all parts of a split model, and read the headers.
 
-        Raises ConfigError for a path that cannot be read, ModelFormatError naming the field and
-        byte offset for a file that is not sound GGUF or a part that is missing or does not belong,
-        and UnsupportedQuantizationError for a tensor of a type this version of akunu has never
-        heard of.
+        Raises ConfigError for an unreadable path, ModelFormatError, naming the field and byte
+        offset, for malformed GGUF or a part that is missing or of another model, and
+        UnsupportedQuantizationError for a tensor of a type unknown to this version of akunu.
         """
         path = Path(path)
         parts = open_parts(path)
@@ -68,11 +67,21 @@ class GGUFFile:
                 part.close()
             raise
 
+    @property
+    def num_weights(self) -> int:
+        """Return the number of weights in all tensors."""
+        return sum(info.rows * info.cols for info in self.tensors.values())
+
+    @property
+    def is_quantized(self) -> bool:
+        """Return whether any tensor is quantized."""
+        return any(info.type.block_elements > 1 for info in self.tensors.values())
+
     def tensor_bytes(self, name: str) -> NDArray[np.uint8]:
         """Return a tensor's bytes, uint8 [rows, row_bytes], read-only and without copying.
 
-        Raises ModelFormatError for a name the model does not have or a file that was shortened
-        since, ConfigError once closed.
+        Raises ModelFormatError for an unknown name or a file that was shortened meanwhile,
+        ConfigError after `close`.
         """
         info = self.tensors.get(name)
         if info is None:
@@ -82,9 +91,9 @@ class GGUFFile:
         return self._parts[info.part].tensor_bytes(info)
 
     def close(self) -> None:
-        """Unmap the files; harmless when called again.
+        """Unmap the files; may be called again.
 
-        While views from `tensor_bytes` are alive, a map stays until the last of them is gone.
+        A map stays until the last view from `tensor_bytes` is gone.
         """
         for part in self._parts:
             part.close()

@@ -1,13 +1,13 @@
 """Models split over several files, as llama.cpp's `llama-gguf-split` writes them.
 
-The parts are called PREFIX-00001-of-00003.gguf and so on and lie in one folder. Part 1 has the
-metadata and maybe no tensors; the others have their tensors and the keys `split.*`:
+The parts are named PREFIX-00001-of-00003.gguf and so on, in one folder. Part 1 has the metadata,
+and may have no tensors; the others have their tensors and the keys `split.*`:
 
     split.no             index of the part, from 0
-    split.count          how many parts there are; 0 or 1 is a model in one file
-    split.tensors.count  tensors in all parts together
+    split.count          number of parts; 0 or 1 for a model in one file
+    split.tensors.count  number of tensors in all parts together
 
-Parts are looked for by the name of the file that was given, never by anything inside a file.
+Parts are found by the name of the given file, never by anything inside a file.
 """
 
 import re
@@ -21,7 +21,7 @@ from akunu_py.gguf.header import TensorInfo
 from akunu_py.gguf.mapped_file import MappedFile
 
 SPLIT_PREFIX = "split."
-"""Of the keys that speak of the parts alone."""
+"""Prefix of the keys about parts."""
 
 _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 _ARCHITECTURE = "general.architecture"
@@ -33,7 +33,7 @@ _LISTED = 8
 
 
 def named_parts(path: Path) -> list[Path]:
-    """Return the paths of a model's parts by the name of one of them, without opening any."""
+    """Return the paths of a model's parts from the name of one of them, without opening any."""
     match = _NAME.fullmatch(path.name)
     if match is None:
         return [path]
@@ -45,10 +45,10 @@ def named_parts(path: Path) -> list[Path]:
 
 
 def _whole_number(file: MappedFile, key: str, limit: int) -> int:
-    """Return the number `key`; raise ModelFormatError where it is missing or out of range."""
+    """Return the number `key`; raise ModelFormatError if it is missing or out of range."""
     value = file.header.metadata.get(key)
     if value is None:
-        raise file.key_error(key, "is missing, so this is no part of a split model", _ADVICE)
+        raise file.key_error(key, "is missing, so this is not part of a split model", _ADVICE)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
         raise file.key_error(
             key, f"is {describe(value)}, not a whole number up to {limit}", _ADVICE
@@ -62,9 +62,9 @@ def _part_paths(file: MappedFile, count: int) -> list[Path]:
     if match is None:
         raise file.key_error(
             _COUNT,
-            f"says that the model has {count} parts, which are found by their names, and "
-            f"{file.path.name!r} is none of PREFIX-00001-of-{count:05d}.gguf and so on",
-            "give the file its name back and put the other parts beside it",
+            f"says that the model has {count} parts, which are found by their names, but "
+            f"{file.path.name!r} is not of the form PREFIX-00001-of-{count:05d}.gguf",
+            "restore the name of the file and put the other parts beside it",
         )
     if int(match[3]) != count:
         raise file.key_error(
@@ -87,13 +87,13 @@ def _part_paths(file: MappedFile, count: int) -> list[Path]:
             _COUNT,
             f"says that the model has {count} parts, of which {len(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} missing: {names}",
-            f"download what is missing into {file.path.parent}",
+            f"download the missing parts into {file.path.parent}",
         )
     return paths
 
 
 def _check_part(file: MappedFile, index: int, first: MappedFile) -> None:
-    """Check that a part is the one its name says, of the same model as the first."""
+    """Check that a part has the number in its name and belongs to the model of the first."""
 
     def require_equal(key: str, value: MetadataValue, expected: MetadataValue) -> None:
         if value != expected:
@@ -116,10 +116,10 @@ def _check_part(file: MappedFile, index: int, first: MappedFile) -> None:
 
 
 def open_parts(path: Path) -> list[MappedFile]:
-    """Open the whole model that a file belongs to: all its parts in order, or the file alone.
+    """Open the whole model of a file: all its parts in order, or only the file.
 
-    Raises as `GGUFFile.open` does, and ModelFormatError naming the part that is missing or does
-    not belong.
+    Raises as `GGUFFile.open` does, and ModelFormatError, naming the part, for a part that is
+    missing or of another model.
     """
     with ExitStack() as stack:
 
@@ -145,7 +145,7 @@ def open_parts(path: Path) -> list[MappedFile]:
 def merge_tensors(parts: list[MappedFile]) -> dict[str, TensorInfo]:
     """Return the tensors of all parts, in order.
 
-    Raises ModelFormatError for a name in two parts, or where `split.tensors.count` is wrong.
+    Raises ModelFormatError for a name in two parts, or a wrong `split.tensors.count`.
     """
     if len(parts) == 1:
         return parts[0].header.tensors
@@ -167,7 +167,7 @@ def merge_tensors(parts: list[MappedFile]) -> dict[str, TensorInfo]:
 
 
 def merge_metadata(parts: list[MappedFile]) -> dict[str, MetadataValue]:
-    """Return the metadata of the whole: those of part 1 without the keys of the split."""
+    """Return the metadata of the whole model: part 1's without the keys about parts."""
     metadata = parts[0].header.metadata
     if len(parts) == 1:
         return metadata

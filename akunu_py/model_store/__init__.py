@@ -1,1 +1,1 @@
-"""What a user calls a model, and where it lies."""
+"""Names of models, and where the models are."""

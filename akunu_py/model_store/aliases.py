@@ -25,7 +25,7 @@ def aliases_path() -> Path:
 
 
 def is_alias_name(name: str) -> bool:
-    """Return whether a model may be called so: no path, nothing of the hub, no file of a model."""
+    """Return whether a name can be an alias: not a path, a name on the hub or a model file."""
     return (
         _NAME.fullmatch(name) is not None
         and not name.startswith("hf:")
@@ -34,9 +34,9 @@ def is_alias_name(name: str) -> bool:
 
 
 def load_aliases() -> dict[str, str]:
-    """Return alias -> what it stands for.
+    """Return the target of each alias.
 
-    Raises ConfigError for a file that cannot be read or holds anything else.
+    Raises ConfigError for a file that cannot be read or has other content.
     """
     path = aliases_path()
     try:
@@ -48,25 +48,27 @@ def load_aliases() -> dict[str, str]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}; mend or delete it") from None
+        raise ConfigError(f"{path} is not TOML: {error}; correct or delete it") from None
     aliases = found.get(_TABLE, {})
     if set(found) - {_TABLE} or not isinstance(aliases, dict) or len(content) > _MOST_BYTES:
-        raise ConfigError(f"{path} holds more than a table [{_TABLE}]; mend or delete it")
+        raise ConfigError(f"{path} has more than a table [{_TABLE}]; correct or delete it")
     for name, target in aliases.items():
         if not is_alias_name(name) or not isinstance(target, str) or not _is_target(target):
-            raise ConfigError(f"{path}: {name!r} = {target!r} is no alias; mend or delete it")
+            raise ConfigError(
+                f"{path}: {name!r} = {target!r} is not an alias; correct or delete it"
+            )
     return aliases
 
 
 def save_alias(name: str, target: str) -> None:
-    """Let a name stand for a model, in place of what it stood for.
+    """Let a name stand for a model, replacing an earlier alias of that name.
 
-    Raises ConfigError for a name or target that cannot be one, or where it cannot be written.
+    Raises ConfigError for an invalid name or target, or a file that cannot be written.
     """
     if not is_alias_name(name):
         raise ConfigError(
-            f"{name!r} cannot be an alias: take up to 64 letters, digits and . _ : -, not "
-            f"beginning with hf: nor ending in {_RESERVED_SUFFIX}"
+            f"{name!r} cannot be an alias: give up to 64 letters, digits and . _ : -, not "
+            f"beginning with hf: or ending in {_RESERVED_SUFFIX}"
         )
     if not _is_target(target):
         raise ConfigError(f"an alias cannot stand for {target!r}; give a path or hf:OWNER/REPO")
@@ -74,9 +76,9 @@ def save_alias(name: str, target: str) -> None:
 
 
 def delete_alias(name: str) -> None:
-    """Forget an alias.
+    """Delete an alias.
 
-    Raises ConfigError where there is none of that name, or the file cannot be written.
+    Raises ConfigError for an unknown alias, or a file that cannot be written.
     """
     aliases = load_aliases()
     if name not in aliases:
@@ -86,7 +88,7 @@ def delete_alias(name: str) -> None:
 
 
 def _is_target(target: str) -> bool:
-    # TOML has no control characters in a text, and UTF-8 no lone surrogates.
+    # TOML allows no control characters in a text, and UTF-8 no lone surrogates.
     return 0 < len(target) <= _MOST_TARGET and target.isprintable()
 
 
@@ -94,7 +96,7 @@ def _write(aliases: Mapping[str, str]) -> None:
     path = aliases_path()
     if str(config_path()) == os.devnull:
         raise ConfigError("settings are switched off (AKUNU_CONFIG), and aliases with them")
-    # A text of JSON without control characters is one of TOML.
+    # A JSON string without control characters is also a TOML string.
     lines = (
         f"{json.dumps(name)} = {json.dumps(aliases[name], ensure_ascii=False)}\n"
         for name in sorted(aliases)

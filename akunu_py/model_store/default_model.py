@@ -1,4 +1,4 @@
-"""The models that akunu has names for: the default one, and the toy that it ships with."""
+"""The models with names of akunu's own: the default model, and the toy that akunu ships with."""
 
 import os
 from pathlib import Path
@@ -13,34 +13,34 @@ DATA_VARIABLE = "AKUNU_DATA_DIR"
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _CHECKOUT = _PACKAGE.parent
-# In a checkout the toy lies in models/, in an installed package beside the code.
+# The toy is in models/ of a checkout, or in the installed package.
 _TOY_FOLDERS = (_PACKAGE / "default_models", _CHECKOUT / "models")
 
 
 def data_folder() -> Path:
-    """Return where the default model is kept once it was fetched.
+    """Return the folder of the fetched default model.
 
-    AKUNU_DATA_DIR names it; otherwise it is models/ of a checkout, else the platform's place for a
-    user's data.
+    AKUNU_DATA_DIR names it; otherwise it is models/ of a checkout, else the platform's folder for
+    user data.
     """
     chosen = os.environ.get(DATA_VARIABLE)
     if chosen:
         return Path(chosen).expanduser()
     if (_CHECKOUT / "pyproject.toml").is_file() and (_CHECKOUT / "models").is_dir():
         return _CHECKOUT / "models"
-    from platformdirs import user_data_path  # noqa: PLC0415 - most runs of --help need none
+    from platformdirs import user_data_path  # noqa: PLC0415 - --help does without
 
     return user_data_path("akunu", appauthor=False) / "models"
 
 
 def fetched_model_path() -> Path | None:
-    """Return where the default model lies; None where it was not fetched."""
+    """Return the path of the default model; None if it was not fetched."""
     place = data_folder() / SMOLLM2.file_name
     return place if place.is_file() else None
 
 
 def toy_model_path() -> Path:
-    """Return the path of the toy that ships with akunu; raises ConfigError where it is not."""
+    """Return the path of the toy that ships with akunu; raise ConfigError if it is missing."""
     for folder in _TOY_FOLDERS:
         if (folder / _TOY_FILE).is_file():
             return folder / _TOY_FILE
@@ -50,13 +50,13 @@ def toy_model_path() -> Path:
 
 
 def default_model_path() -> Path:
-    """Return the model to take where none is named: the default one if it was fetched, or the toy.
+    """Return the model to use where none is named: the default one if fetched, or the toy.
 
-    Raises ConfigError where neither is installed.
+    Raises ConfigError if neither is there.
     """
     return fetched_model_path() or toy_model_path()
 
 
 def is_toy(path: Path) -> bool:
-    """Return whether a path is that of the toy."""
+    """Return whether a path is the toy's."""
     return path.name == _TOY_FILE and path.parent in _TOY_FOLDERS

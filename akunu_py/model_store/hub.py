@@ -1,8 +1,8 @@
-"""Models on the Hugging Face hub: what a repository has, and bringing files of it here.
+"""Models on the Hugging Face hub: the files of a repository, and fetching them.
 
-The library's settings hold: HF_ENDPOINT says where the hub is, HF_HOME and HF_HUB_CACHE where the
-cache is, HF_TOKEN and `hf auth login` who asks, HF_HUB_OFFLINE that nobody does. It draws its own
-progress bars.
+The settings of huggingface_hub apply: HF_ENDPOINT (address of the hub), HF_HOME and HF_HUB_CACHE
+(the cache), HF_TOKEN and `hf auth login` (the user), HF_HUB_OFFLINE (no network). The library draws
+its own progress bars.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ class RemoteRepository:
 
     Attributes:
         name: OWNER/REPO.
-        commit: what `main` leads to.
-        sizes: bytes of each file by its path there; paths that lead elsewhere are left out.
+        commit: the commit of `main`.
+        sizes: bytes of each file by its path there; paths outside the repository are left out.
 
     """
 
@@ -36,17 +36,17 @@ class RemoteRepository:
 
 
 def is_offline() -> bool:
-    """Return whether HF_HUB_OFFLINE forbids to ask the hub."""
+    """Return whether HF_HUB_OFFLINE forbids requests to the hub."""
     import huggingface_hub  # noqa: PLC0415 - 0.1 s that --help must not pay
 
     return huggingface_hub.is_offline_mode()
 
 
 def ask_hub(repository: str) -> RemoteRepository:
-    """Return what a repository holds.
+    """Return the content of a repository.
 
-    Raises HubError where the hub cannot be asked, ConfigError where it may not be or does not let
-    one see the repository.
+    Raises HubError if the hub does not answer, ConfigError if requests are forbidden or the
+    repository is not accessible.
     """
     import huggingface_hub  # noqa: PLC0415
     from huggingface_hub import constants  # noqa: PLC0415
@@ -57,7 +57,7 @@ def ask_hub(repository: str) -> RemoteRepository:
         except (KeyError, TypeError, AttributeError):
             found = None
     if found is None or not isinstance(found.sha, str) or not _is_commit(found.sha):
-        raise HubError(f"{constants.ENDPOINT} does not answer as the hub does; look at HF_ENDPOINT")
+        raise HubError(f"{constants.ENDPOINT} does not answer as the hub does; check HF_ENDPOINT")
     sizes = {file.rfilename: file.size or 0 for file in found.siblings or ()}
     return RemoteRepository(
         repository, found.sha, {name: size for name, size in sizes.items() if _is_below(name)}
@@ -65,16 +65,15 @@ def ask_hub(repository: str) -> RemoteRepository:
 
 
 def download(repository: RemoteRepository, files: Collection[str]) -> Path:
-    """Fetch these files, but for those in the cache, and return the folder of the snapshot.
+    """Fetch these files, except those in the cache, and return the folder of the snapshot.
 
-    The revision becomes the current one when all of them are there, so that a fetch which ends
-    before leaves the earlier one in use. Raises as `ask_hub` does, and HubError where the disk is
-    full.
+    The revision becomes the current one when all files are there, so that an interrupted fetch
+    leaves the earlier one in use. Raises as `ask_hub` does, and HubError for a full disk.
     """
     cache = cache_folder()
     snapshot = repository_folder(repository.name) / "snapshots" / repository.commit
     absent = [name for name in files if not (snapshot / name).exists()]
-    # Files are a model from the moment on that there is a config.
+    # The config comes last: with it the files count as a model.
     absent.sort(key=lambda name: PurePosixPath(name).name == _READ_LAST)
     _check_disk(cache, sum(repository.sizes[name] for name in absent))
     with _explained(repository.name):
@@ -85,7 +84,7 @@ def download(repository: RemoteRepository, files: Collection[str]) -> Path:
 
 
 def _is_below(name: str) -> bool:
-    """Return whether a file's path stays in its repository, on every system, and can be shown."""
+    """Return whether a path stays in its repository on every system and can be shown."""
     parts = name.split("/")
     return name.isprintable() and "\\" not in name and not {"", ".", ".."} & set(parts)
 
@@ -95,18 +94,18 @@ def _is_commit(text: str) -> bool:
 
 
 def _check_disk(cache: Path, needed: int) -> None:
-    # What is there of unfinished files is not counted, so this may ask for a little too much.
+    # Unfinished files are not subtracted, so this may ask for slightly too much.
     free = free_bytes(cache)
     if needed > free:
         raise HubError(
-            f"{needed / 1e6:,.0f} MB are to be fetched and the disk of {cache} has "
-            f"{free / 1e6:,.0f} MB left: make room, or let HF_HUB_CACHE name another folder"
+            f"the files take {needed / 1e6:,.0f} MB and the disk of {cache} has "
+            f"{free / 1e6:,.0f} MB left: make room, or set HF_HUB_CACHE to another folder"
         )
 
 
 def _reason(error: Exception) -> str:
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    # Without the number that a library put in front of the system's own words.
+    # Without the number that a library adds to the system's message.
     lines = re.sub(r"\[Errno -?\d+\] ", "", text).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
 
@@ -121,29 +120,29 @@ def _explained(repository: str) -> Iterator[None]:
         yield
     except errors.OfflineModeIsEnabled:
         raise ConfigError(
-            f"{repository} is not in the hub's cache as asked for, and HF_HUB_OFFLINE forbids to "
-            "fetch it; unset that, or choose from `akunu models list`"
+            f"{repository} is not in the hub's cache as asked for, and HF_HUB_OFFLINE forbids "
+            "fetching it; unset HF_HUB_OFFLINE, or choose from `akunu models list`"
         ) from None
     except errors.GatedRepoError:
         raise ConfigError(
-            f"{repository} is given to those who accept its terms: do so at {page}, then run "
+            f"{repository} requires that you accept its terms: do so at {page}, then run "
             "`hf auth login` or set HF_TOKEN"
         ) from None
     except errors.RepositoryNotFoundError:
         raise ConfigError(
-            f"the hub has no repository {repository}, or it is private: look at {page}; for a "
+            f"the hub has no repository {repository}, or it is private: check {page}; for a "
             "private one run `hf auth login` or set HF_TOKEN"
         ) from None
     except errors.HFValidationError as error:
-        raise ConfigError(f"{repository!r} is no name of a repository: {error}") from None
-    # ValueError: what is not JSON, and names of files that the library refuses.
+        raise ConfigError(f"{repository!r} is not the name of a repository: {error}") from None
+    # ValueError: an answer that is not JSON, and file names that the library refuses.
     except (errors.HTTPError, OSError, ValueError) as error:  # type: ignore[attr-defined]
         if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise HubError(
-                f"the disk of {cache_folder()} is full: make room, or let HF_HUB_CACHE name "
-                "another folder; what was fetched is kept"
+                f"the disk of {cache_folder()} is full: make room, or set HF_HUB_CACHE to another "
+                "folder; the fetched part is kept"
             ) from None
         raise HubError(
-            f"{repository} cannot be fetched: {_reason(error)}; check the network, and where "
-            "HF_ENDPOINT or a proxy leads if one is set, then try again: what was fetched is kept"
+            f"{repository} cannot be fetched: {_reason(error)}; check the network, and HF_ENDPOINT "
+            "or a proxy if one is set, then try again: the fetched part is kept"
         ) from None

@@ -1,8 +1,8 @@
-"""The hub's cache on this machine, as huggingface_hub lays it out.
+"""The hub's cache on this machine, in huggingface_hub's layout.
 
-A repository has `blobs/HASH`, the contents, `snapshots/COMMIT/FILE`, links to them, and
-`refs/main`, the current commit. A content fetched through Xet is itself a link, into a store that
-all repositories share.
+A repository has contents in `blobs/HASH`, links to them in `snapshots/COMMIT/FILE`, and the current
+commit in `refs/main`. A content fetched through Xet is itself a link into a store that all
+repositories share.
 """
 
 import dataclasses
@@ -21,9 +21,9 @@ class CachedFile:
     """A file of a snapshot in the cache.
 
     Attributes:
-        path: in the folder of the snapshot: a link to the content, or the content.
-        content: the file that `path` leads to, which other snapshots may lead to, too.
-        num_bytes: of the content.
+        path: the file in the snapshot's folder, a link to the content or the content itself.
+        content: the file that `path` leads to; other snapshots may lead there as well.
+        num_bytes: size of the content.
 
     """
 
@@ -37,9 +37,9 @@ class CachedSnapshot:
     """One revision of a repository in the cache, as far as it was downloaded.
 
     Attributes:
-        folder: that holds the files.
-        files: by their path in the repository.
-        current: whether it is the revision `main` led to when it was last asked for.
+        folder: the folder of the files.
+        files: files by their path in the repository.
+        current: whether `main` led to this revision when it was last asked for.
 
     """
 
@@ -58,10 +58,10 @@ class CachedRepository:
     """A model repository in the cache.
 
     Attributes:
-        name: OWNER/REPO, or REPO of very old ones.
-        folder: that holds all of it.
-        snapshots: revisions of which there are files.
-        unfinished_bytes: of files that were fetched in part.
+        name: OWNER/REPO, or REPO for very old ones.
+        folder: the folder of the whole repository.
+        snapshots: revisions with files in the cache.
+        unfinished_bytes: size of partly fetched files.
 
     """
 
@@ -94,18 +94,18 @@ def repository_folder(name: str) -> Path:
 def set_current(name: str, commit: str) -> None:
     """Let `main` of a repository in the cache lead to a commit.
 
-    Raises OSError where that cannot be written.
+    Raises OSError if that cannot be written.
     """
     folder = repository_folder(name)
     (folder / "refs").mkdir(parents=True, exist_ok=True)
-    # Not beside it: whatever lies there is taken for a reference.
+    # Not in refs: any file there is taken for a reference.
     new = folder / f".main-{os.getpid()}"
     new.write_text(commit)
     new.replace(folder / "refs" / "main")
 
 
 def freed_bytes(repository: CachedRepository, names: Collection[str]) -> int:
-    """Return the bytes of contents that no file of another name of the repository leads to."""
+    """Return the bytes that deleting these files frees: contents without another name."""
     entries = _entries(repository)
     kept = {file.content for name, file in entries if name not in names}
     freed = {file.content: file.num_bytes for name, file in entries if name in names}
@@ -113,7 +113,7 @@ def freed_bytes(repository: CachedRepository, names: Collection[str]) -> int:
 
 
 def cached_repositories() -> list[CachedRepository]:
-    """Return the model repositories in the cache, by name; damaged ones are left out.
+    """Return the model repositories in the cache, sorted by name, without damaged ones.
 
     Raises ConfigError for a cache that cannot be read.
     """
@@ -150,7 +150,7 @@ def cached_repositories() -> list[CachedRepository]:
     ]
     known = {repository.folder for repository in repositories}
     for part in sorted(folder.glob("models--*/blobs")):
-        # Of repositories of which no file is whole yet the library says that they are damaged.
+        # The library calls repositories damaged while none of their files is complete.
         if part.parent not in known and (size := _unfinished_bytes(part.parent)):
             name = part.parent.name.removeprefix("models--").replace("--", "/")
             repositories.append(CachedRepository(name, part.parent, (), size))
@@ -158,17 +158,17 @@ def cached_repositories() -> list[CachedRepository]:
 
 
 def cached_repository(name: str) -> CachedRepository | None:
-    """Return one repository in the cache; None where it is not there or damaged."""
-    # A scan of everything would take seconds in a large cache: one folder is looked for first.
+    """Return one repository in the cache; None if it is missing or damaged."""
+    # A scan takes seconds in a large cache, so the folder is checked first.
     if not repository_folder(name).is_dir():
         return None
     return next((found for found in cached_repositories() if found.name == name), None)
 
 
 def delete_repository(repository: CachedRepository) -> None:
-    """Delete a repository from the cache, with what was fetched of it in part.
+    """Delete a repository from the cache, including partly fetched files.
 
-    Raises ConfigError where that fails.
+    Raises ConfigError if that fails.
     """
     from huggingface_hub import scan_cache_dir  # noqa: PLC0415
 
@@ -181,24 +181,24 @@ def delete_repository(repository: CachedRepository) -> None:
         ]
         commits = [revision.commit_hash for entry in entries for revision in entry.revisions]
         if commits:
-            # Of this one alone: a copy of it under another name has the same commits.
+            # Only in this one: a copy of it under another name has the same commits.
             alone = dataclasses.replace(found, repos=frozenset(entries))
             alone.delete_revisions(*commits).execute()
         else:
             shutil.rmtree(repository.folder)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{repository.name} cannot be deleted: {_reason(error)}") from None
-    # The library logs what it could not delete and goes on.
+    # The library only logs what it could not delete.
     if repository.folder.exists():
-        raise ConfigError(f"{repository.folder} could not be deleted; look at its permissions")
+        raise ConfigError(f"{repository.folder} could not be deleted; check its permissions")
 
 
 def delete_files(repository: CachedRepository, names: Collection[str]) -> None:
     """Delete files of a repository from the cache, in every snapshot that has them.
 
-    Content that a file of another name shares stays, and so does content outside the repository's
-    own folder, to which a damaged snapshot may lead; in the store that repositories share the
-    library decides. Raises ConfigError where that fails.
+    Content shared with a file of another name stays. So does content outside the repository's own
+    folder, to which a damaged snapshot may lead. In the store shared by repositories the library
+    decides. Raises ConfigError if deleting fails.
     """
     entries = _entries(repository)
     kept = {file.content for name, file in entries if name not in names}
@@ -220,7 +220,7 @@ def delete_files(repository: CachedRepository, names: Collection[str]) -> None:
 
 
 def _delete_by_library(name: str, paths: Collection[Path], contents: Collection[Path]) -> bool:
-    """Let huggingface_hub delete, which knows its shared store; False where it has none yet."""
+    """Delete through huggingface_hub, which knows its shared store; False for older versions."""
     from huggingface_hub import scan_cache_dir  # noqa: PLC0415
 
     found: Any = scan_cache_dir(cache_folder())

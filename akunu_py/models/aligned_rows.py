@@ -1,4 +1,4 @@
-"""Rows at fixed places in passes of one size: what `--reproducible` decodes with."""
+"""Rows at fixed places in passes of one size, for `--reproducible`."""
 
 from collections.abc import Sequence
 
@@ -10,17 +10,18 @@ from akunu_py.models.cached_rows import CachedRows, Progress
 from akunu_py.models.rollback import Saved
 
 BLOCK_ROWS = 8
-"""Rows of every pass: drafts of up to 7 tokens. Metal's kernel for attention of few rows takes 8
-(mlx, scaled_dot_product_attention: query length up to 8), and beyond them another one is used."""
+"""Rows of every pass, which allows drafts of up to 7 tokens. Metal's attention kernel for few rows
+takes up to 8 (mlx, scaled_dot_product_attention: query length); more rows use another kernel."""
 
 
 def usable_context(context: int | None, longest: int, block_rows: int | None = None) -> int:
-    """Return the context to use of a model that has `longest`: what is asked for, or all of it.
+    """Return the context to use: the one asked for, or all that the model has (`longest`).
 
-    Raises ConfigError for one that the model does not have.
+    With `block_rows` it is a whole number of blocks. Raises ConfigError for a context that the
+    model does not have.
     """
     if block_rows is not None:
-        # The padding of the last block needs positions, too.
+        # The padding of the last block needs positions as well.
         longest -= longest % block_rows
     if context is None:
         return longest
@@ -31,35 +32,35 @@ def usable_context(context: int | None, longest: int, block_rows: int | None = N
 
 
 class AlignedRows(CachedRows):
-    """Rows whose bits depend on the tokens before them, and not on what was fed with them.
+    """Rows whose bits depend on the tokens before them, not on the rows fed with them.
 
     The text is cut into blocks of `BLOCK_ROWS` positions, from its beginning. Every decode pass
-    feeds one block whole: its committed tokens again, those to verify, and a padding that no other
-    row sees. So a position always has the same row in the pass, every pass over a block has the
-    same shapes, and a kernel whose result for a row follows from shapes and from what the row sees
-    gives it the same bits, drafted or not. A draft ends with its block.
+    feeds a whole block: its committed tokens again, the tokens to verify, and padding that no other
+    row sees. So a position always has the same row in the pass, and all passes over a block have
+    the same shapes. A kernel whose result for a row depends only on shapes and on what the row sees
+    then computes the same bits, drafted or not. A draft ends with its block.
 
-    Before a pass the caches go back to the beginning of the block, so rows need not be dropped, and
-    models with recurrent states can be decoded this way, too.
+    Before a pass the caches go back to the beginning of the block. So rows need not be dropped, and
+    models with recurrent states can be decoded this way as well.
 
-    A later prompt keeps rows of the last prompt alone, and feeds the reply again: which rows of a
-    reply were computed by its end depends on what was drafted.
+    A later prompt keeps only the rows of the last prompt and feeds the reply again, because the
+    rows of a reply computed by its end depend on what was drafted.
 
-    Raises ConfigError for a model whose caches cannot go back.
+    Raises ConfigError for a model whose caches cannot roll back.
     """
 
     def __init__(self, model: nn.Module, kv_bits: int | None = None) -> None:
         super().__init__(model, kv_bits)
         if not self.rollback.supported:
             raise ConfigError(
-                "this model keeps its context in a cache that cannot go back, which reproducible "
+                "this model keeps its context in a cache that cannot roll back, which reproducible "
                 "passes need; leave reproducible out"
             )
 
     def reset(self) -> None:
         """Forget every row."""
         self.settled = False
-        # What the caches were at the beginning of the block; None where they hold `tokens` alone.
+        # State of the caches at the beginning of the block; None where they hold only `tokens`.
         self._before_block: Saved | None = None
         self._start = 0
         self._num_prompt_rows = 0
@@ -67,33 +68,33 @@ class AlignedRows(CachedRows):
 
     @property
     def replays(self) -> bool:
-        """Whether rows to keep must be fed again by the caller: never, every pass does it."""
+        """Whether the caller must feed rows to keep again: never, since every pass does."""
         return False
 
     @property
     def room(self) -> int:
-        """How many rows the next pass can take: those to the end of the block."""
+        """Number of rows the next pass can take: the rest of the block."""
         return BLOCK_ROWS - len(self.tokens) % BLOCK_ROWS
 
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over rows [n], n at most `room`; return their logits [1, n, vocab]."""
         if self._before_block is None or len(self.tokens) - self._start == BLOCK_ROWS:
-            # All rows that the caches hold are there to stay.
+            # All rows in the caches stay.
             self._begin_block()
         else:
             self.rollback.restore(self._before_block)
         held = mx.array(self.tokens[self._start :], dtype=mx.int32)
         first, count = held.size, rows.size
-        # Any id of the vocabulary would do for the padding.
+        # Any id of the vocabulary serves as padding.
         padding = mx.repeat(rows[-1:], BLOCK_ROWS - first - count)
         logits = self._pass(mx.concatenate([held, rows, padding]))
         return logits[:, first : first + count]
 
     def undo(self, count: int) -> None:
-        """Drop the last `count` rows fed: the next pass goes back to where its block begins."""
+        """Drop the last `count` rows fed: the next pass goes back to the beginning of its block."""
 
     def prefill(self, rows: Sequence[int], progress: Progress | None = None) -> None:
-        """Hold these rows; the ones after the last whole block are fed by the next pass."""
+        """Hold these rows; the next pass feeds the rows after the last whole block."""
         if self.settled:
             self._leave_block()
             self.go_back(min(self._num_prompt_rows, len(self.tokens)))
@@ -105,12 +106,12 @@ class AlignedRows(CachedRows):
             self.tokens += rows[whole:]
 
     def _begin_block(self) -> None:
-        """Take what the caches hold as the beginning of a block."""
+        """Begin a block with the current state of the caches."""
         self._start = len(self.tokens)
         self._before_block = self.rollback.save()
 
     def _leave_block(self) -> None:
-        """Go back to the beginning of the block: then the caches hold `tokens` alone."""
+        """Go back to the beginning of the block, so that the caches hold only `tokens`."""
         if self._before_block is not None:
             with self.changing():
                 self.rollback.restore(self._before_block)

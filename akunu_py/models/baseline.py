@@ -1,7 +1,8 @@
-"""mlx-lm's own decoding, ids to ids: what akunu's speed is measured against.
+"""mlx-lm's own decoding, ids to ids: the baseline of akunu's speed.
 
-Its `stream_generate` keeps the model wired on Metal while it decodes, as akunu does. So the loops
-here run inside a `ReplyFrame`, too: without it mlx-lm would be measured under worse conditions.
+mlx-lm's `stream_generate` keeps the model wired on Metal while it decodes, as akunu does. So the
+loops here also run inside a `ReplyFrame`; without it mlx-lm would be measured under worse
+conditions.
 """
 
 import time
@@ -28,7 +29,7 @@ _frame = ReplyFrame(generation_stream)
 
 @dataclass(frozen=True, slots=True)
 class BaselineRun:
-    """Tokens generated after the first, the seconds they took, and the memory MLX held at most."""
+    """Tokens generated, the seconds that all but the first took, and the peak memory of MLX."""
 
     token_ids: tuple[int, ...]
     decode_s: float
@@ -36,12 +37,12 @@ class BaselineRun:
 
     @property
     def num_timed_tokens(self) -> int:
-        """The tokens in `decode_s`: all but the first."""
+        """Number of tokens in `decode_s`: all but the first."""
         return len(self.token_ids) - 1
 
 
 class Baseline:
-    """`mlx_lm.generate.generate_step` over one model, greedy; the last prompt's rows are kept."""
+    """Greedy `mlx_lm.generate.generate_step` over one model; keeps the last prompt's rows."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -51,7 +52,7 @@ class Baseline:
     def run(
         self, prompt: Sequence[int], max_tokens: int, text: Sequence[int] | None = None
     ) -> BaselineRun:
-        """Decode `max_tokens` tokens, those of `text` instead of the model's own where given."""
+        """Decode `max_tokens` tokens: the tokens of `text` where given, else the model's own."""
         self._prefill(tuple(prompt))
         with _frame(self._model):
             steps = generate_step(
@@ -70,7 +71,7 @@ class Baseline:
         return BaselineRun(tuple(token_ids), decode_s, peak)
 
     def _prefill(self, prompt: tuple[int, ...]) -> None:
-        """Put all of a prompt but its last token into the caches, unless it is there."""
+        """Put all of a prompt but its last token into the caches, unless it is there already."""
         if self._caches and prompt == self._prompt:
             return
         self._caches = make_prompt_cache(self._model)
@@ -82,8 +83,8 @@ class Baseline:
         mx.clear_cache()
 
     def _rewind(self, fed: int) -> None:
-        """Go back to the end of the prompt; where that cannot be, the next run prefills anew."""
-        # One pass more than asked for is queued and not read; it must not run into the next run.
+        """Go back to the end of the prompt, or let the next run prefill again."""
+        # mlx-lm queues one pass that is not read; it must not overlap with the next run.
         mx.synchronize()
         mx.eval([cache.state for cache in self._caches])
         if can_trim_prompt_cache(self._caches):
@@ -94,7 +95,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class LoopPass:
-    """The tokens that one pass of mlx-lm's loop gave, and of how many drafted ones it was told."""
+    """Tokens of one pass of mlx-lm's loop, and how many tokens were drafted and accepted."""
 
     token_ids: tuple[int, ...]
     num_drafted: int = 0
@@ -104,9 +105,9 @@ class LoopPass:
 def plain_passes(
     model: nn.Module, prompt: Sequence[int], max_tokens: int
 ) -> Generator[LoopPass, None, None]:
-    """Yield the passes of `mlx_lm.generate.generate_step`, greedy, from empty caches.
+    """Yield the passes of a greedy `mlx_lm.generate.generate_step`, from empty caches.
 
-    The first comes when the prompt is prefilled; close the iterator to end a reply sooner.
+    The first comes after the prefill. Close the iterator to end a reply early.
     """
     caches = make_prompt_cache(model)
     steps = generate_step(
@@ -129,8 +130,8 @@ def drafted_passes(
 ) -> Generator[LoopPass, None, None]:
     """Yield the passes of `mlx_lm.generate.speculative_generate_step`, as `plain_passes` does.
 
-    Both models must have one vocabulary. Raises ValueError for a model whose caches cannot drop
-    rows.
+    Both models must have the same vocabulary. Raises ValueError for a model whose caches cannot
+    drop rows.
     """
     caches = [*make_prompt_cache(model), *make_prompt_cache(draft_model)]
     steps = speculative_generate_step(
@@ -152,7 +153,7 @@ def drafted_passes(
         try:
             for token, _, drafted in steps:
                 token_ids.append(int(token))
-                # The last token of a pass is the model's own, but where `max_tokens` cut it off.
+                # The last token of a pass is the model's own, unless `max_tokens` cut it off.
                 if not drafted:
                     yield passed(len(token_ids) - 1)
                     done += len(token_ids)
@@ -160,13 +161,13 @@ def drafted_passes(
             if token_ids:
                 yield passed(len(token_ids))
         finally:
-            # It takes back what was rejected when it is closed.
+            # Closing it rolls back the rejected rows.
             steps.close()
             _settle(caches)
 
 
 def _settle(caches: Sequence[Cache]) -> None:
-    """Wait for a pass that was queued and is not read: it must not run into what comes next."""
+    """Wait for a queued pass that nobody reads: it must not overlap with what follows."""
     mx.synchronize()
     mx.eval([cache.state for cache in caches])
 

@@ -1,4 +1,4 @@
-"""What was learned of one model's passes on this machine, over replies and over runs."""
+"""What budgets learned about one model's passes on this machine, across replies and runs."""
 
 import os
 import platform
@@ -14,22 +14,23 @@ from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import BudgetState
 from akunu_py.decoding.cost_file import CostFile
 from akunu_py.decoding.pass_costs import roofline
+from akunu_py.models.device import on_cpu
 from akunu_py.models.load import ModelDescription
 from akunu_py.models.pass_times import PassTimes
 
 _RIDGE_GPU = 4.0
 _RIDGE_CPU = 3.0
-"""Rows from which a pass computes longer than it reads weights, before anything was measured."""
+"""Number of rows from which computing takes longer than reading weights, before measurements."""
 
 _SAVE_AFTER = 32
-"""New samples after which costs are written down."""
+"""Number of new samples after which costs are saved."""
 
 
 class BudgetMemory:
-    """A `BudgetState` whose costs begin where the last run's ended, and whether rows are bit-equal.
+    """A `BudgetState` that begins with the last run's costs, and whether rows are bit-equal.
 
     Attributes:
-        file: where both are remembered.
+        file: where both are kept.
         state: what budgets learn.
 
     """
@@ -51,20 +52,20 @@ class BudgetMemory:
         self._saved = 0
 
     def rows_bit_equal(self, measure: Callable[[], bool]) -> bool:
-        """Return what is remembered, or measured now and remembered from then on."""
+        """Return the remembered result, or measure it now and remember it."""
         if self._rows_bit_equal is None:
             self._rows_bit_equal = measure()
             self.save(new_samples=0)
         return self._rows_bit_equal
 
     def learn(self, times: PassTimes) -> None:
-        """Take over what was measured at once, and write it down."""
+        """Take over a measurement, and save it."""
         for costs in (self.state.costs, self.state.costs_alone):
             costs.learn(times.context, times.plain_s, times.costs)
         self.save(new_samples=0)
 
     def save(self, *, new_samples: int = _SAVE_AFTER) -> None:
-        """Write the costs down, if there are that many samples that were not."""
+        """Save the costs if at least `new_samples` samples are unsaved."""
         found = self.state.costs.num_samples
         if found - self._saved >= new_samples:
             self._saved = found
@@ -72,17 +73,17 @@ class BudgetMemory:
 
 
 def device_prior() -> CostCurve:
-    """Return what passes are thought to cost on this device before any was measured."""
-    return roofline(_RIDGE_CPU if _on_cpu() else _RIDGE_GPU)
+    """Return the assumed cost of passes on this device before any measurement."""
+    return roofline(_RIDGE_CPU if on_cpu() else _RIDGE_GPU)
 
 
 def cost_key(
     description: ModelDescription, model: nn.Module, *, kv_bits: int | None, block_rows: int | None
 ) -> dict[str, str]:
-    """Return what tells one curve of costs from another.
+    """Return the key of a cost curve.
 
-    The model by its name, its size and the types of its arrays, not by its path: a file that was
-    moved costs the same. On the CPU the BLAS and the number of cores change everything.
+    It has the model's name, its size and the types of its arrays, not its path: a file that was
+    moved costs the same. On the CPU the BLAS and the number of cores belong to it as well.
     """
     sizes: dict[str, int] = {}
     for _, array in tree_flatten(model.parameters()):
@@ -99,18 +100,14 @@ def cost_key(
         "mlx": _version("mlx"),
         "mlx_lm": _version("mlx-lm"),
         "device": f"{mx.default_device()} {name}",
-        "cores": str(os.cpu_count()) if _on_cpu() else "",
-        "blas": load_blas().name if _on_cpu() else "",
+        "cores": str(os.cpu_count()) if on_cpu() else "",
+        "blas": load_blas().name if on_cpu() else "",
     }
-
-
-def _on_cpu() -> bool:
-    return bool(mx.default_device() == mx.Device(mx.cpu))
 
 
 def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        # Built from source and put on the path by hand.
+        # Built from source and added to the path by hand.
         return "unknown"

@@ -1,4 +1,4 @@
-"""Fresh caches for a model. How they are rolled back: `akunu_py.models.rollback`."""
+"""Fresh caches for a model; `akunu_py.models.rollback` rolls them back."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ from akunu_py.models.rollback import with_exact_sinks
 
 _KV_GROUP_SIZES = (64, 32)
 LATENT_LAYERS = (MultiLinear, QuantizedMultiLinear, PlanesMultiLinear)
-"""Layers that only attention over a latent vector has; its scores need the cache's own numbers."""
+"""Layers that only latent attention has; its scores need unquantized numbers in the cache."""
 
 Cache = Any
-"""One of mlx-lm's cache objects; mlx-lm gives them no common type that says what they can do."""
+"""One of mlx-lm's cache objects; mlx-lm has no common type that says what they can do."""
 
 
 def make_caches(model: nn.Module, kv_bits: int | None = None) -> list[Cache]:
-    """Return fresh caches for the model, with `kv_bits` quantized ones.
+    """Return fresh caches for the model, quantized to `kv_bits` where given.
 
     Raises ConfigError where a cache of the model cannot be quantized.
     """
@@ -37,7 +37,7 @@ def make_caches(model: nn.Module, kv_bits: int | None = None) -> list[Cache]:
         )
     if any(isinstance(part, LATENT_LAYERS) for part in model.modules()):
         raise ConfigError(
-            "this model keeps one small vector a token for all heads, which cannot be quantized; "
+            "this model keeps one small vector per token for all heads, which cannot be quantized; "
             "leave kv_bits out"
         )
     group_size = next((size for size in _KV_GROUP_SIZES if _head_widths_fit(model, size)), None)
@@ -49,10 +49,10 @@ def make_caches(model: nn.Module, kv_bits: int | None = None) -> list[Cache]:
 
 
 def _head_widths_fit(model: nn.Module, group_size: int) -> bool:
-    """Whether keys and values of a model split into whole groups, found by one row's pass."""
+    """Return whether keys and values split into whole groups, found by a pass over one row."""
     caches = make_prompt_cache(model)
     model(mx.zeros((1, 1), dtype=mx.int32), cache=caches)
-    # Shapes are known without evaluation; nothing is computed here.
+    # Shapes are known without evaluation: nothing is computed.
     return all(
         array.shape[-1] % group_size == 0
         for cache in caches

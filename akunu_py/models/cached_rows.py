@@ -1,4 +1,4 @@
-"""A model's caches together with the tokens whose rows they hold."""
+"""A model's caches, and the tokens whose rows they hold."""
 
 import contextlib
 import sys
@@ -15,19 +15,19 @@ PREFILL_CHUNK = 512
 """Rows of one prompt pass: large enough for full speed, small enough for progress and Ctrl-C."""
 
 Progress = Callable[[int, int], None]
-"""Called with tokens done and tokens in all."""
+"""Called with the number of tokens done and the total."""
 
 
 class CachedRows:
-    """What was fed to a model, and how to go back in it.
+    """The rows fed to a model, and how to go back to earlier ones.
 
     Attributes:
-        model: that rows are fed to.
-        caches: the model's, for whoever feeds rows in another way than `feed`.
-        tokens: those whose rows the caches hold, in order; whoever feeds rows adds them.
-        rollback: how the caches go back.
-        settled: whether the caches hold the rows of `tokens`: not inside a change, nor after one
-            that was interrupted. Then the caches start afresh before they are used again.
+        model: the model that rows are fed to.
+        caches: the model's caches, for callers that feed rows in another way than `feed`.
+        tokens: tokens whose rows the caches hold, in order; the feeder of rows adds them.
+        rollback: how the caches roll back.
+        settled: whether the caches hold the rows of `tokens`. False inside a change, and after an
+            interrupted one; the caches then start afresh before they are used again.
 
     """
 
@@ -42,7 +42,7 @@ class CachedRows:
         self.caches = make_caches(self.model, self._kv_bits)
         self.rollback = RollbackCaches(self.caches)
         self.tokens: list[int] = []
-        # Places that caches which cannot drop rows go back to: how many tokens they held there.
+        # Places that caches without `by_length` go back to, and the number of tokens held there.
         self._marks: dict[str, tuple[int, Saved]] = {}
         self.settled = True
 
@@ -55,10 +55,10 @@ class CachedRows:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Frame whatever changes the caches or `tokens`: passes, and ways back.
+        """Frame every change of the caches or `tokens`: passes and rollbacks.
 
-        An interrupt can come between any two steps of Python: then nobody knows which layers took
-        a pass in, or dropped rows, and whether `tokens` followed.
+        An interrupt can come between any two steps of Python. Then it is unknown which layers have
+        taken in a pass or dropped rows, and whether `tokens` was updated.
         """
         before, self.settled = self.settled, False
         yield
@@ -66,12 +66,12 @@ class CachedRows:
 
     @property
     def replays(self) -> bool:
-        """Whether rows cannot be dropped: the caches are restored, the rows to keep fed again."""
+        """Whether rows cannot be dropped: caches are restored, and rows to keep are fed again."""
         return self.rollback.replays
 
     @property
     def room(self) -> int:
-        """How many rows the next pass can take."""
+        """Number of rows the next pass can take."""
         return sys.maxsize
 
     def feed(self, rows: mx.array) -> mx.array:
@@ -81,7 +81,7 @@ class CachedRows:
     def undo(self, count: int) -> None:
         """Drop the last `count` rows fed, which are not in `tokens` yet.
 
-        Raises RollbackError where the caches cannot.
+        Raises RollbackError where the caches cannot drop them.
         """
         self.rollback.drop(count)
 
@@ -91,17 +91,17 @@ class CachedRows:
         return logits
 
     def feed_apart(self, tokens: Sequence[int]) -> None:
-        """Run a pass whose logits nobody needs, and wait for it."""
+        """Run a pass without its logits, and wait for it."""
         self._pass(mx.array(list(tokens)))
-        # The logits are not asked for, and so never computed.
+        # The logits are never evaluated, so they are not computed.
         mx.eval([cache.state for cache in self.caches])
         self.tokens += tokens
 
     def prefill(self, rows: Sequence[int], progress: Progress | None = None) -> None:
-        """Hold these rows: what the caches have of their beginning stays, the rest is fed.
+        """Hold these rows: their beginning stays as far as it is cached, the rest is fed.
 
-        `progress` is called with the rows held and those in all before the first chunk and after
-        each. The end is remembered where caches cannot go back to every row.
+        `progress` is called with the number of rows held and the total, before the first chunk and
+        after each. The end is marked where caches cannot go back to every row.
         """
         self._keep_common_prefix(rows)
         kept, total = len(self.tokens), len(rows)
@@ -117,30 +117,30 @@ class CachedRows:
         self.mark("prompt")
 
     def _keep_common_prefix(self, rows: Sequence[int]) -> None:
-        """Go back to the longest beginning of `rows` that the caches can."""
+        """Go back to the longest prefix of `rows` that the caches can go back to."""
         common = 0
         for ours, theirs in zip(self.tokens, rows, strict=False):
             if ours != theirs:
                 break
             common += 1
-        # Without a row there is nothing to keep, and some caches cannot be emptied.
+        # Some caches cannot be emptied.
         if common == 0:
             self.reset()
         else:
             self.go_back(common)
 
     def mark(self, name: str) -> None:
-        """Remember this place for `go_back`, in the stead of the last one of that name.
+        """Remember this place for `go_back`, in place of the last one of that name.
 
-        Nothing is done where any row can be dropped.
+        Does nothing where any row can be dropped.
         """
         if self.rollback.supported and not self.rollback.by_length:
             self._marks[name] = (len(self.tokens), self.rollback.save())
 
     def go_back(self, length: int) -> None:
-        """Keep the first `length` rows, or as many fewer as the caches can go back to.
+        """Keep the first `length` rows, or fewer where the caches cannot go back exactly there.
 
-        That is to a marked place, and if there is none before `length` to the very beginning.
+        They then go back to the last marked place before `length`, or to the beginning.
         """
         surplus = len(self.tokens) - length
         if surplus <= 0 and self.settled:
@@ -161,7 +161,7 @@ class CachedRows:
             }
 
     def drop(self, count: int) -> None:
-        """Drop the last `count` rows; raises RollbackError where the caches cannot."""
+        """Drop the last `count` rows; raise RollbackError where the caches cannot."""
         with self.changing():
             self.rollback.drop(count)
             del self.tokens[len(self.tokens) - count :]

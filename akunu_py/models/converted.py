@@ -1,10 +1,10 @@
 """A GGUF model kept as a folder of MLX arrays, so that it opens without a re-layout.
 
-config.json, model*.safetensors   as mlx-lm writes them; it loads them too where every layer
-                                  has a form of MLX's own
-akunu.json, akunu.safetensors     the forms of all layers, and arrays mlx-lm knows nothing of
-metadata.gguf                     the metadata: tokenizer and chat template, as they were
-tokenizer.json, ...               the tokenizer for mlx-lm, where its kind can be written so
+config.json, model*.safetensors   as mlx-lm writes them; mlx-lm loads them too if every layer has
+                                  one of MLX's own forms
+akunu.json, akunu.safetensors     the forms of all layers, and arrays unknown to mlx-lm
+metadata.gguf                     the unchanged metadata, with tokenizer and chat template
+tokenizer.json, ...               the tokenizer for mlx-lm, if its kind can be written so
 """
 
 import dataclasses
@@ -37,6 +37,7 @@ from akunu_py.models.layers import (
     ScaledSwitchLinear,
     StackedLinear,
 )
+from akunu_py.models.variants import VARIANT_PREFIX
 from akunu_py.models.weight_files import check_weight_files
 from akunu_py.models.weights import MATRIX_LAYERS, planes_layer, quantized_layer
 from akunu_py.tokenizers import from_gguf
@@ -51,15 +52,15 @@ _TYPES = {"float16": mx.float16, "bfloat16": mx.bfloat16, "float32": mx.float32}
 
 
 def check_new(folder: Path, num_bytes: int = 0) -> None:
-    """Raise ConfigError where something of that name exists, or so many bytes have no room."""
+    """Raise ConfigError where the folder exists, or its disk has less than `num_bytes` left."""
     if folder.exists() or folder.is_symlink():
-        raise ConfigError(f"{folder} exists; name a folder that does not")
+        raise ConfigError(f"{folder} exists; give the name of a new folder")
     above = next((place for place in folder.absolute().parents if place.is_dir()), None)
     free = num_bytes if above is None else shutil.disk_usage(above).free
     if free < num_bytes:
         raise ConfigError(
             f"{folder} would take about {num_bytes / 1e6:,.0f} MB, and its disk has "
-            f"{free / 1e6:,.0f} MB left; make room, or name a folder on another one"
+            f"{free / 1e6:,.0f} MB left; make room, or give a folder on another disk"
         )
 
 
@@ -73,8 +74,8 @@ def save_converted(
 ) -> bool:
     """Write a model built from a GGUF file into a new folder; return whether mlx-lm loads it too.
 
-    `fitted_types` are the GGML types whose weights are not exactly the file's. What is written is
-    complete or not there: it gets its name last. Raises ConfigError for a folder that exists or
+    `fitted_types` are the GGML types whose weights are not exactly the file's. The folder gets its
+    name last, so that it is complete or absent. Raises ConfigError for a folder that exists or
     cannot be written.
     """
     check_new(folder)
@@ -82,10 +83,10 @@ def save_converted(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
-        part.chmod(0o755)  # as any other folder: it is not secret once it is complete
+        part.chmod(0o755)  # as any other folder; temporary ones are private
         forms, extra = _describe(model)
-        # mlx-lm's classes know nothing of rotary layers that were put in their place.
-        stock = plan.rotary is None and not plan.model.startswith("variants.")
+        # mlx-lm's classes do not know the rotary layers that replaced theirs.
+        stock = plan.rotary is None and not plan.model.startswith(VARIANT_PREFIX)
         stock = stock and not any(
             form["form"] in ("planes", "stacked", "scaled", "rotary") for form in forms.values()
         )
@@ -122,7 +123,7 @@ def save_converted(
             _write_json(part / name, content)
         write_metadata(part / _METADATA, metadata)
         mx.save_safetensors(str(part / _EXTRA), {"akunu.format": mx.array(FORMAT), **extra})
-        from akunu_py.models.whole_mlx_lm import save_model  # noqa: PLC0415 - not to load one
+        from akunu_py.models.whole_mlx_lm import save_model  # noqa: PLC0415 - loading does without
 
         save_model(part, model)
         read_by_mlx_lm = stock and files is not None and _tokenizer_loads(part, config)
@@ -130,11 +131,11 @@ def save_converted(
     except OSError as error:
         raise ConfigError(f"cannot write {folder}: {error.strerror or error}") from error
     except RuntimeError as error:
-        # MLX has no errno for it.
+        # MLX's error has no errno.
         if "Unable to write" not in str(error):
             raise
         raise ConfigError(
-            f"cannot write {folder}: the disk is full, or the file may grow no further"
+            f"cannot write {folder}: the disk is full, or the file exceeds a size limit"
         ) from error
     finally:
         if part is not None:
@@ -147,8 +148,8 @@ def load_converted(
 ) -> tuple[nn.Module, ModelPlan, tuple[str, ...], GGUFFile]:
     """Return model, plan (without placements), fitted types and open metadata of a converted model.
 
-    Raises ModelFormatError where the folder does not hold together, ConfigError for a context on
-    the other side of where the model's rotary factors change.
+    Raises ModelFormatError where the files of the folder contradict each other, ConfigError for a
+    context that needs other rotary factors than the folder has.
     """
     check_weight_files(folder)
     try:
@@ -193,19 +194,19 @@ def load_converted(
 
 
 def _tokenizer_loads(folder: Path, config: dict[str, Any]) -> bool:
-    """Whether mlx-lm's way to a tokenizer takes a folder: it also wants to know the model type."""
+    """Return whether mlx-lm can load the tokenizer of a folder with this config."""
     from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
 
     try:
         FolderTokenizer(folder, config)
-    except Exception as error:  # noqa: BLE001 - of transformers and what it calls
-        _log.info("mlx-lm does not read the tokenizer of %s: %s", folder, error)
+    except Exception as error:  # noqa: BLE001 - transformers can raise anything
+        _log.info("mlx-lm cannot load the tokenizer of %s: %s", folder, error)
         return False
     return True
 
 
 def _describe(model: nn.Module) -> tuple[dict[str, dict[str, Any]], dict[str, mx.array]]:
-    """Return the form of each layer the model class does not begin with, and their extra arrays."""
+    """Return the form of each layer that is not the model class's own, and their extra arrays."""
     forms: dict[str, dict[str, Any]] = {}
     extra: dict[str, mx.array] = {}
     for path, module in model.named_modules():
@@ -226,7 +227,7 @@ def _describe(model: nn.Module) -> tuple[dict[str, dict[str, Any]], dict[str, mx
         elif isinstance(module, Scaled):
             forms[path] = {"form": "scaled"}
         elif isinstance(module, StackedLinear):
-            forms[path] = {"form": "stacked", "parts": [part_rows(p) for p in module.parts]}
+            forms[path] = {"form": "stacked", "parts": [_part_rows(part) for part in module.parts]}
             if module.order is not None:
                 extra[f"{path}.order"] = module.order
         elif isinstance(module, FrequencyRope):
@@ -240,8 +241,8 @@ def _describe(model: nn.Module) -> tuple[dict[str, dict[str, Any]], dict[str, mx
     return forms, extra
 
 
-def part_rows(part: nn.Module) -> int:
-    """Return how many outputs a part of a stacked layer has."""
+def _part_rows(part: nn.Module) -> int:
+    """Return the number of outputs of a part of a stacked layer."""
     return int(part.weight.shape[0])
 
 
@@ -251,8 +252,8 @@ def _restore(
     arrays: dict[str, mx.array],
     kind: mx.Dtype,
 ) -> None:
-    """Put layers of the described forms into a fresh model; takes extra arrays out of `arrays`."""
-    # A stacked layer comes before its parts: its path is the beginning of theirs.
+    """Put layers of the described forms into a fresh model; take extra arrays out of `arrays`."""
+    # A stacked layer comes before its parts: their paths begin with its path.
     for path, form in sorted(forms.items()):
         modules = dict(model.named_modules())
         old = modules[path]
@@ -272,7 +273,7 @@ def _restore(
             parts = [nn.Linear(old.weight.shape[1], count, bias=False) for count in rows]
             order = arrays.pop(f"{path}.order", None)
             if old.weight.shape[0] != (sum(rows) if order is None else order.size):
-                raise ValueError(f"the parts of {path} do not make it up")
+                raise ValueError(f"the parts of {path} do not add up to its size")
             new = StackedLinear(parts, order)
         elif form["form"] == "scaled":
             new = _scaled_layer(path, old)
@@ -285,7 +286,7 @@ def _restore(
 
 def _scaled_layer(path: str, old: nn.Module) -> Scaled:
     if not isinstance(old, (nn.Linear, SwitchLinear)):
-        raise TypeError(f"{path} is no linear layer")
+        raise TypeError(f"{path} is not a linear layer")
     shape = old.weight.shape
     row_scale = mx.zeros(shape[:-1])
     if isinstance(old, SwitchLinear):
@@ -303,7 +304,7 @@ def _matrix_layer(
     kind: mx.Dtype,
 ) -> nn.Module:
     if not isinstance(old, MATRIX_LAYERS):
-        raise TypeError(f"{path} is no matrix")
+        raise TypeError(f"{path} is not a matrix")
     packed, scales = arrays[f"{path}.weight"], arrays[f"{path}.scales"]
     biases = arrays.get(f"{path}.biases")
     bits, group = int(form["bits"]), int(form["group_size"])
@@ -317,9 +318,9 @@ def _matrix_layer(
     lead = old.weight.shape[:-1]
     wanted = {(*lead, stored * bits // 32), (*lead, stored // group)}
     if packed.dtype != mx.uint32 or {packed.shape, scales.shape} != wanted:
-        raise ValueError(f"{path} has arrays of other shapes than its model")
+        raise ValueError(f"{path} has arrays whose shapes do not fit its model")
     if biases is not None and biases.shape != scales.shape:
-        raise ValueError(f"{path} has biases of another shape than its scales")
+        raise ValueError(f"{path} has biases and scales of different shapes")
     if planes:
         if biases is None:
             raise ValueError(f"{path} has no biases")
@@ -327,7 +328,7 @@ def _matrix_layer(
         return planes_layer(old, packed, scales, biases, form=form)
     mode = str(form["mode"])
     if (biases is None) != (mode != "affine"):
-        raise ValueError(f"{path} has the mode {mode!r} and the biases of another")
+        raise ValueError(f"{path} has the mode {mode!r}, which does not go with its biases")
     return quantized_layer(
         old,
         packed,
@@ -341,10 +342,10 @@ def _matrix_layer(
 def _config(
     plan: ModelPlan, forms: dict[str, dict[str, Any]], end_ids: list[int], *, stock: bool
 ) -> dict[str, Any]:
-    """Return config.json; of a model mlx-lm cannot load, with a type it says so of."""
+    """Return config.json; a model that mlx-lm cannot load gets a type that mlx-lm refuses."""
     config = {**plan.arguments, "eos_token_id": end_ids}
     if not stock:
-        return config | {"model_type": f"akunu_{plan.model.removeprefix('variants.')}"}
+        return config | {"model_type": f"akunu_{plan.model.removeprefix(VARIANT_PREFIX)}"}
     layers = {
         path: {key: form[key] for key in ("group_size", "bits", "mode")}
         for path, form in forms.items()
@@ -356,16 +357,16 @@ def _config(
 
 
 def _check_context(change: int | None, trained: int, context: int | None) -> None:
-    """Raise ConfigError where a context wants other rotary factors than the folder has."""
+    """Raise ConfigError where a context needs other rotary factors than the folder has."""
     if change is not None and ((context or trained) > change) != (trained > change):
         raise ConfigError(
-            f"the model rotates positions in another way for contexts of up to {change} tokens, "
-            "and was converted for longer ones; open its GGUF file, or leave the context out"
+            f"the model rotates positions differently for contexts of up to {change} tokens, and "
+            "was converted for longer ones; open its GGUF file, or leave the context out"
         )
 
 
 def _compute_type(model: nn.Module) -> str:
-    """Return the name of the type most of a model's dense numbers and scales have."""
+    """Return the name of the most frequent type of a model's dense arrays and scales."""
     kinds = [
         array.dtype
         for _, array in tree_flatten(model.parameters())

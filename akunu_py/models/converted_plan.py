@@ -1,4 +1,4 @@
-"""What a converted model's folder says of its model; `akunu_py.models.converted` has the rest."""
+"""The description of the model in a converted folder; `akunu_py.models.converted` has the rest."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from akunu_py.gguf.plan import ModelPlan, RotaryScaling
 from akunu_py.models.number_limits import check_numbers
 
 DESCRIPTION = "akunu.json"
-"""The file by which a folder is known to be a converted model."""
+"""The file that marks a folder as a converted model."""
 
 FORMAT = 2
 _MAX_DESCRIPTION_BYTES = 64 * 2**20
@@ -18,9 +18,9 @@ _MODULE_NAME = re.compile(r"(variants\.)?[a-z0-9][a-z0-9_-]*")
 
 
 def read_converted_plan(folder: Path) -> tuple[ModelPlan, int]:
-    """Return the plan (without placements) of a converted model, and the most codes of a weight.
+    """Return the plan (without placements) of a converted model, and the most codes per weight.
 
-    Raises ModelFormatError where the folder does not say it.
+    Raises ModelFormatError for a missing or malformed description.
     """
     try:
         description = read_description(folder / DESCRIPTION)
@@ -35,7 +35,7 @@ def read_converted_plan(folder: Path) -> tuple[ModelPlan, int]:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Return what a file DESCRIPTION holds; raise ValueError where it is none of this version."""
+    """Return the content of a file DESCRIPTION; raise ValueError for one of another version."""
     if path.stat().st_size > _MAX_DESCRIPTION_BYTES:
         raise ValueError(f"{path.name} is too large")
     try:
@@ -50,10 +50,10 @@ def read_description(path: Path) -> dict[str, Any]:
 def plan_of(description: dict[str, Any]) -> ModelPlan:
     """Return the plan, without placements, of a description.
 
-    Raises LookupError, TypeError, ValueError or AttributeError where it does not make one.
+    Raises LookupError, TypeError, ValueError or AttributeError for a malformed description.
     """
     model = str(description["model"])
-    # It names a module to import.
+    # The name decides which module is imported.
     if not _MODULE_NAME.fullmatch(model):
         raise ValueError(f"no model is called {model!r}")
     sizes = ("arguments", "num_layers", "context_length", "vocabulary_size")

@@ -1,13 +1,12 @@
-"""Quantized layers, and the dense ones they stand for, which some backends multiply faster."""
+"""Quantized layers, and the dense layers for them, which some backends multiply faster."""
 
 import mlx.core as mx
 from mlx import nn
-from mlx.utils import tree_flatten, tree_unflatten
+from mlx.utils import tree_unflatten
 from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
-from akunu_py.errors import ConfigError
-from akunu_py.models.layers import Planes, Scaled, StackedLinear
+from akunu_py.models.layers import Planes
 
 STOCK_LAYERS = (
     nn.QuantizedLinear,
@@ -19,11 +18,11 @@ STOCK_LAYERS = (
 
 
 def expand(model: nn.Module) -> None:
-    """Replace every quantized layer by a dense one in float32, in place."""
+    """Replace every quantized layer with a dense one in float32, in place."""
     layers: list[tuple[str, nn.Module]] = []
     for path, module in model.named_modules():
         if isinstance(module, (*STOCK_LAYERS, Planes)):
-            weight = _dense_weight(module)
+            weight = dense_weight(module)
             new = _dense_layer(module)
             new.weight = weight.astype(mx.float32)
             if "bias" in module:
@@ -35,7 +34,7 @@ def expand(model: nn.Module) -> None:
 
 
 def num_parameters(model: nn.Module) -> int:
-    """Return how many numbers a model has: of quantized layers the weights, not their codes."""
+    """Return the number of parameters; quantized layers count with their weights, not codes."""
     count = 0
     for _, module in model.named_modules():
         own = {name: value for name, value in module.items() if isinstance(value, mx.array)}
@@ -48,24 +47,8 @@ def num_parameters(model: nn.Module) -> int:
     return count
 
 
-def dense_arrays(model: nn.Module) -> dict[str, mx.array]:
-    """Return all parameters by path in float32, quantized ones expanded; the model stays as it is.
-
-    Raises ConfigError for layers that are more than one matrix.
-    """
-    arrays: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
-    for path, module in model.named_modules():
-        if isinstance(module, (Scaled, StackedLinear)):
-            raise ConfigError(f"{path} is a {type(module).__name__}, no single matrix")
-        if isinstance(module, (*STOCK_LAYERS, Planes)):
-            for name, _ in tree_flatten(module.parameters()):
-                if name != "bias":
-                    del arrays[f"{path}.{name}"]
-            arrays[f"{path}.weight"] = _dense_weight(module)
-    return {path: array.astype(mx.float32) for path, array in arrays.items()}
-
-
-def _dense_weight(module: nn.Module) -> mx.array:
+def dense_weight(module: nn.Module) -> mx.array:
+    """Return the weights of one of the STOCK_LAYERS or a layer of planes, dense."""
     if isinstance(module, Planes):
         return module.dense_weight()
     return mx.dequantize(

@@ -8,7 +8,7 @@ from typing import Any
 from akunu_py.errors import ModelFormatError
 from akunu_py.gguf.keys import MAX_SIZE
 from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
-from akunu_py.models.folder_config import end_ids, from_library, read_json, submodules
+from akunu_py.models.mlx_folder import end_ids, from_library, read_json, submodules
 from akunu_py.models.whole_mlx_lm import TokenizerWrapper
 from akunu_py.models.whole_mlx_lm import load_tokenizer as mlx_load_tokenizer
 from akunu_py.protocols import Detokenizer
@@ -20,26 +20,25 @@ from akunu_py.tokenizers.template_input import TemplateInput, Value
 _Renderer = Callable[..., str]
 
 _MAX_LENGTH = 10**30
-"""Of a text in tokens, as transformers writes that there is no limit."""
+"""Tokens of a text: what transformers writes for no limit."""
 
 
 class FolderTokenizer:
     """An mlx-lm tokenizer as `akunu_py.protocols.Tokenizer`.
 
-    A chat template is rendered as those of GGUF files are: in the sandbox, within its limits. Only
-    renderers that mlx-lm brings itself (`chat_template_type`) are called as they are.
+    A chat template is rendered as in GGUF files: in the sandbox, within its limits. Only mlx-lm's
+    own renderers (`chat_template_type`) are called directly.
 
-    Raises ModelFormatError for files that make no tokenizer, an end-of-generation id or a chat
-    template that is none.
+    Raises ModelFormatError for malformed files, end-of-generation ids or chat templates.
     """
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         options: dict[str, Any] = {
-            # Left open, transformers would ask on the terminal to run the folder's code.
+            # Otherwise transformers would ask on the terminal whether to run the folder's code.
             "trust_remote_code": False,
-            # It names a module to import; nothing here parses calls of tools.
+            # It names a module to import, and akunu does not parse tool calls by it.
             "tool_parser_type": None,
-            # Texts that are too long are refused elsewhere, by what the model was loaded for.
+            # The engine refuses texts that are too long for the loaded context.
             "model_max_length": _MAX_LENGTH,
         }
         _check_template_type(folder)
@@ -53,7 +52,7 @@ class FolderTokenizer:
             largest = max(self._wrapper.get_vocab().values(), default=0)
         if largest >= MAX_SIZE:
             raise ModelFormatError(
-                f"the tokenizer in {folder} has the id {largest}, more than any vocabulary; "
+                f"the tokenizer in {folder} has the id {largest}, beyond any vocabulary; "
                 "download it again"
             )
         self._guard = SpecialTextGuard(texts)
@@ -62,7 +61,7 @@ class FolderTokenizer:
         self._templates = self._read_templates()
 
     def _read_templates(self) -> Templates:
-        """Return the folder's templates; raises ModelFormatError for one that is not a text."""
+        """Return the folder's templates; raise ModelFormatError for one that is not a text."""
         found = self._wrapper.chat_template
         named = found if isinstance(found, dict) else {"default": found}
         named = {name: source for name, source in named.items() if source is not None}
@@ -93,7 +92,7 @@ class FolderTokenizer:
         return self._renderer is not None or self._templates.has_main
 
     def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
-        """Return the ids of a text, special tokens added as the tokenizer's config has them."""
+        """Return the ids of a text, with the special tokens that the tokenizer's config adds."""
         return list(self._wrapper.encode(text, split_special_tokens=not parse_special))
 
     def encode_chat(
@@ -102,9 +101,8 @@ class FolderTokenizer:
         """Return the ids of a conversation, laid out by the folder's template.
 
         Control tokens written out in a message or a tool are text, never control tokens. Raises
-        ConfigError for messages or tools that are malformed, a model without a template, or one
-        whose template leaves tools or calls of them out; ModelFormatError for a template that
-        fails.
+        ConfigError for malformed messages or tools, a missing template, or a template that leaves
+        out tools or tool calls; ModelFormatError for a template that fails.
         """
         checked_messages, checked_tools = read_messages(messages), read_tools(tools)
         template = None
@@ -114,14 +112,14 @@ class FolderTokenizer:
         given, given_tools = given_to.of(checked_messages, checked_tools)
         hidden = self._guard.hide(given, template.source if template else "", given_tools)
         if template:
-            # As mlx-lm has it: thoughts are asked for where the vocabulary has marks for them.
+            # As in mlx-lm: the model is asked to think if its vocabulary has marks for thoughts.
             thinking = {"enable_thinking": bool(self._wrapper.has_thinking)}
             text = template.render(hidden.messages, tools=hidden.tools, variables=thinking)
         else:
             text = self._render(hidden.messages, hidden.tools)
         if hidden.reveal(text) == text:
             return list(self._wrapper.encode(text, add_special_tokens=False))
-        # Only here in pieces: some tokenizers put a space before each piece they are given.
+        # In pieces only here: some tokenizers put a space before each piece.
         ids: list[int] = []
         for part in partition(text, self._special):
             if isinstance(part, int):
@@ -134,7 +132,7 @@ class FolderTokenizer:
 
     def _render(self, messages: Sequence[Value], tools: Sequence[Value] | None) -> str:
         """Lay a conversation out by mlx-lm's own code for this model."""
-        # Not every such code has the argument.
+        # Not every renderer takes the argument.
         given = {} if tools is None else {"tools": tools}
         try:
             return str(
@@ -142,17 +140,16 @@ class FolderTokenizer:
                     messages, tokenize=False, add_generation_prompt=True, **given
                 )
             )
-        except Exception as error:  # it may raise anything of roles it does not expect
+        except Exception as error:  # it may raise anything for unexpected roles
             raise ModelFormatError(
                 f"mlx-lm cannot lay the conversation out for this model: {error}; use --raw to "
                 "give the prompt yourself"
             ) from error
 
     def decode(self, token_ids: Iterable[int], *, with_control: bool = False) -> str:
-        """Return the text of ids, control tokens left out.
+        """Return the text of ids, without control tokens.
 
-        With `with_control` they are written out, but for the begin token that `encode` puts in
-        front.
+        `with_control` writes them out, except the begin token that `encode` puts in front.
         """
         ids = list(token_ids)
         if with_control and ids[:1] == [self._wrapper.bos_token_id] == self.encode("")[:1]:
@@ -168,19 +165,19 @@ class FolderTokenizer:
         return texts
 
     def detokenizer(self, *, continues: bool = False) -> Detokenizer:  # noqa: ARG002
-        """Return a fresh incremental detokenizer; mlx-lm's decide about a space by themselves."""
+        """Return a fresh incremental detokenizer; mlx-lm's own decides about leading spaces."""
         return _FolderDetokenizer(self._wrapper, self._silent)
 
     @cached_property
     def _silent(self) -> frozenset[int]:
-        """Ids without a text of their own: control tokens, and gaps in the vocabulary."""
+        """Ids without text: control tokens, and gaps in the vocabulary."""
         known = self._wrapper.get_vocab().values()
         gaps = set(range(max(known, default=-1) + 1)).difference(known)
         return frozenset(gaps.union(self._wrapper.all_special_ids))
 
 
 def _check_template_type(folder: Path) -> None:
-    """Refuse the name of a renderer that mlx-lm does not have: it names a module to import."""
+    """Refuse a renderer unknown to mlx-lm: its name decides which module is imported."""
     path = folder / "tokenizer_config.json"
     if not path.is_file():
         return

@@ -1,4 +1,4 @@
-"""A GGUF file as one of mlx-lm's models: class, weights and rotary layers brought together."""
+"""A GGUF file as one of mlx-lm's models: class, weights and rotary layers."""
 
 import importlib
 import logging
@@ -16,6 +16,7 @@ from akunu_py.gguf.plan import ModelPlan, Placement, RotaryFactors, RotaryScalin
 from akunu_py.gguf.quants import release_threads
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.layers import FrequencyRope
+from akunu_py.models.variants import VARIANT_PREFIX, variant
 from akunu_py.models.weights import MATRIX_LAYERS, WeightReader
 
 _log = logging.getLogger(__name__)
@@ -26,12 +27,11 @@ _MAX_FACTOR = np.float32(1e30)
 def build_gguf_model(plan: ModelPlan, reader: WeightReader, *, context: int | None) -> nn.Module:
     """Build the model and load its weights, tensor by tensor.
 
-    The largest come first: each passes through memory twice for a moment, and then what is beside
-    it is still small. `context` bounds the tokens the model will see; None is what it was trained
-    for.
+    The largest tensors come first: each is in memory twice for a moment, while little else is
+    loaded. `context` bounds the tokens the model will see; None is the context it was trained for.
 
     Raises ModelFormatError where metadata and tensors do not make a model, Float16OverflowError
-    where the reader's type is float16 and a weight does not fit it.
+    where the reader's type is float16 and a weight exceeds it.
     """
     model = make_model(plan)
     if isinstance(plan.rotary, RotaryScaling):
@@ -75,7 +75,7 @@ def _read_weights(
         if parameter == "weight" and isinstance(old, MATRIX_LAYERS):
             new = reader.layer(placement, old)
             if new is not None:
-                # Evaluated one by one: numpy's copy is free again before the next is made.
+                # Evaluated one by one: numpy's copy is freed before the next is made.
                 mx.eval(new.parameters())
                 layers.append((path, new))
                 continue
@@ -86,7 +86,7 @@ def _read_weights(
 
 
 def overflows(model: nn.Module, vocabulary_size: int, context: int) -> bool:
-    """Return whether a model computes numbers beyond its type, on a text of many different tokens.
+    """Return whether activations exceed the model's type on a text of many different tokens.
 
     Some families were trained in bfloat16 with activations that float16 cannot hold.
     """
@@ -98,21 +98,30 @@ def overflows(model: nn.Module, vocabulary_size: int, context: int) -> bool:
 def make_model(plan: ModelPlan) -> nn.Module:
     """Return the plan's model without its weights.
 
-    Raises ModelFormatError where the arguments do not go together.
+    Raises ModelFormatError for an unknown class, or arguments that contradict each other.
     """
     try:
-        room = "akunu_py.models" if plan.model.startswith("variants.") else "mlx_lm.models"
-        classes = importlib.import_module(f"{room}.{plan.model}")
-        model: nn.Module = classes.Model(classes.ModelArgs.from_dict(plan.arguments))
+        model_class, arguments_class = _classes(plan.model)
+        model: nn.Module = model_class(arguments_class.from_dict(plan.arguments))
     except AkunuError:
         raise
-    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
-        # A reader checks each number for itself; classes find out which do not go together.
+    except (
+        ArithmeticError, AssertionError, ImportError, LookupError, TypeError, ValueError,
+    ) as error:  # fmt: skip
+        # A reader checks each number separately; only the classes find contradictions.
         raise ModelFormatError(
             f"the metadata describes a {plan.architecture} model that cannot be built: {error!r}; "
             "download or convert the model again"
         ) from error
     return model
+
+
+def _classes(name: str) -> tuple[type[Any], type[Any]]:
+    """Return the classes of a plan's model and of its arguments."""
+    if name.startswith(VARIANT_PREFIX):
+        return variant(name.removeprefix(VARIANT_PREFIX))
+    module = importlib.import_module(f"mlx_lm.models.{name}")
+    return module.Model, module.ModelArgs
 
 
 def _parameters(model: nn.Module) -> dict[str, mx.array]:
@@ -135,14 +144,14 @@ def _check_complete(
         shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
         raise ModelFormatError(
             f"the file has no tensors for {len(missing)} parameters of its {plan.architecture} "
-            f"model: {shown}; it is incomplete, or of a variant that akunu does not know"
+            f"model: {shown}; it is incomplete, or a variant that akunu does not know"
         )
 
 
 def set_rotary_scaling(model: nn.Module, rotary: RotaryScaling, context: int) -> None:
-    """Replace the rotary layers of a class that has no argument for scaled positions.
+    """Replace the rotary layers of a class without an argument for scaled positions.
 
-    Raises ModelFormatError for a model without such layers.
+    Raises ModelFormatError for a model without rotary layers.
     """
     rope = initialize_rope(
         rotary.dims, rotary.base, rotary.traditional, dict(rotary.scaling), context
@@ -161,7 +170,7 @@ def _replace_rotary(model: nn.Module, modules: str, rope: nn.Module, cause: str)
     paths = [path for path, _ in model.named_modules() if re.fullmatch(modules, path)]
     if not paths:
         raise ModelFormatError(
-            f"the file has {cause}, and its model no rotary layers to apply it to; use a "
+            f"the file has {cause}, but its model has no rotary layers to apply it to; use a "
             "conversion of the plain model"
         )
     model.update_modules(tree_unflatten([(path, rope) for path in paths]))
@@ -172,12 +181,12 @@ def _frequency_rope(rotary: RotaryFactors, reader: WeightReader, context: int) -
     if rotary.long_tensor and rotary.original_context and context > rotary.original_context:
         name = rotary.long_tensor
     factors = reader.vector(name)
-    # False for what is not a number. Converters mark pairs that do not rotate by a factor of 1e30.
+    # False for NaN. Converters mark pairs that do not rotate with a factor of 1e30.
     sound = (factors > 0) & (factors <= _MAX_FACTOR)
     if factors.shape != (rotary.dims // 2,) or not sound.all():
         raise ModelFormatError(
             f"tensor {name!r} should hold {rotary.dims // 2} positive factors of the rotary "
-            f"frequencies and has the shape {factors.shape}; download or convert the model again"
+            f"frequencies, but has the shape {factors.shape}; download or convert the model again"
         )
     exponents = np.arange(0, rotary.dims, 2, dtype=np.float64) / rotary.dims
     wavelengths = mx.array((rotary.base**exponents * factors).astype(np.float32))

@@ -1,4 +1,4 @@
-"""Layers for forms that MLX and mlx-lm have no layer for."""
+"""Layers for weights in forms that MLX and mlx-lm have no layers for."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,10 +8,10 @@ from mlx import nn
 
 
 class FrequencyRope(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
-    """Rotary embedding with given frequencies, as GGUF files hold those of Llama 3 and Phi 3.
+    """Rotary embedding with frequencies from the file, as for Llama 3 and Phi 3.
 
-    `wavelengths`, float32 [dims / 2], is what positions are divided by: base ** (2 i / dims) times
-    the file's factor i. The rotated dimensions are also multiplied by `scale`.
+    Positions are divided by `wavelengths`, float32 [dims / 2]: base ** (2 i / dims) times the
+    file's factor i. The rotated dimensions are also multiplied by `scale`.
     """
 
     def __init__(
@@ -26,11 +26,11 @@ class FrequencyRope(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
 
     @property
     def wavelengths(self) -> mx.array:
-        """Return what positions are divided by, float32 [dims / 2]."""
+        """Return the divisors of positions, float32 [dims / 2]."""
         return self._wavelengths
 
     def __call__(self, x: mx.array, offset: int | mx.array = 0) -> mx.array:
-        """Rotate x [batch, heads, length, dims], whose first row stands at `offset`."""
+        """Rotate x [batch, heads, length, dims], whose first row is at position `offset`."""
         if self.scale != 1.0:
             x = mx.concatenate([x[..., : self.dims] * self.scale, x[..., self.dims :]], axis=-1)
         return mx.fast.rope(
@@ -45,10 +45,10 @@ class FrequencyRope(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
 
 
 class StackedLinear(nn.Module):  # type: ignore[misc]
-    """Several linear layers over one input as one: GGUF splits what mlx-lm's class fuses.
+    """Several linear layers over one input as one, where GGUF splits what mlx-lm's class fuses.
 
-    Their tensors may have different quantizations, so that they cannot become one matrix. With
-    `order`, int32 [out], output i is output order[i] of the layers' outputs side by side.
+    Their tensors may have different quantizations, and then cannot become one matrix. With `order`,
+    int32 [out], output i is entry order[i] of the concatenated outputs.
     """
 
     def __init__(self, parts: Sequence[nn.Module], order: mx.array | None = None) -> None:
@@ -58,7 +58,7 @@ class StackedLinear(nn.Module):  # type: ignore[misc]
 
     @property
     def order(self) -> mx.array | None:
-        """Return which of the parts' outputs each output is, if not all in turn."""
+        """Return the order of the parts' outputs; None for the order of the parts."""
         return self._order
 
     def __call__(self, x: mx.array) -> mx.array:
@@ -70,7 +70,7 @@ class StackedLinear(nn.Module):  # type: ignore[misc]
 
 
 class Scaled(nn.Module):  # type: ignore[misc]
-    """A layer whose outputs are multiplied, as NVFP4 has it: its blocks' scales are not enough.
+    """A layer whose outputs are scaled, as NVFP4 needs besides the scales of its blocks.
 
     `row_scale`, float32, has the shape of the inner layer's outputs: [out], or [experts, out].
     """
@@ -87,7 +87,7 @@ class Scaled(nn.Module):  # type: ignore[misc]
 
 
 class ScaledLinear(Scaled):
-    """A linear layer, scaled."""
+    """A linear layer with scaled outputs."""
 
     def __call__(self, x: mx.array) -> mx.array:
         """Return the scaled outputs, [..., out]."""
@@ -97,7 +97,7 @@ class ScaledLinear(Scaled):
 
 
 class ScaledSwitchLinear(Scaled):
-    """The linear layers of a mixture's experts, scaled."""
+    """The linear layers of a mixture's experts, with scaled outputs."""
 
     def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
         """Multiply x by the matrix of the expert each index names."""
@@ -109,11 +109,11 @@ class ScaledSwitchLinear(Scaled):
 class FloatEmbedding(nn.QuantizedEmbedding):  # type: ignore[misc]
     """An embedding of four-bit floats whose rows have the model's type.
 
-    MLX expands them to bfloat16 unless told otherwise, and what follows would be promoted.
+    By default MLX expands them to bfloat16, and later activations would be promoted.
     """
 
     def __init__(self, kind: mx.Dtype, *, group_size: int, bits: int, mode: str) -> None:
-        # Small: the arrays are replaced by those of the file.
+        # Small: the file's arrays replace these.
         super().__init__(1, 128, group_size=group_size, bits=bits, mode=mode)
         self._kind = kind
 
@@ -132,8 +132,8 @@ class FloatEmbedding(nn.QuantizedEmbedding):  # type: ignore[misc]
 class Planes(nn.Module):  # type: ignore[misc]
     """Weights as planes of `bits` bits; `akunu_py.gguf.quants.forms` explains the form.
 
-    With a plane for each of the p `multipliers`: weight, uint32 [..., rows, p * cols * bits / 32];
-    scales and biases [..., rows, p * cols / group_size].
+    There is a plane for each of the p `multipliers`. The shapes are weight, uint32
+    [..., rows, p * cols * bits / 32]; scales and biases [..., rows, p * cols / group_size].
     """
 
     def __init__(
@@ -167,13 +167,13 @@ class Planes(nn.Module):  # type: ignore[misc]
         return self._joined(parts)
 
     def _widened(self, x: mx.array) -> mx.array:
-        """Return the input of all planes: of each group's columns, x times each multiplier."""
+        """Return the input of all planes: for each group of columns, x times each multiplier."""
         width = self.group_size // len(self.multipliers)
         x = x.reshape(*x.shape[:-1], -1, 1, width) * self._factors(x.dtype)
         return x.reshape(*x.shape[:-3], -1)
 
     def _joined(self, parts: mx.array) -> mx.array:
-        """Return the weights of which `parts` holds all planes along the last axis."""
+        """Return the weights, given all of their planes along the last axis of `parts`."""
         count = len(self.multipliers)
         parts = parts.reshape(*parts.shape[:-1], -1, count, self.group_size // count)
         joined = (parts * self._factors(parts.dtype)).sum(axis=-2)
@@ -205,7 +205,7 @@ class PlanesLinear(Planes):
 
 
 class PlanesEmbedding(Planes):
-    """An embedding over planes, which may also make the logits."""
+    """An embedding over planes, which can also make the logits."""
 
     def __call__(self, ids: mx.array) -> mx.array:
         """Return the rows of ids [...], [..., width]."""
@@ -224,7 +224,7 @@ class PlanesEmbedding(Planes):
 
 
 class PlanesMultiLinear(Planes):
-    """A matrix a head over planes, as mlx-lm's MultiLinear."""
+    """A matrix per head over planes, like mlx-lm's MultiLinear."""
 
     def __call__(self, x: mx.array, transpose: bool = True) -> mx.array:
         """Multiply x [..., heads, length, in] by the transposed matrices, or as they are."""
@@ -234,17 +234,7 @@ class PlanesMultiLinear(Planes):
 
 
 class PlanesSwitchLinear(Planes):
-    """The linear layers of a mixture's experts over planes, as mlx-lm's SwitchLinear."""
-
-    @property
-    def output_dims(self) -> int:
-        """Return the width of the output."""
-        return int(self.weight.shape[1])
-
-    @property
-    def num_experts(self) -> int:
-        """Return the number of experts."""
-        return int(self.weight.shape[0])
+    """The linear layers of a mixture's experts over planes, like mlx-lm's SwitchLinear."""
 
     def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
         """Multiply x by the matrix of the expert each index names."""

@@ -1,7 +1,7 @@
-"""A path to a model, its tokenizer, and what is known about both."""
+"""Loads a model and its tokenizer from a path."""
 
+import contextlib
 import logging
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -11,13 +11,14 @@ from mlx import nn
 from mlx_lm.models.switch_layers import SwitchLinear
 
 from akunu_py.errors import ConfigError
-from akunu_py.gguf.config import read_plan
+from akunu_py.gguf.architectures import read_plan
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.quants.forms import SUPPORTED_TYPES, Q6KForm, form_of
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.converted import check_new, load_converted, save_converted
 from akunu_py.models.converted_plan import DESCRIPTION
+from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.expansion import expand, num_parameters
 from akunu_py.models.gguf_model import build_gguf_model, overflows
 from akunu_py.models.weights import Float16OverflowError, WeightReader
@@ -32,10 +33,10 @@ ComputeType = Literal["auto", "float16", "bfloat16", "float32"]
 _TYPES = {"float16": mx.float16, "bfloat16": mx.bfloat16, "float32": mx.float32}
 
 _TRIED_ON_CPU = 50_000_000
-"""Parameters of the largest model whose activations are looked at on the CPU backend."""
+"""Parameters of the largest model whose activations are checked on the CPU backend."""
 
 _DENSE_SHARE_OF_MEMORY = 0.5
-"""Dense weights are chosen by "auto" where they take at most this share of the memory."""
+""""auto" chooses dense weights where they take at most this share of the memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +45,15 @@ class LoadOptions:
 
     Attributes:
         weights: "quantized" as in the file, "dense", or "auto": quantized, but dense float32 on
-            the CPU backend where they fit, since quantized products are very slow there.
+            the CPU backend if they fit, since quantized products are very slow there.
         compute_type: of activations, scales and dense weights of a GGUF file. "auto" is float32 on
             the CPU backend; elsewhere float16, or bfloat16 where the model does not fit float16.
-        exact_weights: whether quantized weights of the IQ types are the file's, or False: close to
-            them, in smaller forms (docs/gguf.md). With None they are the file's, and
-            `memory_check` may be asked first whether memory holds them.
+        exact_weights: whether quantized weights of the IQ types are exactly the file's; False
+            takes smaller forms close to them (docs/gguf.md). With None they are exact, unless
+            `memory_check` finds that memory does not hold them.
         q6k: Q6_K as "planes" (exact, 8 bits a weight) or quantized anew to "8bit" (9 bits).
-        pre_tokenizer: how a byte-level BPE of a GGUF file splits texts, instead of what the file
-            says; a name that `tokenizer.ggml.pre` may take.
+        pre_tokenizer: how a byte-level BPE of a GGUF file splits texts, in place of the file's
+            `tokenizer.ggml.pre`.
 
     """
 
@@ -73,31 +74,34 @@ class LoadOptions:
 
     @property
     def fitted(self) -> bool:
-        """Whether IQ types get the smaller forms that are fitted to them."""
+        """Whether IQ types get smaller, fitted forms."""
         return self.exact_weights is False
 
 
 def draft_options(path: str | Path, target: LoadOptions) -> LoadOptions:
-    """Return how a draft model is loaded beside a model that is loaded with `target`."""
-    # A folder's weights have their form. What cannot be looked at is for `load_model` to explain.
-    is_folder = os.path.isdir(os.path.expanduser(path))  # noqa: PTH111, PTH112 - Path's raise
-    exact_weights = None if is_folder else target.exact_weights
+    """Return how to load a draft model beside a model that is loaded with `target`."""
+    exact_weights = target.exact_weights
+    # `load_model` explains what is wrong with a path.
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
+        if Path(path).expanduser().is_dir():
+            # The forms of a folder's weights are fixed.
+            exact_weights = None
     return LoadOptions(weights=target.weights, exact_weights=exact_weights)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """What is known of a loaded model.
+    """Facts about a loaded model.
 
     Attributes:
-        path: of its file or folder.
-        name: its own, or that of the file.
+        path: its file or folder.
+        name: the name in its metadata, else the name of the file.
         architecture: `general.architecture`, or `model_type` of an MLX folder.
-        parameters: numbers of the model.
-        weights: how they are kept; "fitted": quantized, and of some types not exactly the file's.
+        parameters: number of parameters.
+        weights: how they are kept; "fitted" is quantized, with some types not exactly the file's.
         context: tokens it was trained for.
-        file_bytes: on disk.
-        fitted_types: the GGML types that are not.
+        file_bytes: size on disk.
+        fitted_types: the GGML types that are not exactly the file's.
 
     """
 
@@ -112,7 +116,7 @@ class ModelDescription:
 
     @property
     def weights_text(self) -> str:
-        """Return in words how weights are kept."""
+        """Return how weights are kept, in words."""
         if self.weights == "dense":
             return "dense weights"
         if self.weights == "quantized":
@@ -134,11 +138,10 @@ def load_model(
 ) -> LoadedModel:
     """Load a GGUF file or an MLX model folder; without a path, the default model.
 
-    `context` bounds the tokens the model will see; some models rotate positions in another way
-    where it is long.
+    `context` bounds the tokens the model will see; some models rotate positions differently in a
+    long one.
 
-    Raises ConfigError for a path that is neither, ModelFormatError for a file that is not what it
-    claims to be.
+    Raises ConfigError for a path that is neither, ModelFormatError for a damaged or malformed file.
     """
     options = options or LoadOptions()
     if path is not None and not str(path):
@@ -161,7 +164,7 @@ def load_model(
     except OSError as error:
         raise ConfigError(f"{path} cannot be opened: {error.strerror or error}") from None
     except (RuntimeError, MemoryError) as error:
-        # MLX's own errors, of an allocation that fails above all, and an unknown "~user".
+        # MLX's own errors, mostly for failed allocations, and an unknown "~user".
         raise ConfigError(
             f"{path} cannot be loaded: {error}; if memory is short, use a smaller model"
         ) from error
@@ -177,16 +180,15 @@ def _load_gguf(path: Path, options: LoadOptions, context: int | None) -> LoadedM
     with GGUFFile.open(path) as file:
         plan = read_plan(file.metadata, file.tensors)
         tokenizer = from_gguf(file.metadata, pre_tokenizer=options.pre_tokenizer)
-        parameters = sum(info.rows * info.cols for info in file.tensors.values())
-        quantized = any(info.type.block_elements > 1 for info in file.tensors.values())
-        dense = wants_dense(options.weights, parameters) or not quantized
+        parameters = file.num_weights
+        dense = wants_dense(options.weights, parameters) or not file.is_quantized
         model = _build(file, plan, options, dense=dense, context=context)
-        name = file.metadata.get("general.name")
+        name = _name(file, path.stem)
         file_bytes = file.nbytes
         fitted_types = () if dense else fitted_types_of(file, options)
     description = ModelDescription(
         path=path,
-        name=name if isinstance(name, str) and name else path.stem,
+        name=name,
         architecture=plan.architecture,
         parameters=parameters,
         weights="dense" if dense else "fitted" if fitted_types else "quantized",
@@ -198,8 +200,14 @@ def _load_gguf(path: Path, options: LoadOptions, context: int | None) -> LoadedM
     return LoadedModel(model, tokenizer, description)
 
 
+def _name(file: GGUFFile, default: str) -> str:
+    """Return the name of a file's model, `default` without one."""
+    name = file.metadata.get("general.name")
+    return name if isinstance(name, str) and name else default
+
+
 def fitted_types_of(file: GGUFFile, options: LoadOptions) -> tuple[str, ...]:
-    """Return the types of a file whose quantized weights would get a form that is not exact."""
+    """Return the types of a file whose quantized weights would get an inexact form."""
     names = {info.type.name for info in file.tensors.values()} & set(SUPPORTED_TYPES)
     return tuple(
         sorted(
@@ -219,8 +227,8 @@ def _build(
     context: int | None,
     for_gpu: bool = False,
 ) -> nn.Module:
-    """Build the model in the first type that holds its numbers."""
-    on_gpu = mx.default_device() != mx.Device(mx.cpu)
+    """Build the model in the first type that can hold its numbers."""
+    on_gpu = not on_cpu()
     kinds = compute_types(file, plan, options, on_gpu=on_gpu or for_gpu)
     for kind in kinds:
         reader = WeightReader(file, kind, dense, options.fitted, options.q6k)
@@ -236,10 +244,10 @@ def _build(
             continue
         if not (on_gpu or for_gpu) and kind != mx.float32 and _has_dense_experts(model):
             raise ConfigError(
-                "MLX's CPU backend multiplies the experts of a mixture in float32 alone; leave "
+                "MLX's CPU backend multiplies the experts of a mixture only in float32; leave "
                 "compute_type out"
             )
-        # On the CPU backend a pass in 16 bits takes minutes: there small models alone are tried.
+        # On the CPU backend a pass in 16 bits takes minutes, so only small models are tried there.
         tried = on_gpu or num_parameters(model) <= _TRIED_ON_CPU
         if kind is kinds[-1] or not tried:
             return model
@@ -258,10 +266,10 @@ def _has_dense_experts(model: nn.Module) -> bool:
 def compute_types(
     file: GGUFFile, plan: ModelPlan, options: LoadOptions, *, on_gpu: bool
 ) -> list[mx.Dtype]:
-    """Return the types to compute in, the one to try first at the beginning.
+    """Return the types to compute in, the first to try at the beginning.
 
-    The CPU backend is many times slower in 16 bits than in 32. On a GPU float16 is closest to
-    GGUF's scales, which are float16: bfloat16 rounds them.
+    The CPU backend is many times slower in 16 bits than in 32. On a GPU float16 suits GGUF's
+    scales, which are float16; bfloat16 would round them.
     """
     if options.compute_type != "auto":
         return [_TYPES[options.compute_type]]
@@ -278,22 +286,21 @@ def compute_types(
 def convert_model(path: Path, folder: Path, options: LoadOptions | None = None) -> bool:
     """Write a GGUF model as a folder that opens without a re-layout; see `models.converted`.
 
-    Returns whether mlx-lm loads the folder too. What is computed in is written down with the
-    scales; "auto" is float16 or bfloat16, as on a GPU. Where there is none, only a model's weights
-    are checked against float16's range, not its activations, unless it is small: give the type of
-    a model that needs bfloat16.
+    Returns whether mlx-lm loads the folder too. The scales determine the compute type; "auto" is
+    float16 or bfloat16, as on a GPU. Without a GPU only the weights of a large model are checked
+    against float16's range, not its activations: give the type of a model that needs bfloat16.
 
-    Raises ConfigError for a folder that exists or a path that is no GGUF file, and what
+    Raises ConfigError for a folder that exists or a path that is not a GGUF file, and what
     `load_model` raises.
     """
     options = options or LoadOptions()
     folder = folder.expanduser()
     with GGUFFile.open(path.expanduser()) as file:
-        # Found before minutes of work; forms of MLX are about as large as those of the file.
+        # Checked before minutes of work; MLX's forms are about as large as the file's.
         check_new(folder, file.nbytes)
         plan = read_plan(file.metadata, file.tensors)
         metadata = dict(file.metadata)
-        # Damage there is found before minutes of work.
+        # Finds a damaged tokenizer before minutes of work.
         from_gguf(metadata, pre_tokenizer=options.pre_tokenizer)
         if options.pre_tokenizer is not None:
             metadata["tokenizer.ggml.pre"] = options.pre_tokenizer
@@ -304,7 +311,7 @@ def convert_model(path: Path, folder: Path, options: LoadOptions | None = None) 
 
 
 def _refuse_gguf_options(folder: Path, options: LoadOptions) -> None:
-    """Raise ConfigError for options that a folder, whose weights have their form, cannot follow."""
+    """Raise ConfigError for options that do not apply to a folder, whose forms are fixed."""
     for name in ("compute_type", "exact_weights", "q6k", "pre_tokenizer"):
         if getattr(options, name) != getattr(LoadOptions(), name):
             raise ConfigError(
@@ -318,19 +325,19 @@ def _load_converted(folder: Path, options: LoadOptions, context: int | None) -> 
     model, plan, fitted_types, file = load_converted(folder, context)
     with file:
         tokenizer = from_gguf(file.metadata)
-        name = file.metadata.get("general.name")
+        name = _name(file, folder_name(folder))
     parameters = num_parameters(model)
     dense = wants_dense(options.weights, parameters)
     if dense:
         expand(model)
-    elif mx.default_device() == mx.Device(mx.cpu):
-        # As for GGUF files: 16 bits are far slower than 32 there.
+    elif on_cpu():
+        # As with GGUF files: 16 bits are far slower than 32 there.
         model.set_dtype(mx.float32)
     mx.eval(model.parameters())
     mx.clear_cache()
     description = ModelDescription(
         path=folder,
-        name=name if isinstance(name, str) and name else folder_name(folder),
+        name=name,
         architecture=plan.architecture,
         parameters=parameters,
         weights="dense" if dense else "fitted" if fitted_types else "quantized",
@@ -342,35 +349,34 @@ def _load_converted(folder: Path, options: LoadOptions, context: int | None) -> 
 
 
 def _load_folder(folder: Path, options: LoadOptions) -> LoadedModel:
-    # They bring transformers, which files do without.
-    from akunu_py.models.folder_config import folder_context, read_folder_config  # noqa: PLC0415
+    # These import transformers, which GGUF files do without.
+    from akunu_py.models import mlx_folder  # noqa: PLC0415
     from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
-    from akunu_py.models.mlx_folder import load_folder_model  # noqa: PLC0415
 
     _refuse_gguf_options(folder, options)
     weights = options.weights
-    config = read_folder_config(folder)
+    config = mlx_folder.read_folder_config(folder)
     file_bytes = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
     quantized = "quantization" in config or "quantization_config" in config
-    # Codes of 4 bits are the usual case: two weights a byte, if the file is quantized.
+    # Assumes codes of 4 bits, two weights a byte, if the folder is quantized, else 16 bits.
     dense = wants_dense(weights, file_bytes * 2 if quantized else file_bytes // 2)
-    model, whole_config = load_folder_model(folder, config, dense=dense)
+    model, whole_config = mlx_folder.load_folder_model(folder, config, dense=dense)
     description = ModelDescription(
         path=folder,
         name=folder_name(folder),
         architecture=config["model_type"],
         parameters=num_parameters(model),
         weights="dense" if dense or not quantized else "quantized",
-        context=folder_context(config),
+        context=mlx_folder.folder_context(config),
         file_bytes=file_bytes,
     )
     return LoadedModel(model, FolderTokenizer(folder, whole_config), description)
 
 
 def folder_name(folder: Path) -> str:
-    """Return what the model of a folder is called: of a snapshot in a hub's cache, its repository.
+    """Return the name of a folder's model: the repository's for a snapshot in a hub's cache.
 
-    There the folder itself is called by a hash: models--OWNER--REPO/snapshots/HASH.
+    The folder itself is named by a hash there: models--OWNER--REPO/snapshots/HASH.
     """
     place = folder.resolve()
     repository = place.parent.parent.name
@@ -383,10 +389,10 @@ def wants_dense(weights: Weights, parameters: int) -> bool:
     """Decide between the file's quantized weights and dense ones."""
     if weights != "auto":
         return weights == "dense"
-    if mx.default_device() != mx.Device(mx.cpu):
+    if not on_cpu():
         return False
     needed = 4 * parameters
-    fits = needed <= _DENSE_SHARE_OF_MEMORY * _memory_bytes()
+    fits = needed <= _DENSE_SHARE_OF_MEMORY * physical_memory()
     _log.info(
         "CPU backend: float32 dense weights need %.1f GB and %s; weights are %s",
         needed / 1e9,
@@ -394,7 +400,3 @@ def wants_dense(weights: Weights, parameters: int) -> bool:
         "dense" if fits else "quantized",
     )
     return fits
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""Whether what is to be loaded fits into this machine's memory, all of it together."""
+"""Whether all models to load fit into this machine's memory together."""
 
 import logging
 from collections.abc import Sequence
@@ -17,18 +17,18 @@ from akunu_py.models.load import LoadOptions, wants_dense
 _log = logging.getLogger(__name__)
 
 USUAL_CONTEXT = 4096
-"""Tokens for which there should be memory where nobody says how many there will be."""
+"""Tokens that memory should hold where no context is given."""
 
 PROGRAM_BYTES = 150_000_000
-"""Of Python, MLX and the other libraries, measured on Linux."""
+"""Memory of Python, MLX and the other libraries, measured on Linux."""
 
 _NOTICED = 10_000_000
-"""Bytes in use already that are worth a word."""
+"""Bytes in use from which a message names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedModel:
-    """A model to load: where it lies, how, and the bits of its KV cache; None: not quantized."""
+    """A model to load: its path, how to load it, and `kv_bits`, None for unquantized caches."""
 
     path: Path
     options: LoadOptions
@@ -37,7 +37,7 @@ class PlannedModel:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPart:
-    """What is in memory, in words, and its bytes."""
+    """A part of the memory in use: what it is, in words, and its bytes."""
 
     what: str
     num_bytes: int
@@ -49,11 +49,11 @@ def memory_parts(
     context: int | None = None,
     others: Sequence[MemoryPart] = (),
 ) -> list[MemoryPart]:
-    """Return what will be in memory at once.
+    """Return the parts of memory that will be in use at once.
 
-    That is weights and caches of each model, the largest pass of any (passes come one by one), the
-    program, what it holds already, and `others`. Without a `context`, in tokens, there should be
-    room for a usual conversation. Raises as `requirements` does.
+    They are the weights and caches of each model, the largest pass of any (passes run one by one),
+    the program, what it holds already, and `others`. Without a `context`, in tokens, USUAL_CONTEXT
+    is assumed. Raises as `requirements` does.
     """
     found = [needs.requirements(model.path, model.options) for model in models]
     return _parts(models, found, context=context, others=others, fitted=False)
@@ -94,11 +94,11 @@ def check_memory(
     context: int | None = None,
     others: Sequence[MemoryPart] = (),
 ) -> bool:
-    """Return whether weights are to have fitted forms, since exact ones do not fit into memory.
+    """Return whether weights need fitted forms, because exact ones do not fit into memory.
 
-    That is a choice for models whose options leave it open (`exact_weights` is None). Raises
-    MemoryLimitError with figures where what is to be loaded does not fit, or would fit with exact
-    forms if nothing were loaded already. Takes and raises what `memory_parts` does besides.
+    This applies to models whose options leave the choice open (`exact_weights` is None). Raises
+    MemoryLimitError with figures where the models do not fit, or would fit in exact forms if
+    nothing were loaded already. Otherwise takes and raises what `memory_parts` does.
     """
     fitted, refusal = _settle(models, context=context, others=others)
     if refusal is not None:
@@ -111,9 +111,9 @@ def check_memory(
 def settle_forms(
     models: Sequence[PlannedModel], *, context: int | None = None
 ) -> list[PlannedModel]:
-    """Return the models, with fitted weights where `check_memory` says so, to be loaded anyway.
+    """Return the models, with fitted weights where `check_memory` says so, without refusing any.
 
-    What is wrong with a path or a file is left for `load_model` to say.
+    `load_model` explains what is wrong with a path or a file.
     """
     try:
         found = [replace(model, path=model.path.expanduser()) for model in models]
@@ -133,21 +133,18 @@ def settle_forms(
 
 
 def _has_choice(model: PlannedModel) -> bool:
-    """Whether there are fitted forms for a model, and exact ones are not asked for."""
+    """Return whether a model has fitted forms and its options do not demand exact ones."""
     if model.options.exact_weights is not None or model.path.is_dir():
         return False
     with GGUFFile.open(model.path) as file:
-        tensors = file.tensors.values()
-        parameters = sum(info.rows * info.cols for info in tensors)
-        return any(info.type.name in FITTED for info in tensors) and not wants_dense(
-            model.options.weights, parameters
-        )
+        fitted = any(info.type.name in FITTED for info in file.tensors.values())
+        return fitted and not wants_dense(model.options.weights, file.num_weights)
 
 
 def _settle(
     models: Sequence[PlannedModel], *, context: int | None, others: Sequence[MemoryPart]
 ) -> tuple[bool, MemoryLimitError | None]:
-    """Return whether fitted forms are to be taken, and why the models should not be loaded."""
+    """Return whether to take fitted forms, and the reason to refuse the models, None without."""
     if context is None and _surely_fit(models, others):
         return False, None
     held = mx.get_active_memory()
@@ -173,15 +170,15 @@ def _settle(
         f"{names} {'need' if len(models) > 1 else 'needs'} about {_size_text(_total(parts))} "
         f"({listed}) and this machine has {_size_text(limit)} for it. Take a smaller model or "
         f"quantization, --weights quantized, {'--fitted-weights, ' if offered else ''}a shorter "
-        "--context or --kv-bits 8; --force loads it all the same",
+        "--context or --kv-bits 8; --force loads it anyway",
         fits_alone=_total(parts) - held <= limit,
     )
     return smaller, refusal
 
 
 def _surely_fit(models: Sequence[PlannedModel], others: Sequence[MemoryPart] = ()) -> bool:
-    """Whether models fit by their size on disk alone, with much to spare; no file is read."""
-    # Weights in a file take at least a bit: 32 times that is more than any form of them.
+    """Return whether models certainly fit by their size on disk; no file is read."""
+    # A weight takes at least a bit in a file, and at most 32 bits in memory.
     weights = 32 * sum(_size_on_disk(model.path) for model in models)
     known = sum(other.num_bytes for other in others) + mx.get_active_memory() + PROGRAM_BYTES
     return weights + known < needs.memory_limit() // 2
@@ -193,9 +190,7 @@ def _total(parts: Sequence[MemoryPart]) -> int:
 
 def _warn(models: Sequence[PlannedModel]) -> None:
     names = " and ".join(model.path.name for model in models)
-    _log.warning(
-        "%s: memory does not hold exact forms of the weights, fitted ones are taken", names
-    )
+    _log.warning("%s: exact forms of the weights do not fit into memory; taking fitted ones", names)
 
 
 def _size_on_disk(path: Path) -> int:

@@ -1,22 +1,213 @@
-"""The models of MLX folders, through mlx-lm."""
+"""The models of MLX folders, through mlx-lm, which makes a class only of a checked config.json."""
 
+import contextlib
+import dataclasses
+import importlib
+import io
+import json
+import logging
+import pkgutil
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx_lm
 from mlx import nn
 from mlx_lm.models.cache import make_prompt_cache
 
-from akunu_py.models.folder_config import check_arguments, from_library, model_classes
+from akunu_py.errors import AkunuError, ConfigError, ModelFormatError, UnsupportedArchitectureError
+from akunu_py.models.device import on_cpu
+from akunu_py.models.number_limits import check_numbers
 from akunu_py.models.weight_files import check_weight_files
-from akunu_py.models.whole_mlx_lm import dequantize_model
+from akunu_py.models.whole_mlx_lm import (
+    MODEL_ARCHITECTURE_REMAPPING,
+    MODEL_REMAPPING,
+    dequantize_model,
+)
 from akunu_py.models.whole_mlx_lm import load_model as mlx_load_model
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_CONTEXT = 4096
+"""Assumed for a config that does not state the context."""
+
+_CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
+
+_MAX_SETTINGS_BYTES = 16 * 2**20
+_MAX_VOCABULARY_BYTES = 512 * 2**20
+_VOCABULARIES = re.compile(r"(tokenizer\.json|vocab.*|merges.*|.*\.(model|tiktoken))")
+
+
+def read_folder_config(folder: Path) -> dict[str, Any]:
+    """Return a folder's config.json.
+
+    Raises ModelFormatError for a missing or malformed config, or a file beside it that is far too
+    large; ConfigError for a config that asks to run code.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ModelFormatError(
+            f"{folder} has no config.json, so it is not an MLX model folder; give a GGUF file or a "
+            "folder with config.json, *.safetensors and tokenizer files"
+        )
+    _check_sizes(folder)
+    config = read_json(path)
+    if not isinstance(config.get("model_type"), str):
+        raise ModelFormatError(f"{path} has no model_type; download the model again")
+    if "model_file" in config:
+        raise ConfigError(
+            f"{path} asks to run the Python file {config['model_file']!r}; akunu runs no code from "
+            "model folders: use a model of a known architecture"
+        )
+    return config
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; raise ModelFormatError for another content."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ModelFormatError(f"{path} is not JSON ({error}); download it again") from None
+    if not isinstance(content, dict):
+        raise ModelFormatError(f"{path} does not hold a JSON object; download it again")
+    return content
+
+
+def _check_sizes(folder: Path) -> None:
+    """Refuse files that transformers and mlx-lm would read whole, or wait for."""
+    for pattern in ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*/*.jinja"):
+        for path in folder.glob(pattern):
+            if not path.is_file():
+                raise ModelFormatError(f"{path} is not a file; download the model again")
+            vocabulary = _VOCABULARIES.fullmatch(path.name)
+            if path.stat().st_size > (_MAX_VOCABULARY_BYTES if vocabulary else _MAX_SETTINGS_BYTES):
+                raise ModelFormatError(f"{path} is far too large for its kind; download it again")
+
+
+def folder_context(config: Mapping[str, Any]) -> int:
+    """Return the context the model was trained for, DEFAULT_CONTEXT where it is not stated."""
+    text = config.get("text_config")
+    for place in (config, text if isinstance(text, dict) else {}):
+        for name in _CONTEXTS:
+            value = place.get(name)
+            if isinstance(value, int) and not isinstance(value, bool) and 2 <= value < 2**40:
+                return value
+    return DEFAULT_CONTEXT
+
+
+def end_ids(config: Mapping[str, Any]) -> list[int] | None:
+    """Return the ids that end replies by the config, None where it has none.
+
+    Raises ModelFormatError for values that are not token ids.
+    """
+    value = config.get("eos_token_id")
+    if value is None:
+        return None
+    ids = value if isinstance(value, list) else [value]
+    if not all(type(token) is int and 0 <= token < 2**31 for token in ids):
+        raise ModelFormatError(
+            f"the model's eos_token_id is {str(value)[:80]}, not a token id or a list of them; "
+            "download the model again"
+        )
+    return ids
+
+
+def model_classes(config: Mapping[str, Any]) -> tuple[type[nn.Module], type]:
+    """Return mlx-lm's classes of a model and its arguments.
+
+    Raises UnsupportedArchitectureError for a model_type without a model in the installed mlx-lm.
+    """
+    kind = config["model_type"]
+    named = config.get("architectures")
+    for architecture in named if isinstance(named, list) else [named]:
+        if isinstance(architecture, str):
+            kind = MODEL_ARCHITECTURE_REMAPPING.get((kind, architecture), kind)
+    kind = MODEL_REMAPPING.get(kind, kind)
+    if kind in submodules("models"):
+        with contextlib.suppress(ImportError, AttributeError, SystemExit):
+            # A module may need a package that is absent; one of them then exits the program.
+            module = importlib.import_module(f"mlx_lm.models.{kind}")
+            return module.Model, module.ModelArgs
+    raise UnsupportedArchitectureError(
+        f"the model is of the type {config['model_type'][:80]!r}, which the installed mlx-lm does "
+        "not run; update mlx-lm or use another model"
+    )
+
+
+def submodules(package: str) -> frozenset[str]:
+    """Return the names of the modules in one of mlx-lm's packages."""
+    parent = importlib.import_module(f"{mlx_lm.__name__}.{package}")
+    return frozenset(module.name for module in pkgutil.iter_modules(parent.__path__))
+
+
+def check_arguments(config: Mapping[str, Any], arguments: type, num_tensors: int) -> None:
+    """Check the entries of a config that become a model's arguments.
+
+    Raises ValueError, naming the entry, for a number out of range, for another value in place of a
+    number, and for more layers than the weights have tensors.
+    """
+    fields = {field.name for field in dataclasses.fields(arguments)}
+    hints = typing.get_type_hints(arguments)
+    used = {name: value for name, value in config.items() if name in fields}
+    for name, value in used.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not number and _is_number(hints.get(name)):
+            raise ValueError(f"{name} is {str(value)[:40]!r}, not a number")
+    check_numbers(used)
+    text = used.get("text_config")
+    for place in (used, text if isinstance(text, dict) else {}):
+        for name in _LAYERS:
+            layers = place.get(name)
+            if isinstance(layers, int) and layers > num_tensors:
+                raise ValueError(f"{name} is {layers}, and the weights have {num_tensors} tensors")
+
+
+def _is_number(hint: Any) -> bool:
+    """Return whether a type hint allows only numbers and None."""
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    parts = set(typing.get_args(hint)) if union else {hint}
+    return bool(parts & {int, float}) and parts <= {int, float, type(None)}
+
+
+@contextlib.contextmanager
+def from_library(folder: Path, what: str) -> Iterator[None]:
+    """Frame calls of mlx-lm and transformers that read a folder's files.
+
+    They can raise anything for unexpected files; it becomes a ModelFormatError. Their output is
+    logged instead of shown.
+    """
+    printed = io.StringIO()
+    library = logging.getLogger("transformers")
+    level = library.level
+    try:
+        # Its notices quote the folder's files and bypass the redirection.
+        library.setLevel(logging.CRITICAL)
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            yield
+    except (AkunuError, MemoryError):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:500]
+        if not reason or not isinstance(error, ValueError | RuntimeError | OSError):
+            reason = f"{type(error).__name__} {reason}"
+        raise ModelFormatError(
+            f"the {what} in {folder} cannot be loaded: {reason}; download it again"
+        ) from error
+    finally:
+        library.setLevel(level)
+        if text := printed.getvalue().strip():
+            _log.info("%s", text)
 
 
 def open_folder_model(folder: Path, config: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
-    """Return the model of a folder, nothing of which is in memory yet, and its whole config.
+    """Return the model of a folder with its weights still on disk, and its whole config.
 
-    That has generation_config.json in it, too. Raises UnsupportedArchitectureError for an unknown
+    The config includes generation_config.json. Raises UnsupportedArchitectureError for an unknown
     model_type, ModelFormatError for weights that are missing or do not fit.
     """
     shapes = check_weight_files(folder)
@@ -32,20 +223,20 @@ def open_folder_model(folder: Path, config: dict[str, Any]) -> tuple[nn.Module, 
 def load_folder_model(
     folder: Path, config: dict[str, Any], *, dense: bool
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """Load the model of a folder; with `dense`, expand what is quantized.
+    """Return the loaded model of a folder and its whole config; `dense` expands quantized weights.
 
-    Returns it with its whole config. Raises as `open_folder_model` does.
+    Raises as `open_folder_model` does.
     """
     model, whole_config = open_folder_model(folder, config)
     with from_library(folder, "model"):
-        # Nothing is computed: what does not go together in a config is found by the shapes.
+        # Nothing is computed: the shapes show contradictions in a config.
         caches = make_prompt_cache(model)
         for rows in (1, 3):
             model(mx.zeros((1, rows), dtype=mx.int32), cache=caches)
         mx.eval(model.parameters())
     if dense:
         model = dequantize_model(model)
-        if mx.default_device() == mx.Device(mx.cpu):
+        if on_cpu():
             # The CPU backend is many times slower in 16 bits than in 32.
             model.set_dtype(mx.float32)
         mx.eval(model.parameters())

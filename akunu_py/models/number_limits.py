@@ -1,8 +1,8 @@
-"""Numbers that a model's class is made from, bounded before it sees them.
+"""Bounds on the numbers that a model's class is built from, checked before it is built.
 
-A class makes layers, lists and loops out of them before it sees a weight. Widths need no narrow
-bound: arrays are made when they are computed, and before that their shapes are compared with those
-of the weights.
+A class makes layers, lists and loops from these numbers before it sees a weight. Widths need no
+narrow bound: arrays are allocated when they are computed, and before that their shapes are compared
+with the shapes of the weights.
 """
 
 import math
@@ -13,11 +13,11 @@ from typing import Any
 MAX_LAYERS = 10_000
 _MAX_CONTEXT = 2.0**40
 
-# The first pattern that a name matches decides; numbers in a list go by the list's name.
+# The first matching pattern decides; numbers in a list are checked under the list's name.
 _LIMITS = tuple(
     (re.compile(pattern), low, high)
     for pattern, low, high in (
-        # Ids of tokens and layers choose, and make nothing.
+        # Ids of tokens and layers: nothing is allocated by them.
         (r"(_id|_ids|_idx|_idxs|_index)$", -(2.0**63), 2.0**63),
         (r"eps(ilon)?$", 0.0, 1.0),
         (r"theta$|base(_freq)?$", 0.0, 1e15),
@@ -30,11 +30,11 @@ _LIMITS = tuple(
     )
 )
 _ENDLESS = re.compile(r"^time_step")
-"""Bounds of a time step, which may be infinite: it is not bounded then."""
+"""Limits of a time step, which may be infinite."""
 
 
 def check_numbers(arguments: Mapping[str, Any]) -> None:
-    """Check every number in the arguments, those in lists and groups included.
+    """Check every number in the arguments, also in lists and groups.
 
     Raises ValueError, naming the entry, for a number that is out of range or NaN.
     """
@@ -47,9 +47,9 @@ def check_numbers(arguments: Mapping[str, Any]) -> None:
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    """Yield the numbers in a value, each with the name of the entry it stands in."""
+    """Yield the numbers in a value, each with the name of its entry."""
     if isinstance(value, Mapping) and value.keys() == {"__float__"}:
-        # As transformers writes what JSON has no number for.
+        # How transformers writes values that JSON has no number for.
         yield name, float(value["__float__"])
     elif isinstance(value, Mapping):
         for key, part in value.items():

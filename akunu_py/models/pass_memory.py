@@ -1,8 +1,8 @@
-"""What a pass takes beside weights and caches, by the sizes of a model's layers.
+"""Memory of a pass besides weights and caches, by the sizes of a model's layers.
 
-The largest pass is one over a chunk of a prompt, or one over the rows of a draft, of which logits
-are wanted. The factors are fitted to peaks measured with MLX's CPU backend, where attention keeps
-its scores; `scripts/measure_memory.py` measures, docs/models.md has figures.
+The largest pass is over a chunk of a prompt, or over the rows of a draft, whose logits are needed.
+The factors are fitted to peaks measured with MLX's CPU backend, where attention keeps its scores
+(`scripts/measure_memory.py`; figures in docs/models.md).
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,12 +13,13 @@ from mlx import nn
 
 from akunu_py.models.cache import LATENT_LAYERS
 from akunu_py.models.cached_rows import PREFILL_CHUNK
+from akunu_py.models.device import on_cpu
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 _EXPERTS_USED = ("top_k", "num_experts_per_tok", "k")
 _USUAL_EXPERTS = 8
 _FUSED_WIDTHS = frozenset({64, 80, 128})
-"""Head widths for which MLX's GPU kernels of attention keep no scores (MLX 0.32)."""
+"""Head widths for which MLX's GPU attention kernels keep no scores (MLX 0.32)."""
 
 _DRAFTED_ROWS = 65
 _FLOAT32 = 4
@@ -27,15 +28,15 @@ _WIDTH_FACTOR, _HIDDEN_FACTOR, _SCORES_FACTOR, _WIDENED_FACTOR = 1.25, 8.0, 1.1,
 
 @dataclass(frozen=True, slots=True)
 class PassShape:
-    """The sizes on which the memory of a pass depends.
+    """Sizes on which the memory of a pass depends.
 
     Attributes:
-        heads: of the attention, or state space, with the most.
-        head_width: numbers of a key.
-        width: numbers that all matrices of the widest block make of one row.
-        hidden: numbers of a row between blocks.
-        vocabulary: logits of a row.
-        planes: most codes of a weight, by which the inputs of its layer are widened.
+        heads: the most heads of any attention or state space.
+        head_width: width of a key.
+        width: total output width of all matrices in the widest block.
+        hidden: width between blocks.
+        vocabulary: number of logits of a row.
+        planes: most codes per weight, by which the inputs of a layer are widened.
 
     """
 
@@ -49,22 +50,21 @@ class PassShape:
     def working_bytes(
         self, tokens: int, *, columns: int, number_bytes: int, quantized_cache: bool = False
     ) -> int:
-        """Return the bytes of the largest pass with a context of so many tokens.
+        """Return the bytes of the largest pass with a context of `tokens`.
 
-        `columns` is how many of them the cache that keeps the most has, `number_bytes` the size of
-        an activation.
+        `columns` is the number of tokens in the largest cache, `number_bytes` the size of an
+        activation.
         """
         chunk = min(PREFILL_CHUNK, tokens)
-        on_gpu = mx.default_device() != mx.Device(mx.cpu)
         scores = self.heads * chunk * max(columns, chunk) * number_bytes
-        if on_gpu and self.head_width in _FUSED_WIDTHS and not quantized_cache:
+        if not on_cpu() and self.head_width in _FUSED_WIDTHS and not quantized_cache:
             scores = 0
         mask = chunk * columns * number_bytes
         rows = _WIDTH_FACTOR * self.width + _HIDDEN_FACTOR * self.hidden
         if self.planes > 1:
             rows += self.planes * (_WIDENED_FACTOR * self.width + self.hidden)
         prompt = chunk * rows * number_bytes + _SCORES_FACTOR * scores + mask
-        # Logits, their float32 form, and what a sampler makes of it.
+        # Logits, their float32 form, and the sampler's result.
         drafted = _DRAFTED_ROWS * self.vocabulary * (number_bytes + 2 * _FLOAT32)
         return round(max(prompt, drafted))
 
@@ -93,7 +93,7 @@ def pass_shape(model: nn.Module, *, head_width: int, vocabulary: int, planes: in
         heads=max(_numbers(modules.values(), _HEADS), default=1),
         head_width=head_width,
         width=max(blocks.values(), default=0),
-        # Norms without weights are unknown; an embedding is as wide, or is packed.
+        # Norms without weights do not show the width; an embedding does, unless it is packed.
         hidden=hidden or embedded,
         vocabulary=vocabulary,
         planes=planes,
@@ -101,7 +101,7 @@ def pass_shape(model: nn.Module, *, head_width: int, vocabulary: int, planes: in
 
 
 def _block(path: str) -> str | None:
-    """Return the path of the block that a module is in, None for what is outside of all."""
+    """Return the path of the block that contains a module, None outside of blocks."""
     parts = path.split(".")
     number = next((place for place, part in enumerate(parts) if part.isdigit()), None)
     return None if number is None else ".".join(parts[: number + 1])

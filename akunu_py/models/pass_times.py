@@ -1,4 +1,4 @@
-"""Times of passes, measured at once: what `akunu tune` learns in seconds and replies in minutes."""
+"""Times of passes, measured directly in seconds instead of learned over minutes of replies."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,16 +12,16 @@ from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import Draft, GenerationConfig
 
 ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 13, 17, 25, 33)
-"""Sizes around which kernels change (tiles of 4, 5 and 8 rows), and longer ones for copies."""
+"""Sizes around which kernels change (tiles of 4, 5 and 8 rows), and larger ones for copies."""
 
 _PLAIN_STEPS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class PassTimes:
-    """Seconds of plain steps with the next one in flight, and of passes alone, by their rows.
+    """Seconds of plain steps with the next one in flight, and of single passes by their rows.
 
-    `traffic` is what a plain step reads and how fast memory is, measured with them.
+    `traffic` has the bytes that a plain step reads and the measured speed of memory.
     """
 
     context: int
@@ -48,12 +48,12 @@ def measure_passes(
     repeats: int = 7,
     progress: Callable[[int, int], None] | None = None,
 ) -> PassTimes:
-    """Time plain steps and passes of each size after a prompt, in turn; greedy sampling.
+    """Time plain steps and passes of each size after a prompt, in turn, with greedy sampling.
 
-    In turn, so that a machine that gets other work slows all sizes alike. The first round is left
-    out: it compiles kernels. Tokens fed are those of the prompt, since a mixture's experts depend
-    on them. Where the caches cannot roll back, one row is all that is measured. The session's
-    conversation is over afterwards.
+    They are timed in turn so that other work on the machine slows all sizes alike. The first round
+    compiles kernels and is left out. The fed tokens are the prompt's, because a mixture's experts
+    depend on them. Where the caches cannot roll back, only one row is measured. The session's
+    conversation ends.
     """
     chain = TransformChain.from_config(GenerationConfig(), session.vocabulary_size)
     sampler = Sampler(chain, 0, session.vocabulary_size)
@@ -64,8 +64,8 @@ def measure_passes(
     passes: dict[int, list[float]] = {size: [] for size in sizes}
     for number in range(repeats + 1):
         for size in sizes:
-            # Back to the end of the prompt. No more tokens are asked for than the pass can give,
-            # so that no further one is queued and still under way in the next measurement.
+            # Back to the end of the prompt. The pass gives all the tokens asked for, so that no
+            # further pass is queued and overlaps with the next measurement.
             session.begin(prompt, sampler, size)
             if session.max_draft_tokens() < size - 1:
                 continue
@@ -80,7 +80,7 @@ def measure_passes(
             started = time.perf_counter()
             (token,) = session.choose(token, Draft.empty("measured"))
             session.commit(())
-            # The first one finds nothing in flight, the last one puts nothing there.
+            # The first step finds nothing in flight, the last one queues nothing.
             if number and 0 < step < _PLAIN_STEPS - 1:
                 plain.append(time.perf_counter() - started)
         if progress:

@@ -1,4 +1,4 @@
-"""Models of real size with random weights: speeds without a download, text without a meaning."""
+"""Models of real size with random weights, to measure speed without a download."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,7 +50,7 @@ def build_random_model(name: str, tokenizer: Tokenizer) -> LoadedModel:
             f"{arguments.vocab_size}; choose another tokenizer"
         )
     model = llama.Model(arguments)
-    # Keys of their own: the weights are the same in every run, and nobody's random numbers change.
+    # Separate keys: equal weights in every run, and MLX's global random state is unchanged.
     keys = iter(mx.random.split(mx.random.key(_SEED), len(tree_flatten(model.parameters()))))
     model.update(tree_map(lambda array: _random_like(array, next(keys)), model.parameters()))
     mx.eval(model.parameters())

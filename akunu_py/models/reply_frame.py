@@ -1,4 +1,4 @@
-"""What surrounds the passes of one reply: memory that stays wired, and how much was held."""
+"""The frame of one reply's passes: wired memory and the measure of peak memory."""
 
 import contextlib
 import logging
@@ -11,7 +11,7 @@ from mlx.utils import tree_flatten
 _log = logging.getLogger(__name__)
 
 _CLOSE = 0.9
-"""Share of the memory Metal recommends to use from which a model may be slow."""
+"""Share of Metal's recommended memory from which a model may be slow."""
 
 
 class ReplyFrame:
@@ -29,16 +29,15 @@ class ReplyFrame:
         try:
             yield
         finally:
-            # A pass may still be under way; MLX does not like its thread to end then, and the limit
-            # must not change during one.
+            # A pass may still be running: its thread must not end, nor the limit change, meanwhile.
             mx.synchronize(self._stream)
             if limit is not None:
                 mx.set_wired_limit(limit)
 
     def _wire(self, model: nn.Module) -> int | None:
-        """Keep the model in memory while it is used; return the limit before, None without Metal.
+        """Keep the model in memory while it is used; return the earlier limit, None without Metal.
 
-        macOS would page weights out between passes.
+        Otherwise macOS may page weights out between passes.
         """
         most = mx.device_info().get("max_recommended_working_set_size")
         if most is None:
@@ -48,7 +47,7 @@ class ReplyFrame:
             self._warned = True
             _log.warning(
                 "the model takes %.1f GB of the %.1f GB that the GPU should use at most, which can "
-                "be slow; akunu doctor says how to raise that",
+                "be slow; akunu doctor says how to raise the limit",
                 size / 1e9,
                 int(most) / 1e9,
             )

@@ -1,11 +1,10 @@
 """What a model will need and can do, before its weights are read.
 
-The model is built from metadata alone and one row is passed through it without evaluation: shapes
-are known then, and nothing is computed. Not counted are freed buffers that MLX keeps for the next
-pass, and gives back where memory is short.
+The model is built from metadata, and one row is passed through it without evaluation: that gives
+all shapes without computing anything. Freed buffers, which MLX keeps for the next pass and gives
+back where memory is short, are not counted.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +16,14 @@ from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models.cache import ChunkedKVCache, KVCache, RotatingKVCache
 
 from akunu_py.errors import ConfigError
-from akunu_py.gguf.config import read_plan
+from akunu_py.gguf.architectures import read_plan
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.quants.forms import WeightForm, form_of
 from akunu_py.gguf.reader import GGUFFile, TensorInfo
 from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.converted_plan import DESCRIPTION, read_converted_plan
+from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.expansion import num_parameters
 from akunu_py.models.gguf_model import make_model
 from akunu_py.models.load import LoadOptions, compute_types, wants_dense
@@ -39,13 +39,13 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 @dataclass(frozen=True, slots=True)
 class CacheNeeds:
-    """What one cache keeps.
+    """Sizes of one cache.
 
     Attributes:
-        per_token: numbers for one token.
-        window: tokens it keeps at most; None for all.
-        fixed_bytes: of a state that does not grow.
-        head_width: numbers of a key; 0 where there is none.
+        per_token: numbers per token.
+        window: the most tokens it keeps; None for all.
+        fixed_bytes: size of a state that does not grow.
+        head_width: width of a key; 0 without keys.
 
     """
 
@@ -61,17 +61,17 @@ class Requirements:
 
     Attributes:
         architecture: `general.architecture`, or `model_type` of an MLX folder.
-        parameters: numbers of the model.
+        parameters: number of parameters.
         dense: whether its weights will be dense rather than quantized.
         context: tokens it was trained for.
-        file_bytes: of its weights on disk.
-        weights_bytes: of its weights in memory.
-        fitted_bytes: the same where types that have a smaller, fitted form get it.
-        number_bytes: of a number in caches that are not quantized.
-        caches: one for each cache that holds rows.
+        file_bytes: size of its weights on disk.
+        weights_bytes: size of its weights in memory.
+        fitted_bytes: size in memory if types with a smaller, fitted form get it.
+        number_bytes: size of a number in unquantized caches.
+        caches: one entry for each cache that holds rows.
         quantizable: whether its caches can be quantized (`kv_bits`).
-        rollback: the ways its caches go back; empty where they cannot, and nothing is drafted.
-        shape: what the memory of a pass depends on.
+        rollback: the ways its caches roll back; empty where they cannot, and nothing is drafted.
+        shape: sizes on which the memory of a pass depends.
 
     """
 
@@ -89,7 +89,7 @@ class Requirements:
     shape: PassShape
 
     def cache_bytes(self, tokens: int, *, kv_bits: int | None = None) -> int:
-        """Return the bytes of the caches after so many tokens, `kv_bits` (4, 8) a number."""
+        """Return the bytes of the caches after `tokens`, with `kv_bits` (4, 8) a number."""
         size = float(self.number_bytes)
         if kv_bits is not None:
             # A group has a scale and a bias.
@@ -102,7 +102,7 @@ class Requirements:
         return round(kept * size) + sum(cache.fixed_bytes for cache in self.caches)
 
     def total_bytes(self, tokens: int, *, kv_bits: int | None = None, fitted: bool = False) -> int:
-        """Return the bytes of weights, `fitted` or not, caches and the largest pass together."""
+        """Return the bytes of weights (`fitted` or not), caches and the largest pass together."""
         return (
             (self.fitted_bytes if fitted else self.weights_bytes)
             + self.cache_bytes(tokens, kv_bits=kv_bits)
@@ -110,7 +110,7 @@ class Requirements:
         )
 
     def working_bytes(self, tokens: int, *, kv_bits: int | None = None) -> int:
-        """Return the bytes that the largest pass takes besides, with so many tokens of context."""
+        """Return the additional bytes of the largest pass with a context of `tokens`."""
         columns = max(
             (
                 tokens if cache.window is None else min(tokens, cache.window + PREFILL_CHUNK)
@@ -119,7 +119,7 @@ class Requirements:
             ),
             default=0,
         )
-        # A cache that grows is there twice for a moment, one layer's at a time.
+        # A growing cache is in memory twice for a moment, one layer's at a time.
         growing = max((cache.per_token for cache in self.caches), default=0)
         return growing * columns * self.number_bytes + self.shape.working_bytes(
             tokens,
@@ -132,7 +132,7 @@ class Requirements:
 def requirements(path: Path, options: LoadOptions | None = None) -> Requirements:
     """Return what the model of a GGUF file or an MLX model folder needs.
 
-    Raises ConfigError and ModelFormatError as `load_model` does, but for damage of weights.
+    Raises ConfigError and ModelFormatError as `load_model` does, except for damaged weights.
     """
     options = options or LoadOptions()
     try:
@@ -146,11 +146,11 @@ def requirements(path: Path, options: LoadOptions | None = None) -> Requirements
 def memory_limit() -> int:
     """Return the bytes of memory that a model on this machine can take.
 
-    On a GPU what MLX recommends as its working set, else the machine's memory, or what the
-    container may have of it.
+    On a GPU that is the working set recommended by MLX, else the memory of the machine or the limit
+    of its container.
     """
-    physical: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if mx.default_device() != mx.Device(mx.cpu):
+    physical = physical_memory()
+    if not on_cpu():
         info = mx.device_info()
         recommended = info.get("max_recommended_working_set_size") or info.get("total_memory")
         return int(recommended or physical)
@@ -158,17 +158,15 @@ def memory_limit() -> int:
         allowed = int(_CGROUP_LIMIT.read_text())
     except (OSError, ValueError):
         return physical
-    return min(int(physical), allowed)
+    return min(physical, allowed)
 
 
 def _of_gguf(path: Path, options: LoadOptions) -> Requirements:
     with GGUFFile.open(path) as file:
         plan = read_plan(file.metadata, file.tensors)
-        parameters = sum(info.rows * info.cols for info in file.tensors.values())
-        quantized = any(info.type.block_elements > 1 for info in file.tensors.values())
-        dense = wants_dense(options.weights, parameters) or not quantized
-        on_gpu = mx.default_device() != mx.Device(mx.cpu)
-        number_bytes = compute_types(file, plan, options, on_gpu=on_gpu)[0].size
+        parameters = file.num_weights
+        dense = wants_dense(options.weights, parameters) or not file.is_quantized
+        number_bytes = compute_types(file, plan, options, on_gpu=not on_cpu())[0].size
         used = {name for placement in plan.placements for name in placement.tensors}
         tensors = [file.tensors[name] for name in used]
 
@@ -200,7 +198,7 @@ def _of_gguf(path: Path, options: LoadOptions) -> Requirements:
 def _weights_bytes(
     tensors: Sequence[TensorInfo], forms: Sequence[WeightForm], number_bytes: int
 ) -> int:
-    """Return the bytes of tensors in these forms, dense ones with numbers of so many bytes."""
+    """Return the bytes of tensors in these forms; a dense number has `number_bytes`."""
     bits = sum(
         info.rows * info.cols * _bits_per_weight(form, number_bytes)
         for info, form in zip(tensors, forms, strict=True)
@@ -209,23 +207,18 @@ def _weights_bytes(
 
 
 def _bits_per_weight(form: WeightForm, number_bytes: int) -> float:
-    """Return the bits of a weight beside dense numbers of so many bytes."""
+    """Return the bits of a weight in a model whose dense numbers have `number_bytes`."""
     if form.mode == "dense":
         return 8.0 * number_bytes
-    # What is not a code is a scale or a bias: 16 bits there, as wide as numbers here.
+    # The rest are scales and biases: 16 bits in a form, as wide as dense numbers here.
     codes = form.bits * form.codes_per_weight
     wider = number_bytes / 2 if form.mode == "affine" else 1
     return codes + (form.bits_per_weight - codes) * wider
 
 
 def _of_folder(folder: Path, options: LoadOptions) -> Requirements:
-    # They bring transformers, which files do without.
-    from akunu_py.models.folder_config import (  # noqa: PLC0415
-        folder_context,
-        from_library,
-        read_folder_config,
-    )
-    from akunu_py.models.mlx_folder import open_folder_model  # noqa: PLC0415
+    # Imports transformers, which GGUF files do without.
+    from akunu_py.models import mlx_folder  # noqa: PLC0415
 
     file_bytes = sum(place.stat().st_size for place in folder.glob("*.safetensors"))
     plan: ModelPlan | None = None
@@ -236,16 +229,15 @@ def _of_folder(folder: Path, options: LoadOptions) -> Requirements:
         architecture, context = plan.architecture, plan.context_length
         quantized = True
     else:
-        config = read_folder_config(folder)
-        architecture, context = config["model_type"], folder_context(config)
+        config = mlx_folder.read_folder_config(folder)
+        architecture, context = config["model_type"], mlx_folder.folder_context(config)
         quantized = "quantization" in config or "quantization_config" in config
-        model, _ = open_folder_model(folder, config)
+        model, _ = mlx_folder.open_folder_model(folder, config)
     parameters = num_parameters(model)
-    on_cpu = mx.default_device() == mx.Device(mx.cpu)
     dense = wants_dense(options.weights, parameters) or not quantized
-    number_bytes = 4 if on_cpu and (dense or plan is not None) else 2
+    number_bytes = 4 if on_cpu() and (dense or plan is not None) else 2
     weights_bytes = parameters * number_bytes if dense else file_bytes
-    with from_library(folder, "model"):
+    with mlx_folder.from_library(folder, "model"):
         return _described(
             model,
             architecture=architecture,
@@ -261,8 +253,8 @@ def _of_folder(folder: Path, options: LoadOptions) -> Requirements:
 
 
 def _described(model: nn.Module, *, planes: int = 1, **known: Any) -> Requirements:
-    """Return requirements with what the model's caches say of themselves."""
-    # Numbers without memory of their own, should a class evaluate something on its way.
+    """Return requirements, completed by the model's caches."""
+    # Numbers that take no memory, in case a class evaluates something.
     model.update(
         tree_map(
             lambda array: mx.broadcast_to(mx.zeros((), array.dtype), array.shape),
@@ -293,7 +285,7 @@ def _described(model: nn.Module, *, planes: int = 1, **known: Any) -> Requiremen
 
 
 def _needs(cache: Any) -> CacheNeeds:
-    """Return what a cache keeps, from its shapes after one row."""
+    """Return the sizes of a cache, from its shapes after one row."""
     if isinstance(cache, KVCache | RotatingKVCache | ChunkedKVCache):
         arrays: Sequence[mx.array] = (cache.keys, cache.values)
         per_token = sum(array.size // array.shape[2] for array in arrays if array.size)

@@ -1,4 +1,4 @@
-"""Whether a row's logits have the same bits whatever was fed in the same pass, found by trying."""
+"""A test whether a row's logits have the same bits whatever else its pass feeds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from akunu_py.models.cached_rows import CachedRows
 
 _APART = (1, 2, 5, 9)
 """Sizes of passes that are compared with one pass over all of their rows: plain decoding, and
-drafts of 1, 4, 8 and 16 tokens. Kernels change between them (MLX multiplies few rows by other ones
-than many), so a difference shows in some row."""
+drafts of 1, 4, 8 and 16 tokens. Kernels change between these sizes (MLX has separate ones for few
+rows), so a difference shows in some row."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowDifference:
-    """A text fed in passes of one size, next to the same text fed row by row.
+    """A text fed in passes of one size, compared with the same text fed row by row.
 
     Attributes:
-        rows: of each pass.
+        rows: rows of each pass.
         compared: rows of the text in whole passes of that size.
-        different: of these, rows whose logits differ in some bit.
-        largest: the largest difference of a logit; not finite where one of them is not.
+        different: compared rows whose logits differ in some bit.
+        largest: the largest difference of a logit; not finite if one of the logits is not.
 
     """
 
@@ -35,8 +35,8 @@ class RowDifference:
 def rows_bit_equal(new_rows: Callable[[], CachedRows], vocabulary_size: int, context: int) -> bool:
     """Return whether rows fed in passes of several sizes have equal logits, to the bit.
 
-    `new_rows` makes rows of no text. Feeds 17 tokens twice, in five passes; fewer where the context
-    is shorter. What longer texts change in a kernel is not seen.
+    `new_rows` makes empty rows. Feeds 17 tokens twice, in five passes; fewer if the context is
+    shorter. Differences that only longer texts cause are not found.
     """
     tokens = _text(min(sum(_APART), context), vocabulary_size)
     apart = _logits(new_rows(), tokens, _APART)
@@ -48,10 +48,10 @@ def rows_bit_equal(new_rows: Callable[[], CachedRows], vocabulary_size: int, con
 def row_differences(
     new_rows: Callable[[], CachedRows], vocabulary_size: int, context: int, sizes: Sequence[int]
 ) -> tuple[RowDifference, ...]:
-    """Return how passes of each size differ from passes over one row; sizes beyond the context not.
+    """Return how passes of each size differ from passes over one row.
 
-    Says which sizes `rows_bit_equal` trips over. A difference stays in the caches, so rows behind
-    it differ as well. Feeds a text of as many tokens as the largest size once for each size.
+    Sizes beyond the context are left out. A difference stays in the caches, so later rows differ as
+    well. Feeds a text of as many tokens as the largest size once for each size.
     """
     sizes = [size for size in sizes if 1 < size <= context]
     if not sizes:
@@ -72,7 +72,7 @@ def row_differences(
 
 
 def _text(count: int, vocabulary_size: int) -> list[int]:
-    """Return ids that are not all one; any others would do."""
+    """Return ids that are not all equal; any others would serve."""
     # 7919 is a prime that no vocabulary divides.
     return [(1 + 7919 * number) % vocabulary_size for number in range(count)]
 

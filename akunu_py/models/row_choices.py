@@ -1,11 +1,10 @@
-"""Rows of logits to ids on the host: the target's choices, and its candidates with them."""
+"""Rows of logits to ids on the host: the target's choices and its candidates."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import mlx.core as mx
 
-from akunu_py.sampling.candidates import top_candidates
 from akunu_py.sampling.probabilities import no_choice
 from akunu_py.sampling.sampler import Choice, Sampler, is_choice
 
@@ -14,8 +13,8 @@ class PendingChoice(NamedTuple):
     """The choice after a row, not read yet.
 
     Attributes:
-        choice: by the sampler; its token may be fed to the next pass.
-        told: what is read: the token and behind it the row's candidates, if they are tracked.
+        choice: the sampler's; its token may be fed to the next pass.
+        told: what is read: the token, followed by the row's candidates if they are tracked.
         kind: the type of the logits.
 
     """
@@ -30,13 +29,13 @@ class PendingChoice(NamedTuple):
 
 
 class RowChoices:
-    """The choices of one reply, by its sampler; what comes to the host is waited for once.
+    """The choices of one reply, by its sampler; the host waits once per pass.
 
-    `fed` are the tokens of the caches' rows before a pass, and a row's path the tokens of the pass
-    up to it: together the text that the row's choice follows.
+    `fed` are the tokens of the caches' rows before a pass. A row's path are the tokens of the pass
+    up to the row. Together they are the text that the row's choice follows.
 
     Attributes:
-        found: candidates of the last pass, (token fed, ids by their raw logits, best first).
+        found: candidates of the last pass, (token fed, ids by raw logits, best first).
 
     """
 
@@ -52,11 +51,11 @@ class RowChoices:
 
     @property
     def needs_history(self) -> bool:
-        """Whether the text before a row must be known to choose."""
+        """Whether a choice depends on the text before its row."""
         return self.sampler.chain.needs_history
 
     def recent(self, fed: Sequence[int], path: Sequence[int]) -> tuple[int, ...]:
-        """Return the tokens that penalties look at, up to a row, where there are penalties."""
+        """Return the tokens up to a row that penalties look at; none without penalties."""
         window = self.sampler.chain.window
         return (*fed[-window:], *path)[-window:] if self.needs_history else ()
 
@@ -71,7 +70,7 @@ class RowChoices:
     def read(self, pending: PendingChoice, last: int) -> int:
         """Bring a choice to the host; `last` is the token of its row.
 
-        Raises ModelFormatError for a row of which no token can be chosen.
+        Raises ModelFormatError for a row from which no token can be chosen.
         """
         ids: list[int] = pending.told.tolist()  # type: ignore[assignment]
         total: float = pending.choice.total.item()  # type: ignore[assignment]
@@ -87,9 +86,9 @@ class RowChoices:
         fed: Sequence[int],
         paths: Sequence[tuple[int, ...]],
     ) -> list[int]:
-        """Return the choices after rows, with logits [1, rows, vocab] and a path for each.
+        """Return the choices after rows, given logits [1, rows, vocab] and a path for each row.
 
-        Raises ModelFormatError for a row of which no token can be chosen.
+        Raises ModelFormatError for a row from which no token can be chosen.
         """
         rows = logits.squeeze(0)
         choices = [
@@ -115,8 +114,24 @@ class RowChoices:
         return ids[:count]
 
     def find_candidates(self, logits: mx.array, paths: Sequence[tuple[int, ...]]) -> None:
-        """Find the candidates of rows [1, rows, vocab] that nothing is chosen of, if tracked."""
+        """Find the candidates of rows [1, rows, vocab] without a choice, if they are tracked."""
         if not self._width:
             return
         ids: list[list[int]] = top_candidates(logits[0], self._width).tolist()  # type: ignore[assignment]
         self.found += [(path[-1], best) for path, best in zip(paths, ids, strict=True)]
+
+
+def top_candidates(logits: mx.array, count: int) -> mx.array:
+    """Return the ids of the `count` largest logits of each row, best first, uint32 [n, count].
+
+    `logits` is [n, vocab] with at least `count` finite entries a row. Among equals the lowest id
+    comes first. `argpartition` would leave open which of equals it takes. A whole sort would take
+    longer, since `count` is small; comparing is exact whatever the kernel.
+    """
+    ids = mx.arange(logits.shape[-1], dtype=mx.uint32)
+    found: list[mx.array] = []
+    for _ in range(count):
+        if found:
+            logits = mx.where(ids == found[-1], -mx.inf, logits)
+        found.append(logits.argmax(axis=-1, keepdims=True))
+    return mx.concatenate(found, axis=-1)

@@ -32,19 +32,18 @@ _MAX_CARRIED = 8
 
 
 class Session:
-    """One conversation's caches over a model; a `Target` with all that one can do.
+    """One conversation's caches over a model; a `Target` with all optional capabilities.
 
-    While nothing is drafted, one step is kept in flight, as mlx-lm's plain loop does: the pass over
-    the token being chosen is queued before that token is read back. A draft that arrives then
-    loses nothing: its first token is checked against the step in flight, and the rest goes into
-    the next pass. Penalties need the token on the host first, so with them nothing is in flight.
+    While nothing is drafted, one step is kept in flight, as in mlx-lm's plain loop: the pass over
+    the token being chosen is queued before that token is read back. A draft that then arrives loses
+    nothing: its first token is checked against the step in flight, and the rest goes into the next
+    pass. Penalties need each token on the host first, so with penalties nothing is in flight.
 
-    Recurrent states cannot drop the rows of rejected tokens. They go back to what they were before
-    the pass, and the rows that stay are *carried*: fed again in front of the next pass, which reads
-    the weights anyway. So that repeated rejections do not feed a growing number of rows again and
-    again, nothing is drafted once `_MAX_CARRIED` are carried, or sooner where the budget finds that
-    to cost less; the plain step takes them in for good. It costs hardly more than a pass of their
-    own would, and brings a token.
+    Recurrent states cannot drop the rows of rejected tokens. They are restored to before the pass,
+    and the rows to keep are *carried*: fed again in front of the next pass, which reads the weights
+    anyway. To keep repeated rejections from feeding ever more rows, nothing is drafted once
+    `_MAX_CARRIED` rows are carried, or earlier if the budget finds that cheaper. A plain step then
+    takes them in for good; it costs hardly more than a pass over them alone, and gives a token.
     """
 
     def __init__(
@@ -61,23 +60,23 @@ class Session:
         self._reproducible = reproducible
         self._rows = self._new_rows(model)
         probe = model(mx.zeros((1, 1), dtype=mx.int32), cache=make_caches(model, kv_bits))
-        # Evaluated here, so that nothing of the model stays lazy on the loading thread's stream: a
-        # later call may come from another thread.
+        # Evaluated here so that no array stays lazy on the loading thread's stream: later calls may
+        # come from another thread.
         mx.eval(probe)
         self.vocabulary_size = int(probe.shape[-1])
-        # Committed tokens between those and the last one, whose rows the next pass feeds again.
+        # Committed tokens behind the cached rows, except the last; the next pass feeds them again.
         self._carried: tuple[int, ...] = ()
         self._end = context
         self._choices: RowChoices | None = None
         # The choice that follows the last row fed, queued but not read; see the class docstring.
         self._in_flight: PendingChoice | None = None
         self.last_pass = PassReport(0)
-        # Tokens of the last pass that await `commit`, where among them the draft begins, and what
-        # the caches were before the pass, where that is needed.
+        # Tokens of the last pass that await `commit`, the index at which the draft begins, and the
+        # state of the caches before the pass, if it is needed.
         self._pass: tuple[int, ...] = ()
         self._draft_start = 0
         self._before_pass: Saved | None = None
-        # How a tree was arranged in that pass.
+        # The arrangement of a tree in that pass.
         self._tree: ArrangedTree | None = None
         self._trees: Trees | None = None
         self._steps = 0
@@ -92,9 +91,8 @@ class Session:
     ) -> int:
         """Prefill all but the last token of a prompt; return how many were cached already.
 
-        The rows of the longest common prefix with what the caches hold are kept, as far as the
-        caches can go back to it. At most `max_tokens` tokens will be asked for, so no row is
-        computed for tokens beyond them.
+        The longest common prefix with the cached rows is kept, as far as the caches can go back to
+        it. At most `max_tokens` tokens will be asked for; no row is computed for tokens beyond.
         """
         self._choices = RowChoices(sampler, self.vocabulary_size)
         self._forget_pass()
@@ -128,29 +126,29 @@ class Session:
     def close(self) -> None:
         """Drop the model and give MLX's pool of freed buffers back to the system.
 
-        The caller has let go of the model before, or its weights are freed only when it does.
+        The weights are freed once the caller has dropped the model as well.
         """
         self._rows.close()
         self._before_pass = None
         self._trees = None
         self._choices = None
         self._in_flight = None
-        # Modules may refer to each other in circles; uncollected they would fill the pool later.
+        # Modules may form reference cycles; collected later, they would fill the pool again.
         gc.collect()
         mx.clear_cache()
 
     def max_draft_tokens(self) -> int:
-        """Return how many tokens can be drafted now: 0 where the caches cannot roll back."""
+        """Return how many tokens can be drafted now; 0 where the caches cannot roll back."""
         if not self._rows.rollback.supported or len(self._carried) >= _MAX_CARRIED:
             return 0
-        # Without a step in flight the last token's row is fed in the same pass.
+        # Without a step in flight the pass also feeds the last token's row.
         last = 1 if self._in_flight is None else 0
         committed = len(self._rows.tokens) + len(self._carried) + last
         return max(0, min(self._end - committed - 1, self._rows.room - last))
 
     @property
     def pipelined(self) -> bool:
-        """Whether a step is kept in flight in this reply: not where penalties need each token."""
+        """Whether a step is kept in flight in this reply; not with penalties, see above."""
         return self._choices is not None and not self._choices.needs_history
 
     @property
@@ -160,31 +158,31 @@ class Session:
 
     @property
     def carried_rows(self) -> int:
-        """How many rows the next pass feeds again, before those of the last token and a draft."""
+        """Number of rows the next pass feeds again, before the last token and a draft."""
         return len(self._carried)
 
     def replay_rows(self, num_accepted: int = 0) -> int:
-        """Return how many rows are fed again if the next draft is rejected.
+        """Return how many rows are fed again if the next draft is rejected after `num_accepted`.
 
-        That is after `num_accepted` of its tokens; 0 for caches that drop rows. A budget for drafts
-        adds them to the cost of a rejection; the pass that feeds them again is needed anyway.
+        0 for caches that drop rows. A budget adds these rows to the cost of a rejection; the pass
+        that feeds them again is needed anyway.
         """
         if not self._rows.replays:
             return 0
-        # The row of the last token is in the pass of the draft, unless it was in flight. Then the
-        # pass is run for drafts whose first token is right.
+        # The pass of the draft feeds the row of the last token, unless it was in flight. Then the
+        # pass runs only for drafts whose first token is right.
         last = 1 if self._in_flight is None else 0
         return len(self._carried) + last + num_accepted
 
     def takes_tree(self, draft: Draft) -> bool:
         """Return whether a tree can be verified now; `akunu_py.models.tree.trees` says how."""
-        # Kernels for trees are other ones, even at the same number of rows.
+        # Trees use other kernels, even at the same number of rows.
         if self._carried or self._reproducible:
             return False
         if self._trees is None:
             self._trees = Trees(self._rows.model, self.context)
         depth = 1 + max(depths(draft), default=0)
-        # An interrupted try leaves it open what the caches hold.
+        # After an interrupted try the content of the caches is unknown.
         with mx.stream(self._stream), self._rows.changing():
             return self._trees.usable(
                 self._rows.caches, self._rows.rollback, self.vocabulary_size, depth
@@ -193,19 +191,19 @@ class Session:
     def track_candidates(self, count: int) -> None:
         """Look for the `count` likeliest ids after every row, until the next `begin`.
 
-        They come to the host with the choices, which are waited for once.
+        They come to the host together with the choices.
         """
         self._choosing.track(count)
 
     def candidates(self) -> list[tuple[int, list[int]]]:
-        """Return those of the last pass: (token fed, ids by their raw logits, best first)."""
+        """Return the candidates of the last pass: (token fed, ids by raw logits, best first)."""
         return self._choosing.found
 
     def choose(self, last: int, draft: Draft) -> list[int]:
         """Run one pass and return the target's choice after `last` and after each draft token.
 
-        Raises ContractError for a tree where `takes_tree` says no, or for a call before `begin`,
-        ModelFormatError for logits that are no numbers.
+        Raises ContractError for a tree that `takes_tree` refuses or a call before `begin`,
+        ModelFormatError for logits that are not numbers.
         """
         self._begin_pass(last, draft)
         was_in_flight = self.in_flight
@@ -225,7 +223,7 @@ class Session:
                 rows = (*self._carried, last)
                 logits = self._rows.feed(mx.array(rows))[:, -1]
                 pending = self._choosing.pending(logits, self._rows.tokens, rows)
-                # Before the next pass is put together, so that the device has work by then.
+                # Queued before the next pass is built, so that the device has work meanwhile.
                 pending.queue()
                 self._rows.tokens += rows
                 self._carried = ()
@@ -234,15 +232,15 @@ class Session:
         return choices
 
     def distributions(self, last: int, draft: Draft) -> NDArray[np.float64]:
-        """Run one pass and return what the target would draw from, [len(draft) + 1, vocab].
+        """Run one pass and return the target's distributions, float64 [len(draft) + 1, vocab].
 
-        After `last` and after each drafted token, all transforms done; from the numbers that
-        `choose` would draw from, in float64. No step is in flight beside it.
+        They follow `last` and each drafted token, after all transforms, and are those that `choose`
+        would draw from. No step is kept in flight.
 
-        Raises as `choose` does, and ContractError where `choose` was called in the same reply.
+        Raises as `choose` does, and ContractError after a `choose` in the same reply.
         """
         if self._in_flight is not None:
-            raise ContractError("distributions are asked for in every step of a reply, or in none")
+            raise ContractError("ask for distributions in every step of a reply, or in none")
         self._begin_pass(last, draft)
         tree = None if draft.is_chain else ArrangedTree(draft, range(len(draft)), last)
         rows = (*self._carried, last, *draft.tokens)
@@ -267,7 +265,7 @@ class Session:
                 f"the drafter {draft.source!r} drafted a tree; this target takes chains"
             )
         for token in (last, *draft.tokens):
-            # The embedding would read beyond its memory.
+            # The embedding would read outside its memory.
             if not 0 <= token < self.vocabulary_size:
                 raise ContractError(
                     f"the drafter {draft.source!r} drafted the token {token}; ids go from 0 to "
@@ -279,9 +277,9 @@ class Session:
         self._choosing.found = []
 
     def commit(self, accepted: Sequence[int]) -> None:
-        """Keep the rows of accepted draft tokens, drop those of the others.
+        """Keep the rows of accepted draft tokens, drop the others.
 
-        Where rows cannot be dropped, the rows of the whole pass are, and those to keep carried.
+        Where rows cannot be dropped, the whole pass is undone and the rows to keep are carried.
         """
         kept = self._pass[: self._draft_start + len(accepted)]
         rejected = len(self._pass) - len(kept)
@@ -304,13 +302,13 @@ class Session:
             mx.clear_cache()
 
     def _choose_in_flight(self, pending: PendingChoice, last: int, draft: Draft) -> list[int]:
-        """Choose when the last token's row is fed and its choice is under way."""
+        """Choose after a step in flight: the last token's row is fed, its choice is queued."""
         if not draft.tokens:
             return [self._read_and_look_ahead(pending, last)]
         first = self._choosing.read(pending, last)
         tree = ArrangedTree.below(draft, first)
         if tree is None:
-            # Nothing of the draft can be accepted: the plain pipeline goes on.
+            # No token of the draft can be accepted: the plain pipeline continues.
             return [self._read_and_look_ahead(pending, last), *[-1] * len(draft)]
         self._in_flight = None
         found = self._verify(tree.tokens, 0, None if tree.rows.is_chain else tree)
@@ -319,9 +317,10 @@ class Session:
     def _verify(
         self, rows: tuple[int, ...], draft_start: int, tree: ArrangedTree | None = None
     ) -> list[int]:
-        """Feed rows of which those from `draft_start` on are drafted.
+        """Feed rows, drafted from `draft_start` on.
 
-        Returns the choice after the row before these, if it is there, and after each of them.
+        Returns the choice after the row before the draft, if there is one, and after each drafted
+        row.
         """
         self._begin_verify(rows, draft_start, tree)
         return self._choose_rows(rows, max(0, draft_start - 1))
@@ -338,7 +337,7 @@ class Session:
             self._before_pass = self._rows.rollback.save()
 
     def _feed(self, rows: tuple[int, ...], start: int) -> tuple[mx.array, list[tuple[int, ...]]]:
-        """Feed rows in one pass: their logits, and of each from `start` on its path in the pass."""
+        """Feed rows in one pass; return their logits, and the path of each row from `start` on."""
         tree = self._tree
         if tree is None or self._trees is None:
             logits = self._rows.feed(mx.array(rows))
@@ -352,7 +351,7 @@ class Session:
         return self._choosing.read_rows(logits[:, start:], self._rows.tokens, paths)
 
     def _read_and_look_ahead(self, pending: PendingChoice, last: int) -> int:
-        """Read a choice that is queued; before it, queue its pass if a successor will be asked for.
+        """Read a queued choice, after queueing the pass over it if a further token is needed.
 
         `last` is the token of the choice's row.
         """
@@ -361,7 +360,7 @@ class Session:
         choosing = self._choosing
         if position + 1 >= self._end or choosing.needs_history:
             return choosing.read(pending, last)
-        # The token is not known on the host yet, and without penalties need not be.
+        # The token is not known on the host yet; only penalties would need it.
         logits = self._rows.feed(pending.choice.token)[:, 0]
         self._in_flight = choosing.pending(logits, self._rows.tokens, (-1,))
         self._in_flight.queue()
@@ -398,15 +397,16 @@ class Session:
             )
 
     def memory_traffic(self) -> MemoryTraffic:
-        """Return what a plain step reads, and the measured speed of memory; a second at most."""
+        """Return the bytes a plain step reads, and the measured speed of memory; takes a second."""
         with mx.stream(self._stream):
             return memory_traffic(self._rows.model, kv_bits=self._kv_bits)
 
     def logits(self, token_ids: Sequence[int], start: int = 0) -> NDArray[np.float32]:
         """Return the logits after each token from `start` on, float32 [n - start, vocab].
 
-        With 0 the caches are its own. Else they are the conversation's, which then holds the text:
-        what it has of the beginning is not fed again, and no logits are computed before `start`.
+        With `start` 0 it uses separate caches. Otherwise it uses the conversation's, which then
+        hold this text: a cached beginning is not fed again, and no logits are computed before
+        `start`.
         """
         with mx.stream(self._stream):
             if start == 0:
@@ -426,5 +426,5 @@ class Session:
         return np.concatenate(pieces)
 
     def _new_rows(self, model: nn.Module) -> CachedRows:
-        """Return rows of no text."""
+        """Return empty rows."""
         return (AlignedRows if self._reproducible else CachedRows)(model, self._kv_bits)

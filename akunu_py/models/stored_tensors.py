@@ -1,11 +1,11 @@
-"""How the weights of a model on disk are stored, by what they are for."""
+"""How a model's weights are stored on disk, by purpose."""
 
-import json
 import re
-import struct
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from akunu_py.models.weight_files import read_header
 
 if TYPE_CHECKING:
     from akunu_py.gguf import GGUFFile
@@ -21,7 +21,7 @@ _CLASSES = (
     ("attention", r"attn|attention"),
     ("feed-forward", r"ffn_|mlp|feed_forward"),
 )
-"""What tensors are for, by the names that GGUF files and MLX folders give them."""
+"""Purpose of a tensor, and patterns of its name in GGUF files and MLX folders."""
 
 _PARTS_OF_A_MATRIX = (".scales", ".biases")
 
@@ -43,17 +43,14 @@ def gguf_tensors(file: "GGUFFile") -> Iterator[StoredTensor]:
 def folder_tensors(folder: Path, config: Mapping[str, Any]) -> Iterator[StoredTensor]:
     """Yield the tensors of an MLX model; scales and biases of a matrix count as the matrix.
 
-    The folder's files must have been looked at by `check_weight_files`.
+    The folder's files must have passed `check_weight_files`.
     """
     quantization = config.get("quantization") or config.get("quantization_config")
     quantization = quantization if isinstance(quantization, dict) else {}
     for path in sorted(folder.glob("model*.safetensors")):
-        with path.open("rb") as stream:
-            header = json.loads(stream.read(struct.unpack("<Q", stream.read(8))[0]))
+        header, _ = read_header(path)
         quantized = {name.removesuffix(".scales") for name in header if name.endswith(".scales")}
         for name, entry in header.items():
-            if name == "__metadata__":
-                continue
             layer, _, part = name.rpartition(".")
             begin, end = entry["data_offsets"]
             form = str(entry["dtype"])
@@ -64,7 +61,7 @@ def folder_tensors(folder: Path, config: Mapping[str, Any]) -> Iterator[StoredTe
 
 
 def by_class(tensors: Iterable[StoredTensor]) -> list[dict[str, Any]]:
-    """Return number of matrices or vectors and bytes by class and form, the largest class first."""
+    """Return number and bytes of matrices and vectors by class and form, largest class first."""
     classes: dict[str, dict[str, list[StoredTensor]]] = {}
     for tensor in tensors:
         forms = classes.setdefault(tensor_class(tensor.name), {})
@@ -98,5 +95,5 @@ def _form(quantization: Mapping[str, Any]) -> str:
 
 
 def tensor_class(name: str) -> str:
-    """Return what a tensor is for, such as "attention", or "other"."""
+    """Return the purpose of a tensor, such as "attention", or "other"."""
     return next((kind for kind, pattern in _CLASSES if re.search(pattern, name)), "other")

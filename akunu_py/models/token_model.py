@@ -1,4 +1,4 @@
-"""A draft model over its own caches: the `TokenModel` that `DraftModelDrafter` asks."""
+"""A draft model over its own caches: the `TokenModel` of `DraftModelDrafter`."""
 
 import dataclasses
 import gc
@@ -14,18 +14,20 @@ from numpy.typing import NDArray
 
 from akunu_py.drafting.draft_model import DrawnToken, DrawSettings, GoesOn, Guess
 from akunu_py.errors import ConfigError, ContractError
+from akunu_py.keyed_noise import Purpose
 from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows
+from akunu_py.models.load import LoadedModel
 from akunu_py.sampling.draft_sampler import DraftSampler, Draw
-from akunu_py.sampling.noise import Purpose
 from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.transforms import TransformChain
+from akunu_py.tokenizers.vocabulary_match import common_ids
 from akunu_py.types import GenerationConfig
 
 _log = logging.getLogger(__name__)
 
 _SUBSTITUTE = 0
-"""Fed in place of a token that the draft model has not: what it then drafts is worse, never
+"""Fed in place of a token that the draft model does not have: its drafts get worse, never
 wrong."""
 
 
@@ -33,16 +35,15 @@ class CachedTokenModel:
     """Draws continuations of a text with a model; implements `akunu_py.drafting.TokenModel`.
 
     Before each draw the caches are brought to the text: rows of drawn tokens that were committed
-    stay, the others are dropped, and what was committed besides is fed in one pass. Where caches
-    cannot drop rows they go back to what they were before the draw, and the tokens of it that were
-    committed are fed again in that same pass.
+    stay, the others are dropped, and other committed tokens are fed in one pass. Caches that cannot
+    drop rows go back to before the draw, and its committed tokens are fed again in the same pass.
 
-    One pass a token, the next one queued before the last token is read: the host waits once a
-    draft. Where penalties look at the tokens drawn, or text is guessed, it waits for each pass.
+    A draw takes one pass a token. The next pass is queued before the last token is read, so the
+    host waits once a draft. With penalties or guesses it waits for each pass.
 
-    `common` is how many ids the two vocabularies share (`tokenizers.vocabulary_match`): no other id
-    is drawn, and q is normalised over these. `target_size` is the number of the target's logits.
-    Where logits are no numbers nothing is drawn; a warning says so once.
+    `common` is the number of ids that the two vocabularies share (`tokenizers.vocabulary_match`):
+    no other id is drawn, and q is normalised over these. `target_size` is the number of the
+    target's logits. Where logits are not numbers nothing is drawn, with one warning.
 
     Raises ConfigError for a model whose caches can neither drop rows nor be restored.
     """
@@ -51,20 +52,20 @@ class CachedTokenModel:
         self._rows: CachedRows | None = CachedRows(model)
         if not self._rows.rollback.supported:
             raise ConfigError(
-                "the draft model keeps its context in a cache that cannot go back after a "
+                "the draft model keeps its context in a cache that cannot roll back after a "
                 "rejection; choose another draft model"
             )
         self.context = context
         self._stream = mx.new_thread_local_stream(mx.default_device())
         probe = model(mx.zeros((1, 1), dtype=mx.int32), cache=make_caches(model))
-        # Evaluated here, so that nothing of the model stays lazy on the loading thread's stream.
+        # Evaluated here so that no array stays lazy on the loading thread's stream.
         mx.eval(probe)
         self.common = min(common, int(probe.shape[-1]))
         self._target_size = target_size
         self._sampler: DraftSampler | None = None
         self._independent = False
         self._text: list[int] = []
-        # How much of the text the caches' rows are known to agree with.
+        # Length of the text that the caches' rows are known to match.
         self._checked = 0
         self._draws: list[Draw] = []
         self._warned = False
@@ -73,10 +74,10 @@ class CachedTokenModel:
     def begin(
         self, prompt: Sequence[int], sampling: DrawSettings, check: Callable[[], None]
     ) -> None:
-        """Feed all but the last token of a prompt, as far as the caches do not hold it.
+        """Feed all but the last token of a prompt, except what the caches already hold.
 
-        A prompt beyond the model's context is not fed; then nothing is drawn. What `check` raises
-        passes through.
+        A prompt beyond the model's context is not fed, and nothing is drawn. Errors of `check` pass
+        through.
         """
         config = _within(sampling.config, self.common)
         self._independent = sampling.independent
@@ -95,7 +96,7 @@ class CachedTokenModel:
                 self._checked = len(rows)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Take in committed tokens; the passes over them wait for the next draw."""
+        """Take in committed tokens; the next draw runs the passes over them."""
         self._text += tokens
 
     def draw(
@@ -108,8 +109,7 @@ class CachedTokenModel:
     ) -> list[DrawnToken]:
         """Draw tokens to follow the text and `after`; see the protocol.
 
-        Guesses are not looked for where caches cannot drop rows. Raises ContractError before
-        `begin`.
+        Guesses are not used where caches cannot drop rows. Raises ContractError before `begin`.
         """
         self._draws = []
         limit = min(limit, self.context - len(self._text) - len(after))
@@ -129,17 +129,17 @@ class CachedTokenModel:
                         drawn = self._draw_checked(limit, goes_on, guess, after)
                 return self._possible(drawn)
             finally:
-                # A pass may still be under way; MLX does not like its thread to end then.
+                # A pass may still be running, and its thread must not end before it.
                 mx.synchronize(self._stream)
 
     def probabilities(self) -> NDArray[np.float64]:
         """Return q [n, target's vocabulary] for each token of the last draw.
 
-        In float64, from the very numbers that were drawn from; each row sums to 1. Raises
-        ContractError for draws that were coupled.
+        They are float64, computed from the same numbers as the draws; each row sums to 1. Raises
+        ContractError for coupled draws.
         """
         if not self._independent:
-            raise ContractError("the last draw was coupled to the target's; it is no draw of q")
+            raise ContractError("the last draw was coupled to the target's, so it is not from q")
         greedy = self._active_sampler.chain.greedy
         found = np.zeros((len(self._draws), self._target_size))
         with mx.stream(self._stream):
@@ -153,7 +153,7 @@ class CachedTokenModel:
         return self._open_rows.model
 
     def close(self) -> None:
-        """Let go of the model and its caches."""
+        """Drop the model and its caches."""
         self._rows = None
         self._draws = []
         self._sampler = None
@@ -163,7 +163,7 @@ class CachedTokenModel:
     def _draw_ahead(
         self, limit: int, goes_on: GoesOn | None, after: Sequence[int]
     ) -> list[DrawnToken]:
-        """Draw with a pass a token, each queued before the token before it is read."""
+        """Draw with one pass a token, each queued before the previous token is read."""
         sampler, rows = self._active_sampler, self._open_rows
         position = len(self._text) + len(after)
         draws = [sampler.draw(self._catch_up(after)[:, 0], position)]
@@ -178,7 +178,7 @@ class CachedTokenModel:
             if goes_on is not None:
                 drawn.append(_read(draws[len(drawn)]))
                 if not goes_on(drawn):
-                    # What is under way already is not looked at.
+                    # The draw that is queued already is dropped.
                     del draws[len(drawn) :]
                     break
         drawn += [_read(draw) for draw in draws[len(drawn) :]]
@@ -189,9 +189,9 @@ class CachedTokenModel:
     def _draw_checked(
         self, limit: int, goes_on: GoesOn | None, guess: Guess | None, after: Sequence[int]
     ) -> list[DrawnToken]:
-        """Draw with passes over what is guessed, and one token more for each; wait for each pass.
+        """Draw with passes over guessed tokens; each gives one token more. Wait for each pass.
 
-        A row is drawn from as it would be alone: what was guessed before it was drawn before it.
+        A row's draw counts only if all guesses before it equal the draws there.
         """
         sampler, rows = self._active_sampler, self._open_rows
         window = sampler.chain.window
@@ -225,7 +225,7 @@ class CachedTokenModel:
         return drawn
 
     def _catch_up(self, after: Sequence[int], guessed: Sequence[int] = ()) -> mx.array:
-        """Feed what of the text was not, what is to follow it, and what was guessed behind that.
+        """Feed the rest of the text, then `after`, then the guesses.
 
         Returns logits [1, 1 + guesses, common]: before the guesses, and after each of them.
         """
@@ -250,9 +250,9 @@ class CachedTokenModel:
         return logits[:, len(fed) - len(guessed) - 1 :]
 
     def _go_back(self) -> None:
-        """Drop the rows of drawn tokens that were not committed, and one for the last token."""
+        """Drop the rows of drawn tokens that were not committed, and the last token's row."""
         rows, text = self._open_rows, self._text
-        # The row of the text's last token is fed anew: what follows it is not known any more.
+        # The text's last token is fed again, since its logits are no longer known.
         end = max(0, len(text) - 1)
         start = min(self._checked, end)
         ahead = rows.tokens[start:]
@@ -266,15 +266,15 @@ class CachedTokenModel:
         return self._open_rows.feed(tokens)[..., : self.common]
 
     def _possible(self, drawn: list[DrawnToken]) -> list[DrawnToken]:
-        """Return what was drawn before the first row of which nothing can be drawn.
+        """Return the tokens before the first row from which nothing can be drawn.
 
-        A draft may end there: that depends on q alone, not on a token drawn from it.
+        A draft may end there: that depends only on q, not on a token drawn from it.
         """
         possible = list(takewhile(lambda token: token.probability > 0, drawn))
         del self._draws[len(possible) :]
         if len(possible) < len(drawn) and not self._warned:
             self._warned = True
-            _log.warning("logits of the draft model are no numbers; nothing is drafted there")
+            _log.warning("logits of the draft model are not numbers; nothing is drafted there")
         return possible
 
     def _keep(self, draws: list[Draw]) -> None:
@@ -297,8 +297,37 @@ class CachedTokenModel:
         return self._sampler
 
 
+def make_token_model(draft: LoadedModel, target: LoadedModel, target_size: int) -> CachedTokenModel:
+    """Return a draft model that draws ids of the target's vocabulary.
+
+    `target_size` is the number of the target's logits. Warns of a draft model that is not smaller
+    than the target, or has a shorter context, beyond which nothing is drafted.
+
+    Raises ConfigError if the vocabularies differ or the draft model cannot roll back.
+    """
+    common = common_ids(target.tokenizer.token_texts(), draft.tokenizer.token_texts())
+    ours, theirs = target.description, draft.description
+    if theirs.parameters >= ours.parameters:
+        _log.warning(
+            "the draft model %s has %d million parameters and the model %s has %d million; "
+            "drafting with it will hardly pay off",
+            theirs.name, theirs.parameters // 10**6, ours.name, ours.parameters // 10**6,
+        )  # fmt: skip
+    if theirs.context < ours.context:
+        _log.info(
+            "the draft model %s sees %d tokens, the model %d: nothing is drafted beyond the first",
+            theirs.name, theirs.context, ours.context,
+        )  # fmt: skip
+    return CachedTokenModel(
+        draft.model,
+        context=theirs.context,
+        common=min(common, target_size),
+        target_size=target_size,
+    )
+
+
 def _within(config: GenerationConfig, common: int) -> GenerationConfig:
-    """Return the config without biases of ids that the draft model has not."""
+    """Return the config without biases of ids that the draft model does not have."""
     biases = {token: bias for token, bias in config.logit_bias.items() if token < common}
     return dataclasses.replace(config, logit_bias=biases)
 
@@ -307,7 +336,7 @@ def _read(draw: Draw) -> DrawnToken:
     """Wait for a draw and bring it to the host."""
     tokens: list[int] = draw.tokens.tolist()  # type: ignore[assignment]
     measures: list[float] = draw.measures.tolist()  # type: ignore[assignment]
-    # Logits that are no numbers, or all -inf: a token with probability 0 is none.
+    # Logits that are not numbers, or all -inf: a token of probability 0 stands for none.
     if not all(map(math.isfinite, measures)):
         measures = [*[0.0] * len(tokens), 1.0]
     others = tuple(zip(tokens[1:], measures[1:-1], strict=True))
@@ -315,6 +344,6 @@ def _read(draw: Draw) -> DrawnToken:
 
 
 def _num_equal(ours: Sequence[int], theirs: Sequence[int]) -> int:
-    """Return the length of the longest common beginning."""
+    """Return the length of the longest common prefix."""
     pairs = zip(ours, theirs, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -1,7 +1,7 @@
-"""What a step of plain decoding reads from memory, and how fast this device's memory is.
+"""Bytes that a step of plain decoding reads from memory, and the speed of this device's memory.
 
 Decoding one token reads all weights it multiplies with and the whole KV cache, and computes little
-with each number, so memory bandwidth bounds its speed (Williams et al. 2009, "Roofline").
+with each number. So memory bandwidth bounds its speed (Williams et al. 2009, "Roofline").
 """
 
 import time
@@ -15,22 +15,23 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from akunu_py.models.cache import Cache, make_caches
+from akunu_py.models.device import on_cpu
 
 _COPY_BYTES = 128 << 20
-"""Read by one copy: more than the last-level caches that one processor core can reach."""
+"""Bytes of one copy: more than the last-level caches that one processor core can reach."""
 
 _HEADS = ("lm_head", "output")
-"""Names of the layer that makes the logits, in models whose embedding does not."""
+"""Names of the layer that makes the logits in models with untied embeddings."""
 
 _ACTIVE_EXPERTS = ("num_experts_per_tok", "top_k")
-"""Names under which mlx-lm's mixtures of experts keep how many of them a token visits."""
+"""Names of the number of experts that a token visits, in mlx-lm's mixtures."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheBytes:
-    """Of one layer's cache: bytes whatever the context, bytes a token, and tokens it holds at most.
+    """Size of one layer's cache: fixed bytes, bytes per token, and the most tokens it holds.
 
-    `most_tokens` is None where it holds all.
+    `most_tokens` is None for a cache that holds all.
     """
 
     fixed: float
@@ -45,13 +46,13 @@ class CacheBytes:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTraffic:
-    """Bytes that a step of plain decoding reads, and bytes a second of a large copy.
+    """Bytes that a step of plain decoding reads, and the speed of a large copy.
 
     Attributes:
-        weight_bytes: of the weights that one token is multiplied with: of a mixture's experts the
-            share it visits, of an embedding that is only looked up in, nothing.
-        caches: of each layer.
-        copy_bytes_per_s: read and written together, as the STREAM benchmark counts a copy.
+        weight_bytes: size of the weights that one token is multiplied with. Experts count by the
+            share a token visits, and an embedding that is only looked up in not at all.
+        caches: the cache of each layer.
+        copy_bytes_per_s: bytes read and written together, as the STREAM benchmark counts a copy.
 
     """
 
@@ -79,7 +80,7 @@ def memory_traffic(
     repeats: int = 5,
     clock: Callable[[], float] = time.perf_counter,
 ) -> MemoryTraffic:
-    """Return what a step of this model reads, and measure a copy `repeats` times."""
+    """Return the bytes a step of this model reads, and measure a copy `repeats` times."""
     return MemoryTraffic(
         weight_bytes(model), cache_bytes(model, kv_bits), copy_bandwidth(repeats, clock=clock)
     )
@@ -96,7 +97,7 @@ def copy_bandwidth(
     On a GPU it copies; on the CPU one thread does. `copy` stands in for the copy in tests.
     """
     copy = copy or _copier()
-    # The first one has the target's pages made.
+    # The first copy allocates the target's pages.
     copy()
     taken: list[float] = []
     for _ in range(repeats):
@@ -107,9 +108,9 @@ def copy_bandwidth(
 
 
 def _copier() -> Callable[[], object]:
-    """Return what copies `_COPY_BYTES` once, on the device that computes."""
-    # Not zeros: pages that were never written may all be one.
-    if mx.default_device() == mx.Device(mx.cpu):
+    """Return a function that copies `_COPY_BYTES` once on the default device."""
+    # Not zeros: pages that were never written may share memory.
+    if on_cpu():
         # MLX's CPU backend gives large arrays new pages each time, which costs more than the copy.
         source = np.arange(_COPY_BYTES // 4, dtype=np.int32)
         target = np.empty_like(source)
@@ -129,7 +130,7 @@ def weight_bytes(model: nn.Module) -> float:
     modules = dict(model.named_modules())
     embeddings = {name: module for name, module in modules.items() if _is_a(module, "Embedding")}
     if not any(name.rpartition(".")[2] in _HEADS for name in modules):
-        # Tied: the largest one gives the logits, too.
+        # Tied: the largest embedding also makes the logits.
         tied = max(embeddings, key=lambda name: _bytes(embeddings[name]), default="")
         embeddings.pop(tied, None)
     total = 0.0
@@ -143,7 +144,7 @@ def weight_bytes(model: nn.Module) -> float:
 def _visited_share(
     modules: dict[str, nn.Module], above: Sequence[str], shape: Sequence[int]
 ) -> float:
-    """Return the share of an array that one token visits: of experts, those it is sent to."""
+    """Return the share of an array that one token visits; below 1 only for experts."""
     if not any(_is_a(modules[name], "SwitchLinear") for name in above if name in modules):
         return 1.0
     for name in above:
@@ -155,13 +156,13 @@ def _visited_share(
 
 
 def _prefixes(path: str) -> list[str]:
-    """Return the names of the modules an array lies in, the nearest first."""
+    """Return the names of the modules that contain an array, the nearest first."""
     parts = path.split(".")[:-1]
     return [".".join(parts[:size]) for size in range(len(parts), 0, -1)]
 
 
 def _is_a(module: nn.Module, kind: str) -> bool:
-    # By name: MLX, mlx-lm and this package have classes of each kind with no common base.
+    # By name: MLX, mlx-lm and this package have classes of each kind without a common base.
     return type(module).__name__.endswith(kind)
 
 
@@ -170,7 +171,7 @@ def _bytes(module: nn.Module) -> int:
 
 
 def cache_bytes(model: nn.Module, kv_bits: int | None = None) -> tuple[CacheBytes, ...]:
-    """Return what each layer's cache holds; shapes alone are looked at, nothing is computed."""
+    """Return the size of each layer's cache, from shapes alone; nothing is computed."""
     caches = make_caches(model, kv_bits)
     model(mx.zeros((1, 1), dtype=mx.int32), cache=caches)
     return tuple(part for cache in caches for part in _parts(cache))
@@ -181,11 +182,11 @@ def _parts(cache: Cache) -> list[CacheBytes]:
     if parts is not None:
         return [entry for part in parts for entry in _parts(part)]
     if getattr(cache, "keys", cache) is None:
-        # Of a layer that reads another's keys.
+        # The cache of a layer that reads another layer's keys.
         return []
     arrays = [array for _, array in tree_flatten(cache.state) if isinstance(array, mx.array)]
-    # Keys and values are [1, heads, tokens, width], with room for tokens to come; what a recurrent
-    # layer keeps has one size for any context.
+    # Keys and values are [1, heads, tokens, width], with room for further tokens; the state of a
+    # recurrent layer has a fixed size.
     growing = [array for array in arrays if hasattr(cache, "offset") and array.ndim == 4]
     fixed = sum(array.nbytes for array in arrays) - sum(array.nbytes for array in growing)
     per_token = sum(array.nbytes / array.shape[2] for array in growing)

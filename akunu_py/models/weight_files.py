@@ -11,7 +11,7 @@ from akunu_py.errors import ModelFormatError
 Shapes = dict[str, tuple[int, ...]]
 
 _MAX_HEADER_BYTES = 100_000_000
-"""Of one file; the safetensors library takes no more."""
+"""Limit of the safetensors library for one file."""
 
 _MAX_DIMENSION = 2**31 - 1
 _ITEM_BYTES = {
@@ -23,7 +23,8 @@ _ITEM_BYTES = {
 def check_weight_files(folder: Path) -> Shapes:
     """Return the shapes of the tensors in a folder's weight files, by name.
 
-    Raises ModelFormatError, naming the file, where there is none or a header does not fit its file.
+    Raises ModelFormatError, naming the file, for a missing file or a header that does not fit its
+    file.
     """
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
@@ -34,37 +35,43 @@ def check_weight_files(folder: Path) -> Shapes:
             shapes |= _read_shapes(path)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ModelFormatError(
-                f"{path} is truncated, damaged or no safetensors file; download it again"
+                f"{path} is truncated, damaged or not a safetensors file; download it again"
             ) from None
     return shapes
 
 
-def _read_shapes(path: Path) -> Shapes:
-    """Return the shapes in a file; raise one of several errors for a header that is malformed."""
+def read_header(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
+    """Return the entries of a file's tensors by name, and the bytes of data behind the header.
+
+    The entries have "dtype", "shape" and "data_offsets" as the file states them. Raises ValueError,
+    TypeError, AttributeError or RecursionError for a malformed header.
+    """
     size = path.stat().st_size
     with path.open("rb") as stream:
         head = stream.read(8)
         length = struct.unpack("<Q", head)[0] if len(head) == 8 else size
         if length > min(_MAX_HEADER_BYTES, size - 8):
             raise ValueError("the header is longer than the file")
-        tensors = json.loads(stream.read(length))
-    shapes: Shapes = {}
-    for name, tensor in tensors.items():
-        if name != "__metadata__":
-            shapes[name] = _checked_shape(tensor, size - 8 - length)
-    return shapes
+        tensors: dict[str, dict[str, Any]] = json.loads(stream.read(length))
+    tensors.pop("__metadata__", None)
+    return tensors, size - 8 - length
+
+
+def _read_shapes(path: Path) -> Shapes:
+    tensors, data_bytes = read_header(path)
+    return {name: _checked_shape(tensor, data_bytes) for name, tensor in tensors.items()}
 
 
 def _checked_shape(tensor: Any, data_bytes: int) -> tuple[int, ...]:
     shape = tuple(tensor["shape"])
     start, end = tensor["data_offsets"]
     if not all(type(number) is int for number in (*shape, start, end)):
-        raise TypeError("a shape or an offset is not made of whole numbers")
+        raise TypeError("a shape or an offset is not a whole number")
     if not all(0 <= number <= _MAX_DIMENSION for number in shape):
         raise ValueError("a shape is out of range")
-    # MLX multiplies in 64 bits, where a product can come out small.
+    # MLX multiplies in 64 bits, where a product can overflow to a small number.
     item_bytes = _ITEM_BYTES.get(tensor["dtype"])
     fits = item_bytes is None or math.prod(shape) * item_bytes == end - start
     if not (0 <= start <= end <= data_bytes and fits):
-        raise ValueError("the data of a tensor lies outside of the file, or has another size")
+        raise ValueError("the data of a tensor lies outside the file or has the wrong size")
     return shape

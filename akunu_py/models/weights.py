@@ -1,4 +1,4 @@
-"""The tensors of a GGUF file to the arrays and layers of a model."""
+"""Tensors of a GGUF file to arrays and layers of a model."""
 
 import math
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from akunu_py.models.layers import (
 )
 
 _FLOAT16_LIMIT = 65520.0
-"""What rounds to infinity in float16; NaN is no smaller than it either."""
+"""The smallest number that rounds to infinity in float16; comparisons are written to catch NaN."""
 
 _SMALL = 1 << 20
 
@@ -44,15 +44,15 @@ class Float16OverflowError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WeightReader:
-    """Reads what placements ask for, in the form the model is to have.
+    """Reads the tensors of placements, in the form the model will have.
 
     Attributes:
-        file: whose tensors are read.
-        kind: the type of dense weights, of scales and so of activations.
-        dense: whether quantized tensors are expanded.
-        fitted: whether types that have a smaller, fitted form get it; see `akunu_py.gguf.quants`.
+        file: the file to read.
+        kind: the type of dense weights and scales, and so of activations.
+        dense: whether to expand quantized tensors.
+        fitted: whether types with a smaller, fitted form get it; see `akunu_py.gguf.quants`.
         q6k: the form of Q6_K tensors.
-        memory: for results on their way into MLX.
+        memory: buffer for results before MLX copies them.
 
     """
 
@@ -70,7 +70,7 @@ class WeightReader:
     def array(self, placement: Placement, shape: tuple[int, ...]) -> mx.array:
         """Return a dense parameter of that shape.
 
-        Raises ModelFormatError, naming the tensors, where they do not make it up.
+        Raises ModelFormatError, naming the tensors, where their shapes do not fit.
         """
         infos = [self.file.tensors[name] for name in placement.tensors]
         pieces = [
@@ -93,18 +93,18 @@ class WeightReader:
             values = values[..., _checked(placement, placement.columns, values.shape[-1])]
         if placement.convert is not None:
             try:
-                with np.errstate(all="ignore"):  # said below
+                with np.errstate(all="ignore"):  # reported below
                     values = np.ascontiguousarray(placement.convert(values), np.float32)
             except ValueError as error:
-                # It cannot be reshaped.
+                # The tensor cannot be reshaped.
                 raise _wrong_shape(placement, values.shape, shape) from error
         if values.shape != shape:
             raise _wrong_shape(placement, values.shape, shape)
-        # Norms, biases and the like; matrices would have to be read a second time for it.
+        # Only norms, biases and the like: matrices would have to be read a second time.
         if values.size <= _SMALL and not np.isfinite(values).all():
             raise ModelFormatError(
-                f"tensor {placement.tensors[0]!r} holds numbers that make {placement.path} "
-                "infinite or no number; the file is damaged: download it again"
+                f"tensor {placement.tensors[0]!r} makes {placement.path} infinite or NaN; the file "
+                "is damaged: download it again"
             )
         if placement.float32:
             return mx.array(values)
@@ -113,9 +113,9 @@ class WeightReader:
         return mx.array(values).astype(self.kind)
 
     def layer(self, placement: Placement, old: nn.Module) -> nn.Module | None:
-        """Return a layer with the quantized weights of a placement, to stand where `old` stands.
+        """Return a layer with the quantized weights of a placement, to replace `old`.
 
-        None where the weights are dense, or to be. Raises ModelFormatError as `array` does.
+        None for weights that are, or will be, dense. Raises ModelFormatError as `array` does.
         """
         infos = [self.file.tensors[name] for name in placement.tensors]
         if (
@@ -154,7 +154,7 @@ class WeightReader:
         return self._scaled(placement, infos, new) if placement.scales else new
 
     def _row_scale(self, info: TensorInfo, name: str | None) -> NDArray[np.float32]:
-        """Return what each row of a tensor is multiplied by, of the tensor's shape but the last."""
+        """Return the factor of each row of a tensor; shape: the tensor's without the last axis."""
         lead = info.shape[:-1]
         if name is None:
             return np.ones(lead, np.float32)
@@ -162,14 +162,14 @@ class WeightReader:
         if scale.size not in (1, math.prod(lead[:-1])) or not np.isfinite(scale).all():
             raise ModelFormatError(
                 f"tensor {name!r} should hold a scale for {info.name!r}, or one for each expert, "
-                f"and has {scale.size} numbers; download or convert the model again"
+                f"but has {scale.size} numbers; download or convert the model again"
             )
         return np.broadcast_to(scale.reshape(-1, *(1,) * (len(lead) > 1)), lead)
 
     def _scaled(self, placement: Placement, infos: list[TensorInfo], inner: nn.Module) -> Scaled:
         """Return a layer that multiplies the outputs of `inner`, whose bias it takes."""
         if self.kind == mx.float16:
-            # Before they are multiplied, outputs are thousands of times too large.
+            # Unscaled outputs are thousands of times too large.
             raise Float16OverflowError(placement.tensors[0])
         scales = [
             self._row_scale(*pair).reshape(-1) for pair in zip(infos, placement.scales, strict=True)
@@ -185,12 +185,12 @@ class WeightReader:
 
     def _relayout(self, info: TensorInfo, raw: NDArray[np.uint8]) -> QuantizedMatrix:
         half = self.kind == mx.float16
-        # MLX has copied the tensor before.
+        # MLX has copied the previous tensor.
         self.memory.begin()
         matrix = relayout(
             info,
             raw,
-            # numpy has no bfloat16: its scales are rounded once, from float32.
+            # numpy has no bfloat16: such scales are rounded once, from float32.
             scale_type="float16" if half else "float32",
             fitted=self.fitted,
             q6k=self.q6k,
@@ -211,7 +211,7 @@ class WeightReader:
         parts = []
         scales = placement.scales or (None,) * len(infos)
         for info, scale in zip(infos, scales, strict=True):
-            # Never evaluated: only its shape is looked at.
+            # Never evaluated: only its shape is used.
             part = nn.Linear(shape[-1], info.rows, bias=False)
             piece = Placement(
                 path=placement.path, tensors=(info.name,), scales=(scale,) if scale else ()
@@ -238,7 +238,7 @@ class WeightReader:
         scales = mx.array(matrix.scales.reshape(*lead, -1))
         biases = None
         if matrix.biases is not None:
-            # MLX promotes where scales and activations differ in type, so both get the same.
+            # MLX would promote if scales and activations had different types.
             scales = scales.astype(self.kind)
             biases = mx.array(matrix.biases.reshape(*lead, -1)).astype(self.kind)
         packed = mx.array(matrix.packed.reshape(*lead, -1))
@@ -262,7 +262,7 @@ def planes_layer(
     *,
     form: dict[str, Any],
 ) -> nn.Module:
-    """Return the layer of planes for `old`; `form` is group_size, bits and multipliers."""
+    """Return the layer of planes for `old`; `form` has group_size, bits and multipliers."""
     kinds = {
         nn.Linear: PlanesLinear,
         nn.Embedding: PlanesEmbedding,
@@ -282,9 +282,9 @@ def quantized_layer(
     kind: mx.Dtype,
     form: dict[str, Any],
 ) -> nn.Module:
-    """Return MLX's quantized layer for `old`; `form` is group_size, bits and mode.
+    """Return MLX's quantized layer for `old`; `form` has group_size, bits and mode.
 
-    It is made small: its arrays are replaced at once.
+    It is created small, since its arrays are replaced at once.
     """
     new: nn.Module
     if isinstance(old, nn.Linear):
@@ -302,7 +302,7 @@ def quantized_layer(
 
 
 def _move_groups(matrix: QuantizedMatrix, columns: NDArray[np.intp]) -> QuantizedMatrix | None:
-    """Return a matrix with its columns in another order, or None where groups would be torn."""
+    """Return a matrix with reordered columns, None where that would split groups."""
     width = matrix.group_columns
     starts = columns.reshape(-1, width)[:, 0] if len(columns) % width == 0 else columns[:0]
     whole = (starts[:, None] + np.arange(width)).ravel()
@@ -343,7 +343,7 @@ def _check_stackable(placement: Placement, infos: Sequence[TensorInfo]) -> None:
     shapes = {info.shape[1:] for info in infos}
     if len(shapes) > 1 or len(infos[0].shape) > 2:
         raise ModelFormatError(
-            f"the tensors {', '.join(placement.tensors)} should be parts of one matrix and have "
+            f"the tensors {', '.join(placement.tensors)} should be parts of one matrix, but have "
             f"the shapes {', '.join(str(info.shape) for info in infos)}; download or convert the "
             "model again"
         )

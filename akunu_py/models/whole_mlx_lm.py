@@ -1,6 +1,6 @@
-"""The parts of mlx-lm that bring transformers, which takes longer to import than all of MLX.
+"""The parts of mlx-lm that import transformers, which takes longer to import than all of MLX.
 
-Model folders, conversion and comparisons need them; a GGUF file does not.
+Model folders, conversion and comparisons need them; GGUF files do not.
 """
 
 import contextlib
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quiet_import() -> Iterator[None]:
-    """Keep what imports print from akunu's users, and let them ask for more open files in vain.
+    """Hide the output of imports, and ignore failures to raise the limit of open files.
 
-    Where that is not allowed mlx-lm's import fails; it is not needed.
+    mlx-lm raises that limit at import and fails where it may not; akunu does not need it.
     """
     raise_limit = resource.setrlimit
 

@@ -1,4 +1,4 @@
-"""Draws from a draft model's distribution: tokens, their probabilities, and the entropy there."""
+"""Draws from a draft model's distribution: tokens, probabilities and entropy."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from akunu_py.sampling.noise import Purpose, gumbel_row, noise_key, token_strides
+from akunu_py.keyed_noise import Purpose, noise_key
+from akunu_py.sampling.noise import gumbel_row, token_strides
 from akunu_py.sampling.transforms import TransformChain
 
 
@@ -14,10 +15,10 @@ from akunu_py.sampling.transforms import TransformChain
 class Draw:
     """The proposals drawn at one position, not yet evaluated.
 
-    `tokens` is uint32 [k], the first one that which the draft goes on behind. `measures` is float32
-    [k + 1]: each token's probability under q, the distribution after all transforms, and the
-    entropy of q as a share of that of a uniform choice among the vocabulary. `row` is log q up to a
-    constant, [1, vocab]; -inf where q is 0.
+    `tokens` is uint32 [k]; the draft continues behind the first one. `measures` is float32 [k + 1]:
+    each token's probability under q, the distribution after all transforms, and the entropy of q
+    relative to a uniform distribution over the vocabulary. `row` is log q up to a constant,
+    [1, vocab]; -inf where q is 0.
     """
 
     tokens: mx.array
@@ -28,13 +29,14 @@ class Draw:
 class DraftSampler:
     """Draws the token at a position, as a function of logits, history, seed and position.
 
-    With the noise of `Purpose.TARGET` it is coupled: it takes what the target's sampler would take
-    of these logits, and so, with q near p, often what the target takes (arXiv:2408.07978). With
-    that of `Purpose.DRAFT` draws are independent of the target's, as rejection sampling needs them.
+    With the noise of `Purpose.TARGET` draws are coupled: the token is the one that the target's
+    sampler would choose from these logits, and so, with q near p, often the target's own choice
+    (arXiv:2408.07978). With the noise of `Purpose.DRAFT` draws are independent of the target's, as
+    rejection sampling needs.
 
-    Of several proposals the coupled ones are different tokens, those that q and the noise put first
-    (so are the greedy ones, without noise); independent ones are draws from q, each with noise of
-    its own, and may be equal.
+    Several coupled proposals are different tokens, the first ones by q and the noise; so are greedy
+    ones, without noise. Independent proposals are draws from q with separate noise, and may be
+    equal.
     """
 
     def __init__(
@@ -54,22 +56,22 @@ class DraftSampler:
         self._ids = mx.arange(vocabulary_size)[None]
         self._largest_entropy = math.log(max(2, vocabulary_size))
         self._strides = token_strides(0 if chain.greedy else vocabulary_size)
-        # A lazy array belongs to the stream of this thread; the reply may be read in another.
+        # A lazy array belongs to this thread's stream; another thread may read the reply.
         mx.eval(self._strides, self._ids)
         self._draw = mx.compile(self._draw_row)
 
     def begin_draft(self, start: int) -> None:
-        """Draw for a draft that begins at a position.
+        """Begin a draft at a position.
 
-        Independent draws get noise of their own in each draft: a token that was drawn and discarded
-        must have nothing to do with the one that is drawn at its position later.
+        Independent draws get separate noise in each draft: a discarded token must not affect the
+        token drawn at its position later.
         """
         if self._purpose != Purpose.TARGET:
             low, high = noise_key(self._seed, start, self._purpose)
             self._draw_seed = high << 32 | low
 
     def draw(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> Draw:
-        """Draw from logits [1, vocab]; `position` and `recent` are those of `Sampler.choose`."""
+        """Draw from logits [1, vocab]; `position` and `recent` are as in `Sampler.choose`."""
         chain = self.chain
         keys = mx.array(self._keys(position), dtype=mx.uint32)
         if chain.needs_history:
@@ -79,7 +81,7 @@ class DraftSampler:
         return Draw(*self._draw(logits, keys))
 
     def _keys(self, position: int) -> list[tuple[int, int]]:
-        """Return the keys of the noise: one for all proposals that are different tokens."""
+        """Return the keys of the noise: one for all proposals if they are different tokens."""
         keys = [noise_key(self._draw_seed, position, self._purpose)]
         if not self._different:
             for proposal in range(1, self._num_proposals):
@@ -95,7 +97,7 @@ class DraftSampler:
         wide = row.astype(mx.float32)
         log_q = wide - mx.logsumexp(wide, axis=-1, keepdims=True)
         taken = mx.exp(mx.take_along_axis(log_q, tokens[None], axis=-1))[0]
-        # q log q is 0 where q is.
+        # q log q is 0 where q is 0.
         terms = mx.where(log_q > -math.inf, mx.exp(log_q) * log_q, 0.0)
         entropy = -terms.sum(axis=-1) / self._largest_entropy
         return tokens, mx.concatenate([taken, entropy]), row

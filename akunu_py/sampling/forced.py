@@ -1,4 +1,4 @@
-"""Choices that are given beforehand: a recorded text, decoded at the price of a real model."""
+"""Choices given in advance: a recorded text, decoded at the cost of a real model."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,14 @@ from akunu_py.sampling.transforms import TransformChain
 
 
 def forced(choice: mx.array, token: int) -> mx.array:
-    """Return a token in place of a choice, which is computed all the same; uint32 [1]."""
+    """Return a token in place of a choice, which is still computed; uint32 [1]."""
     return choice * 0 + mx.array(token, dtype=choice.dtype)
 
 
 class ForcedSampler(Sampler):
-    """Chooses the tokens of a text in turn, and the model's own behind its end.
+    """Chooses the tokens of a text in turn, and the model's own tokens after its end.
 
-    For measurements of speed alone: what is accepted then is what the text says. `start` is the
+    It serves measurements of speed, in which the text decides what is accepted. `start` is the
     position of the first token, counted from the beginning of the prompt.
     """
 

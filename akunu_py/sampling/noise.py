@@ -3,38 +3,17 @@
 The choice at a position is argmax over tokens of logit - log E, with E exponential noise that
 depends on the seed, the position and the token id alone (the Gumbel-max trick; Maddison et al.
 2014, arXiv:1411.0030). So a token is the same whether it was chosen in a plain step or as the k-th
-row of a pass that verifies a draft, and whoever knows the key can draw with the same noise
+row of a pass that verifies a draft, and anyone who knows the key can draw with the same noise
 (drafter-invariant speculative decoding, arXiv:2408.07978).
 
-The hash has two forms with equal bits: on the device for the whole vocabulary, on the host for the
-tokens that are asked for (`keyed_noise.py`, whose names are offered here too). 32 hash bits are
-needed: with 24, on a vocabulary of 150,000, some token hits the lowest cell in 0.9 % of the steps,
-and a token of no probability worth naming is drawn.
+The hash has two forms with equal bits: on the device for the whole vocabulary, on the host for
+given tokens (`keyed_noise.py`). It needs 32 bits: with 24, on a vocabulary of 150,000, some token
+hits the lowest cell in 0.9 % of the steps, and a token of negligible probability is drawn.
 """
 
 import mlx.core as mx
 
-from akunu_py.keyed_noise import (
-    BELOW_ONE,
-    TOKEN_STRIDE,
-    Purpose,
-    exponential,
-    gumbel,
-    hash_token,
-    noise_key,
-)
-
-__all__ = [
-    "Purpose",
-    "exponential",
-    "gumbel",
-    "gumbel_of_bits",
-    "gumbel_row",
-    "hash_row",
-    "hash_token",
-    "noise_key",
-    "token_strides",
-]
+from akunu_py.keyed_noise import BELOW_ONE, TOKEN_STRIDE
 
 
 def _mix32_device(value: mx.array) -> mx.array:
@@ -44,7 +23,7 @@ def _mix32_device(value: mx.array) -> mx.array:
 
 
 def token_strides(vocabulary_size: int) -> mx.array:
-    """Return what every hash of this vocabulary begins with, uint32 [vocab], to be kept."""
+    """Return the first term of every hash of this vocabulary, uint32 [vocab], for reuse."""
     return mx.arange(vocabulary_size, dtype=mx.uint32) * mx.array(TOKEN_STRIDE, mx.uint32)
 
 

@@ -10,12 +10,11 @@ from akunu_py.errors import ModelFormatError
 def probabilities(
     row: mx.array, *, greedy: bool, kind: mx.Dtype | None = None
 ) -> NDArray[np.float64]:
-    """Return the distribution [vocab] that choices of an adjusted row [vocab] are drawn from.
+    """Return the distribution [vocab] from which an adjusted row [vocab] is drawn.
 
-    The row is log q up to a constant, -inf where q is 0. The sum is taken in float64, so that it is
-    1 to the last bits whatever the row was computed in. `greedy` puts all on the likeliest token,
-    the lowest id among equals. `kind` is the type of the model's logits, the row's own by
-    default.
+    The row is log q up to a constant, -inf where q is 0. Probabilities are float64 and sum to 1 up
+    to the last bits, whatever the row's type. `greedy` gives the likeliest token, the lowest id
+    among equals, probability 1. `kind` is the type of the model's logits, by default the row's.
 
     Raises ModelFormatError for a row of NaN, or without an entry above -inf.
     """
@@ -33,14 +32,14 @@ def probabilities(
 
 
 def no_choice(kind: mx.Dtype) -> ModelFormatError:
-    """Return the error of a row of logits of type `kind` of which no token can be chosen."""
+    """Return the error for a row of logits of type `kind` from which no token can be chosen."""
     if kind == mx.float32:
         advice = "the model's file is damaged: download or convert it again"
     else:
         advice = (
             "load it with compute_type 'float32' (--compute-type float32) in case 16 bits "
-            "overflowed, else its file is damaged"
+            "overflowed; otherwise its file is damaged"
         )
     return ModelFormatError(
-        f"the model's logits are no numbers, so no token can be chosen; {advice}"
+        f"the model's logits are not numbers, so no token can be chosen; {advice}"
     )

@@ -1,4 +1,4 @@
-"""The sampler: logits [n, vocab] of consecutive rows to n token ids, each row on its own."""
+"""The sampler: logits of a row to a token id, independently of other rows."""
 
 import math
 from collections.abc import Sequence
@@ -6,17 +6,18 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from akunu_py.sampling.noise import Purpose, gumbel_row, noise_key, token_strides
+from akunu_py.keyed_noise import Purpose, noise_key
+from akunu_py.sampling.noise import gumbel_row, token_strides
 from akunu_py.sampling.transforms import TransformChain
 
 
 class Choice(NamedTuple):
-    """What was chosen at a position, not yet evaluated.
+    """The choice at a position, not yet evaluated.
 
     Attributes:
-        token: an id of the vocabulary, whatever the logits were, uint32 [1]. It can be fed before
-            anybody knows whether it is a choice.
-        total: of the row's logits, [1, 1]; see `is_choice`.
+        token: an id of the vocabulary, whatever the logits, uint32 [1]. It can be fed before it is
+            known whether it is a valid choice.
+        total: log-sum-exp of the row's logits, [1, 1]; see `is_choice`.
 
     """
 
@@ -25,40 +26,40 @@ class Choice(NamedTuple):
 
 
 def is_choice(total: float) -> bool:
-    """Return whether a token can be chosen of a row with this total: not of NaN, nor all -inf."""
+    """Return whether a row with this total has a choice: it is neither NaN nor all -inf."""
     return total > -math.inf
 
 
 class Sampler:
-    """Chooses the token at a position as a function of logits, history, seed and position alone.
+    """Chooses the token at a position, as a function of only logits, history, seed and position.
 
-    Every row is computed as [1, vocab], whatever the number of rows in the pass: the kernels, and
-    so the last bits, are the same in a plain step and in a verifying pass.
+    Every row is computed as [1, vocab], whatever the number of rows in the pass. So the kernels and
+    the last bits are the same in a plain step and in a verifying pass.
     """
 
     def __init__(self, chain: TransformChain, seed: int, vocabulary_size: int) -> None:
         self.chain = chain
         self.seed = seed
         self._strides = token_strides(0 if chain.greedy else vocabulary_size)
-        # A lazy array belongs to the stream of this thread; the reply may be read in another.
+        # A lazy array belongs to this thread's stream; another thread may read the reply.
         mx.eval(self._strides)
-        # One fused kernel instead of some twenty; shapes are the same in every call.
+        # One fused kernel instead of about twenty; shapes are equal in every call.
         self._draw = mx.compile(self._draw_row)
 
     def choose(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> mx.array:
         """Return the id chosen for a row, uint32 [1], not yet evaluated.
 
-        `logits` is [1, vocab]; `position` is that of the token chosen, counted from the beginning
-        of the prompt; `recent` are the tokens before it, of which the chain's window is used.
+        `logits` is [1, vocab]. `position` is the chosen token's, counted from the beginning of the
+        prompt. `recent` are the tokens before it, of which the chain's window is used.
         """
         return self.choice(logits, position, recent).token
 
     def choice(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> Choice:
-        """Choose as `choose` does, and tell whether there was anything to choose."""
+        """Choose as `choose` does; also return the total for `is_choice`."""
         chain = self.chain
         if not chain.greedy and not chain.needs_history:
             return Choice(*self._draw(logits, self._key(position)))
-        # Not compiled: the number of recent tokens varies, and greedy is too little to gain by it.
+        # Not compiled: the number of recent tokens varies, and greedy choices gain too little.
         window = recent[-chain.window :] if chain.needs_history else ()
         return Choice(*self._chosen(logits, window, None if chain.greedy else self._key(position)))
 

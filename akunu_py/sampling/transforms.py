@@ -1,12 +1,11 @@
 """Transforms of one row of logits: penalties, filters, temperature.
 
 Definitions and default order are mlx-lm 0.32's (`mlx_lm.sample_utils`): bias and penalties on the
-logits, then on the untempered log-probabilities top-p, min-p, top-k, and temperature last. They
-are equal to mlx-lm's filter by filter, but for ties at the edge of top-k, which go to the lowest id
-here and to any there.
+logits, then top-p, min-p and top-k on the untempered log-probabilities, and temperature last. Each
+filter equals mlx-lm's, except for ties at the edge of top-k: here the lowest id is kept, there any.
 
-A row is [1, vocab]. Filters are called one row at a time, so that the number of rows in a pass
-cannot choose another kernel and with it another last bit.
+A row is [1, vocab]. Filters run one row at a time, so that the number of rows in a pass cannot
+select another kernel with other last bits.
 """
 
 import math
@@ -28,8 +27,8 @@ HistoryTransform = Callable[[Sequence[int], mx.array], mx.array]
 def top_p(mass: float) -> RowTransform:
     """Keep the smallest set of likeliest tokens with at least this share of the mass.
 
-    Holtzman et al. 2020 (arXiv:1904.09751, section 3.1). Tokens as likely as the last one of the
-    set are kept with it.
+    Holtzman et al. 2020 (arXiv:1904.09751, section 3.1). Tokens as likely as the last of the set
+    are kept as well.
     """
 
     def transform(row: mx.array) -> mx.array:
@@ -128,7 +127,7 @@ def frequency_penalty(penalty: float) -> HistoryTransform:
 
 
 def _assign(row: mx.array, ids: mx.array, values: mx.array) -> mx.array:
-    # Indexed assignment rebinds the name to a new array; the caller's row is left as it is.
+    # Indexed assignment rebinds the name to a new array; the caller's row is unchanged.
     row = mx.array(row)
     row[:, ids] = values
     return row
@@ -136,11 +135,11 @@ def _assign(row: mx.array, ids: mx.array, values: mx.array) -> mx.array:
 
 @dataclass(frozen=True, slots=True)
 class TransformChain:
-    """What happens to a row of logits before a token is chosen.
+    """The transforms of a row of logits before a token is chosen.
 
-    `history` runs on the logits with the `window` tokens before the row; `filters` run on the
-    log-probabilities, in order. Compose any order: `TransformChain(filters=(temperature(0.8),
-    top_k(40), top_p(0.9)))` is llama.cpp's and Hugging Face's way round. `greedy` takes the
+    `history` runs on the logits, with the `window` tokens before the row. `filters` run on the
+    log-probabilities, in order. Any order is possible: `TransformChain(filters=(temperature(0.8),
+    top_k(40), top_p(0.9)))` has the order of llama.cpp and Hugging Face. `greedy` takes the
     likeliest token instead of drawing one.
     """
 
@@ -172,7 +171,7 @@ class TransformChain:
             history.append(frequency_penalty(config.frequency_penalty))
         filters: list[RowTransform] = []
         if config.temperature > 0:
-            # Greedy needs none of them: every filter keeps the likeliest token.
+            # Greedy choices need no filters: every filter keeps the likeliest token.
             if config.top_p < 1:
                 filters.append(top_p(config.top_p))
             if config.min_p > 0:
@@ -186,7 +185,7 @@ class TransformChain:
 
     @property
     def needs_history(self) -> bool:
-        """Whether the tokens before a row change what happens to it."""
+        """Whether the transforms depend on the tokens before a row."""
         return bool(self.history)
 
     def log_probabilities(self, row: mx.array, recent: Sequence[int] = ()) -> mx.array:
@@ -200,22 +199,23 @@ class TransformChain:
         return row
 
     def normalised(self, row: mx.array, recent: Sequence[int] = ()) -> tuple[mx.array, mx.array]:
-        """Return log-probabilities [1, vocab] of a row of logits, after penalties.
+        """Return log-probabilities [1, vocab] of a row of logits after penalties, and their total.
 
-        With them comes what was subtracted, [1, 1]: NaN where a logit is, and -inf where all are,
-        so that no token is possible. A logit of -inf is probability 0; those of +inf, where a
-        16-bit type overflowed, share all of it, and then log-probabilities are so up to a constant.
+        The total is what was subtracted, [1, 1]. It is NaN where a logit is NaN, and -inf where all
+        are -inf; then no token can be chosen. A logit of -inf has probability 0. Logits of +inf,
+        from an overflow in a 16-bit type, share all of it, and log-probabilities are then correct
+        up to a constant.
 
-        Unless greedy the work is done in float32, whatever the model computes in: the grid of
-        bfloat16 would merge neighbouring probabilities. Greedy keeps the model's type, whose
-        argmax of log-probabilities is mlx-lm's choice (it is not always that of the logits).
+        Except for greedy choices the work is done in float32, whatever the model's type: bfloat16
+        would merge neighbouring probabilities. Greedy choices keep the model's type, whose argmax
+        of log-probabilities is mlx-lm's choice (not always the argmax of the logits).
         """
         if not self.greedy:
             row = row.astype(mx.float32)
         for adjust in self.history:
             row = adjust(recent, row)
-        # The total of finite logits stays finite: it exceeds the largest of them by ln of the
-        # vocabulary's size at most, and float16 rounds 16 above its largest number down to that.
+        # The total of finite logits stays finite: it exceeds the largest by at most ln(vocabulary),
+        # and float16 rounds 16 above its largest number down to that number.
         row = mx.minimum(row, mx.finfo(row.dtype).max)
         total = mx.logsumexp(row, axis=-1, keepdims=True)
         return row - total, total

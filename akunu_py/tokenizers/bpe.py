@@ -1,11 +1,12 @@
 """Byte-pair encoding by a list of merges, through the `tokenizers` package.
 
 A text is split by the expressions that `tokenizer.ggml.pre` names, and pairs are merged within the
-pieces, in the order of the list. Two kinds: GPT-2's writes the bytes of a piece as characters of
-an alphabet of its own; the raw one (Gemma 4) merges the characters themselves, a space being
-written as in SentencePiece, and falls back to tokens of one byte.
+pieces, in the order of the list. There are two kinds. GPT-2's writes the bytes of a piece as
+characters of a special alphabet. The raw kind (Gemma 4) merges the characters themselves, with
+spaces written as in SentencePiece, and falls back to tokens of one byte.
 """
 
+import contextlib
 import re
 from collections.abc import Container, Mapping
 from itertools import repeat
@@ -16,31 +17,31 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
 
 from akunu_py.errors import ModelFormatError
+from akunu_py.tokenizers.detokenizer import TokenBytes
 from akunu_py.tokenizers.split_rules import SplitRule
 from akunu_py.tokenizers.spm import read_byte_ids
-from akunu_py.tokenizers.token_bytes import TokenBytes
 from akunu_py.tokenizers.vocabulary import TokenType, Vocabulary, get_texts
 
 _ADVICE = "download or convert the model again"
 _SPACE = "\u2581"
 _NEWLINES = re.compile("(\n+)")
 _UNKNOWN = "\0unknown"
-"""Stands for a byte or a character without a token until what lies around it is merged.
+"""Placeholder for a byte or a character without a token, until its surroundings are merged.
 
-Such a byte is left out, as llama.cpp does, but its neighbours are not next to one another. No text
-becomes this token: the byte alphabet has no NUL, and no merge makes it.
+Such a byte is then left out, as in llama.cpp, and its neighbours are never merged with each other.
+No text becomes this token: the byte alphabet has no NUL, and no merge makes it.
 """
 
 
 def _byte_alphabet() -> dict[int, int]:
-    """Return code point -> byte of GPT-2's alphabet, other code points below 256 -> none.
+    """Return code point -> byte of GPT-2's alphabet; other code points below 256 get no byte.
 
     Bytes that print stand for themselves, the others for 256, 257, ... in order (`encoder.py` of
     GPT-2).
     """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
-    # A code point that is not of the alphabet becomes one that latin-1 refuses.
+    # A code point outside the alphabet becomes one that latin-1 refuses.
     alphabet = dict.fromkeys(others, 0xFFFF) | {byte: byte for byte in printable}
     return alphabet | {256 + index: byte for index, byte in enumerate(others)}
 
@@ -50,7 +51,7 @@ _LETTERS = {byte: chr(code) for code, byte in _ALPHABET.items() if byte < 256}
 
 
 def write_alphabet(text: str) -> str:
-    """Return a text as the byte alphabet writes its UTF-8."""
+    """Return the UTF-8 of a text, written in the byte alphabet."""
     return "".join(_LETTERS[byte] for byte in text.encode())
 
 
@@ -60,7 +61,7 @@ def missing_letters(tokens: Container[str]) -> str:
 
 
 def split_steps(rule: SplitRule) -> list[PreTokenizer]:
-    """Return what cuts a text into the pieces that are merged, written as the vocabulary is."""
+    """Return the steps that split a text into pieces and write them as the vocabulary does."""
     steps: list[PreTokenizer] = [Split(Regex(pattern), "isolated") for pattern in rule.patterns]
     if not rule.raw:
         steps.append(ByteLevel(add_prefix_space=False, use_regex=False))
@@ -68,7 +69,7 @@ def split_steps(rule: SplitRule) -> list[PreTokenizer]:
 
 
 def decode_alphabet(text: str) -> bytes:
-    """Return the bytes that a text in the byte alphabet stands for; another one's UTF-8."""
+    """Return the bytes of a text in the byte alphabet; the UTF-8 of any other text."""
     try:
         return text.translate(_ALPHABET).encode("latin-1")
     except UnicodeEncodeError:
@@ -80,7 +81,7 @@ class BPECodec:
 
     Attributes:
         token_bytes: bytes of each token id, empty for control, unknown and unused tokens.
-        strip_space: False: nothing is put in front of a text.
+        strip_space: always False, since nothing is put in front of a text.
 
     Raises ModelFormatError for merges that do not fit the vocabulary.
 
@@ -93,11 +94,9 @@ class BPECodec:
     ) -> None:
         byte_ids = read_byte_ids(vocabulary) if rule.raw else {}
         decode = _decode_spaces if rule.raw else decode_alphabet
-        # User-defined tokens are written as they are, not in the byte alphabet: "ö" there is the
-        # letter, not a byte.
+        # User-defined tokens are not written in the byte alphabet: "ö" is the letter, not a byte.
         self.token_bytes = TokenBytes(vocabulary, byte_ids, decode, raw=True)
-        # Control tokens stay out of the vocabulary that text is merged into, so no text, however
-        # it is merged, becomes one.
+        # Without control tokens in the vocabulary of merges, no text can become one.
         ids = dict(zip(vocabulary.tokens, range(len(vocabulary.tokens)), strict=True))
         controls = frozenset(text for text, _ in vocabulary.texts(TokenType.CONTROL))
         for text in (*controls, ""):
@@ -120,7 +119,7 @@ class BPECodec:
             text = text.replace(" ", _SPACE)
         if not self._newlines:
             return self._merge(text)
-        # What is split at newlines anyway can as well be cut there.
+        # The expressions split at newlines anyway, so the text can be cut there.
         ids: list[int] = []
         waiting: list[str] = []
         for part in _NEWLINES.split(text):
@@ -157,12 +156,12 @@ def _model(
         "unk_token": _UNKNOWN,
     }
     parts = list(map(str.split, lines, repeat(" ")))
-    # A result longer than every token makes the package panic, past `Exception`.
+    # A result longer than every token makes the package panic, which `Exception` does not catch.
     if set(map(len, parts)) == {2} and ids.keys() >= set(map("".join, parts)):
-        try:
+        # The package raises nothing narrower. Below, the cause is reported, or control tokens
+        # are left out.
+        with contextlib.suppress(Exception):
             return BPE(vocab=ids, merges=[(left, right) for left, right in parts], **options)
-        except Exception:  # noqa: BLE001, S110 - the package raises nothing narrower
-            pass  # said below, or only because of control tokens
     try:
         return BPE(vocab=ids, merges=_checked_merges(lines, ids, controls), **options)
     except ModelFormatError:
@@ -176,7 +175,7 @@ def _model(
 def _checked_merges(
     lines: list[str], ids: Mapping[str, int], controls: frozenset[str]
 ) -> list[tuple[str, str]]:
-    """Return the merges without those of control tokens; raises ModelFormatError for others."""
+    """Return the merges except those of control tokens; raise ModelFormatError for bad ones."""
     merges: list[tuple[str, str]] = []
     for rank, line in enumerate(lines):
         left, space, right = line.partition(" ")
@@ -190,7 +189,7 @@ def _checked_merges(
             merges.append((left, right))
         elif controls.isdisjoint((left, right, made)):
             raise ModelFormatError(
-                f"tokenizer.ggml.merges[{rank}] {line!r} has a part or a result that is no token; "
+                f"tokenizer.ggml.merges[{rank}] {line!r} has a part or result that is not a token; "
                 f"{_ADVICE}"
             )
     return merges

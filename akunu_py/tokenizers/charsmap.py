@@ -1,13 +1,12 @@
 """SentencePiece's compiled replacements of characters, checked before they are used.
 
-`tokenizer.ggml.precompiled_charsmap` is a trie of the texts to replace and a list of what replaces
-them. SentencePiece follows the trie without looking where it leads, so a damaged one would make it
-read outside its memory.
+`tokenizer.ggml.precompiled_charsmap` is a trie of texts to replace and a list of replacements.
+SentencePiece follows the trie unchecked, so a damaged one would make it read outside its memory.
 
-Layout, little-endian: the size of the trie in bytes (uint32); the trie, uint32 each; texts, each
-with a zero byte after it. A trie is a double array as of darts-clone: a unit has the byte that
-leads to it in bits 0 to 7 (with bit 31 for units that hold a value), whether a value follows in
-bit 8, and the distance to its children in bits 10 to 30, times 256 where bit 9 is set. Source:
+Layout, little-endian: the size of the trie in bytes (uint32); the trie, in units of uint32; texts,
+each followed by a zero byte. The trie is a double array as in darts-clone. A unit has the byte that
+leads to it in bits 0 to 7 (with bit 31 in units that hold a value), a flag for a following value in
+bit 8, and the distance to its children in bits 10 to 30, times 256 if bit 9 is set. Source:
 `llama-vocab.cpp` of llama.cpp (MIT).
 """
 
@@ -22,7 +21,7 @@ _KEY = "tokenizer.ggml.precompiled_charsmap"
 
 
 def read_charsmap(metadata: Mapping[str, Any]) -> bytes:
-    """Return the charsmap of `GGUFFile.metadata`, empty where it has none.
+    """Return the charsmap of `GGUFFile.metadata`, empty without one.
 
     Raises ModelFormatError for one that leads outside itself.
     """
@@ -39,7 +38,7 @@ def read_charsmap(metadata: Mapping[str, Any]) -> bytes:
 
 def _is_sound(data: bytes) -> bool:
     size = int.from_bytes(data[:4], "little")
-    # Each text ends with a zero byte, so with the last byte being one no text can run on.
+    # Each text ends with a zero byte; if the last byte is zero, none runs past the end.
     if len(data) < 4 or size % 4 or not 0 < size < len(data) - 4 or data[-1] != 0:
         return False
     units = np.frombuffer(data, "<u4", count=size // 4, offset=4).astype(np.int64)
@@ -52,7 +51,7 @@ def _is_sound(data: bytes) -> bool:
     front = np.array([0])
     while len(front):
         seen[front] = True
-        # A byte can lead to any unit of the block of 256, and that is read to compare its label.
+        # A byte can lead to any unit of the block of 256, which is read to compare its label.
         children = (front ^ bases[front])[:, None] ^ following
         if children.max() >= len(units):
             return False

@@ -1,8 +1,8 @@
-"""Messages to the prompt a model was trained on, by the template in its file.
+"""Messages to a prompt as the model was trained on, by the template in its file.
 
-A template is a program by whoever made the file: it runs in `sandbox`. The text of messages is by
-whoever writes them: control tokens in it must reach the model as text, so they are hidden from
-the tokenizer's search for control tokens (`special_text`).
+A template is a program by an unknown author, so it runs in `sandbox`. Control tokens in the text of
+messages must reach the model as text, so they are hidden from the tokenizer's search for control
+tokens (`special_text`).
 """
 
 import datetime as dt
@@ -23,12 +23,12 @@ _MAX_INDENT = 16
 
 
 def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
-    # Unlike jinja2's own filter: no HTML escapes, letters as they are (as transformers has it).
+    # Unlike jinja2's own filter, no HTML escapes and unescaped letters, as in transformers.
     if unknown := options.keys() - {"ensure_ascii", "separators", "sort_keys"}:
         raise TypeError(f"tojson has no option {', '.join(sorted(unknown))}")
     if indent is not None and not 0 <= indent <= _MAX_INDENT:
         raise TemplateLimitError(f"indents JSON by more than {_MAX_INDENT}")
-    # Piece by piece, since indents and separators can make much of little.
+    # Piece by piece, since indents and separators can make a small value large.
     encoder = json.JSONEncoder(indent=indent, **({"ensure_ascii": False} | options))
     return "".join(joined("", encoder.iterencode(value)))
 
@@ -44,15 +44,15 @@ def _strftime_now(format_: str) -> str:
 
 
 class ChatTemplate:
-    """A chat template, compiled once. Rendering never reaches beyond the sandbox's limits.
+    """A chat template, compiled once and rendered within the sandbox's limits.
 
     Args:
-        source: jinja2 text, with the names Hugging Face's transformers defines.
+        source: jinja2 text, with the names that Hugging Face's transformers defines.
         special_texts: "bos", "eos", "unknown", "padding" -> text, for `bos_token` and so on.
 
     Attributes:
-        source: the text it was made from.
-        input: makes what `render` takes.
+        source: the text of the template.
+        input: converts messages and tools to what `render` takes.
 
     Raises ModelFormatError for a source that is too long or not jinja2.
 
@@ -97,9 +97,9 @@ class ChatTemplate:
     ) -> str:
         """Return the prompt for messages, up to where the reply begins.
 
-        `messages` and `tools` are those that `input` returns; `variables` are further names for the
-        template. Raises ModelFormatError where the template fails, refuses the messages or takes
-        too long.
+        `messages` and `tools` are as returned by `input`; `variables` are further names for the
+        template. Raises ModelFormatError if the template fails, refuses the messages or takes too
+        long.
         """
         values = {
             "messages": [dict(message) for message in messages],

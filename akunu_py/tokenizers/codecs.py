@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers.bpe import BPECodec
+from akunu_py.tokenizers.detokenizer import TokenBytes
 from akunu_py.tokenizers.sentencepiece_model import ModelKind
 from akunu_py.tokenizers.split_rules import split_rule
 from akunu_py.tokenizers.spm import SPMCodec
-from akunu_py.tokenizers.token_bytes import TokenBytes
 from akunu_py.tokenizers.vocabulary import Vocabulary, get_text
 
 _KNOWN = (
@@ -32,7 +32,7 @@ class Codec(Protocol):
 
     Attributes:
         token_bytes: bytes of each token id, empty for control, unknown and unused tokens.
-        strip_space: whether decoding drops the one space that encoding puts in front.
+        strip_space: whether decoding drops the space that encoding puts in front.
 
     """
 
@@ -48,8 +48,8 @@ class BeginRule:
     """Whether texts begin with a begin token.
 
     Attributes:
-        usually: what holds where the file says nothing.
-        always: whether it holds whatever the file says.
+        usually: whether they do if the file does not say.
+        always: whether they do whatever the file says.
         required: whether a vocabulary without the token is damaged.
 
     """
@@ -64,9 +64,9 @@ def make_codec(
 ) -> tuple[Codec, BeginRule]:
     """Return the codec of a vocabulary, and whether its texts begin with a begin token.
 
-    `pre_tokenizer` stands in for `tokenizer.ggml.pre`. Raises ModelFormatError for a kind that
-    akunu does not know and for damaged metadata, ConfigError for a `pre_tokenizer` that is
-    unknown or given for a vocabulary without one.
+    `pre_tokenizer` replaces `tokenizer.ggml.pre`. Raises ModelFormatError for an unknown kind and
+    for damaged metadata, ConfigError for a `pre_tokenizer` that is unknown or does not apply to the
+    vocabulary.
     """
     model = get_text(metadata, "tokenizer.ggml.model")
     if model not in ("gpt2", "gemma4") and pre_tokenizer is not None:
@@ -79,7 +79,7 @@ def make_codec(
     if model == "t5":
         return SPMCodec(metadata, vocabulary, ModelKind.UNIGRAM), BeginRule(usually=False)
     if model in ("gpt2", "gemma4"):
-        # Files of this model need no name, and a wrong one is not looked at.
+        # Files of this kind need no name; another one is ignored.
         name = "gemma4" if model == "gemma4" else get_text(metadata, "tokenizer.ggml.pre")
         rule = split_rule(pre_tokenizer or name, chosen=pre_tokenizer is not None)
         begins = BeginRule(usually=rule.add_bos, always=rule.always_bos)

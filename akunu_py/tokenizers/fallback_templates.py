@@ -1,8 +1,8 @@
 """Chat templates for files without one, by architecture and by the control tokens present.
 
-A format is tried only where the vocabulary has every control token that it writes: its text, cut
-into ordinary tokens, is nothing that a model was trained on. The formats are those of the models'
-own templates, for a plain conversation.
+A format is used only if the vocabulary has every control token that it writes: no model was trained
+on their text in ordinary tokens. The formats follow the models' own templates for a plain
+conversation.
 """
 
 from collections.abc import Collection
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 _LOOP = "{% for message in messages %}"
 _END = "{% endfor %}"
-# The system message as such does not exist in these formats: it goes before the first question.
+# These formats have no system message: its text goes before the first question.
 _MERGED_SYSTEM = (
     "{% set system = messages[0].content + '\\n\\n' if messages[0].role == 'system' else '' %}"
     "{% set rest = messages[1:] if system else messages %}"
@@ -22,9 +22,9 @@ class Format:
     """A conversation's format.
 
     Attributes:
-        name: as others call it.
+        name: its usual name.
         tokens: the control tokens that it writes.
-        source: jinja2.
+        source: template in jinja2.
 
     """
 
@@ -34,7 +34,7 @@ class Format:
 
 
 def _turns(name: str, tokens: tuple[str, ...], turn: str, reply: str, start: str = "") -> Format:
-    """Return a format of one `turn` a message, in jinja2, and `reply` where the reply begins."""
+    """Return a format with a `turn` for each message and `reply` where the reply begins."""
     return Format(
         name,
         tokens,
@@ -111,7 +111,7 @@ _FORMATS = (
         ("<|turn>", "<turn|>", "<|channel>", "<channel|>"),
         "{{ '<|turn>' + ('model' if message.role == 'assistant' else message.role) + '\\n'"
         " + message.content | trim + '<turn|>\\n' }}",
-        # Its thoughts, left empty: the model thinks only where it is told to.
+        # Empty thoughts: the model thinks only when told to.
         "{{ '<|turn>model\\n<|channel>thought\\n<channel|>' }}",
         "{{ bos_token }}",
     ),
@@ -173,7 +173,7 @@ _FORMATS = (
 )  # fmt: skip
 _BY_NAME = {format_.name: format_ for format_ in _FORMATS}
 
-# Architecture -> formats its models use, the most particular first. "chatml" is everybody's last.
+# Architecture -> formats of its models, the most specific first. "chatml" is the last for all.
 _BY_ARCHITECTURE: dict[str, tuple[str, ...]] = {
     "llama": ("llama3", "mistral", "deepseek", "exaone", "granite"),
     "llama4": ("llama4",),
@@ -206,12 +206,12 @@ _BY_ARCHITECTURE: dict[str, tuple[str, ...]] = {
 def choose_fallback(
     architecture: str | None, controls: Collection[str], names: str
 ) -> Format | None:
-    """Return the format of a file without a chat template, None where nothing fits.
+    """Return the format for a file without a chat template, None if none fits.
 
     Args:
         architecture: `general.architecture`.
         controls: texts of the control and user-defined tokens.
-        names: what the file calls the model, for formats that no token gives away.
+        names: the file's names of the model, for formats without control tokens.
 
     """
     if architecture is None:

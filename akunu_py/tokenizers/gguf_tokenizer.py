@@ -21,17 +21,17 @@ _C_SPACES = " \t\n\v\f\r"
 
 
 class GGUFTokenizer:
-    """Text to token ids and back, as llama.cpp does for the same file. Implements `Tokenizer`.
+    """Text to token ids and back, as in llama.cpp for the same file. Implements `Tokenizer`.
 
     An instance may be shared between threads; its detokenizers may not.
 
     Args:
-        metadata: of `GGUFFile`.
+        metadata: `GGUFFile.metadata`.
         pre_tokenizer: how text is split, in place of `tokenizer.ggml.pre`; one of
             `split_rule_names`.
 
-    Raises ModelFormatError, naming the key, for a vocabulary that is damaged or of a kind akunu
-    does not know; ConfigError for a `pre_tokenizer` that is unknown or has no use.
+    Raises ModelFormatError, naming the key, for a vocabulary that is damaged or of an unknown kind;
+    ConfigError for a `pre_tokenizer` that is unknown or does not apply.
 
     """
 
@@ -79,7 +79,7 @@ class GGUFTokenizer:
     def fim_ids(self) -> Mapping[str, int]:
         """Return the tokens for filling in code: "pre", "suf", "mid", "pad", "rep", "sep" -> id.
 
-        Those that the vocabulary has; most have none.
+        Most vocabularies have none.
         """
         return dict(fill_ids(self._vocabulary.special_ids))
 
@@ -90,7 +90,7 @@ class GGUFTokenizer:
 
     @property
     def template_source(self) -> str | None:
-        """Return where the chat template is from: "file", "fallback:chatml" and so on, or None."""
+        """Return the origin of the chat template: "file", "fallback:chatml" and so on, or None."""
         return self._templates.source
 
     @property
@@ -101,13 +101,12 @@ class GGUFTokenizer:
     def encode(
         self, text: str, *, parse_special: bool = False, with_end: bool = False
     ) -> list[int]:
-        """Return the ids of a text, begin-of-text first where the model wants it.
+        """Return the ids of a text, with begin-of-text first if the model uses it.
 
-        Control tokens written out in the text are taken as such only with `parse_special`;
-        user-defined ones always are. A file may ask for an end token (`add_eos_token`), which is
-        for training and embedding: after a prompt it would ask for a reply to a finished text. It
-        is put there only with `with_end`, and never twice. Raises ConfigError for a text that is
-        not Unicode.
+        Control tokens written out in the text are recognised only with `parse_special`,
+        user-defined ones always. A file may ask for an end token (`add_eos_token`), which serves
+        training and embedding: a prompt must not end the text. It is added only with `with_end`,
+        and never twice. Raises ConfigError for a text that is not Unicode.
         """
         special = self._special if parse_special else self._user_defined
         ids = self._encode_fragments(partition(text, special, self._strips))
@@ -118,8 +117,8 @@ class GGUFTokenizer:
     def encode_fill(self, prefix: str, suffix: str) -> list[int]:
         """Return the ids that ask for the code between `prefix` and `suffix`.
 
-        In the order prefix, suffix, middle, as llama.cpp has it; control tokens written out in
-        the texts are text. Raises ConfigError for a vocabulary without tokens for this.
+        The order is prefix, suffix, middle, as in llama.cpp. Control tokens written out in the
+        texts are text. Raises ConfigError for a vocabulary without tokens for filling in.
         """
         fill = self.fim_ids
         if missing := [f"fim_{name}" for name in ("pre", "suf", "mid") if name not in fill]:
@@ -145,17 +144,16 @@ class GGUFTokenizer:
         Control tokens written out in a message or a tool are text, never control tokens.
 
         Args:
-            messages: what was said, as values or mappings (`akunu_py.messages`).
-            tools: what the model may call, for templates that know tools.
-            template: one of `chat_template_names`; without it the file's main one, or "tool_use"
-                where there are tools and it exists.
+            messages: the conversation, as values or mappings (`akunu_py.messages`).
+            tools: tools that the model may call, for templates that support tools.
+            template: one of `chat_template_names`; by default the file's main one, or "tool_use" if
+                it exists and there are tools.
             add_generation_prompt: whether the text ends where the reply begins.
-            variables: further names for the template, such as `enable_thinking`. Control tokens
-                in their values count, so they must not come from whoever writes the messages.
+            variables: further names for the template, such as `enable_thinking`. Control tokens in
+                their values are recognised, so they must not come from the authors of messages.
 
-        Raises ConfigError for messages or tools that are malformed, a model without a template, or
-        one whose template leaves tools or calls of them out; ModelFormatError for a template that
-        fails.
+        Raises ConfigError for malformed messages or tools, a missing template, or a template that
+        leaves out tools or tool calls; ModelFormatError for a template that fails.
 
         """
         checked_messages, checked_tools = read_messages(messages), read_tools(tools)
@@ -183,8 +181,8 @@ class GGUFTokenizer:
                 fragment.encode()
             except UnicodeEncodeError:
                 raise ConfigError(
-                    "the text holds half of a surrogate pair, which is not a character; decode "
-                    "it properly first"
+                    "the text has half of a surrogate pair, which is not a character; decode it "
+                    "properly first"
                 ) from None
             ids += self._codec.encode(fragment)
         if self._add_bos and self._bos_id is not None and ids[:1] != [self._bos_id]:
@@ -192,10 +190,10 @@ class GGUFTokenizer:
         return ids
 
     def decode(self, token_ids: Iterable[int], *, with_control: bool = False) -> str:
-        """Return the text of ids, control tokens left out.
+        """Return the text of ids, without control tokens.
 
-        With `with_control` they are written out, but for the begin token that `encode` puts in
-        front. Raises ConfigError for an id outside the vocabulary.
+        `with_control` writes them out, except the begin token that `encode` puts in front. Raises
+        ConfigError for an id outside the vocabulary.
         """
         detokenizer = self.detokenizer()
         if not with_control:
@@ -221,10 +219,10 @@ class GGUFTokenizer:
 def ids_that_strip(
     metadata: Mapping[str, Any], special: Sequence[tuple[str, int]]
 ) -> frozenset[int]:
-    """Return the tokens that swallow the white space after them.
+    """Return the tokens that strip the white space after them.
 
-    GGUF has no place for this property. llama.cpp knows one family by its name, in whose
-    `tokenizer.json` it stands (`llama-vocab.cpp`, MIT), and so does akunu.
+    GGUF cannot express this property. Like llama.cpp, akunu knows by its name the one family whose
+    `tokenizer.json` has it (`llama-vocab.cpp`, MIT).
     """
     name = (get_text(metadata, "general.name") or "").lower()
     if "phi-3" not in name and "phi3" not in name:
@@ -236,15 +234,15 @@ def ids_that_strip(
 def partition(
     text: str, special: Sequence[tuple[str, int]], strips: Collection[int] = ()
 ) -> list[str | int]:
-    """Split a text at special tokens: texts between them, and their ids.
+    """Split a text at special tokens into the texts between them and their ids.
 
-    The longest token is looked for first in the whole text, then the next in what is left, as
-    llama.cpp does; the leftmost match of any would differ where two overlap. White space after a
-    token of `strips` is dropped.
+    The longest token is searched first in the whole text, then the next in the rest, as in
+    llama.cpp; where two overlap, the leftmost match would differ. White space after a token in
+    `strips` is dropped.
     """
     fragments: list[str | int] = [text] if text else []
     for token, id_ in special:
-        # One search in the whole is fast; most tokens do not occur in most texts.
+        # Searching the whole text is fast, and most tokens do not occur in most texts.
         if not token or token not in text:
             continue
         split: list[str | int] = []
@@ -264,5 +262,5 @@ def partition(
 
 
 def from_gguf(metadata: Mapping[str, Any], *, pre_tokenizer: str | None = None) -> GGUFTokenizer:
-    """Return the tokenizer in `GGUFFile.metadata`; raises as `GGUFTokenizer` does."""
+    """Return the tokenizer in `GGUFFile.metadata`; raise as `GGUFTokenizer` does."""
     return GGUFTokenizer(metadata, pre_tokenizer=pre_tokenizer)

@@ -1,7 +1,8 @@
 """The tokenizer of a GGUF file as Hugging Face's `tokenizer.json`, for mlx-lm.
 
-akunu itself reads the metadata. Two kinds can be written so: byte-level BPE, and SentencePiece's
-BPE as merges with byte fallback. docs/tokenizers.md says what the file cannot express.
+akunu itself reads the metadata. Two kinds can be written in this way: byte-level BPE, and
+SentencePiece's BPE as merges with byte fallback. docs/tokenizers.md lists what the file cannot
+express.
 """
 
 import json
@@ -37,7 +38,7 @@ _ADDED = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
 def tokenizer_files(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return file name -> content of tokenizer.json and tokenizer_config.json.
 
-    None for a kind of vocabulary that these files cannot hold. Raises ModelFormatError as
+    None for a kind of vocabulary that these files cannot express. Raises ModelFormatError as
     `from_gguf` does.
     """
     vocabulary = read_vocabulary(metadata)
@@ -53,7 +54,7 @@ def tokenizer_files(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     added = vocabulary.texts(*_ADDED)
     strips = ids_that_strip(metadata, added)
-    # In the order of their ids: tokens the vocabulary has keep theirs.
+    # In the order of their ids, which tokens in the vocabulary keep.
     for text, id_ in sorted(added, key=lambda pair: pair[1]):
         special = vocabulary.types[id_] is not TokenType.USER_DEFINED
         token = AddedToken(text, normalized=False, special=special, rstrip=id_ in strips)
@@ -99,7 +100,7 @@ def _byte_level(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> Tokenize
         # Nothing is merged across a byte that has no token.
         steps.append(pre_tokenizers.Split(Regex(f"[{_escaped(missing)}]"), "removed"))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
-    # The text of an added token is no byte alphabet, and the decoder would read it as such.
+    # The decoder would read the text of an added token in the byte alphabet.
     added = (text for text, _, kind in vocabulary.uncommon if kind in _ADDED)
     written = [
         decoders.Replace(Regex(rf"\A{_escaped(text)}\z"), write_alphabet(text))
@@ -107,7 +108,7 @@ def _byte_level(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> Tokenize
         if decode_alphabet(text) != text.encode()
     ]
     byte_level = decoders.ByteLevel()
-    # mlx-lm has a fast way for this decoder alone.
+    # mlx-lm has a fast path only for a plain byte-level decoder.
     tokenizer.decoder = decoders.Sequence([*written, byte_level]) if written else byte_level
     return tokenizer
 
@@ -117,7 +118,7 @@ def _escaped(text: str) -> str:
 
 
 def _sentencepiece(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> Tokenizer:
-    """Return merges in the order of their results' scores: SentencePiece takes the best first."""
+    """Return a tokenizer with merges ordered by the scores of their results, best first."""
     scores = get_scores(metadata, len(vocabulary.tokens))
     ids = {text: id_ for id_, text in enumerate(vocabulary.tokens)}
     normal = {

@@ -1,12 +1,12 @@
-"""A jinja2 sandbox for templates out of model files: bounded in time, memory and reach.
+"""A jinja2 sandbox for templates from model files, bounded in time, memory and reach.
 
-jinja2's sandbox keeps templates away from Python's internals, but not from nesting loops for
-hours or doubling a text forty times. Here every loop step, call, filter and operator passes a
-check of the deadline, and every value that can grow is measured before or as it is made. What a
-single operation can cost is bounded by that measure, so the deadline is met closely.
+jinja2's sandbox keeps templates away from Python's internals, but they can still nest loops for
+hours or double a text forty times. Here every loop step, call, filter and operator checks the
+deadline, and every value that can grow is measured before or while it is made. That also bounds the
+cost of a single operation, so the deadline is met closely.
 
-Left out are the filters that would need a bound of their own and that no chat template uses
-(`attr`, `pprint`, `random`, `striptags`, `urlize`, `wordwrap`, `xmlattr`), and methods likewise.
+Filters that would need a separate bound and that no chat template uses (`attr`, `pprint`, `random`,
+`striptags`, `urlize`, `wordwrap`, `xmlattr`) are left out, and so are such methods.
 """
 
 import functools
@@ -40,7 +40,7 @@ from akunu_py.tokenizers.template_limits import (
 
 TIME_LIMIT_S = 5.0
 _MAX_INDENT = 64
-_MAX_NUMBER = 1000  # of filters that take a width or a count
+_MAX_NUMBER = 1000  # argument of filters that take a width or a count
 
 _FILTERS = frozenset(
     (
@@ -69,8 +69,8 @@ _METHODS: dict[type, frozenset[str]] = {
 
 
 def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a filter: check the time, its arguments where they make it costly, and its result."""
-    # With some functions jinja2 passes its context or the like before the value.
+    """Wrap a filter: check the time, costly arguments, and its result."""
+    # To some functions jinja2 passes its context or the like before the value.
     first = int(hasattr(function, "jinja_pass_arg"))
 
     @functools.wraps(function)
@@ -100,7 +100,7 @@ def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
 
 
 def _bounded_test(function: Any) -> Callable[..., Any]:
-    """Wrap a test: `select` and its like run it for every item of a list."""
+    """Wrap a test: `select` and similar filters run it for every item of a list."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -114,7 +114,7 @@ def _bounded_test(function: Any) -> Callable[..., Any]:
 def _sum(
     environment: "BoundedEnvironment", values: Iterable[Any], attribute: Any = None, start: Any = 0
 ) -> Any:
-    """Add up, each addition checked: sums of lists grow, and copy themselves at each step."""
+    """Add up values and check each addition: sums of lists grow, and are copied at each step."""
     if attribute is not None:
         values = (environment.getitem(value, attribute) for value in values)
     total = start
@@ -125,19 +125,19 @@ def _sum(
 
 
 class _Namespace(Namespace):
-    """jinja2's namespace without its text: namespaces in one another can make that endless."""
+    """jinja2's namespace with a constant text: nested namespaces could make it endless."""
 
     def __repr__(self) -> str:
         return "<namespace>"
 
 
 class _GenerationBlock(Extension):
-    """Transformers' `{% generation %}` marks the assistant's text for training; it is text."""
+    """Transformers' `{% generation %}`, which marks the assistant's text for training."""
 
     tags = {"generation"}  # noqa: RUF012 - as the base class declares it
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """Return what stands inside."""
+        """Return the content of the block."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
@@ -145,13 +145,13 @@ class _GenerationBlock(Extension):
 class _BoundedCode(CodeGenerator):
     """Compiles loops, literals and concatenations so that they pass the environment's checks."""
 
-    def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802 - jinja2's name
-        """Compile a loop over what `steps` lets through."""
+    def visit_For(self, node: nodes.For, frame: Frame) -> None:
+        """Compile a loop over the values that `steps` yields."""
         steps = nodes.EnvironmentAttribute("steps", lineno=node.lineno)
         node.iter = nodes.Call(steps, [node.iter], [], None, None, lineno=node.lineno)
         super().visit_For(node, frame)
 
-    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
         """Compile `a ~ b` to `join_parts`."""
         self.write("environment.join_parts((")
         for part in node.nodes:
@@ -160,7 +160,7 @@ class _BoundedCode(CodeGenerator):
         self.write("))")
 
     def _measured(self, node: nodes.Expr, frame: Frame, visit: Callable[..., None]) -> None:
-        # As the target of an assignment, (a, b) is no value.
+        # As the target of an assignment, (a, b) is not a value.
         if getattr(node, "ctx", "load") != "load":
             visit(node, frame)
             return
@@ -168,19 +168,19 @@ class _BoundedCode(CodeGenerator):
         visit(node, frame)
         self.write(")")
 
-    def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
+    def visit_List(self, node: nodes.List, frame: Frame) -> None:
         """Compile a list to its measured value."""
         self._measured(node, frame, super().visit_List)
 
-    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
         """Compile a tuple to its measured value."""
         self._measured(node, frame, super().visit_Tuple)
 
-    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
         """Compile a dictionary to its measured value."""
         self._measured(node, frame, super().visit_Dict)
 
-    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
         """Compile a slice, which copies, to its measured value."""
         if isinstance(node.arg, nodes.Slice):
             self._measured(node, frame, super().visit_Getitem)
@@ -189,7 +189,7 @@ class _BoundedCode(CodeGenerator):
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """The sandbox, with the settings that Hugging Face's transformers renders templates with."""
+    """The sandbox, with the settings with which Hugging Face's transformers renders templates."""
 
     code_generator_class = _BoundedCode
     intercepted_binops = frozenset(("+", "-", "*", "/", "//", "**", "%"))
@@ -211,45 +211,45 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.tests = {name: _bounded_test(test) for name, test in self.tests.items()}
 
     def add_filter(self, name: str, function: Callable[..., Any]) -> None:
-        """Add a filter of one's own, measured like the others."""
+        """Add a filter, measured like the others."""
         self.filters[name] = _bounded_filter(name, function)
 
     def compile_bounded(self, source: str) -> jinja2.Template:
-        """Compile a template; its constant parts are computed here, within the limits."""
+        """Compile a template; its constant parts are computed now, within the limits."""
         with budget(TIME_LIMIT_S, len(source)):
             return self.from_string(source)
 
     def render_bounded(
         self, template: jinja2.Template, *, input_size: int, names: dict[str, Any]
     ) -> str:
-        """Render a template; raises TemplateLimitError beyond its time or size.
+        """Render a template; raise TemplateLimitError beyond its time or size.
 
-        `input_size` is about the number of characters in `names`; the limits grow with it.
+        `input_size` is roughly the number of characters in `names`; the limits grow with it.
         """
         with budget(TIME_LIMIT_S, input_size):
             return self.concat(template.generate(names))
 
     def concat(self, pieces: Iterable[str]) -> str:
-        """Join what a template, a macro or a block has written."""
+        """Join the output of a template, a macro or a block."""
         text: str = account("".join(joined("", pieces)))
         return text
 
     def steps(self, values: Iterable[Any]) -> Iterator[Any]:
-        """Give out values as long as there is time."""
+        """Yield values while there is time."""
         for value in values:
             check_time()
             yield value
 
     def join_parts(self, parts: Iterable[object]) -> str:
-        """Return the parts of `a ~ b` in one."""
+        """Return the joined parts of `a ~ b`."""
         return self.concat(str(part) for part in parts)
 
     def measured(self, value: Any) -> Any:
-        """Return a new value, refused where it is too large."""
+        """Return a new value; refuse one that is too large."""
         return account(value)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """Return the sandboxed `str.format`, refused where it computes a width."""
+        """Return the sandboxed `str.format`, which refuses computed widths."""
         wrapped = super().wrap_str_format(value)
         if wrapped is None:
             return None
@@ -280,7 +280,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return account(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Compute an operator, after a look at what it would make."""
+        """Compute an operator, after a check of the size of its result."""
         check_time()
         if operator == "%" and isinstance(left, str):
             check_format(left, WIDE_PERCENT, right)

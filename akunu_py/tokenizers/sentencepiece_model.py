@@ -1,8 +1,8 @@
-"""A SentencePiece model put together from a GGUF vocabulary.
+"""A SentencePiece model built from a GGUF vocabulary.
 
-GGUF keeps pieces, scores and types but no SentencePiece model; the `sentencepiece` package takes
-nothing else. Its format is protobuf, written here by hand: the package's own generated module
-needs protobuf, which it does not bring along. Source of the field numbers:
+GGUF keeps pieces, scores and types but not the SentencePiece model, which the `sentencepiece`
+package needs. Its format is protobuf, written here by hand: the package's generated module needs
+protobuf, which is not among its dependencies. Source of the field numbers:
 `sentencepiece_model.proto` of SentencePiece (Apache 2.0).
 """
 
@@ -29,12 +29,12 @@ class ModelKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Normalization:
-    """What is done to a text before it is cut into pieces.
+    """Changes of a text before it is cut into pieces.
 
     Attributes:
-        charsmap: SentencePiece's compiled replacements, empty for none.
-        add_prefix: whether a space goes in front of a text.
-        remove_spaces: whether runs of spaces become one and those at the ends none.
+        charsmap: SentencePiece's compiled replacements, may be empty.
+        add_prefix: whether to put a space in front of a text.
+        remove_spaces: whether to merge runs of spaces and drop them at the ends.
 
     """
 
@@ -74,9 +74,9 @@ def build_model(
     *,
     byte_fallback: bool,
 ) -> bytes:
-    """Return a serialised `ModelProto`, its ids those of the vocabulary.
+    """Return a serialised `ModelProto` with the ids of the vocabulary.
 
-    `scores` has one for each token. With `byte_fallback` the vocabulary must have all 256 bytes.
+    `scores` has a score for each token. `byte_fallback` needs all 256 bytes in the vocabulary.
     """
     tokens = vocabulary.tokens
     unknown = vocabulary.special_ids.get("unknown", 0)
@@ -88,10 +88,10 @@ def build_model(
         if id_ == unknown:
             wanted = TokenType.UNKNOWN
         elif type_ is TokenType.UNKNOWN:
-            wanted = TokenType.UNUSED  # SentencePiece allows one unknown piece only
+            wanted = TokenType.UNUSED  # SentencePiece allows only one unknown piece
         if not text or (last[text] != id_):
-            # SentencePiece wants every piece to have a text of its own: the last id keeps it, as
-            # in llama.cpp, and the others get one that no text can produce.
+            # SentencePiece needs a different text for every piece: the last id keeps it, as in
+            # llama.cpp, and the others get one that no text can produce.
             name, wanted = f"\ufdd0{id_}", wanted if id_ == unknown else TokenType.CONTROL
         piece = (
             _block(_PIECE_TEXT, name.encode())

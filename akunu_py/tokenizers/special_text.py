@@ -1,7 +1,7 @@
-"""The text of control tokens in messages, hidden from the search for control tokens.
+"""Text of control tokens in messages, hidden from the search for control tokens.
 
-A template's own control tokens count, those that somebody wrote into a message do not. So the
-text of the latter is replaced before a template is rendered, and put back after the split.
+A template's own control tokens are recognised, those written into a message are not. So their text
+in messages is replaced before a template is rendered, and put back after the split.
 """
 
 import bisect
@@ -12,12 +12,12 @@ from typing import Any
 from akunu_py.errors import ConfigError
 
 _TEXTS = ("content", "reasoning_content", "reasoning", "thinking")
-"""Fields of a message that hold what somebody says, which may be a control token as a whole."""
+"""Fields of a message with free text, which may be a control token as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenMessages:
-    """Messages and tools in which the text of control tokens is private characters."""
+    """Messages and tools in which private characters replace the text of control tokens."""
 
     messages: Sequence[dict[str, Any]]
     replaced: Mapping[str, str]
@@ -33,18 +33,18 @@ class HiddenMessages:
 class SpecialTextGuard:
     """Hides the text of control tokens in messages while a template is rendered and split.
 
-    Only occurrences are replaced, each by one character of a private plane, so that templates
-    that look at a message or trim it see the rest as it is. Where a message begins or ends with a
-    part of a control token, or is one, that part is replaced too: with the template's text next
-    to it, it could become whole.
+    Only occurrences are replaced, each by one character of a private plane, so that templates that
+    inspect or trim a message see the rest unchanged. Where a message begins or ends with a part of
+    a control token, or is one, that part is replaced as well: the template's adjacent text could
+    complete it.
     """
 
-    _FIRST, _LAST = 0xF0000, 0x10FFFD  # the private planes, without meaning in any text
+    _FIRST, _LAST = 0xF0000, 0x10FFFD  # the private planes
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = [text for text in texts if text]
-        # In order, so that those with a given beginning, or ending, stand together: a table of all
-        # beginnings would take the square of a long token.
+        # Sorted, so that texts with a common beginning, or ending, are adjacent: a table of all
+        # beginnings would take the square of a long token's length.
         self._sorted = sorted(self._texts)
         self._sorted_backwards = sorted(text[::-1] for text in self._texts)
         self._longest = max(map(len, self._texts), default=0)
@@ -55,10 +55,9 @@ class SpecialTextGuard:
         template: str,
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> HiddenMessages:
-        """Return the messages and tools with such text replaced by characters not in them.
+        """Return the messages and tools with such text replaced by unused characters.
 
-        Both as a template takes them, of JSON values. Raises ConfigError where no character is
-        left.
+        Both have JSON values, as a template takes them. Raises ConfigError if no character is left.
         """
         used = set(template).union(*texts_in(messages), *texts_in(tools))
         free = (chr(code) for code in range(self._FIRST, self._LAST + 1) if chr(code) not in used)
@@ -68,7 +67,7 @@ class SpecialTextGuard:
             if text not in characters:
                 if (found := next(free, None)) is None:
                     raise ConfigError(
-                        "the messages use up the private characters of Unicode; leave some out"
+                        "the messages use all private characters of Unicode; leave some out"
                     )
                 characters[text] = found
             return characters[text]
@@ -93,12 +92,12 @@ class SpecialTextGuard:
                     part | {"text": self._hide_text(part["text"], character)} for part in value
                 ]
             else:
-                # A role is one of few words, which templates look for.
+                # Templates compare the role with fixed words.
                 hidden[name] = value if name == "role" else self._hide_value(value, character)
         return hidden
 
     def _hide_value(self, value: Any, character: Callable[[str], str]) -> Any:
-        # A word such as "name" may well be a part of a control token; templates look for it.
+        # A word such as "name" may be part of a control token, and templates look for it.
         if isinstance(value, str):
             return self._hide_text(value, character, whole=False)
         if isinstance(value, Mapping):
@@ -139,13 +138,13 @@ class SpecialTextGuard:
 
 
 def _begins_one(ordered: list[str], part: str) -> bool:
-    """Return whether one of the texts begins with `part` and goes on after it."""
+    """Return whether one of the texts begins with `part` and is longer."""
     index = bisect.bisect_right(ordered, part)
     return index < len(ordered) and ordered[index].startswith(part)
 
 
 def texts_in(value: object) -> Iterator[str]:
-    """Yield every text in a JSON value, names included."""
+    """Yield every text in a JSON value, including names."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

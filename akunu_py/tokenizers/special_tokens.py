@@ -1,8 +1,8 @@
-"""Tokens known by their text: where a reply ends, and where code is filled in.
+"""Tokens known by their text: ends of replies, and tokens for filling in code.
 
-Converters name few of them in the metadata, so llama.cpp finds them by text, and so does akunu.
-Source of the lists: `llama-vocab.cpp` of llama.cpp (MIT). Unlike there, a token counts only where
-its type sets it apart from text: in Qwen's vocabulary "</s>" is ordinary text.
+Converters name few of them in the metadata, so akunu finds them by text, as llama.cpp does. Source
+of the lists: `llama-vocab.cpp` of llama.cpp (MIT). Unlike there, a token counts only if its type
+sets it apart from text: in Qwen's vocabulary "</s>" is ordinary text.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,9 +45,9 @@ _DETECTED: Mapping[str, tuple[str, ...]] = {
 
 
 def find_special_ids(marked: Mapping[str, int], named: Mapping[str, int]) -> dict[str, int]:
-    """Return `named` and what the texts of tokens add to it: name ("eot", "fim_pre") -> id.
+    """Return `named` with ids found by text: name ("eot", "fim_pre") -> id.
 
-    `marked` has the text and the id of each token whose type sets it apart from text.
+    `marked` has the text and id of each token whose type sets it apart from text.
     """
     ids = dict(named)
     for name, texts in _DETECTED.items():
@@ -58,21 +58,21 @@ def find_special_ids(marked: Mapping[str, int], named: Mapping[str, int]) -> dic
 
 
 def find_end_ids(marked: Mapping[str, int], special_ids: Mapping[str, int]) -> set[int]:
-    """Return the ids that end a reply, of tokens as `find_special_ids` takes and gives them."""
+    """Return the ids that end a reply; arguments as `find_special_ids` takes and returns them."""
     ends = {special_ids[name] for name in _NAMES_THAT_END if name in special_ids}
     ends |= {id_ for text, id_ in marked.items() if text in _END_TEXTS}
     texts = {text for text, id_ in marked.items() if id_ in ends}
     calls = not texts.isdisjoint({"<|call|>", "<|calls|>"})
     if calls and not texts.isdisjoint({"<|return|>", "<|flush|>"}) and "<|end|>" in texts:
-        # With these the model ends its analysis, not its reply, by <|end|> (gpt-oss, Solar).
+        # With these tokens <|end|> ends the analysis, not the reply (gpt-oss, Solar).
         ends.discard(marked["<|end|>"])
     if not texts.isdisjoint({"<|tool_response>", "<|plamo:eos|>"}) and "</s>" in texts:
-        ends.discard(marked["</s>"])  # HTML there, as in Gemma 4 and PLaMo
+        ends.discard(marked["</s>"])  # HTML, in Gemma 4 and PLaMo
     return ends
 
 
 def fill_ids(special_ids: Mapping[str, int]) -> Iterable[tuple[str, int]]:
-    """Yield the name, without "fim_", and the id of each token for filling in code."""
+    """Yield name, without "fim_", and id of each token for filling in code."""
     for name, id_ in special_ids.items():
         if name.startswith("fim_"):
             yield name.removeprefix("fim_"), id_

@@ -1,13 +1,13 @@
 """How each `tokenizer.ggml.pre` splits a text before BPE merges within the pieces.
 
-Each expression in turn splits the pieces left by the one before: what it matches becomes a piece,
-and so does what lies between matches.
+Each expression in turn splits the pieces that the previous one left: its matches become pieces, and
+so does the text between matches.
 
-Source: the names, expressions and flags are facts of llama.cpp's `llama-vocab.cpp` (MIT), which
-took them from the models' own `tokenizer.json`. Where llama.cpp adapts an expression to its
-engine ("tekken", "gpt-4o", "minimax-m2"), or takes letters of any case for one another because its
-engine cannot tell them apart ("youtu", "tiny_aya", "kimi-k2"), the models' own is used here, as
-Hugging Face's `tokenizers` runs it.
+Source: names, expressions and flags are facts of llama.cpp's `llama-vocab.cpp` (MIT), which took
+them from the models' own `tokenizer.json`. Where llama.cpp adapts an expression to its engine
+("tekken", "gpt-4o", "minimax-m2"), or ignores case because its engine cannot distinguish it
+("youtu", "tiny_aya", "kimi-k2"), the models' own expression is used here, as Hugging Face's
+`tokenizers` runs it.
 """
 
 import logging
@@ -26,9 +26,9 @@ class SplitRule:
         patterns: regular expressions in Oniguruma's syntax, applied one after another.
         ignore_merges: whether a piece that is a token is taken whole, whatever the merges say.
         add_bos: whether texts begin with a begin token unless the file says otherwise.
-        always_bos: whether they do so whatever the file says.
-        raw: whether the characters themselves are merged, a space written as in SentencePiece,
-            and not bytes written as characters.
+        always_bos: whether they do whatever the file says.
+        raw: whether to merge the characters themselves, with spaces written as in SentencePiece,
+            instead of bytes written as characters.
         whole_newlines: whether a run of newlines that is a token is taken whole.
 
     """
@@ -55,7 +55,7 @@ _THREE_DIGITS = r"\p{N}{1,3}"
 
 
 def _llama(digits: str) -> str:
-    """Return Llama 3's expression with `digits` for runs of digits; Qwen 2 takes them singly."""
+    """Return Llama 3's expression with `digits` for runs of digits; Qwen 2 splits single digits."""
     return _either((_CONTRACTION, _WORD, digits, _OTHER, _SPACES))
 
 
@@ -64,7 +64,7 @@ _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
 
 def _cased(digits: str, ending: str) -> str:
-    """Return o200k's expression, which also splits before a capital; `ending` of a word."""
+    """Return o200k's expression, which also splits before a capital, with `ending` of a word."""
     start = r"[^\r\n\p{L}\p{N}]?"
     words = f"{start}{_UPPER}*{_LOWER}+{ending}|{start}{_UPPER}+{_LOWER}*{ending}"
     return _either((words, digits, r" ?[^\s\p{L}\p{N}]+[\r\n/]*", _SPACES))
@@ -80,10 +80,10 @@ _DEEPSEEK_V3 = (
     "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
     _DEEPSEEK + "[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
 )
-# Without white space beyond ASCII (U+2003, U+2028, U+3000), which llama.cpp keeps out of ranges.
+# Without white space beyond ASCII (U+2003, U+2028, U+3000), as in llama.cpp's ranges.
 _CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff&&[^\\s]]+"
-# The letters with case of Unicode 9, without a few that later versions added: listed, since an
-# engine's own class follows its Unicode version.
+# The cased letters of Unicode 9, without later additions. They are listed because an engine's own
+# class depends on its Unicode version.
 _CASED_LETTERS = (
     "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-"
     "\u02af\u0370-\u0373\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1"
@@ -141,8 +141,8 @@ _QWEN35 = _either(
         _SPACES,
     )
 )
-# A run of digits in threes from its right end: the run, then within it what is left of it on the
-# left, and the threes. In one expression it would take the square of the run's length.
+# A run of digits in threes from its right end: first the run, then the rest on its left, and the
+# threes. A single expression would take the square of the run's length.
 _DIGITS_FROM_RIGHT = (r"\p{N}+", r"\A\p{N}{1,2}(?=(?:\p{N}{3})+\z)|\p{N}{3}")
 _AFMOE_SCRIPTS = (
     "[\u4e00-\u9fff\u3400-\u4dbf\u8c48-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f"
@@ -153,7 +153,7 @@ _SEED_CODER = _either((_CONTRACTION, _WORD, r"\p{N}{1}", r" ?[^\s\p{L}\p{N}\r\n]
 
 
 def _kimi() -> str:
-    """Return Kimi K2's expression: o200k's with Han characters in pieces of their own.
+    """Return Kimi K2's expression: o200k's with Han characters in separate pieces.
 
     Source: `tokenization_kimi.py` of the model, quoted in llama.cpp's `unicode.cpp`.
     """
@@ -287,13 +287,12 @@ _RULES = {name: rule for rule, names in _FAMILIES for name in names}
 
 
 def split_rule(name: str | None, *, chosen: bool = False) -> SplitRule:
-    """Return the rule of a `tokenizer.ggml.pre`, without the key llama.cpp's default.
+    """Return the rule of a `tokenizer.ggml.pre`; None stands for llama.cpp's default.
 
-    That is logged: such a file seldom means the default.
+    The default is logged, since such a file seldom means it.
 
-    Raises ModelFormatError for a name without a rule: a wrong split gives a model text it has
-    never seen, which shows only as bad replies. ConfigError instead where the name was `chosen`
-    by the user.
+    Raises ModelFormatError for an unknown name, since a wrong split shows only as bad replies;
+    ConfigError if the user has `chosen` the name.
     """
     if name is None:
         name = "default"
@@ -309,8 +308,8 @@ def split_rule(name: str | None, *, chosen: bool = False) -> SplitRule:
             f"there is no pre-tokenizer {name!r}; give one of {', '.join(split_rule_names())}"
         )
     raise ModelFormatError(
-        f"tokenizer.ggml.pre is {name!r}, and akunu cannot split text in this way; if you know "
-        "one that splits alike, give it by --pre-tokenizer, or use another model or a newer akunu. "
+        f"tokenizer.ggml.pre is {name!r}, and akunu cannot split text in this way; give one that "
+        "splits alike by --pre-tokenizer if you know it, or use another model or a newer akunu. "
         f"Known are {', '.join(split_rule_names())}"
     )
 

@@ -1,4 +1,4 @@
-"""Vocabularies in the manner of SentencePiece, through the `sentencepiece` package.
+"""SentencePiece vocabularies, through the `sentencepiece` package.
 
 `tokenizer.ggml.model` "llama" merges the pair with the best score first (BPE); "t5" takes the
 pieces with the best sum of scores (unigram).
@@ -12,8 +12,8 @@ import sentencepiece
 
 from akunu_py.errors import ModelFormatError
 from akunu_py.tokenizers.charsmap import read_charsmap
+from akunu_py.tokenizers.detokenizer import TokenBytes
 from akunu_py.tokenizers.sentencepiece_model import ModelKind, Normalization, build_model
-from akunu_py.tokenizers.token_bytes import TokenBytes
 from akunu_py.tokenizers.vocabulary import TokenType, Vocabulary, get_flag, get_scores
 
 _SPACE = "\u2581"
@@ -25,9 +25,9 @@ class SPMCodec:
 
     Attributes:
         token_bytes: bytes of each token id, empty for control, unknown and unused tokens.
-        strip_space: whether decoding drops the one space that encoding puts in front.
+        strip_space: whether decoding drops the space that encoding puts in front.
 
-    Raises ModelFormatError for a vocabulary that cannot be used.
+    Raises ModelFormatError for an unusable vocabulary.
 
     """
 
@@ -36,8 +36,8 @@ class SPMCodec:
     ) -> None:
         if "tokenizer.ggml.token_type" not in metadata:
             raise ModelFormatError(
-                "tokenizer.ggml.token_type is missing, without which bytes and control tokens "
-                "cannot be told from text; convert the model again"
+                "tokenizer.ggml.token_type is missing, so bytes and control tokens cannot be "
+                "distinguished from text; convert the model again"
             )
         scores = get_scores(metadata, len(vocabulary.tokens))
         unigram = kind is ModelKind.UNIGRAM
@@ -48,7 +48,7 @@ class SPMCodec:
             vocabulary,
             scores,
             kind,
-            # The BPE kind takes a text as it is, whatever the file says, as llama.cpp does.
+            # The BPE kind leaves a text unchanged whatever the file says, as in llama.cpp.
             Normalization(
                 charsmap=read_charsmap(metadata) if unigram else b"",
                 add_prefix=self.strip_space,
@@ -67,8 +67,8 @@ class SPMCodec:
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text that begins the whole or follows a special token.
 
-        There a space goes in front, as llama.cpp does; other texts do not occur, since only
-        special tokens divide one.
+        A space goes in front there, as in llama.cpp. Other texts do not occur, since only special
+        tokens divide a text.
         """
         ids: list[int] = self._processor.EncodeAsIds(text)
         return ids

@@ -1,4 +1,4 @@
-"""Which chat template a conversation is written by: one of the file's, or a fallback."""
+"""The choice of a chat template: one of the file's, or a fallback."""
 
 import logging
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ class Templates:
     """The templates of a file.
 
     Attributes:
-        source: where the main one is from: "file", "fallback:" and a format's name, or None.
-        names: of the further ones in the file.
+        source: origin of the main one: "file", "fallback:" and a format's name, or None.
+        names: names of further ones in the file.
 
     """
 
@@ -39,7 +39,7 @@ class Templates:
 
     @property
     def has_main(self) -> bool:
-        """Return whether there is a template for conversations without a name."""
+        """Return whether there is an unnamed template."""
         return self._main is not None
 
     @cached_property
@@ -55,8 +55,7 @@ class Templates:
     def choose(self, name: str | None, *, with_tools: bool) -> ChatTemplate:
         """Return the template `name`, or the one for a conversation with or without tools.
 
-        A notice is logged when a fallback is used for the first time. Raises ConfigError where
-        there is none.
+        A notice is logged when a fallback is first used. Raises ConfigError if there is none.
         """
         if name is None and with_tools and "tool_use" in self._named:
             name = "tool_use"
@@ -72,13 +71,13 @@ class Templates:
             return self._compiled[name]
         if self._main is None:
             raise ConfigError(
-                "the model has no chat template and no format that its vocabulary has the control "
-                "tokens of, so it was not made for conversations; use `akunu generate` or --raw"
+                "the model has no chat template, and its vocabulary lacks the control tokens of "
+                "known formats, so it was not made for conversations; use `akunu generate` or --raw"
             )
         if self.source != "file":
             _ = self._noticed
         if "" not in self._compiled:
-            # Only now: a model whose template is broken still continues raw prompts.
+            # Compiled late: a model with a broken template can still continue raw prompts.
             self._compiled[""] = ChatTemplate(self._main, self._special_texts)
         return self._compiled[""]
 
@@ -86,8 +85,8 @@ class Templates:
 def read_templates(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> Templates:
     """Return the templates in `GGUFFile.metadata`, or a fallback for a file without any.
 
-    Raises ModelFormatError for one that is not a text. Templates are compiled when they are asked
-    for, which raises it for one that is not jinja2.
+    Raises ModelFormatError for one that is not a text. A template is compiled when it is chosen,
+    which raises ModelFormatError if it is not jinja2.
     """
     names = ("bos", "eos", "unknown", "padding")
     special_texts = {name: vocabulary.text_of(name) for name in names}

@@ -1,9 +1,9 @@
-"""Messages and tools in the form that a chat template expects them in.
+"""Messages and tools in the form that a chat template expects.
 
-Templates differ in what they take and none says so: content as a list of parts or as one text,
-arguments of a call as an object or as JSON text. So each is asked once, by a small conversation
-whose words are looked for in what it writes; only where a conversation has such content at all.
-What a template leaves out is an error: a model that is not told of its tools answers all the same.
+Templates differ in what they take, and none says so: content as a list of parts or as one text,
+arguments of a call as an object or as JSON text. So each template is tried once with a small
+conversation, whose words are searched in its output; only if a conversation has such content.
+Content that a template leaves out is an error, because a model without its tools still answers.
 """
 
 import json
@@ -22,12 +22,12 @@ Value = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How messages are given to a template.
+    """How to give messages to a template.
 
     Attributes:
-        parts: whether a user's content of several texts is a list; else it is one text.
-        json_text: whether the arguments of a call are JSON text; else an object.
-        no_text: the content of a message that has calls and no text: "" or None.
+        parts: whether a user's content of several texts is a list; otherwise it is one text.
+        json_text: whether the arguments of a call are JSON text; otherwise an object.
+        no_text: the content of a message with calls and no text: "" or None.
 
     """
 
@@ -38,8 +38,8 @@ class Form:
 
 _CALL_FORMS = (
     Form(),
-    Form(no_text=None),  # DeepSeek R1 writes the calls of messages without content alone
-    Form(json_text=True),  # functionary puts the text between others
+    Form(no_text=None),  # DeepSeek R1 writes calls only in messages without content
+    Form(json_text=True),  # functionary concatenates it with texts
     Form(json_text=True, no_text=None),
 )
 _ASK = Message("user", "probe_question")
@@ -49,7 +49,7 @@ _TOOL = Tool(
     {"type": "object", "properties": {"probe_word": {"type": "string", "description": "a word"}}},
 )
 _PARTED = Message("user", (TextPart("probe_first"), TextPart("probe_second")))
-# Mistral's templates take ids of nine letters and digits alone.
+# Mistral's templates require ids of nine letters and digits.
 _CALL = ToolCall(_TOOL.name, {"probe_key": "probe_value"}, "probe0001")
 _CALLED = (
     _ASK,
@@ -59,11 +59,11 @@ _CALLED = (
 
 
 class TemplateInput:
-    """What to give a template.
+    """The input of a template.
 
     Args:
-        render: the template: from messages and tools, None for none, to the prompt. Raises
-            ModelFormatError where it fails.
+        render: the template: from messages and tools (None for none) to the prompt. Raises
+            ModelFormatError if it fails.
 
     """
 
@@ -76,10 +76,10 @@ class TemplateInput:
     ) -> tuple[list[Value], list[Value] | None]:
         """Return messages and tools as the template expects them; None for no tools.
 
-        Raises ConfigError for tools, calls or results that it leaves out, ModelFormatError for a
-        template that exceeds its limits.
+        Raises ConfigError for tools, calls or results that the template leaves out,
+        ModelFormatError for a template that exceeds its limits.
         """
-        # Some write tools only into a system message.
+        # Some templates write tools only into a system message.
         if tools and not self._writes_tools(system=messages[0].role == "system"):
             raise ConfigError(
                 "the model's chat template leaves tools out; describe them in a message, or use a "
@@ -105,22 +105,22 @@ class TemplateInput:
     def _writes_tools(self, *, system: bool) -> bool:
         if system not in self._tools_written:
             asked = (Message("system", "probe_system"), _ASK) if system else (_ASK,)
-            # Where this fails, nothing is known: the conversation itself may do better.
+            # A failure says nothing: the conversation itself may succeed.
             text = self._probe(asked, Form())
             self._tools_written[system] = text is None or _TOOL.name in text
         return self._tools_written[system]
 
     @cached_property
     def _called(self) -> dict[Form, str]:
-        """What the template makes of a call and its result in each form that it takes."""
+        """The output for a call and its result in each form that the template accepts."""
         made = ((form, self._probe(_CALLED, form)) for form in _CALL_FORMS)
         return {form: text for form, text in made if text is not None}
 
     @cached_property
     def _call_form(self) -> Form | None:
-        """How calls are given; None where the template leaves them out in any form."""
+        """The form of calls; None if the template leaves them out in every form."""
         for form, text in self._called.items():
-            # An object that a template prints as it is comes out as Python writes it.
+            # An object that a template prints directly appears in Python's notation.
             if "probe_key" in text and "probe_value" in text and "'probe_key':" not in text:
                 return form
         return None if self._called else Form()
@@ -132,12 +132,12 @@ class TemplateInput:
     @cached_property
     def _takes_parts(self) -> bool:
         text = self._probe((_PARTED,), Form(parts=True)) or ""
-        # A list that a template prints as it is has both texts in it, too, in quotes.
+        # A list that a template prints directly also has both texts, in quotes.
         printed = "'probe_first'" in text or '"probe_first"' in text
         return "probe_first" in text and "probe_second" in text and not printed
 
     def _probe(self, messages: Sequence[Message], form: Form) -> str | None:
-        """Return what the template makes of messages and a tool, None where it fails."""
+        """Return the output for messages and a tool, None if the template fails."""
         try:
             return self._render(written(messages, form), [_tool(_TOOL)])
         except ModelFormatError as error:
@@ -147,20 +147,20 @@ class TemplateInput:
 
 
 def written(messages: Sequence[Message], form: Form) -> list[Value]:
-    """Return messages in a form; a tool's without a name get that of the call they answer."""
+    """Return messages in a form; a tool's message without a name gets that of its call."""
     names = {call.id: call.name for message in messages for call in message.tool_calls if call.id}
     return [_message(message, form, names) for message in messages]
 
 
 def _message(message: Message, form: Form, names: Mapping[str, str]) -> Value:
     value: Value = {"role": message.role, "content": message.text}
-    # Where a template takes parts at all, it does of users.
+    # A template that takes parts takes them from users.
     if form.parts and message.role == "user" and not isinstance(message.content, str):
         value["content"] = [{"type": "text", "text": part.text} for part in message.content]
     elif message.tool_calls and not message.text:
         value["content"] = form.no_text
     if message.reasoning:
-        # Qwen, GLM, DeepSeek and others; Solar; gpt-oss and LFM. None writes two of them.
+        # Names of Qwen, GLM, DeepSeek and others; Solar; gpt-oss and LFM. None uses two of them.
         for name in ("reasoning_content", "reasoning", "thinking"):
             value[name] = message.reasoning
     if message.tool_calls:

@@ -1,7 +1,8 @@
-"""What a template out of a model file may use: time, and the size of what it makes.
+"""Limits of a template from a model file: time, and the size of its values.
 
-Time is the thread's processor time: a busy machine takes the same templates as others. The limits
-of one rendering are in a context variable, since functions that jinja2 calls cannot be given them.
+Time is the thread's processor time, so that a busy machine accepts the same templates as others.
+The limits of one rendering are in a context variable, since they cannot be passed to functions that
+jinja2 calls.
 """
 
 import contextlib
@@ -15,12 +16,12 @@ from typing import Any
 import jinja2
 
 _BASE_LIMIT = 1 << 20
-_GROWTH = 8  # a template may repeat the messages this often
-_CHURN = 64  # all values together may have this many times the largest size
+_GROWTH = 8  # how often a template may repeat the messages
+_CHURN = 64  # size of all values together, relative to the largest allowed value
 _MAX_DEPTH = 64
 MAX_BITS = 4096
-# Widths of four digits or computed ones, as `%` and as `str.format` write them. After the first
-# "%(" any long number counts: the key inside may hold anything.
+# Widths of four digits and computed widths, in the notations of `%` and `str.format`. After the
+# first "%(" any long number counts, since the key inside is arbitrary.
 _WIDE = re.compile(r"\d{4}|\*")
 WIDE_PERCENT = re.compile(r"%[^A-Za-z%(]*(?:\d{4}|\*)")
 WIDE_BRACES = re.compile(r"\{[^{}]*(?:\d{4}|\{)")
@@ -34,8 +35,8 @@ class TemplateLimitError(jinja2.TemplateError):
 class _Budget:
     """What one rendering may still use.
 
-    `size` bounds any one value and the output; `left` what all values made take together, since a
-    template can keep them.
+    `size` bounds each value and the output, `left` all values together, since a template can keep
+    them.
     """
 
     seconds: float
@@ -49,7 +50,7 @@ _BUDGET: ContextVar[_Budget] = ContextVar("akunu_template_budget")
 
 @contextlib.contextmanager
 def budget(seconds: float, input_size: int) -> Iterator[None]:
-    """Limit what is done within: to seconds, and to sizes that grow with `input_size`."""
+    """Limit the code inside to some seconds, and to sizes that grow with `input_size`."""
     size = _BASE_LIMIT + _GROWTH * input_size
     token = _BUDGET.set(_Budget(seconds, time.thread_time() + seconds, size, size * _CHURN))
     try:
@@ -66,10 +67,9 @@ def check_time() -> None:
 
 
 def weigh(value: object) -> int:
-    """Return about how large a value would be written out; stop counting above the limit.
+    """Return roughly the size of a value when written out; stop counting above the limit.
 
-    Containers may share parts, so a small one can be endless when written; the walk counts each
-    occurrence.
+    Containers may share parts, so a small one can be endless when written. Each occurrence counts.
     """
     limit = _BUDGET.get().size
     if isinstance(value, str):
@@ -91,13 +91,13 @@ def weigh(value: object) -> int:
 
 
 def bound(size: int) -> None:
-    """Raise TemplateLimitError for a value of such a size."""
+    """Raise TemplateLimitError for a size above the limit."""
     if size > _BUDGET.get().size:
         raise TemplateLimitError("it makes a text or list that is far too long")
 
 
 def account(value: Any) -> Any:
-    """Return a new value; refuse it where it, or all of them together, are too large."""
+    """Return a new value; raise TemplateLimitError if it, or all together, are too large."""
     size = weigh(value)
     bound(size)
     allowed = _BUDGET.get()
@@ -108,12 +108,12 @@ def account(value: Any) -> Any:
 
 
 def check_format(text: str, wide: re.Pattern[str], values: object) -> None:
-    """Raise TemplateLimitError for a format that makes much of `values`, before it is used.
+    """Raise TemplateLimitError for a format that would inflate `values`.
 
     `wide` is WIDE_PERCENT for the operator `%`, WIDE_BRACES for `str.format`.
     """
-    # A width of a billion is one short text in a template and a gigabyte in memory, and so is a
-    # long value named ten thousand times.
+    # A width of a billion is short in a template and takes a gigabyte in memory; so does a long
+    # value named ten thousand times.
     keyed = text.find("%(") if wide is WIDE_PERCENT else -1
     if wide.search(text) or (keyed >= 0 and _WIDE.search(text, keyed)):
         raise TemplateLimitError("it formats with a width that is too large or computed")
@@ -126,7 +126,7 @@ def check_replace(text: str, old: object, new: object) -> None:
 
 
 def joined(separator: str, parts: Iterable[object]) -> list[str]:
-    """Return the parts as texts, measured while they are gathered."""
+    """Return the parts as texts, measured while they are collected."""
     texts: list[str] = []
     total = 0
     for part in parts:

@@ -22,7 +22,7 @@ _SPECIAL_NAMES = (
     "bos", "eos", "eot", "eom", "unknown", "padding", "seperator", "mask",
     "fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep",
 )  # fmt: skip
-# Names that older files write.
+# Names in older files.
 _OLD_NAMES = {"prefix": "fim_pre", "suffix": "fim_suf", "middle": "fim_mid"}
 
 
@@ -38,9 +38,9 @@ class TokenType(IntEnum):
     BYTE = 6
 
 
-# What stands for something else than the text it is written as.
+# Types whose tokens stand for something other than their text.
 _MARKED = (TokenType.CONTROL, TokenType.USER_DEFINED)
-# Special ids of files that name none, by `tokenizer.ggml.model`, with the type each must have.
+# Default special ids by `tokenizer.ggml.model`, with the type each must have.
 # Source: `llama-vocab.cpp` of llama.cpp (MIT).
 _DEFAULT_IDS: Mapping[str, tuple[tuple[str, int, TokenType], ...]] = {
     "llama": (
@@ -58,7 +58,7 @@ class Vocabulary:
 
     Attributes:
         tokens: text of each id, as the file writes it.
-        types: of each id.
+        types: type of each id.
         special_ids: the named ids: "bos", "eos", "unknown", "fim_pre", ...
         end_ids: the ids that end a reply.
         uncommon: text, id and type of each token that is not NORMAL, by id.
@@ -74,14 +74,14 @@ class Vocabulary:
     def texts(self, *types: TokenType) -> list[tuple[str, int]]:
         """Return the tokens of some types other than NORMAL, the longest first.
 
-        That is the order in which llama.cpp looks for them in a text. Of tokens with one text the
-        last id stands for all.
+        llama.cpp searches a text for them in this order. Of tokens with the same text the last id
+        counts.
         """
         ids = {text: id_ for text, id_, kind in self.uncommon if kind in types}
         return sorted(ids.items(), key=lambda item: (-len(item[0].encode()), item[1]))
 
     def text_of(self, name: str) -> str:
-        """Return the text of the special token `name`, "" where there is none."""
+        """Return the text of the special token `name`, "" if there is none."""
         id_ = self.special_ids.get(name)
         return "" if id_ is None else self.tokens[id_]
 
@@ -95,7 +95,7 @@ def get_flag(metadata: Mapping[str, Any], key: str, *, default: bool) -> bool:
 
 
 def get_text(metadata: Mapping[str, Any], key: str) -> str | None:
-    """Return the text `key`, None where it is missing; raise ModelFormatError for another type."""
+    """Return the text `key`, None if it is missing; raise ModelFormatError for another type."""
     value = metadata.get(key)
     if value is not None and not isinstance(value, str):
         raise ModelFormatError(f"{key} is not a text; {_ADVICE}")
@@ -106,16 +106,16 @@ def get_texts(metadata: Mapping[str, Any], key: str) -> list[str]:
     """Return the list of texts `tokenizer.ggml.<key>`; raise ModelFormatError for another type."""
     value = metadata.get(f"tokenizer.ggml.{key}")
     if not isinstance(value, list) or not value:
-        raise ModelFormatError(f"tokenizer.ggml.{key} is missing or no list of texts; {_ADVICE}")
+        raise ModelFormatError(f"tokenizer.ggml.{key} is missing or not a list of texts; {_ADVICE}")
     return value
 
 
 def get_scores(metadata: Mapping[str, Any], size: int) -> list[float]:
-    """Return the score of each of `size` tokens; raise ModelFormatError where one is unusable."""
+    """Return the scores of all `size` tokens; raise ModelFormatError if one is unusable."""
     value = metadata.get("tokenizer.ggml.scores")
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or value.shape != (size,):
         raise ModelFormatError(
-            f"tokenizer.ggml.scores is not a list of {size} numbers, one a token; {_ADVICE}"
+            f"tokenizer.ggml.scores is not a list of {size} numbers, one per token; {_ADVICE}"
         )
     scores: list[float] = value.tolist()
     if not all(map(math.isfinite, scores)):
@@ -129,7 +129,7 @@ def _read_types(metadata: Mapping[str, Any], size: int) -> list[TokenType]:
         return [TokenType.NORMAL] * size
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu" or value.shape != (size,):
         raise ModelFormatError(
-            f"tokenizer.ggml.token_type is not a list of {size} whole numbers, one a token; "
+            f"tokenizer.ggml.token_type is not a list of {size} whole numbers, one per token; "
             f"{_ADVICE}"
         )
     known = {int(kind): kind for kind in TokenType}
@@ -155,8 +155,8 @@ def _read_special_ids(metadata: Mapping[str, Any], types: Sequence[TokenType]) -
         if value is None:
             continue
         if name not in _NEEDED and isinstance(value, int) and not 0 <= value < size:
-            # Converters write 2**32 - 1 for a padding or separator token that is not there.
-            _log.warning("%s is %d, not one of %d token ids, and left out", key, value, size)
+            # Converters write 2**32 - 1 for a missing padding or separator token.
+            _log.warning("%s is %d, not one of %d token ids; it is ignored", key, value, size)
             continue
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < size:
             raise ModelFormatError(f"{key} is {value!r}, not one of {size} token ids; {_ADVICE}")
@@ -179,8 +179,8 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     special_ids = find_special_ids(marked, _read_special_ids(metadata, types))
     end_ids = find_end_ids(marked, special_ids)
     for id_ in end_ids | {id_ for _, id_ in fill_ids(special_ids)}:
-        # Converters often mark them as user-defined. As text they would be shown to the user, and
-        # a user's text could hold them.
+        # Converters often mark them as user-defined. Then they would be shown to the user, and a
+        # user's text could contain them.
         if types[id_] is TokenType.USER_DEFINED:
             types[id_] = TokenType.CONTROL
     uncommon = tuple(

@@ -1,23 +1,23 @@
-"""Whether two models' token ids mean the same texts."""
+"""The ids that mean the same text in two models' vocabularies."""
 
 import re
 from collections.abc import Sequence
 
 from akunu_py.errors import ConfigError
 
-# llama.cpp's converter writes these for rows of the embedding that no token has; folders of the
-# same model have no text there.
+# llama.cpp's converter writes these for rows of the embedding without a token; folders of the same
+# model have no text there.
 _PADDING = re.compile(r"\[PAD\d+\]|")
 
 
 def common_ids(target: Sequence[str], draft: Sequence[str]) -> int:
     """Return how many ids, from 0 on, have the same text in two vocabularies.
 
-    `target` and `draft` are `Tokenizer.token_texts()`. Padding at the end does not count: some
-    models of one family fill their embeddings up to different sizes. Apart from that one vocabulary
-    may go on where the other ends, as with tokens added by a fine-tune.
+    `target` and `draft` are `Tokenizer.token_texts()`. Padding at the end is ignored: models of one
+    family pad their embeddings to different sizes. One vocabulary may also be longer than the
+    other, as with tokens added by a fine-tune.
 
-    Raises ConfigError, with the first id where the texts differ.
+    Raises ConfigError, naming the first id with different texts.
     """
     size = min(_without_padding(target), _without_padding(draft))
     for token in range(size):
@@ -36,7 +36,7 @@ def common_ids(target: Sequence[str], draft: Sequence[str]) -> int:
 
 
 def _without_padding(texts: Sequence[str]) -> int:
-    """Return the number of texts up to the last that is no padding."""
+    """Return the number of texts up to the last one that is not padding."""
     size = len(texts)
     while size and _PADDING.fullmatch(texts[size - 1]):
         size -= 1

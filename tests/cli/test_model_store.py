@@ -109,7 +109,7 @@ def test_pull(hub, tmp_path):
     assert hub.fetched == ["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"]
     (tmp_path / "x.gguf").touch()
     assert "nothing to fetch" in run("pull", tmp_path / "x.gguf", code=2).output
-    assert "is no model on the hub" in run("pull", "hf:../../x", code=2).output
+    assert "is not a model on the hub" in run("pull", "hf:../../x", code=2).output
     assert "there is no model ../../gone" in run("pull", "../../gone", code=2).output
     assert "hf:o/r" in run("pull", "o/r", code=2).output
 

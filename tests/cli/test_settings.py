@@ -242,7 +242,7 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch):
         monkeypatch.setenv("AKUNU_CONFIG", str(path))
         return run("chat", code=2).output
 
-    assert "there is no settings file" in message(tmp_path / "missing.toml")
+    assert "does not exist" in message(tmp_path / "missing.toml")
     assert "it is a folder" in message(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     assert "it is not a regular file" in message(tmp_path / "pipe")
@@ -265,7 +265,7 @@ def test_where_the_file_is(tmp_path, monkeypatch):
     if sys.platform == "linux":
         assert config_path() == tmp_path / "akunu" / "config.toml"
     assert not load_settings().found
-    with pytest.raises(ConfigError, match="no settings file"):
+    with pytest.raises(ConfigError, match="does not exist"):
         load_settings(tmp_path / "given.toml")
 
 

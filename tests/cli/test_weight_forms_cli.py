@@ -37,7 +37,7 @@ def run(*arguments, code=0):
     return result
 
 
-NOTICE = "akunu: iq4.gguf: memory does not hold exact forms of the weights, fitted ones are taken\n"
+NOTICE = "akunu: iq4.gguf: exact forms of the weights do not fit into memory; taking fitted ones\n"
 
 
 def test_generate_says_that_memory_decided(model, scarce):

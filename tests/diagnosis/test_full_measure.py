@@ -119,7 +119,7 @@ def test_a_model_that_is_too_large(default_model, monkeypatch):
     """As on a Mac whose working set is small; the options that the usual message names are not here."""
 
     def refuse(_models):
-        raise MemoryLimitError("it needs 70 GB; --force loads it all the same")
+        raise MemoryLimitError("it needs 70 GB; --force loads it anyway")
 
     monkeypatch.setattr(measure, "check_memory", refuse)
     bench = Bench(default_model)

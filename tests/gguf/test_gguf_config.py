@@ -268,7 +268,7 @@ def test_missing_tensors_are_named(parts):
 
 
 def test_a_vocabulary_only_file_says_so(parts):
-    with pytest.raises(ModelFormatError, match="vocabulary only"):
+    with pytest.raises(ModelFormatError, match="only a vocabulary"):
         read_plan(parts[0], {})
 
 

@@ -124,7 +124,7 @@ def test_parts_may_lie_elsewhere_behind_links(tmp_path):
         (folder / name(index)).symlink_to(store / f"hash{index}")
     with GGUFFile.open(folder / name(2)) as file:
         assert len(file.tensors) == 3
-    with pytest.raises(ModelFormatError, match="give the file its name back"):
+    with pytest.raises(ModelFormatError, match="restore the name of the file"):
         GGUFFile.open(store / "hash2")
 
 
@@ -156,7 +156,7 @@ LIES = {
     "split.no counts from 1": ({"part_1": part(1, number=2)}, 0, "counted from 0", 1),
     "a plain file in place of part 2": (
         {"part_1": part(1, without=("split.no", "split.count", "split.tensors.count"))},
-        0, "'split.count' at byte 24 is missing, so this is no part", 1,
+        0, "'split.count' at byte 24 is missing, so this is not part", 1,
     ),
     "part 3 has no number": ({"part_2": part(2, without=("split.no",))}, 0, "split.no", 2),
     "part 1 has no total": (
@@ -195,7 +195,7 @@ def test_lies_are_found_and_named(tmp_path, lie):
 @pytest.mark.parametrize("given", [0, 2])
 def test_a_missing_part_is_named(tmp_path, given):
     paths = write(tmp_path, part_1=None)
-    words = f"at byte .* 1 is missing: {name(1)}; download what is missing into {tmp_path}"
+    words = f"at byte .* 1 is missing: {name(1)}; download the missing parts into {tmp_path}"
     with pytest.raises(ModelFormatError, match=words):
         GGUFFile.open(paths[given])
     paths[1].symlink_to(tmp_path / "gone")  # as a cache does whose download was broken off
@@ -221,12 +221,12 @@ def test_parts_that_are_no_files(tmp_path, kind):
 
 
 RENAMED = {
-    "model.gguf": "give the file its name back",
-    "m-1-of-3.gguf": "give the file its name back",
-    "m-00001-of-00003.bin": "give the file its name back",
-    "m-00001-of-00003.gguf.part": "give the file its name back",
-    "m-٠٠٠٠١-of-00003.gguf": "give the file its name back",
-    "m-000001-of-000003.gguf": "give the file its name back",
+    "model.gguf": "restore the name of the file",
+    "m-1-of-3.gguf": "restore the name of the file",
+    "m-00001-of-00003.bin": "restore the name of the file",
+    "m-00001-of-00003.gguf.part": "restore the name of the file",
+    "m-٠٠٠٠١-of-00003.gguf": "restore the name of the file",
+    "m-000001-of-000003.gguf": "restore the name of the file",
     "m-00004-of-00003.gguf": "the file's name says part 4",
     "m-00000-of-00003.gguf": "the file's name says part 0",
     "m-00001-of-00004.gguf": "the file's name says 4 parts",

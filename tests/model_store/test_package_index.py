@@ -122,7 +122,7 @@ def test_without_a_client(tmp_path, monkeypatch):
 )
 def test_another_package_of_that_name_is_refused(index, tmp_path, files):
     write_wheel(index, files)
-    with pytest.raises(HubError, match=r"is not the one that is known: small\.gguf"):
+    with pytest.raises(HubError, match=r"is not the expected one: small\.gguf"):
         fetch(tmp_path / "models")
     assert list((tmp_path / "models").iterdir()) == []
 
@@ -133,7 +133,7 @@ def test_an_index_without_it(index, tmp_path, capfd):
     with pytest.raises(HubError) as caught:
         fetch(tmp_path / "models")
     message = str(caught.value)
-    assert message.startswith("Small-1M cannot be had from your package index: ERROR: ")
+    assert message.startswith("Small-1M cannot be fetched from your package index: ERROR: ")
     assert "akunu-test-model==1.0" in message
     assert "\n" not in message
 
@@ -178,5 +178,5 @@ def test_the_known_package(tmp_path):
     assert place.name == "SmolLM2-135M-Instruct.Q4_1.gguf"
     assert place.stat().st_size == SMOLLM2.num_bytes
     tampered = dataclasses.replace(SMOLLM2, sha256="0" * 64)
-    with pytest.raises(HubError, match="not the one that is known"):
+    with pytest.raises(HubError, match="not the expected one"):
         fetch(tmp_path / "other", tampered)

@@ -15,9 +15,9 @@ from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
 
 from akunu_py.decoding.loop import NUM_CANDIDATES
 from akunu_py.drafting import NgramDrafter, PlainDrafter
+from akunu_py.models.row_choices import top_candidates
 from akunu_py.models.session import Session
 from akunu_py.protocols import CandidateTarget
-from akunu_py.sampling.candidates import top_candidates
 from akunu_py.types import Draft
 
 

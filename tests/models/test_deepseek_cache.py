@@ -14,5 +14,5 @@ def test_a_latent_vector_is_not_quantized(tmp_path, weights):
         if name.endswith(("attn_k_b.weight", "attn_v_b.weight")):
             tiny.quantize(name, "Q8_0")
     path = tiny.write(tmp_path / "model.gguf")
-    with pytest.raises(ConfigError, match=r"one small vector a token.*leave kv_bits out"):
+    with pytest.raises(ConfigError, match=r"one small vector per token.*leave kv_bits out"):
         Engine.load(path, kv_bits=8, weights=weights)

@@ -7,12 +7,16 @@ from tiny_architectures.builder import build
 
 from akunu_py import Engine
 from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
-from akunu_py.models.variants import gemma
+from akunu_py.models.variants.feed_forward import Gemma, GemmaArgs
 
 
 def test_the_activation_is_the_approximation_by_tanh():
     """Where it is furthest from the exact one, which llama.cpp's half precision hides."""
-    part = gemma.MLP(1, 1)
+    arguments = GemmaArgs(
+        model_type="gemma", hidden_size=1, num_hidden_layers=1, intermediate_size=1,
+        num_attention_heads=1, head_dim=2, rms_norm_eps=1e-6, vocab_size=1, num_key_value_heads=1,
+    )  # fmt: skip
+    part = Gemma(arguments).layers[0].mlp
     part.gate_proj.weight = part.up_proj.weight = part.down_proj.weight = mx.ones((1, 1))
     x = np.linspace(-4, 4, 81)
     expected = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) * x

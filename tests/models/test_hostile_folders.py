@@ -29,7 +29,7 @@ from akunu_py import (
     ToolCall,
     UnsupportedArchitectureError,
 )
-from akunu_py.models import folder_config
+from akunu_py.models import mlx_folder
 from akunu_py.models.folder_tokenizer import FolderTokenizer
 from akunu_py.models.load import load_model
 from akunu_py.models.requirements import requirements
@@ -252,7 +252,7 @@ def test_notices_of_libraries_do_not_reach_the_terminal(folder, monkeypatch):
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
 def test_files_that_are_too_large_or_none_are_not_read(folder, name, monkeypatch):
     for limit in ("_MAX_SETTINGS_BYTES", "_MAX_VOCABULARY_BYTES"):
-        monkeypatch.setattr(folder_config, limit, 2**16)
+        monkeypatch.setattr(mlx_folder, limit, 2**16)
     with (folder / name).open("ab") as file:
         file.truncate(2**17)
     refused(folder, "far too large")
@@ -287,7 +287,7 @@ def rewritten(path, change):
 )  # fmt: skip
 def test_headers_of_weights_are_checked(folder, change):
     rewritten(folder / "model.safetensors", change)
-    refused(folder, "truncated, damaged or no safetensors file")
+    refused(folder, "truncated, damaged or not a safetensors file")
 
 
 def test_a_type_that_mlx_does_not_have(folder):
@@ -310,7 +310,7 @@ def test_ids_that_the_model_does_not_have_are_not_fed(folder):
 
 def test_ids_beyond_any_vocabulary(folder):
     change_id(folder, "z", 2**31)
-    with pytest.raises(ModelFormatError, match=r"more than any vocabulary|cannot be loaded"):
+    with pytest.raises(ModelFormatError, match=r"beyond any vocabulary|cannot be loaded"):
         FolderTokenizer(folder, {})
 
 
@@ -329,10 +329,10 @@ def test_ids_without_a_text_are_silent(folder):
 
 
 def test_a_context_is_read_by_the_names_that_models_give_it():
-    assert folder_config.folder_context({"n_positions": 1024}) == 1024
-    assert folder_config.folder_context({"n_ctx": 2048, "max_position_embeddings": None}) == 2048
-    assert folder_config.folder_context({"text_config": {"max_position_embeddings": 99}}) == 99
-    assert folder_config.folder_context({}) == folder_config.DEFAULT_CONTEXT
+    assert mlx_folder.folder_context({"n_positions": 1024}) == 1024
+    assert mlx_folder.folder_context({"n_ctx": 2048, "max_position_embeddings": None}) == 2048
+    assert mlx_folder.folder_context({"text_config": {"max_position_embeddings": 99}}) == 99
+    assert mlx_folder.folder_context({}) == mlx_folder.DEFAULT_CONTEXT
 
 
 VALUES = st.one_of(

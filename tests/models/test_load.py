@@ -64,7 +64,7 @@ def test_auto_weights_are_dense_where_they_fit_and_say_so(tmp_path, caplog, monk
     with caplog.at_level("INFO", logger="akunu_py"):
         assert load_model(path).description.weights == "dense"
     assert "float32 dense weights need" in caplog.text
-    monkeypatch.setattr("akunu_py.models.load._memory_bytes", lambda: 1000)
+    monkeypatch.setattr("akunu_py.models.load.physical_memory", lambda: 1000)
     assert load_model(path).description.weights == "quantized"
 
 

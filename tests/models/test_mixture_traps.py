@@ -6,7 +6,7 @@ from tiny_architectures.builder import build
 
 from akunu_py import Engine
 from akunu_py.errors import AkunuError, ModelFormatError, UnsupportedArchitectureError
-from akunu_py.gguf.config import read_plan
+from akunu_py.gguf.architectures import read_plan
 from akunu_py.gguf.reader import GGUFFile
 
 

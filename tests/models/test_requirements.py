@@ -1,6 +1,7 @@
 """What a model will need, told before loading, against what MLX holds afterwards."""
 
 import gc
+import json
 
 import mlx.core as mx
 import pytest
@@ -8,6 +9,7 @@ from family_models import build_family
 from gguf_files import write_tiny_llama
 from mlx.utils import tree_flatten
 
+from akunu_py.errors import ModelFormatError
 from akunu_py.models import requirements as module
 from akunu_py.models.cache import make_caches
 from akunu_py.models.load import LoadOptions, convert_model, load_model
@@ -36,6 +38,15 @@ def test_weights_of_a_gguf_file(tmp_path, kind, weights):
     assert needs.dense == (loaded.description.weights == "dense")
     assert (needs.context, needs.architecture) == (256, "llama")
     assert needs.file_bytes == path.stat().st_size
+
+
+@pytest.mark.parametrize("name", ["variants.nothing", "nothing"])
+def test_a_converted_folder_of_an_unknown_class_is_refused(tmp_path, name):
+    convert_model(write_tiny_llama(tmp_path / "m.gguf"), tmp_path / "folder")
+    path = tmp_path / "folder" / "akunu.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model": name}))
+    with pytest.raises(ModelFormatError, match="cannot be built"):
+        requirements(tmp_path / "folder")
 
 
 def test_weights_of_folders(tmp_path):

@@ -5,15 +5,15 @@ import math
 import mlx.core as mx
 import numpy as np
 
-from akunu_py.models.variants import starcoder2
+from akunu_py.models.variants.feed_forward import StarCoder2, StarCoder2Args
 
 
 def test_the_activation_is_gelus_approximation_by_tanh():
-    arguments = starcoder2.ModelArgs(
+    arguments = StarCoder2Args(
         model_type="starcoder2", hidden_size=8, num_hidden_layers=1, intermediate_size=8,
         num_attention_heads=2, num_key_value_heads=2, vocab_size=8,
     )  # fmt: skip
-    part = starcoder2.Model(arguments).layers[0].mlp
+    part = StarCoder2(arguments).layers[0].mlp
     for layer in (part.c_fc, part.c_proj):
         layer.weight, layer.bias = mx.eye(8), mx.zeros(8)
     x = np.linspace(-3, 3, 8)

@@ -191,7 +191,7 @@ class OtherCache(KVCache):
 def test_a_model_that_cannot_go_back_is_refused():
     model = tiny()
     model.make_cache = lambda: [OtherCache() for _ in model.layers]
-    with pytest.raises(ConfigError, match="cannot go back after a rejection"):
+    with pytest.raises(ConfigError, match="cannot roll back after a rejection"):
         made(model)
 
 
@@ -247,4 +247,4 @@ def test_nothing_is_drawn_where_logits_are_no_numbers(
             model.extend(more[3:])
         assert drafts.draw(4, None, guess) == sound.draw(4)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "logits of the draft model are no numbers" in caplog.text
+    assert "logits of the draft model are not numbers" in caplog.text

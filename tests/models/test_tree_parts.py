@@ -18,12 +18,10 @@ from tiny_models import tiny
 from akunu_py.errors import ContractError, RollbackError
 from akunu_py.models.cache import make_caches
 from akunu_py.models.rollback.rotating import SinkCache
-from akunu_py.models.tree.arranged import ArrangedTree
 from akunu_py.models.tree.compaction import keep_rows
-from akunu_py.models.tree.forward import TreeForward
-from akunu_py.models.tree.masks import TreeMasks, tree_mask
+from akunu_py.models.tree.forward import TreeForward, TreeMasks, tree_mask
 from akunu_py.models.tree.positions import RowPositions, RowRope
-from akunu_py.models.tree.rows import TreeRows
+from akunu_py.models.tree.rows import ArrangedTree, TreeRows
 from akunu_py.types import Draft
 
 TREE = TreeRows((-1, 0, 0, 1, 1, 2, 3))
@@ -111,7 +109,7 @@ def test_layers_share_a_mask():
 def test_masks_refuse_what_they_do_not_know():
     with pytest.raises(ContractError, match="ArraysCache"):
         TreeMasks(TREE).of(ArraysCache(2))
-    with pytest.raises(ContractError, match="3 rows of a tree of 7"):
+    with pytest.raises(ContractError, match="a pass has 3 rows, its tree 7"):
         TreeMasks(TREE).of(KVCache())(3)
     assert tree_mask(TREE, 3).shape == (7, 10)
 

@@ -16,7 +16,7 @@ from tiny_models import tiny
 
 from akunu_py.models.cache import make_caches
 from akunu_py.models.rollback import RollbackCaches
-from akunu_py.models.tree import Trees, compaction, masks, positions, trees
+from akunu_py.models.tree import Trees, compaction, forward, positions, trees
 from akunu_py.models.tree.forward import TreeForward
 
 SIZE = 97
@@ -56,16 +56,16 @@ def test_whatever_is_broken_is_found(monkeypatch, broken, dtype):
     """The control: each part of the way is needed, and the try sees that it is missing."""
     name = "llama, windows with sinks" if broken == "mask of sinks" else "gemma3"
     tried = Tried(build_family(name, dtype), 40)
-    whole = masks.tree_mask
+    whole = forward.tree_mask
     if broken == "positions":
         monkeypatch.setattr(positions.RowPositions, "at", lambda *_: nullcontext())
     elif broken == "mask":
-        monkeypatch.setattr(masks, "tree_mask", lambda rows, before, *_: mx.tri(
+        monkeypatch.setattr(forward, "tree_mask", lambda rows, before, *_: mx.tri(
             len(rows), before + len(rows), before) > 0)  # fmt: skip
     elif broken == "window":
-        monkeypatch.setattr(masks, "tree_mask", lambda rows, before, *_: whole(rows, before))
+        monkeypatch.setattr(forward, "tree_mask", lambda rows, before, *_: whole(rows, before))
     elif broken == "mask of sinks":
-        monkeypatch.setattr(masks, "tree_mask", lambda rows, before, window, _: whole(
+        monkeypatch.setattr(forward, "tree_mask", lambda rows, before, window, _: whole(
             rows, before, window))  # fmt: skip
     else:
 
@@ -95,8 +95,8 @@ def test_models_known_not_to_take_trees_are_not_tried(name, monkeypatch):
 
 def test_a_model_that_makes_its_mask_itself_is_found(monkeypatch):
     """Llama 4 does: were its caches taken for ones that a mask can be put on, the try would tell."""
-    for module in (masks, trees):
-        monkeypatch.setattr(module, "MASKED", (*masks.MASKED, ChunkedKVCache))
+    for module in (forward, trees):
+        monkeypatch.setattr(module, "MASKED", (*forward.MASKED, ChunkedKVCache))
     monkeypatch.setattr(compaction, "_check", lambda *_: None)
     tried = Tried(build_family("llama4"), 5)
     assert not tried.usable()
@@ -191,8 +191,8 @@ def test_a_model_is_tried_once_and_once_more_beyond_each_window(monkeypatch):
 
 def test_a_window_that_fails_is_found_before_a_row_reaches_it(monkeypatch):
     """The tree of the second try lies beyond the window, however near the text is to it."""
-    whole = masks.tree_mask
-    monkeypatch.setattr(masks, "tree_mask", lambda rows, before, *_: whole(rows, before))
+    whole = forward.tree_mask
+    monkeypatch.setattr(forward, "tree_mask", lambda rows, before, *_: whole(rows, before))
     for rows in (1, 4, 5, 6):
         tried = Tried(build_family("llama, sliding"), rows)
         assert tried.usable(depth=3)

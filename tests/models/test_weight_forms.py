@@ -71,7 +71,7 @@ class TestMemoryDecides:
     def test_fitted_where_exact_does_not_fit(self, iq4, limited, caplog):
         limited(needed(iq4, fitted=False) - 1)
         assert check_memory([PlannedModel(iq4, QUANTIZED)])
-        assert "iq4.gguf: memory does not hold exact forms" in caplog.text
+        assert "iq4.gguf: exact forms of the weights do not fit" in caplog.text
         limited(needed(iq4, fitted=True))
         assert check_memory([PlannedModel(iq4, QUANTIZED)], context=CONTEXT)
 
@@ -109,7 +109,7 @@ class TestMemoryDecides:
         limited(needed(iq4, fitted=True))
         with Engine.load(iq4, weights="quantized", context=CONTEXT) as engine:
             assert engine.description.weights_text == "fitted quantized weights (IQ4_XS)"
-        assert "fitted ones are taken" in caplog.text
+        assert "taking fitted ones" in caplog.text
         caplog.clear()
         with Engine.load(iq4, weights="quantized", context=CONTEXT, exact_weights=True) as engine:
             assert engine.description.weights_text == "exact quantized weights"

@@ -1,26 +1,59 @@
-"""One file a family: metadata and tensor names to the arguments and parameters of a model class.
+"""Metadata and tensor names to a `ModelPlan`, by the reader of the architecture; a file a family.
 
-Which class rotates which rows together, which norms are stored plus one and where a family hides a
-constant was read off llama.cpp's converters and graphs and mlx-lm's classes, and is tested against
-llama.cpp's own logits (`tests/models/test_architectures.py`).
+Which class rotates which rows together, which norms are stored plus one and where a family has a
+hidden constant was taken from llama.cpp's converters and graphs and mlx-lm's classes, and is tested
+against llama.cpp's logits (`tests/models/test_architectures.py`).
 
-To add one, write its reader in the file of its family and add it to READERS there.
+To add an architecture, write its reader in the file of its family and add it to READERS there.
 """
 
 import importlib
 import pkgutil
 from collections.abc import Mapping
 
-from akunu_py.gguf.parts.decoder import Reader
+from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
+from akunu_py.gguf.cursor import MetadataValue
+from akunu_py.gguf.keys import Keys
+from akunu_py.gguf.parts.decoder import Decoder, Reader
+from akunu_py.gguf.plan import ModelPlan
+from akunu_py.gguf.reader import TensorInfo
 
 _COLLECTIONS = ("dense", "mixtures", "hybrids")
-"""Files of models that stand alone; each other one is named as its architectures begin."""
+"""Files of single models. Every other file has the name that its architectures begin with."""
+
+
+def read_plan(
+    metadata: Mapping[str, MetadataValue], tensors: Mapping[str, TensorInfo]
+) -> ModelPlan:
+    """Return the plan of a model, from `GGUFFile.metadata` and `GGUFFile.tensors`.
+
+    Raises UnsupportedArchitectureError, naming the unsupported property, for a valid file of a
+    model that akunu cannot run, and ModelFormatError, naming key or tensor, for a damaged one.
+    """
+    architecture = metadata.get("general.architecture")
+    if not isinstance(architecture, str):
+        raise ModelFormatError(
+            "the metadata has no general.architecture: this is not a language model's file"
+        )
+    reader = find_reader(architecture)
+    if reader is None:
+        raise UnsupportedArchitectureError(
+            f"the model is of the architecture {architecture[:80]!r}; akunu runs "
+            f"{', '.join(supported_architectures())} from GGUF"
+        )
+    keys = Keys(metadata, architecture)
+    # Embedding models of any architecture have this key.
+    if not keys.flag("attention.causal", True):
+        raise keys.unsupported("attention.causal", False, "attention to earlier tokens")
+    plan = reader(Decoder(keys, tensors))
+    keys.check_unused()
+    return plan
 
 
 def find_reader(architecture: str) -> Reader | None:
-    """Return the reader of an architecture, None for one that is not known.
+    """Return the reader of an architecture, None for an unknown one.
 
-    Of the families only those are imported that it can be in.
+    Only the families that can have it are imported.
     """
     named = [family for family in _families() if architecture.startswith(family)]
     for family in (*sorted(named, key=len, reverse=True), *_COLLECTIONS):
@@ -29,8 +62,8 @@ def find_reader(architecture: str) -> Reader | None:
     return None
 
 
-def architectures() -> tuple[str, ...]:
-    """Return the values of `general.architecture` that have a reader, sorted."""
+def supported_architectures() -> tuple[str, ...]:
+    """Return the values of `general.architecture` that akunu can run, sorted."""
     return tuple(sorted(name for family in _families() for name in _readers(family)))
 
 

@@ -26,11 +26,11 @@ _ROUTER_BIAS = f"{FEED_FORWARD}.gate.expert_bias"
 def bailingmoe(model: Decoder) -> ModelPlan:
     """Ling 1 for `variants.bailing_moe`.
 
-    Converters split q, k and v, which the class has in one, and reorder the rows of q and k so that
+    Converters split q, k and v, which the class fuses, and reorder the rows of q and k so that
     neighbours rotate together; the class rotates halves.
     """
     attention.require_plain_heads(model)
-    # llama.cpp reads the number of dense layers, and has none.
+    # llama.cpp reads the number of dense layers, but treats none as dense.
     model.keys.ignore("leading_dense_block_count")
     query, key = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
     rows = np.concatenate(
@@ -48,7 +48,7 @@ def bailingmoe(model: Decoder) -> ModelPlan:
 def bailingmoe2(model: Decoder) -> ModelPlan:
     """Ling 2 for `variants.bailing_moe`.
 
-    q, k and v are one tensor, as in the class, and halves of a part of each head rotate.
+    q, k and v are one tensor, as in the class, and part of each head rotates, by halves.
     """
     attention.require_plain_heads(model, partial=True)
     names = {

@@ -15,8 +15,8 @@ _GLM_LITE_LAYERS = (47, 48)
 def deepseek(model: Decoder) -> ModelPlan:
     """DeepSeek's first mixture for `mlx_lm.models.deepseek`.
 
-    The rows of q and k are ordered for neighbours; the class rotates halves. The chosen experts'
-    weights keep their sum.
+    The rows of q and k are ordered for neighbours; the class rotates halves. The weights of the
+    chosen experts are not scaled to sum to one.
     """
     attention.require_plain_heads(model)
     dense = experts.leading_dense(model, rest=1)
@@ -62,7 +62,7 @@ def deepseek2(model: Decoder) -> ModelPlan:
         model.keys.ignore("expert_count", "expert_shared_count", "expert_weights_scale")
         rules += modules(FEED_FORWARD, layers.GATED)
         return model.plan("variants.deepseek2", rules, arguments, predicts_further=True)
-    # GLM 4.7 Flash's first files do not name its gating function.
+    # The first files of GLM 4.7 Flash do not state its gating function.
     lite = model.vocabulary_size == _GLM_LITE_VOCABULARY and model.num_layers in _GLM_LITE_LAYERS
     mixture = experts.read(model, dense=dense)
     groups, chosen = experts.groups(model, mixture)

@@ -1,4 +1,4 @@
-"""Dense models that stand alone; most are llama with a difference."""
+"""Single dense models; most are llama with a difference."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from akunu_py.gguf.plan import ModelPlan
 def apertus(model: Decoder) -> ModelPlan:
     """Apertus for `mlx_lm.models.apertus`.
 
-    Its activation has four numbers a layer (xIELU, arXiv:2411.13010), which are metadata.
+    Its activation has four numbers per layer in the metadata (xIELU, arXiv:2411.13010).
     """
     attention.require_plain_heads(model)
     norms = {"attn_norm": "attention_layernorm", "ffn_norm": "feedforward_layernorm"}
@@ -43,7 +43,7 @@ def apertus(model: Decoder) -> ModelPlan:
 def _activations(model: Decoder) -> dict[str, NDArray[np.float32]]:
     constants: dict[str, NDArray[np.float32]] = {}
     for part in ("alpha_n", "alpha_p", "beta", "eps"):
-        # Without the architecture's name before it.
+        # The key has no architecture in front.
         key = f"xielu.{part}"
         value = model.keys.metadata.get(key)
         numbers = np.asarray(value) if isinstance(value, np.ndarray | float) else np.empty(0)
@@ -79,7 +79,7 @@ def arcee(model: Decoder) -> ModelPlan:
 def command_r(model: Decoder) -> ModelPlan:
     """Command R, Command R+ and Aya for `mlx_lm.models.cohere`.
 
-    The plus has norms of q and k, with weights of their own for each head.
+    Command R+ has norms of q and k, with separate weights for each head.
     """
     attention.require_plain_heads(model)
     normed = "blk.0.attn_q_norm.weight" in model.tensors
@@ -88,7 +88,7 @@ def command_r(model: Decoder) -> ModelPlan:
         _cohere_rules(model) + (modules(ATTENTION, layers.HEAD_NORMS) if normed else []),
         {
             "layer_norm_eps": model.layer_norm_eps,
-            # Without a key llama.cpp leaves logits as they are.
+            # Without the key llama.cpp leaves logits unscaled.
             "logit_scale": model.keys.number("logit_scale", 1.0, low=-1, high=1e6) or 1.0,
             "use_qk_norm": normed,
         },
@@ -116,7 +116,7 @@ def cohere2(model: Decoder) -> ModelPlan:
 
 
 def _cohere_rules(model: Decoder) -> list[Rule]:
-    """Return the rules of a block with one norm, for attention and feed-forward part alike."""
+    """Return the rules of a block with one norm for both attention and feed-forward part."""
     return [
         *layers.frame(model, tied=True),
         *modules(LAYER, {"attn_norm": "input_layernorm"}),
@@ -126,10 +126,10 @@ def _cohere_rules(model: Decoder) -> list[Rule]:
 
 
 def mistral3(model: Decoder) -> ModelPlan:
-    """Ministral 3 for `mlx_lm.models.ministral3`; without a temperature, that of a llama.
+    """Ministral 3 for `mlx_lm.models.ministral3`; without a temperature it is a llama.
 
     A query at position p is multiplied by 1 + temperature ln(1 + floor(p / original context)). The
-    class rotates halves of a head, the file's rows are ordered for neighbours.
+    class rotates halves of a head; the file's rows are ordered for neighbours.
     """
     keys = model.keys
     temperature = keys.number("attention.temperature_scale", 0.0, low=-1e3, high=1e3)
@@ -156,7 +156,7 @@ def seed_oss(model: Decoder) -> ModelPlan:
     attention.require_whole_heads(model)
     norms = {
         "attn_norm": "input_layernorm",
-        # Named for what it follows; it stands before the feed-forward part.
+        # Named after the part it follows; it precedes the feed-forward part.
         "post_attention_norm": "post_attention_layernorm",
     }
     return model.plan(
@@ -187,7 +187,7 @@ def smollm3(model: Decoder) -> ModelPlan:
             "attention_bias": biases,
             "rope_traditional": True,
             "rope_scaling": rope.scaling(model),
-            # No key says so; it is what llama.cpp and the released models have.
+            # Fixed in llama.cpp and the released models, without a key.
             "no_rope_layer_interval": 4,
         },
         constants=constants,
@@ -197,12 +197,12 @@ def smollm3(model: Decoder) -> ModelPlan:
 def stablelm(model: Decoder) -> ModelPlan:
     """StableLM 3B, 2 1.6B, Zephyr and 2 12B for `mlx_lm.models.stablelm`.
 
-    Without a norm of its own the feed-forward part stands beside attention. The 12B model has a
+    A feed-forward part without a separate norm runs in parallel with attention. The 12B model has a
     norm for each head of q and k.
     """
     attention.require_plain_heads(model, partial=True)
     rotated = rope.rotated(model)
-    # Converters write it for models that are not so.
+    # Converters also write it for models without parallel parts.
     model.keys.ignore("use_parallel_residual")
     parallel = "blk.0.ffn_norm.weight" not in model.tensors
     head_norms = "blk.0.attn_q_norm.weight" in model.tensors
@@ -242,8 +242,8 @@ def stablelm(model: Decoder) -> ModelPlan:
 def starcoder2(model: Decoder) -> ModelPlan:
     """StarCoder 2 for `variants.starcoder2`; norms and projections have biases.
 
-    The released models were trained with a window of 4096 tokens, which files do not state and
-    llama.cpp does not apply; nor does this.
+    The released models were trained with a window of 4096 tokens, which files do not state. Neither
+    llama.cpp nor akunu applies it.
     """
     attention.require_plain_heads(model)
     names = {"ffn_up": "c_fc", "ffn_down": "c_proj"}
@@ -260,7 +260,7 @@ READERS = {
     "arcee": arcee,
     "cohere2": cohere2,
     "command-r": command_r,
-    # Converters take its fused tensors apart and reorder q and k.
+    # Converters split its fused tensors and reorder q and k.
     "internlm2": llama,
     "mistral3": mistral3,
     "seed_oss": seed_oss,

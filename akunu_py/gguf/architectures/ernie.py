@@ -31,7 +31,7 @@ def ernie4_5_moe(model: Decoder) -> ModelPlan:
     mixture = experts.read(model, dense=dense)
     if (step := keys.integer(_STEP, 1)) != 1:
         raise keys.unsupported(_STEP, step, "a mixture in every layer after the dense ones")
-    # The width says how many there are.
+    # The width determines their number.
     keys.ignore("expert_shared_count")
     shared = keys.integer("expert_shared_feed_forward_length", 0, low=0)
     weight, bias = experts.router(mixture.routed, bias=_ROUTER_BIAS)
@@ -41,7 +41,7 @@ def ernie4_5_moe(model: Decoder) -> ModelPlan:
             *layers.llama(model),
             *experts.rules(model, mixture, shared="shared_experts" if shared else None),
             weight,
-            # The released models have it as a matrix of one row, and so have their files.
+            # A matrix of one row, as in the released models.
             replace(bias, convert=flat),
         ],
         {

@@ -6,7 +6,7 @@ from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
 
 _WINDOWED_LAYERS = 64
-"""The 32B model's: old files of it have no keys for its windows."""
+"""Layers of the 32B model, whose old files have no keys for its windows."""
 
 
 def exaone(model: Decoder) -> ModelPlan:
@@ -39,8 +39,8 @@ def exaone(model: Decoder) -> ModelPlan:
 def exaone4(model: Decoder) -> ModelPlan:
     """EXAONE 4 for `mlx_lm.models.exaone4`.
 
-    Norms follow attention and feed-forward part. Where some layers are windowed, as in the 32B
-    model, only those rotate.
+    Norms follow attention and feed-forward part. If some layers are windowed, as in the 32B model,
+    only those rotate.
     """
     attention.require_whole_heads(model)
     window = windows.size(model, 4096 if model.num_layers == _WINDOWED_LAYERS else 0)

@@ -1,6 +1,6 @@
-"""Gemma 1, 2 and 3; 3n and 4 have files of their own.
+"""Gemma 1, 2 and 3; 3n and 4 have separate files.
 
-Converters add to the norms' weights the 1 that mlx-lm's classes add as they run.
+Converters add 1 to the norms' weights, which mlx-lm's classes also do.
 """
 
 from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, modules, parameter
@@ -9,8 +9,8 @@ from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
 
 MAX_CAP = 1e6
-# The sizes whose queries are scaled by the width over the heads, not by the head's width; no key
-# tells, so that llama.cpp goes by the number of layers too.
+# Sizes whose queries are scaled by the model's width over its heads, not by the head's width. There
+# is no key, so llama.cpp also decides by the number of layers.
 _GEMMA2_27B_LAYERS = 46
 _GEMMA3_27B_LAYERS = 62
 _FOUR_NORMS = {
@@ -43,7 +43,7 @@ def gemma2(model: Decoder) -> ModelPlan:
     attention.require_whole_heads(model)
     rope.require_one_base(model)
     windowed = windows.windowed(model, 2)
-    # A window of no tokens is llama.cpp's way to say none.
+    # In llama.cpp a window of 0 tokens stands for none.
     window = windows.size(model, 4096)
     attention_cap = keys.number("attn_logit_softcapping", 50.0, low=0, high=MAX_CAP)
     return model.plan(
@@ -71,7 +71,7 @@ def gemma2(model: Decoder) -> ModelPlan:
 def gemma3(model: Decoder) -> ModelPlan:
     """Gemma 3, its text part, for `variants.gemma3`.
 
-    Its windowed layers have a rotary base of their own and positions that are never scaled.
+    Its windowed layers have a separate rotary base and unscaled positions.
     """
     keys = model.keys
     attention.require_whole_heads(model)
@@ -104,7 +104,7 @@ def gemma3(model: Decoder) -> ModelPlan:
 
 
 def _query_scalar(model: Decoder, layers_of_27b: int) -> int:
-    """Return what queries are divided by the root of."""
+    """Return the number by whose root queries are divided."""
     if model.num_layers == layers_of_27b:
         return max(1, model.hidden_size // model.num_heads)
     return model.head_dim

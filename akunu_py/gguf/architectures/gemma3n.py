@@ -12,7 +12,7 @@ from akunu_py.gguf.plan import ModelPlan
 _BODY = "model.language_model"
 _LAYER = f"{_BODY}.layers.{{}}"
 _SPARSITY = "activation_sparsity_scale"
-# What llama.cpp takes for files without a key: both sizes that were released are so.
+# llama.cpp's defaults for files without these keys, right for both released sizes.
 _SPARSE_LAYERS, _SPARSE_SHARE = 10, 0.95
 _LAYERS_WITH_KEYS = 20
 
@@ -39,8 +39,8 @@ _LAYER_MODULES = {
 def gemma3n(model: Decoder) -> ModelPlan:
     """Gemma 3n for `mlx_lm.models.gemma3n`.
 
-    Unlike in Gemma 1 to 3 nothing is added to the norms. Files hold keys and values also for layers
-    that use those of another, and so does the class.
+    Unlike in Gemma 1 to 3 nothing is added to the norms. Files, like the class, also have keys and
+    values for layers that use another layer's.
     """
     keys = model.keys
     attention.require_whole_heads(model)
@@ -61,7 +61,7 @@ def gemma3n(model: Decoder) -> ModelPlan:
         "activation_sparsity_pattern": _sparsity(model),
         "hidden_size_per_layer_input": keys.integer("embedding_length_per_layer_input", 256),
         "altup_num_inputs": streams,
-        # Coefficients are clipped in training only.
+        # Coefficients are clipped only in training.
         "altup_coef_clip": None,
         "altup_correct_scale": True,
         "altup_active_idx": keys.integer("altup.active_idx", 0, low=0, high=streams - 1),
@@ -103,8 +103,8 @@ def _unstacked(model: Decoder, source: str, target: str, streams: int) -> list[R
 def _sparsity(model: Decoder) -> list[float]:
     """Return the share of the gates that each layer sets to zero.
 
-    The file has it as the standard deviations above the mean where a normal distribution has that
-    share below.
+    The file states the number of standard deviations above the mean of a normal distribution below
+    which that share lies.
     """
     keys, count = model.keys, model.num_layers
     value = keys.metadata.get(f"{keys.architecture}.{_SPARSITY}")

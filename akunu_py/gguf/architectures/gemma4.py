@@ -1,4 +1,4 @@
-"""Gemma 4, text: dense models, mixtures, and those with embeddings for every layer."""
+"""Gemma 4, text: dense models, mixtures, and models with embeddings for every layer."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,17 +28,16 @@ _MIXTURE_NORMS = {
 def gemma4(model: Decoder) -> ModelPlan:
     """Gemma 4 for `mlx_lm.models.gemma4_text`.
 
-    Unlike in Gemma 1 to 3 nothing is added to the norms. Of layers that see everything only a part
-    of a head rotates: the file's factors of the frequencies are so large elsewhere that nothing
-    moves.
+    Unlike in Gemma 1 to 3 nothing is added to the norms. In layers that see everything only part of
+    a head rotates: elsewhere the file's frequency factors are so large that nothing moves.
     """
     of_layers = _read_layers(model)
     head_dim = _read_head(model, "")
     factors = rope.factors(model, dims=head_dim)
     if factors is None:
         raise ModelFormatError(
-            f"the file has no tensor {FREQUENCY_FACTORS!r}, which says how much of a head rotates;"
-            " convert the model again"
+            f"the file has no tensor {FREQUENCY_FACTORS!r}, which states how much of a head "
+            "rotates; convert the model again"
         )
     cap = model.keys.number("final_logit_softcapping", 30.0, low=-1, high=1e6)
     mixture_arguments, mixture_rules = _mixture(model)
@@ -74,7 +73,7 @@ def gemma4(model: Decoder) -> ModelPlan:
             "final_logit_softcapping": cap if cap > 0 else None,
         },
         rotary=_only_in(factors, of_layers.windowed),
-        # Files hold them also for layers that use those of another, as the checkpoints do.
+        # Like the checkpoints, files also have them for layers that use another layer's.
         ignored=rf"{FREQUENCY_FACTORS}|blk\.({unused})\.(attn_k|attn_v|attn_k_norm)\.weight",
         constants=_unit_scales(model, mixture_arguments.get("num_experts")),
         wide_range=True,
@@ -82,7 +81,7 @@ def gemma4(model: Decoder) -> ModelPlan:
 
 
 def _read_head(model: Decoder, kind: str, default: int | None = None) -> int:
-    """Return the width of the heads of a kind of layers, "" or "_swa"."""
+    """Return the width of the heads in layers of a kind, "" or "_swa"."""
     keys = model.keys
     head_dim = keys.integer(f"attention.key_length{kind}", default, high=MAX_HEAD_DIM)
     if head_dim % 2:
@@ -95,14 +94,14 @@ def _read_head(model: Decoder, kind: str, default: int | None = None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Layers:
-    """What differs from layer to layer.
+    """The differences between layers.
 
     Attributes:
-        windowed: whether a layer sees a window only, for each.
-        own_keys: layers with keys and values of their own; later ones use those of the last before
-            them of the same kind.
-        equal: whether layers that see everything have their keys as values too.
-        arguments: what the class is told of it.
+        windowed: whether each layer sees only a window.
+        own_keys: number of layers with their own keys and values; later layers use those of the
+            last such layer of the same kind.
+        equal: whether layers that see everything use their keys also as values.
+        arguments: the resulting arguments of the class.
 
     """
 
@@ -157,7 +156,7 @@ def _read_layers(model: Decoder) -> _Layers:
 
 
 def _by_kind(model: Decoder, key: str, numbers: list[int], windowed: list[bool]) -> dict[bool, int]:
-    """Return the number that all layers of a kind have, windowed (True) and others."""
+    """Return the common number of all layers of a kind, by windowed (True) and others."""
     found = {}
     for kind in set(windowed):
         of_kind = {number for number, flag in zip(numbers, windowed, strict=True) if flag == kind}
@@ -185,7 +184,7 @@ def _attention_rules(of_layers: _Layers) -> list[Rule]:
 
 
 def _mixture(model: Decoder) -> tuple[dict[str, Any], list[Rule]]:
-    """Return arguments and rules of the experts, beside which a dense part always runs."""
+    """Return arguments and rules of the experts, which run in parallel with a dense part."""
     if "blk.0.ffn_gate_inp.weight" not in model.tensors:
         return {"enable_moe_block": False}, []
     mixture = experts.read(model)
@@ -205,7 +204,7 @@ def _mixture(model: Decoder) -> tuple[dict[str, Any], list[Rule]]:
 
 
 def _layer_embeddings(model: Decoder) -> tuple[dict[str, Any], list[Rule]]:
-    """Return arguments and rules of the embeddings that every layer has of its own."""
+    """Return arguments and rules of the separate embeddings of every layer."""
     size = model.keys.integer("embedding_length_per_layer_input", 0, low=0)
     if size == 0:
         return {"hidden_size_per_layer_input": 0}, []

@@ -11,8 +11,8 @@ _SECTIONS = "rope.dimension_sections"
 def glm4(model: Decoder) -> ModelPlan:
     """GLM 4, dense, for `mlx_lm.models.glm4`.
 
-    Half of a head rotates, as neighbours; converters reorder the rows of models that also see
-    images, so that halves do. The positions of text are the same in all their sections.
+    Half of a head rotates, as neighbours. For models that also see images converters reorder the
+    rows so that halves rotate. The positions of text are equal in all their sections.
     """
     attention.require_equal_widths(model)
     rotated = rope.rotated(model)
@@ -48,15 +48,15 @@ def _has_sections(model: Decoder) -> bool:
     sections = model.keys.integers(_SECTIONS)
     if any(sections[3:]):
         raise model.keys.unsupported(_SECTIONS, sections, "three sections of positions")
-    # As llama.cpp has it: one section alone is plain text.
+    # As in llama.cpp, a single section is plain text.
     return len(sections) > 1 and sections[0] > 0 and sections[1] > 0
 
 
 def glm4_moe(model: Decoder) -> ModelPlan:
     """GLM 4.5 to 4.7 for `mlx_lm.models.glm4_moe`.
 
-    A part of each head rotates, by halves in both programs. Norms of q and k and biases of q, k and
-    v are there in some sizes only.
+    Part of each head rotates, by halves in both programs. Only some sizes have norms of q and k and
+    biases of q, k and v.
     """
     attention.require_equal_widths(model)
     rotated = rope.rotated(model)

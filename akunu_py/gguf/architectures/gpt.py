@@ -43,7 +43,7 @@ def gpt2(model: Decoder) -> ModelPlan:
 def gptneox(model: Decoder) -> ModelPlan:
     """GPT-NeoX for `mlx_lm.models.gpt_neox`.
 
-    Converters put all queries first, then all keys; the class has those of each head together.
+    Converters put all queries first, then all keys; the class groups them by head.
     """
     _require_common_sizes(model)
     rotated = rope.rotated(model)
@@ -75,7 +75,7 @@ def gptneox(model: Decoder) -> ModelPlan:
 
 
 def _require_common_sizes(model: Decoder) -> None:
-    """Raise UnsupportedArchitectureError for sizes that the classes do not derive from others."""
+    """Raise UnsupportedArchitectureError for sizes other than those the classes derive."""
     attention.require_plain_heads(model, partial=True)
     attention.require_own_keys(model)
     if model.feed_forward_size != 4 * model.hidden_size:
@@ -84,7 +84,7 @@ def _require_common_sizes(model: Decoder) -> None:
 
 
 def _heads_together(model: Decoder) -> NDArray[np.intp]:
-    """Return the rows of a fused projection with q, k and v of each head next to each other."""
+    """Return the rows of a fused projection in an order that groups q, k and v by head."""
     rows = np.arange(3 * model.hidden_size, dtype=np.intp)
     return rows.reshape(3, model.num_heads, model.head_dim).transpose(1, 0, 2).ravel()
 
@@ -92,8 +92,8 @@ def _heads_together(model: Decoder) -> NDArray[np.intp]:
 def gpt_oss(model: Decoder) -> ModelPlan:
     """Gpt-oss for `mlx_lm.models.gpt_oss`.
 
-    Converters split the interleaved rows of gate and up, as that class does for itself. The limit
-    of 7 and the factor of 1.702 in the activation have no key: both programs have them fixed.
+    Converters split the interleaved rows of gate and up, as the class does itself. The limit of 7
+    and the factor 1.702 of the activation are fixed in both programs, without keys.
     """
     attention.require_whole_heads(model)
     rope.require_one_base(model)

@@ -1,8 +1,8 @@
 """Granite 3 and 4: dense, mixtures of experts, and hybrids with state-space layers.
 
-Embeddings, residual sums and attention have scales of their own, and the logits are divided by
-theirs. Converters reorder the rows of q and k so that neighbours rotate together; the classes
-rotate halves.
+Embeddings, residual sums and attention are multiplied by scales; logits are divided by one.
+Converters reorder the rows of q and k so that neighbours rotate together; the classes rotate
+halves.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def granite(model: Decoder) -> ModelPlan:
 def granite_moe(model: Decoder) -> ModelPlan:
     """Granite, mixtures, for `mlx_lm.models.granitemoe`.
 
-    One with a part that all tokens go through is of `granitemoehybrid`, all of whose layers attend.
+    Models with shared experts use `granitemoehybrid` with attention in all layers.
     """
     rules, arguments = _mixture(model)
     arguments["attention_bias"] = model.has_biases(attention.ALL, "attention")
@@ -45,7 +45,7 @@ def _plan(
     model: Decoder, name: str, feed_forward: list[Rule], arguments: Mapping[str, Any]
 ) -> ModelPlan:
     attention.require_plain_heads(model)
-    # llama.cpp takes the flag as whether positions rotate at all.
+    # In llama.cpp the flag says whether positions rotate at all.
     if not model.keys.flag("rope.scaling.finetuned", True):
         raise model.keys.unsupported("rope.scaling.finetuned", False, "rotary positions")
     if name == "granitemoehybrid":
@@ -56,7 +56,7 @@ def _plan(
         {
             **arguments,
             **_scales(model),
-            # The only one that is divided by.
+            # The only scale that divides.
             "logits_scaling": model.keys.number("logit_scale", low=0, high=1e6),
             "rms_norm_eps": model.rms_eps,
             "rope_scaling": rope.scaling(model),
@@ -72,14 +72,14 @@ def granite_hybrid(model: Decoder) -> ModelPlan:
     attention.require_width_of_model(hybrid)
     hybrid.require_both_kinds("state-space layers")
     mixer = recurrent.read_state_space(keys)
-    # llama.cpp takes this flag as whether positions rotate at all.
+    # In llama.cpp this flag says whether positions rotate at all.
     rotates = keys.flag("rope.scaling.finetuned", True)
     if rotates:
         attention.require_whole_heads(hybrid)
     if experts.present(hybrid):
         feed_forward, arguments = _mixture(hybrid)
         if "shared_intermediate_size" not in arguments:
-            raise keys.unsupported(_SHARED_SIZE, 0, "a part that all tokens go through")
+            raise keys.unsupported(_SHARED_SIZE, 0, "shared experts")
     else:
         keys.ignore("expert_used_count", _SHARED_SIZE)
         feed_forward = modules(FEED_FORWARD, layers.GATED)
@@ -114,7 +114,7 @@ def granite_hybrid(model: Decoder) -> ModelPlan:
 
 
 def _mixture(model: Decoder) -> tuple[list[Rule], dict[str, Any]]:
-    """Return rules and arguments of the experts, with those that all tokens go through, if any."""
+    """Return rules and arguments of the experts, including shared ones if any."""
     mixture = experts.read(model, "feed_forward_length")
     rules = [
         *modules(_MIXTURE, {"ffn_gate_inp": "router.layer"}),
@@ -141,7 +141,7 @@ def _scales(model: Decoder) -> dict[str, float]:
 
 
 def _scale(model: Decoder, key: str, default: float) -> float:
-    """Return a scale; llama.cpp takes 0 as not there."""
+    """Return a scale; 0 stands for a missing one, as in llama.cpp."""
     return model.keys.number(key, 0.0, low=-1e-30, high=1e6) or default
 
 

@@ -1,6 +1,6 @@
 """Hunyuan: the dense models, and A13B, a mixture.
 
-Norms of q and k follow the rotation, whose base in the file already has the model's scaling.
+Norms of q and k follow the rotation. The base in the file already includes the model's scaling.
 """
 
 from akunu_py.errors import UnsupportedArchitectureError
@@ -15,7 +15,7 @@ _HEAD_NORMS = {"attn_q_norm": "query_layernorm", "attn_k_norm": "key_layernorm"}
 def hunyuan_dense(model: Decoder) -> ModelPlan:
     """Hunyuan, dense, for `mlx_lm.models.hunyuan_v1_dense`."""
     attention.require_whole_heads(model)
-    # The released dense models' configurations speak of one expert.
+    # The configurations of the released dense models state one expert.
     if (count := model.keys.integer("expert_count", 0, low=0)) > 1:
         raise model.keys.unsupported("expert_count", count, "no experts")
     return model.plan(
@@ -35,8 +35,8 @@ def hunyuan_moe(model: Decoder) -> ModelPlan:
     attention.require_plain_heads(model)
     if not model.tied:
         raise UnsupportedArchitectureError(
-            "the model has 'output.weight'; akunu runs hunyuan-moe models whose embedding also "
-            "makes the logits only: use another model"
+            "the model has 'output.weight'; akunu runs only hunyuan-moe models whose embedding "
+            "also makes the logits: use another model"
         )
     rope.require_unscaled(model)
     if (shared := model.keys.integer("expert_shared_count", 1)) != 1:

@@ -1,4 +1,4 @@
-"""Models that stand alone and of which some layers, or parts of each, keep a state."""
+"""Single models with recurrent layers, or a recurrent part in each layer."""
 
 from dataclasses import replace
 
@@ -16,13 +16,12 @@ from akunu_py.gguf.plan import ModelPlan
 def falcon_h1(model: Decoder) -> ModelPlan:
     """Falcon H1 for `variants.falcon_h1`: attention and a Mamba 2 mixer side by side in a layer.
 
-    Converters have multiplied all of the family's multipliers into the weights, so that none is
-    left to apply.
+    Converters have multiplied all of the family's multipliers into the weights.
     """
     attention.require_whole_heads(model)
     mixer = recurrent.read_state_space(model.keys)
     normed = "blk.0.ssm_norm.weight" in model.tensors
-    # Converters leave ".weight" off this one name.
+    # Converters omit ".weight" from this name.
     norm = "blk.{}.ffn_norm" + ("" if "blk.0.ffn_norm" in model.tensors else ".weight")
     return model.plan(
         "variants.falcon_h1",
@@ -45,7 +44,7 @@ def falcon_h1(model: Decoder) -> ModelPlan:
             "mamba_n_groups": mixer.groups,
             "mamba_n_heads": mixer.heads,
             "mamba_rms_norm": normed,
-            # The class multiplies the logits of tied embeddings by the one over the other.
+            # The class multiplies the logits of tied embeddings by their ratio.
             "embedding_multiplier": 1.0,
             "lm_head_multiplier": 1.0,
             "rms_norm_eps": model.rms_eps,
@@ -89,7 +88,7 @@ def jamba(model: Decoder) -> ModelPlan:
         ],
         {
             "layers_block_type": hybrid.layer_types("mamba"),
-            # Both are asked for, and neither is used beside the lists of layers.
+            # Required, but not used: the lists of layers take precedence.
             "attn_layer_offset": 0,
             "attn_layer_period": 1,
             "expert_layer_offset": 0,
@@ -101,7 +100,7 @@ def jamba(model: Decoder) -> ModelPlan:
             "mamba_d_state": mixer.state_size,
             "mamba_expand": mixer.inner_size // hybrid.hidden_size,
             "mamba_dt_rank": mixer.rank,
-            # Not used, whatever the file says.
+            # Required, but not used.
             "rope_theta": 10000.0,
             "rms_norm_eps": hybrid.rms_eps,
         },
@@ -111,7 +110,7 @@ def jamba(model: Decoder) -> ModelPlan:
 def kimi_linear(model: Decoder) -> ModelPlan:
     """Kimi Linear for `mlx_lm.models.kimi_linear`: delta nets and latent attention.
 
-    The nets forget each channel by itself. Nothing is rotated, not even what the keys call so.
+    The nets have a separate decay for each channel. Nothing rotates, despite the keys for it.
     """
     hybrid = Hybrid.of(model)
     keys = hybrid.keys
@@ -120,7 +119,7 @@ def kimi_linear(model: Decoder) -> ModelPlan:
     if hybrid.has_any(".attn_q_a.weight"):
         rank = keys.integer("attention.q_lora_rank", 0, low=0)
         raise keys.unsupported("attention.q_lora_rank", rank, "queries that come from the input")
-    # The first files have the one matrix, and the keys of the new ones.
+    # The first files have one fused matrix, but the keys of new files.
     heads = replace(heads, split=hybrid.has_any(".attn_k_b.weight"))
     dense = experts.leading_dense(hybrid)
     mixture = experts.read(hybrid, dense=dense)
@@ -154,16 +153,16 @@ def kimi_linear(model: Decoder) -> ModelPlan:
                 "num_heads": hybrid.num_heads,
                 "head_dim": head_dim,
                 "short_conv_kernel_size": recurrent.read_kernel(keys),
-                # Counted from one.
+                # Numbered from 1.
                 "kda_layers": [
                     layer + 1 for layer in range(hybrid.num_layers) if hybrid.recurs(layer)
                 ],
             },
-            # Asked for, and not used.
+            # Required, but not used.
             "rope_theta": 10000.0,
             "rms_norm_eps": hybrid.rms_eps,
             "model_max_length": hybrid.context_length,
-            # The head is the class's own, also where it is a copy.
+            # The class always has a head, which may be a copy of the embedding.
             "tie_word_embeddings": False,
         },
     )

@@ -15,7 +15,7 @@ _FEED_FORWARD = f"{LAYER}.feed_forward"
 def lfm2(model: Decoder) -> ModelPlan:
     """LFM 2, dense, for `mlx_lm.models.lfm2`."""
     arguments = {
-        # The file's width is the final one, which the class would derive from another.
+        # The file states the final width, which the class would derive from another one.
         "intermediate_size": None,
         "block_dim": model.hidden_size,
         "block_ff_dim": model.feed_forward_size,
@@ -59,7 +59,7 @@ def _plan(
         name,
         [
             module(EMBEDDING, "model.embed_tokens"),
-            # The last norm, under a name that is another norm's elsewhere.
+            # The last norm, under an unusual name.
             module("token_embd_norm", "model.embedding_norm"),
             *modules(LAYER, {"attn_norm": "operator_norm", "ffn_norm": "ffn_norm"}),
             *attention.rules(hybrid, output="out_proj"),

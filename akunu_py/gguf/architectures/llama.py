@@ -1,4 +1,4 @@
-"""Llama: 2 and 3, with Mistral 7B, Mixtral and what else is converted as `llama`; the text of 4."""
+"""Llama 2 and 3, with Mistral 7B, Mixtral and others converted as `llama`; the text of Llama 4."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ _MAVERICK_EXPERTS = 128
 
 
 def llama(model: Decoder) -> ModelPlan:
-    """Llama 2 and 3 for `mlx_lm.models.llama`, with experts for a variant.
+    """Llama 2 and 3 for `mlx_lm.models.llama`, with experts for `variants.llama_experts`.
 
-    Converters reorder the rows of q and k so that neighbours rotate together, which that class can
-    do too (`rope_traditional`).
+    Converters reorder the rows of q and k so that neighbours rotate together, which the class
+    supports (`rope_traditional`).
     """
     attention.require_whole_heads(model)
     biases, constants = attention_biases(model)
@@ -53,10 +53,10 @@ def llama(model: Decoder) -> ModelPlan:
 
 
 def attention_biases(model: Decoder) -> tuple[bool, dict[str, NDArray[np.float32]]]:
-    """Return whether attention has biases, and zeros for those that the file leaves out.
+    """Return whether attention has biases, and zeros for biases that the file lacks.
 
-    Llama's class has them at all four projections or at none; models made of Qwen's weights have
-    them at q, k and v.
+    Llama's class has them in all four projections or in none; models converted from Qwen have them
+    in q, k and v.
     """
     inputs = attention.has_biases(model)
     output = model.has_biases(("attn_output",), "attention")
@@ -67,11 +67,11 @@ def attention_biases(model: Decoder) -> tuple[bool, dict[str, NDArray[np.float32
 
 
 def _separate_experts(mixture: experts.Mixture) -> list[Rule]:
-    """Return the rules for files of before 2024-04, which have a tensor for each expert."""
+    """Return the rules for files from before 2024-04, which have a tensor for each expert."""
     rules = []
     for part in ("gate", "up", "down"):
         sources = [f"blk.{{}}.ffn_{part}.{expert}" for expert in range(mixture.count)]
-        # All rows of all of them, laid flat: with rows given, they take the stack's shape.
+        # All rows of all experts: with `rows` given, they take the shape of the stack.
         rules.append(module(sources, f"{FEED_FORWARD}.switch_mlp.{part}_proj", rows=slice(None)))
     return rules
 
@@ -80,8 +80,9 @@ def llama4(model: Decoder) -> ModelPlan:
     """Llama 4, its text part, for `mlx_lm.models.llama4`.
 
     Rows rotate as neighbours in both programs. Every fourth layer attends to everything, without
-    positions; the others in chunks. That, the size of a chunk and that Maverick alone has no norm
-    of q and k has no key: llama.cpp knows it, and Maverick by its 128 experts.
+    positions; the others attend in chunks. There are no keys for this, for the size of a chunk, or
+    for Maverick's missing norms of q and k; llama.cpp has them fixed, and identifies Maverick by
+    its 128 experts.
     """
     keys = model.keys
     attention.require_whole_heads(model)

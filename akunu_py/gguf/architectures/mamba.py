@@ -62,7 +62,7 @@ def _plan(model: Decoder, name: str, mixer: list[Rule], arguments: Mapping[str, 
             "max_position_embeddings": model.context_length,
             "tie_word_embeddings": model.tied,
         },
-        # There are no heads.
+        # Mamba has no heads.
         shared_arguments=False,
     )
 

@@ -1,18 +1,18 @@
-"""MiniCPM 1, 2 and 4, which are llama with scales; 3, with attention over a latent vector."""
+"""MiniCPM 1, 2 and 4, which are llama with scales; 3, with latent attention."""
 
 from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, modules
 from akunu_py.gguf.parts import attention, latent_attention, layers, rope
 from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
 
-# Scales of the first models and of the third, whose files have no keys for them.
+# Scales of the first and third models, whose files have no keys for them.
 _BASE_WIDTH = 256
 _EMBEDDING_SCALE = 12.0
 _DEPTH_SCALE = 1.4
 
 
 def minicpm(model: Decoder) -> ModelPlan:
-    """MiniCPM 1, 2 and 4 for `mlx_lm.models.granite`, which has scales of the same kinds.
+    """MiniCPM 1, 2 and 4 for `mlx_lm.models.granite`, which has the same kinds of scales.
 
     mlx-lm's own `minicpm` leaves the logits of tied embeddings unscaled. The rows of q and k are
     ordered for neighbours; the class rotates halves.
@@ -34,8 +34,8 @@ def minicpm(model: Decoder) -> ModelPlan:
                 "embedding_scale", _EMBEDDING_SCALE, low=0, high=1e6
             ),
             "residual_multiplier": keys.number("residual_scale", depth, low=0, high=1e6),
-            # Divided by. llama.cpp's own default is the inverse, which the first models' program
-            # and llama.cpp's earlier versions contradict; tokens come in the same order.
+            # A divisor. llama.cpp's default is its inverse, contrary to the first models' program
+            # and earlier versions of llama.cpp; the order of tokens is the same.
             "logits_scaling": keys.number("logit_scale", logits, low=0, high=1e6),
             "rope_scaling": None if long else rope.scaling(model),
         },
@@ -47,7 +47,7 @@ def minicpm(model: Decoder) -> ModelPlan:
 def minicpm3(model: Decoder) -> ModelPlan:
     """MiniCPM 3 for `variants.minicpm3`.
 
-    llama.cpp has the scales of embedding, depth and head of the one model released as constants.
+    llama.cpp has the scales of embedding, depth and head of the one released model as constants.
     """
     keys = model.keys
     value = keys.integer("attention.value_length", model.hidden_size // model.num_heads)
@@ -84,7 +84,7 @@ def minicpm3(model: Decoder) -> ModelPlan:
             "dim_model_base": _BASE_WIDTH,
             "scale_emb": _EMBEDDING_SCALE,
             "scale_depth": _DEPTH_SCALE,
-            # Plain positions, unless factors of the file take their place.
+            # Plain positions, unless the file's factors replace them.
             "rope_scaling": {"original_max_position_embeddings": model.context_length},
         },
         rotary=long,

@@ -1,4 +1,4 @@
-"""Mixtures of experts that stand alone."""
+"""Single mixtures of experts."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,8 +12,8 @@ from akunu_py.gguf.plan import ModelPlan
 def afmoe(model: Decoder) -> ModelPlan:
     """Trinity, Arcee's mixtures, for `mlx_lm.models.afmoe`.
 
-    Of four layers the last sees everything, without positions; the others see a window. The
-    embedding is multiplied by the root of its width, for which there is no key.
+    The last of every four layers sees everything, without positions; the others see a window. The
+    embedding is multiplied by the root of its width, without a key.
     """
     attention.require_whole_heads(model)
     windowed = windows.windowed(model, 4)
@@ -65,7 +65,7 @@ def afmoe(model: Decoder) -> ModelPlan:
 
 
 def dots1(model: Decoder) -> ModelPlan:
-    """dots.llm1 for `mlx_lm.models.dots1`, whose router weighs by a sigmoid."""
+    """dots.llm1 for `mlx_lm.models.dots1`, whose router uses a sigmoid."""
     attention.require_whole_heads(model)
     dense = experts.leading_dense(model, rest=1)
     mixture = experts.read(model, dense=dense)
@@ -97,7 +97,7 @@ def dots1(model: Decoder) -> ModelPlan:
 def minimax_m2(model: Decoder) -> ModelPlan:
     """MiniMax M2 for `mlx_lm.models.minimax`.
 
-    Norms of q and k go over all heads together; a part of each head rotates.
+    Norms of q and k span all heads; part of each head rotates.
     """
     attention.require_equal_widths(model)
     rotated = rope.rotated(model)
@@ -127,8 +127,8 @@ def minimax_m2(model: Decoder) -> ModelPlan:
 def mimo2(model: Decoder) -> ModelPlan:
     """MiMo V2 for `mlx_lm.models.mimo_v2_flash`.
 
-    Layers that see a window have heads of their own number, rotary frequencies of another base and
-    sinks. Values are narrower than keys, and a part of each key rotates.
+    Windowed layers have another number of heads, another rotary base and sinks. Values are narrower
+    than keys, and part of each key rotates.
     """
     keys = model.keys
     all_layers = range(model.num_layers)
@@ -201,7 +201,7 @@ def mimo2(model: Decoder) -> ModelPlan:
 def _of_both_kinds(
     model: Decoder, key: str, values: Sequence[int], windowed: Sequence[bool]
 ) -> tuple[int, int]:
-    """Return the value of the layers that see everything, and of the windowed ones."""
+    """Return the common value of the layers that see everything, and of the windowed ones."""
     kinds = [
         {value for value, narrow in zip(values, windowed, strict=True) if narrow == kind}
         for kind in (False, True)
@@ -212,7 +212,7 @@ def _of_both_kinds(
 
 
 def _mimo_attention(model: Decoder, sizes: Sequence[tuple[int, int, int]]) -> list[Rule]:
-    """Return the rules for q, k and v, apart or fused, of so many rows in each layer."""
+    """Return the rules for q, k and v, separate or fused, with `sizes` rows in each layer."""
     sinks = parameter(
         "blk.{}.attn_sinks.weight", f"{ATTENTION}.attention_sink_bias", required=False
     )

@@ -1,4 +1,4 @@
-"""Nemotron 4 and Minitron, dense; Nemotron H and 3, hybrids of which each layer has one part."""
+"""Nemotron 4 and Minitron, dense; Nemotron H and 3, hybrids with one part per layer."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def nemotron(model: Decoder) -> ModelPlan:
     norms |= {f"blk.{{}}.{norm}": f"{LAYER}.{target}" for norm, target in layers.NORMS.items()}
     rules = []
     for source, target in norms.items():
-        # Converters add to the weight the 1 that mlx-lm's class adds as it runs.
+        # Converters add 1 to the weight, which mlx-lm's class also does.
         weight = parameter(f"{source}.weight", f"{target}.weight", convert=layers.minus_one)
         rules += [weight, parameter(f"{source}.bias", f"{target}.bias")]
     return model.plan(
@@ -49,8 +49,8 @@ def nemotron(model: Decoder) -> ModelPlan:
 def nemotron_h(model: Decoder) -> ModelPlan:
     """Nemotron H and 3, dense or a mixture, for `variants.nemotron_h`.
 
-    Positions are not rotated. A layer with a feed-forward width is a feed-forward part, one with
-    key and value heads attention, any other a mixer.
+    Positions do not rotate. A layer with a feed-forward width is a feed-forward part, a layer with
+    key and value heads is attention, any other is a mixer.
     """
     hybrid = Hybrid.of(model)
     keys = hybrid.keys
@@ -77,7 +77,7 @@ def nemotron_h(model: Decoder) -> ModelPlan:
         rules = modules(_MIXER, layers.UNGATED, layers=_of(kinds, _DENSE))
     attending = [layer for layer, kind in enumerate(kinds) if kind == _ATTENTION]
     mixer = recurrent.read_state_space(keys)
-    # Older files have the RMS norms' epsilon under the name of the other norm's.
+    # Older files have the epsilon of RMS norms under the name for layer norms.
     rms_norm = "attention.layer_norm_rms_epsilon" in keys
     return hybrid.plan(
         "variants.nemotron_h",
@@ -93,8 +93,7 @@ def nemotron_h(model: Decoder) -> ModelPlan:
             **arguments,
             "hybrid_override_pattern": kinds,
             "attention_bias": attention.has_query_biases(hybrid),
-            # Layers without one among others with are found out by the class: a parameter has no
-            # tensor.
+            # If only some layers have one, a parameter without a tensor is reported.
             "mlp_bias": hybrid.has_any(".ffn_up.bias"),
             "mamba_num_heads": mixer.heads,
             "mamba_head_dim": mixer.head_dim,
@@ -105,7 +104,7 @@ def nemotron_h(model: Decoder) -> ModelPlan:
             "use_bias": False,
             "use_conv_bias": hybrid.has_any(".ssm_conv1d.bias"),
             "time_step_limit": recurrent.NO_LIMIT,
-            # Not used, whatever the file says.
+            # Required, but not used.
             "rope_theta": 10000.0,
             "layer_norm_epsilon": hybrid.rms_eps if rms_norm else hybrid.layer_norm_eps,
         },
@@ -130,14 +129,14 @@ def _mixture_arguments(model: Decoder, widths: list[int]) -> dict[str, Any]:
     keys.ignore("expert_shared_count")
     latent = model.has_any(".ffn_latent_down.weight")
     return {
-        # Of dense feed-forward parts, of which a mixture has none.
+        # The width of dense feed-forward parts, which a mixture does not have.
         "intermediate_size": 1,
         "n_routed_experts": count,
         "num_experts_per_tok": used,
         "moe_intermediate_size": size,
         "moe_per_layer": per_layer if len(set(sizes)) > 1 else None,
         "moe_latent_size": keys.integer("moe_latent_size") if latent else None,
-        # As many as there are, they are one wide part.
+        # However many there are, the file fuses them.
         "n_shared_experts": 1,
         "moe_shared_expert_intermediate_size": keys.integer("expert_shared_feed_forward_length"),
         "n_group": 1,
@@ -148,9 +147,9 @@ def _mixture_arguments(model: Decoder, widths: list[int]) -> dict[str, Any]:
 
 
 def _read_experts(model: Decoder, widths: list[int]) -> list[tuple[int, int] | None]:
-    """Return for each layer the width of an expert and how many a token goes through.
+    """Return for each layer the width of an expert and the number of experts a token uses.
 
-    None for layers without experts. Only the Puzzle models' layers differ.
+    None for layers without experts. Layers differ only in the Puzzle models.
     """
     keys, layers = model.keys, len(widths)
     count = keys.integer("expert_count", high=experts.MAX_EXPERTS)
@@ -159,7 +158,7 @@ def _read_experts(model: Decoder, widths: list[int]) -> list[tuple[int, int] | N
     if (key := "expert_feed_forward_length") in keys:
         own = keys.layer_integers(key, layers)
     elif all(used):
-        # Before there was a key, the width of all experts that a token goes through.
+        # Older files state the total width of the experts that a token uses.
         own = [width // number for width, number in zip(widths, used, strict=True)]
     found: list[tuple[int, int] | None] = []
     for width, size, number in zip(widths, own, used, strict=True):

@@ -1,4 +1,4 @@
-"""OLMo 1; OLMo 2 and 3, of one name in GGUF; OLMoE, a mixture."""
+"""OLMo 1; OLMo 2 and 3, which share a name in GGUF; OLMoE, a mixture."""
 
 from typing import Any
 
@@ -31,8 +31,8 @@ def olmo(model: Decoder) -> ModelPlan:
 def olmo2(model: Decoder) -> ModelPlan:
     """OLMo 2 for `mlx_lm.models.olmo2`, OLMo 3 for `mlx_lm.models.olmo3`.
 
-    The latter has windowed layers, whose positions are never scaled. Norms of q and k are over all
-    heads together, and those of a block stand behind its parts.
+    OLMo 3 has windowed layers with unscaled positions. Norms of q and k span all heads, and norms
+    of a block follow its parts.
     """
     attention.require_plain_heads(model)
     arguments: dict[str, Any] = {
@@ -61,7 +61,7 @@ def olmo2(model: Decoder) -> ModelPlan:
 def olmoe(model: Decoder) -> ModelPlan:
     """OLMoE for `mlx_lm.models.olmoe`.
 
-    Norms of q and k are over all heads together; the chosen experts' weights keep their sum.
+    Norms of q and k span all heads. The weights of the chosen experts are not scaled to sum to one.
     """
     attention.require_whole_heads(model)
     mixture = experts.read(model, "feed_forward_length")

@@ -1,4 +1,4 @@
-"""Phi 1, 1.5 and 2; 3, 3.5 and 4. Part of a head may rotate."""
+"""Phi 1, 1.5 and 2; Phi 3, 3.5 and 4. Part of a head may rotate."""
 
 from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, module, modules
 from akunu_py.gguf.parts import attention, layers, rope, windows
@@ -29,14 +29,14 @@ def phi2(model: Decoder) -> ModelPlan:
 def phi3(model: Decoder) -> ModelPlan:
     """Phi 3, 3.5 and 4 for `variants.phi3`.
 
-    Files have q, k and v in one tensor, as the class does, or apart; gate and up are always one,
-    of the name of up.
+    Files have q, k and v fused, as in the class, or separate. Gate and up are always fused, under
+    the name of up.
     """
     rotated = rope.rotated(model)
     attention.require_plain_heads(model, partial=True)
     fused = f"blk.0.{attention.FUSED}.weight" in model.tensors
     parts = [f"blk.{{}}.{part}" for part in ([attention.FUSED] if fused else attention.INPUTS)]
-    # Files of models that were trained without a window can name one that nothing reaches.
+    # Files of models trained without a window may state one as long as the context.
     window = windows.size(model, 0)
     return model.plan(
         "variants.phi3",

@@ -1,8 +1,8 @@
-"""Qwen 1.5, 2, 2.5 and 3, dense and mixtures; the text of those that see images; Qwen 3 Next, 3.5.
+"""Qwen 1.5, 2, 2.5 and 3, dense and mixtures; the text of vision models; Qwen 3 Next and 3.5.
 
-Models that see images rotate parts of a head by the three coordinates of a patch, which are one
-position in a text, and add features of images behind the first layers. For text they are the plain
-models. Qwen 3 Next and 3.5 are gated delta nets with attention in every fourth layer.
+Vision models rotate parts of a head by the three coordinates of a patch, which are equal in a text,
+and add features of images after the first layers. For text they are the plain models. Qwen 3 Next
+and 3.5 are gated delta nets with attention in every fourth layer.
 """
 
 import math
@@ -37,8 +37,8 @@ def qwen2(model: Decoder) -> ModelPlan:
 def qwen2_moe(model: Decoder) -> ModelPlan:
     """Qwen 1.5 and 2, mixtures, for `mlx_lm.models.qwen2_moe`.
 
-    That class leaves scaling of positions unread. The weights of the chosen experts keep their sum,
-    and a gate of its own weighs the shared expert.
+    The class ignores scaling of positions. The weights of the chosen experts are not scaled to sum
+    to one, and a separate gate weighs the shared expert.
     """
     attention.require_plain_heads(model)
     mixture = _read_mixture(model)
@@ -74,8 +74,8 @@ def qwen3(model: Decoder) -> ModelPlan:
 def qwen3_moe(model: Decoder) -> ModelPlan:
     """Qwen 3, mixtures, for `mlx_lm.models.qwen3_moe`.
 
-    That class leaves scaling of positions unread. The weights of the chosen experts sum to one
-    without a key that says so.
+    The class ignores scaling of positions. The weights of the chosen experts sum to one, without a
+    key.
     """
     attention.require_whole_heads(model)
     mixture = _read_mixture(model)
@@ -98,7 +98,7 @@ def qwen3_moe(model: Decoder) -> ModelPlan:
 
 
 def _read_mixture(model: Decoder) -> experts.Mixture:
-    """Return the sizes of the experts; old files have the width of all used ones together."""
+    """Return the sizes of the experts; old files state the total width of the used ones."""
     if "expert_feed_forward_length" in model.keys:
         return experts.read(model)
     whole = experts.read(model, "feed_forward_length")
@@ -129,11 +129,11 @@ def _mixture_arguments(mixture: experts.Mixture) -> dict[str, Any]:
 
 
 class _DeltaNets(Decoder):
-    """A model of which every n-th layer attends and all others are gated delta nets."""
+    """A model with attention in every n-th layer and gated delta nets in all others."""
 
     @cached_property
     def mixer(self) -> StateSpace:
-        """Sizes of a delta net: a group is a key head, a head a value head."""
+        """Sizes of a delta net; groups are key heads, heads are value heads."""
         return recurrent.read_state_space(self.keys)
 
     @cached_property
@@ -153,19 +153,19 @@ class _DeltaNets(Decoder):
 
     @cached_property
     def attention_layers(self) -> tuple[int, ...]:
-        """The layers that attend."""
+        """The layers with attention."""
         return tuple(range(self.interval - 1, self.num_layers, self.interval))
 
     @property
     def share(self) -> int:
-        """How many value heads go with one key head."""
+        """Number of value heads per key head."""
         return self.mixer.heads // self.mixer.groups
 
 
 def qwen3_next(model: Decoder) -> ModelPlan:
     """Qwen 3 Next for `mlx_lm.models.qwen3_next`.
 
-    Norms are stored plus one, which is how that class has them too.
+    Norms are stored plus one, as in the class.
     """
     nets = _DeltaNets(model.keys, model.tensors)
     mixture = experts.read(nets)
@@ -174,7 +174,7 @@ def qwen3_next(model: Decoder) -> ModelPlan:
     fused: str | tuple[str, ...] = ("blk.{}.attn_qkv", "blk.{}.attn_gate")
     rows: Indices | None = _fused_rows(nets)
     if "blk.0.ssm_in.weight" in nets.tensors:
-        # Until December 2025 converters left the fused matrix as the checkpoint has it.
+        # Until December 2025 converters kept the checkpoint's fused matrix.
         fused, rows = "blk.{}.ssm_in", None
     rules = [
         *layers.frame(nets),
@@ -232,7 +232,7 @@ def _qwen35_plan(
         module("blk.{}.ssm_alpha", f"{net}.in_proj_a", rows=heads, layers=recurs),
         module("blk.{}.ssm_out", f"{net}.out_proj", columns=channels, layers=recurs),
     ]
-    # The three sections of positions (of images) are the same number in a text.
+    # The three sections of positions (for images) are equal in a text.
     nets.keys.ignore("rope.dimension_sections")
     text = {
         **_delta_net_arguments(nets),
@@ -257,7 +257,7 @@ def _attention_rules(nets: _DeltaNets, body: str) -> list[Rule]:
     target = f"{layer}.self_attn"
     return [
         *modules(layer, norms),
-        # Each query's rows are followed by those of its gate.
+        # The rows of each query are followed by its gate's.
         *attention.rules(nets, target, query_parts=2),
         *modules(target, layers.HEAD_NORMS, layers=nets.attends),
     ]
@@ -303,25 +303,25 @@ def _rotary_share(nets: _DeltaNets) -> float:
 
 
 def _grouped_heads(nets: _DeltaNets) -> Indices:
-    """Return for each value head where the file has it.
+    """Return the place of each value head in the file.
 
-    The class wants the value heads of one key head side by side; Qwen 3.5's converter deals them
-    out, first one for each key head, then a second for each.
+    The class groups the value heads by key head. Qwen 3.5's converter interleaves them: first one
+    for each key head, then a second for each, and so on.
     """
     order: Indices = np.arange(nets.mixer.heads, dtype=np.intp)
     return order.reshape(nets.share, nets.mixer.groups).T.ravel()
 
 
 def _spread(heads: Indices, head_dim: int) -> Indices:
-    """Return the rows of heads in that order."""
+    """Return the rows of heads in the given order."""
     rows: Indices = heads[:, None] * head_dim + np.arange(head_dim, dtype=np.intp)
     return rows.ravel()
 
 
 def _fused_rows(nets: _DeltaNets) -> Indices:
-    """Return the rows of q, k, v and z, one after the other, in the order of the fused matrix.
+    """Return the rows of q, k, v and z, concatenated, in the order of the fused matrix.
 
-    That has for each key head its rows of q and k and those of its value heads of v and z.
+    For each key head it has the rows of q and k, and the rows of v and z of its value heads.
     """
     groups, key_dim = nets.mixer.groups, nets.mixer.state_size
     value_dim = nets.share * nets.mixer.head_dim

@@ -1,4 +1,4 @@
-"""What architectures are made of: sizes and plan, names, attention, experts, state spaces.
+"""Parts of architectures: sizes and plan, names, attention, experts, state spaces.
 
-A module a topic. Readers call them by it: `rope.scaling(model)`, `experts.stacks(...)`.
+There is a module for each topic, such as `rope.scaling(model)` and `experts.stacks(...)`.
 """

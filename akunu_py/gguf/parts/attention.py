@@ -1,4 +1,4 @@
-"""Attention: which heads a class can run, and where the rows of its projections are."""
+"""Attention: the heads that a class can run, and the rows of its projections."""
 
 from collections.abc import Collection, Sequence
 
@@ -12,24 +12,24 @@ from akunu_py.gguf.plan import RowOrder
 INPUTS = ("attn_q", "attn_k", "attn_v")
 ALL = (*INPUTS, "attn_output")
 FUSED = "attn_qkv"
-"""q, k and v, one after the other; some converters write them so, in whatever architecture."""
+"""q, k and v, one after the other; some converters fuse them in any architecture."""
 
 
 def require_equal_widths(model: Decoder) -> None:
-    """Raise UnsupportedArchitectureError where values are not as wide as the head."""
+    """Raise UnsupportedArchitectureError if values are not as wide as the head."""
     _require_width(model, "attention.value_length", "values")
 
 
 def require_whole_heads(model: Decoder) -> None:
-    """Raise UnsupportedArchitectureError where values or rotation are not as wide as the head."""
+    """Raise UnsupportedArchitectureError if values or rotation are not as wide as the head."""
     require_equal_widths(model)
     _require_width(model, "rope.dimension_count", "rotation")
 
 
 def require_plain_heads(model: Decoder, *, partial: bool = False) -> None:
-    """Raise UnsupportedArchitectureError where the heads together are not as wide as the model.
+    """Raise UnsupportedArchitectureError if the heads together are not as wide as the model.
 
-    They rotate whole, unless a class can rotate them in `partial`.
+    The whole head must rotate, unless the class can rotate part of it (`partial`).
     """
     if partial:
         require_equal_widths(model)
@@ -39,7 +39,7 @@ def require_plain_heads(model: Decoder, *, partial: bool = False) -> None:
 
 
 def require_width_of_model(model: Decoder) -> None:
-    """Raise UnsupportedArchitectureError where the heads together are not as wide as the model."""
+    """Raise UnsupportedArchitectureError if the heads together are not as wide as the model."""
     if model.head_dim * model.num_heads != model.hidden_size:
         raise model.keys.unsupported(
             "attention.key_length",
@@ -49,7 +49,7 @@ def require_width_of_model(model: Decoder) -> None:
 
 
 def require_own_keys(model: Decoder) -> None:
-    """Raise UnsupportedArchitectureError where query heads share keys and values."""
+    """Raise UnsupportedArchitectureError if query heads share keys and values."""
     if model.num_kv_heads != model.num_heads:
         wanted = f"as many key heads as query heads, here {model.num_heads}"
         raise model.keys.unsupported("attention.head_count_kv", model.num_kv_heads, wanted)
@@ -70,10 +70,11 @@ def rules(
     query_parts: int = 1,
     layers: Collection[int] | None = None,
 ) -> list[Rule]:
-    """Return the rules for projections, apart or fused, of `layers`, by default those that attend.
+    """Return the rules for projections, separate or fused.
 
-    `reorder` moves the rows of q and k for a class that rotates halves of a head, where the file's
-    rows rotate as neighbours. `query_parts` is how many rows of q there are for one of a head.
+    They apply to `layers`, by default the layers with attention. `reorder` moves the rows of q and
+    k for a class that rotates halves of a head, if neighbours rotate in the file. `query_parts` is
+    the number of rows of q for each row of a head.
     """
     keys = model.num_kv_heads * model.head_dim
     layers = model.attention_layers if layers is None else layers
@@ -96,9 +97,9 @@ def inputs(
     layers: Collection[int],
     orders: Sequence[RowOrder | None] = (None, None, None),
 ) -> list[Rule]:
-    """Return the rules for q, k and v of so many rows each, in `layers`.
+    """Return the rules for q, k and v with `sizes` rows, in `layers`.
 
-    `orders`: for each the order of its rows in the class, None for the file's.
+    `orders` has the order of rows in the class for each, None for the file's.
     """
     fused = any(f"blk.{layer}.{FUSED}.weight" in model.tensors for layer in layers)
     found = []
@@ -114,18 +115,18 @@ def inputs(
 
 
 def has_biases(model: Decoder) -> bool:
-    """Return whether q, k and v have biases; raises UnsupportedArchitectureError if some have."""
+    """Return whether q, k and v have biases; raise UnsupportedArchitectureError if only some do."""
     fused = f"blk.0.{FUSED}.weight" in model.tensors
     return model.has_biases((FUSED,) if fused else INPUTS, "attention")
 
 
 def has_query_biases(model: Decoder) -> bool:
-    """Return whether queries have a bias; where layers differ in it, a parameter has no tensor."""
+    """Return whether queries have a bias; if layers differ in it, a missing tensor is reported."""
     return model.has_any(".attn_q.bias", f".{FUSED}.bias")
 
 
 def missing_biases(model: Decoder) -> dict[str, NDArray[np.float32]]:
-    """Return zeros for biases of q, k and v that the class has and the file has not."""
+    """Return zeros for biases of q, k and v that the class needs and the file lacks."""
     return {} if has_biases(model) else zero_biases(model)
 
 

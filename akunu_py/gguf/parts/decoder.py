@@ -1,4 +1,4 @@
-"""The model that a reader describes: its sizes, checked as they are read, and its plan."""
+"""The model that a reader describes: its sizes, checked when they are read, and its plan."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,7 @@ MAX_HEAD_DIM = 1 << 16
 EMBEDDING = "token_embd"
 OUTPUT = "output"
 FREQUENCY_FACTORS = "rope_freqs.weight"
-"""Divisors of the rotary frequencies, [dims / 2]: how GGUF holds Llama 3's scaling."""
+"""Divisors of the rotary frequencies, [dims / 2]: GGUF's form of Llama 3's scaling."""
 
 _BLOCK = re.compile(r"blk\.(0|[1-9]\d{0,9})\.")
 
@@ -38,21 +38,21 @@ _SHARED_ARGUMENTS = {
     "rope_theta": "rope_base",
     "tie_word_embeddings": "tied",
 }
-"""Arguments of most classes in mlx-lm, and the attribute of `Decoder` that each one is."""
+"""Arguments of most classes in mlx-lm, and the attribute of `Decoder` for each."""
 
 
 class Decoder:
     """The model in a file, for the reader of its architecture.
 
-    What every model has is read and checked at once, other sizes when they are first asked for: a
-    file need not have what no reader asks for. Each raises ModelFormatError, naming key or tensor,
-    where the file contradicts itself.
+    Sizes that every model has are read and checked at once, others when they are first used, since
+    a file need not have what no reader uses. Each raises ModelFormatError, naming key or tensor, if
+    the file contradicts itself.
 
     Attributes:
         keys: the metadata of the architecture.
         tensors: the tensor table.
-        hidden_size: the width of the residual stream.
-        num_layers: blocks to run; those that predict further tokens come after them.
+        hidden_size: width of the residual stream.
+        num_layers: number of blocks to run; blocks that predict further tokens follow them.
         context_length: tokens the model was trained for.
         vocabulary_size: rows of the embedding.
         tied: whether the embedding also makes the logits.
@@ -70,12 +70,12 @@ class Decoder:
 
     @property
     def num_heads(self) -> int:
-        """Query heads of a layer."""
+        """Number of query heads of a layer."""
         return self._heads[0]
 
     @property
     def num_kv_heads(self) -> int:
-        """Key and value heads of a layer, a divisor of `num_heads`."""
+        """Number of key and value heads of a layer, a divisor of `num_heads`."""
         return self._heads[1]
 
     @cached_property
@@ -97,17 +97,17 @@ class Decoder:
 
     @cached_property
     def feed_forward_size(self) -> int:
-        """Width inside the feed-forward part."""
+        """Inner width of the feed-forward part."""
         return self.keys.integer("feed_forward_length")
 
     @property
     def rms_eps(self) -> float:
-        """What RMS norms add to the mean square."""
+        """Epsilon that RMS norms add to the mean square."""
         return self.keys.number("attention.layer_norm_rms_epsilon", low=0, high=1)
 
     @property
     def layer_norm_eps(self) -> float:
-        """What layer norms add to the variance."""
+        """Epsilon that layer norms add to the variance."""
         return self.keys.number("attention.layer_norm_epsilon", low=0, high=1)
 
     @property
@@ -117,37 +117,37 @@ class Decoder:
 
     @property
     def attention_layers(self) -> tuple[int, ...]:
-        """The layers that attend, in most models all."""
+        """The layers with attention, in most models all."""
         return tuple(range(self.num_layers))
 
     def attends(self, layer: int) -> bool:
-        """Whether a layer attends."""
+        """Return whether a layer has attention."""
         return layer in self.attention_layers
 
     def recurs(self, layer: int) -> bool:
-        """Whether a layer keeps a state instead."""
+        """Return whether a layer has a recurrent state instead of attention."""
         return layer not in self.attention_layers
 
     def has_biases(self, parts: Iterable[str], what: str) -> bool:
         """Return whether these parts of every layer have a bias.
 
-        Raises UnsupportedArchitectureError where some have and some have not.
+        Raises UnsupportedArchitectureError if only some do.
         """
         names = [f"blk.{layer}.{part}.bias" for layer in range(self.num_layers) for part in parts]
         present = sum(name in self.tensors for name in names)
         if present not in (0, len(names)):
             raise UnsupportedArchitectureError(
-                f"only {present} of {len(names)} {what} biases are there; akunu runs models that "
-                "have all of them or none"
+                f"the model has only {present} of {len(names)} {what} biases; akunu runs models "
+                "that have all of them or none"
             )
         return present > 0
 
     def has_any(self, *endings: str) -> bool:
-        """Return whether a tensor's name ends like that, in whatever layer."""
+        """Return whether the name of any tensor has one of these endings."""
         return any(name.endswith(endings) for name in self.tensors)
 
     def rows_of(self, name: str) -> int:
-        """Return the rows of a matrix; raises ModelFormatError where there is no such one."""
+        """Return the number of rows of a matrix; raise ModelFormatError if it is missing."""
         if name not in self.tensors or len(self.tensors[name].shape) != 2:
             raise ModelFormatError(
                 f"the file has no matrix {name!r}; it is incomplete: download it again"
@@ -155,9 +155,9 @@ class Decoder:
         return self.tensors[name].shape[0]
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `given`, and those of the arguments that classes share which it leaves out.
+        """Return `given`, completed by the arguments that most classes share.
 
-        A class is built without the ones that it does not have.
+        A class ignores arguments that it does not have.
         """
         shared = {
             argument: getattr(self, size)
@@ -183,8 +183,8 @@ class Decoder:
 
         Arguments:
             model: the class, and the model's type where `arguments` do not give it.
-            rules: where the tensors go.
-            arguments: those of the class, added to the ones that classes share unless
+            rules: the rules for its tensors.
+            arguments: arguments of the class, completed by those that most classes share unless
                 `shared_arguments` is False.
             shared_arguments: see `arguments`.
             rotary: as in `ModelPlan`; so are `constants` and `wide_range`.
@@ -192,8 +192,7 @@ class Decoder:
             predicts_further: whether files of the architecture may have blocks that predict further
                 tokens, which are left out.
 
-        Raises UnsupportedArchitectureError for factors of the rotary frequencies that nothing
-        applies.
+        Raises UnsupportedArchitectureError for unused factors of the rotary frequencies.
         """
         factors = re.escape(FREQUENCY_FACTORS)
         if isinstance(rotary, RotaryFactors):
@@ -222,17 +221,17 @@ class Decoder:
 
 
 Reader = Callable[[Decoder], ModelPlan]
-"""What turns a file of one architecture into the plan of its model."""
+"""A function from a file of one architecture to the plan of its model."""
 
 
 def read_head_dim(keys: Keys, width: int, heads: int) -> int:
-    """Return the width of a head; raises ModelFormatError for one that is odd or too large."""
+    """Return the width of a head; raise ModelFormatError for one that is odd or too large."""
     key = "attention.key_length"
     if key not in keys and width % heads:
         raise keys.error("embedding_length", width, f"a multiple of the {heads} heads")
     head_dim = keys.integer(key, max(1, width // heads), high=MAX_HEAD_DIM)
     if heads * head_dim > MAX_SIZE:
-        # Before anything of that size is made.
+        # Before anything of that size is allocated.
         raise keys.error(key, head_dim, f"at most {MAX_SIZE // heads}")
     if head_dim % 2:
         raise keys.error(key, head_dim, "even")
@@ -246,8 +245,8 @@ def _num_layers(keys: Keys, tensors: Mapping[str, TensorInfo]) -> int:
     present = {int(match[1]) for name in tensors if (match := _BLOCK.match(name))}
     if further >= layers or not set(range(layers - further)) <= present <= set(range(layers)):
         raise ModelFormatError(
-            f"the metadata announces {layers} layers and the file holds {len(present)}; the file "
-            "is incomplete: download it again"
+            f"the metadata states {layers} layers, but the file has {len(present)}; the file is "
+            "incomplete: download it again"
         )
     return layers - further
 
@@ -273,7 +272,7 @@ def _embedding(tensors: Mapping[str, TensorInfo]) -> TensorInfo:
     embedding = tensors.get(f"{EMBEDDING}.weight")
     if embedding is None:
         raise ModelFormatError(
-            "the file has no tensor 'token_embd.weight': it holds a vocabulary only, or a part of "
-            "a model; give a whole model"
+            "the file has no tensor 'token_embd.weight': it has only a vocabulary, or a part of a "
+            "model; give a whole model"
         )
     return embedding

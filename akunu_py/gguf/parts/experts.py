@@ -20,14 +20,14 @@ SHARED = {
     "ffn_up_shexp": "up_proj",
     "ffn_down_shexp": "down_proj",
 }
-"""The experts that all tokens go through, in GGUF always one wide part."""
+"""The shared experts, through which all tokens go; GGUF always fuses them."""
 
 ROUTER = f"{FEED_FORWARD}.gate.weight"
 ROUTER_BIAS = f"{FEED_FORWARD}.gate.e_score_correction_bias"
 
 
 class Gating(IntEnum):
-    """What makes weights of the router's outputs: values of `expert_gating_func`."""
+    """The function from the router's outputs to weights: values of `expert_gating_func`."""
 
     NONE = 0
     SOFTMAX = 1
@@ -41,10 +41,10 @@ class Mixture:
     """Sizes of a mixture.
 
     Attributes:
-        count: experts of a layer.
-        used: how many of them each token goes through.
-        feed_forward_size: the width inside one expert.
-        layers: those with experts; the others have a plain feed-forward part.
+        count: number of experts of a layer.
+        used: number of experts that each token uses.
+        feed_forward_size: inner width of an expert.
+        layers: layers with experts; the others have a plain feed-forward part.
 
     """
 
@@ -54,16 +54,16 @@ class Mixture:
     layers: frozenset[int]
 
     def routed(self, layer: int) -> bool:
-        """Whether a layer has experts."""
+        """Return whether a layer has experts."""
         return layer in self.layers
 
     def dense(self, layer: int) -> bool:
-        """Whether a layer has none."""
+        """Return whether a layer has no experts."""
         return layer not in self.layers
 
 
 def present(model: Decoder) -> bool:
-    """Return whether a model of an architecture that may have experts has them."""
+    """Return whether a model has experts, in an architecture where they are optional."""
     return model.keys.integer("expert_count", 0, low=0, high=MAX_EXPERTS) > 0
 
 
@@ -74,9 +74,9 @@ def read(
     dense: int = 0,
     layers: Iterable[int] | None = None,
 ) -> Mixture:
-    """Return the sizes of the experts, whose width is at `size_key`.
+    """Return the sizes of the experts, with their width from `size_key`.
 
-    `layers` have them, by default all but the first `dense` ones.
+    `layers` have experts, by default all but the first `dense` layers.
     """
     count = model.keys.integer("expert_count", high=MAX_EXPERTS)
     return Mixture(
@@ -88,20 +88,20 @@ def read(
 
 
 def leading_dense(model: Decoder, *, rest: int = 0) -> int:
-    """Return how many layers come before those with experts, which are `rest` at least."""
+    """Return the number of layers before those with experts, leaving at least `rest`."""
     key, most = "leading_dense_block_count", model.num_layers - rest
     return model.keys.integer(key, 0, low=0, high=most)
 
 
 def shared_count(model: Decoder, *, low: int = 0) -> int:
-    """Return how many experts' widths all tokens go through."""
+    """Return the number of shared experts."""
     return model.keys.integer("expert_shared_count", low=low, high=MAX_SHARED)
 
 
 def scoring(model: Decoder, default: Gating) -> str:
-    """Return the gating function as mlx-lm's classes name it; `default` where the file has none.
+    """Return the gating function as mlx-lm's classes name it; `default` if the file has none.
 
-    Raises UnsupportedArchitectureError for another than "softmax" and "sigmoid".
+    Raises UnsupportedArchitectureError for any but "softmax" and "sigmoid".
     """
     names = {Gating.SOFTMAX: "softmax", Gating.SIGMOID: "sigmoid"}
     gating = _gating(model, default)
@@ -112,7 +112,7 @@ def scoring(model: Decoder, default: Gating) -> str:
 
 
 def require_sigmoid(model: Decoder) -> None:
-    """Raise UnsupportedArchitectureError for another gating function than the sigmoid."""
+    """Raise UnsupportedArchitectureError for any gating function but the sigmoid."""
     if (gating := _gating(model, Gating.SIGMOID)) is not Gating.SIGMOID:
         raise model.keys.unsupported("expert_gating_func", int(gating), "a sigmoid (2)")
 
@@ -123,10 +123,10 @@ def _gating(model: Decoder, default: Gating) -> Gating:
 
 
 def groups(model: Decoder, mixture: Mixture) -> tuple[int, int]:
-    """Return how many groups the experts form, and of how many each token's are chosen.
+    """Return the number of groups of experts, and how many of them a token's experts come from.
 
-    A group counts by its two likeliest experts, so that each has two at least. Groups of which
-    all are chosen are none: (1, 1).
+    A group is ranked by its two likeliest experts, so each has at least two. (1, 1) stands for no
+    groups, also if all groups are used.
     """
     keys = model.keys
     count = keys.integer("expert_group_count", 1, low=0, high=mixture.count)
@@ -142,27 +142,27 @@ def groups(model: Decoder, mixture: Mixture) -> tuple[int, int]:
 
 
 def require_one_group(model: Decoder, mixture: Mixture) -> None:
-    """Raise UnsupportedArchitectureError where experts are chosen by groups."""
+    """Raise UnsupportedArchitectureError if experts form groups."""
     if (count := groups(model, mixture)[0]) != 1:
         raise model.keys.unsupported("expert_group_count", count, "experts in one group")
 
 
 def normed(model: Decoder) -> bool:
-    """Return whether the chosen experts' weights are made to sum to one."""
+    """Return whether the weights of the chosen experts are scaled to sum to one."""
     return model.keys.flag("expert_weights_norm", False)
 
 
 def require_several(model: Decoder, used: Iterable[int]) -> None:
-    """Raise UnsupportedArchitectureError where a token goes through one expert.
+    """Raise UnsupportedArchitectureError if a token uses only one expert.
 
-    Classes leave the weight of a single one as it is, where llama.cpp makes it one.
+    Classes leave the weight of a single expert unchanged, llama.cpp sets it to one.
     """
     if 1 in used:
         raise model.keys.unsupported("expert_used_count", 1, "several experts a token")
 
 
 def weights_scale(model: Decoder) -> float:
-    """Return what the chosen experts' weights are multiplied by at last; files may say 0 for 1."""
+    """Return the final factor of the chosen experts' weights; files may say 0 for 1."""
     return model.keys.number("expert_weights_scale", 0.0, low=-1e-30, high=1e3) or 1.0
 
 
@@ -174,10 +174,9 @@ def rules(
     routed: str = "switch_mlp",
     shared: str | None = None,
 ) -> list[Rule]:
-    """Return the rules for feed-forward parts: gated ones, and in layers of a mixture experts.
+    """Return the rules for feed-forward parts: gated ones, or experts in layers of a mixture.
 
-    `routed` names the module of their stacks, `shared` that of the experts that all tokens go
-    through, where the model has such.
+    `routed` names the module of the stacks, `shared` the module of the shared experts, if any.
     """
     of_all = modules(f"{at}.{shared}", SHARED, layers=mixture.routed) if shared else []
     return [
@@ -190,7 +189,7 @@ def rules(
 def stacks(model: Decoder, mixture: Mixture, at: str) -> list[Rule]:
     """Return the rules for the stacks [experts, out, in] of a `SwitchGLU` at `at`.
 
-    Converters can also fuse gate and up into one stack, gates first within each expert.
+    Converters may fuse gate and up into one stack, with the gate first within each expert.
     """
     rules = modules(at, {"ffn_down_exps": "down_proj"}, layers=mixture.routed)
     fused = [
@@ -227,10 +226,10 @@ def router(
     *,
     required: bool = False,
 ) -> list[Rule]:
-    """Return the rules for routers with a bias that counts in the choice alone.
+    """Return the rules for routers with a bias that affects only the choice.
 
-    Both stay in float32, as the models' own programs have them: a choice turns on small
-    differences. `required`: whether there has to be a bias.
+    Weight and bias stay in float32, as in the models' own programs, because choices depend on small
+    differences. `required` says whether there must be a bias.
     """
     return [
         parameter("blk.{}.ffn_gate_inp.weight", weight, layers=layers, float32=True),
@@ -247,7 +246,7 @@ def router(
 def zero_biases(
     model: Decoder, mixture: Mixture, bias: str = ROUTER_BIAS
 ) -> Mapping[str, NDArray[np.float32]]:
-    """Return zeros for the biases of routers that the file has none for."""
+    """Return zeros for the biases of routers that the file lacks."""
     return {
         bias.format(layer): np.zeros(mixture.count, np.float32)
         for layer in sorted(mixture.layers)

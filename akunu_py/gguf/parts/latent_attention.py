@@ -24,13 +24,13 @@ class Heads:
     """Sizes of latent attention.
 
     Attributes:
-        count: query heads.
-        plain: dimensions of a key that do not rotate; they come from the latent vector.
-        rotated: dimensions that do, the same for all heads.
+        count: number of query heads.
+        plain: dimensions of a key that do not rotate and come from the latent vector.
+        rotated: dimensions of a key that rotate, the same for all heads.
         value: dimensions of a value.
         latent: dimensions of the latent vector.
-        query_latent: of the one that queries come from; None where they come from the input.
-        split: whether the file has the matrices from the latent vector apart, as new ones have.
+        query_latent: dimensions of the queries' latent vector; None if they come from the input.
+        split: whether the file has separate matrices from the latent vector, as new files do.
 
     """
 
@@ -60,11 +60,11 @@ class Heads:
 def read_heads(model: Decoder) -> Heads:
     """Return the sizes of latent attention.
 
-    New files give the widths of keys and values as attention over the latent vector has them, and
-    those of a head in keys of their own.
+    New files state the widths of keys and values over the latent vector, and the widths of a head
+    under separate keys.
     """
     keys, count = model.keys, model.num_heads
-    # In new files the width over the latent vector, which nothing is made of.
+    # Checks the width; in new files it is the one over the latent vector, which is not used.
     read_head_dim(keys, model.hidden_size, count)
     split = "attention.key_length_mla" in keys
     suffix = "_mla" if split else ""
@@ -72,12 +72,11 @@ def read_heads(model: Decoder) -> Heads:
     rotated = keys.integer("rope.dimension_count", low=2, high=MAX_HEAD_DIM)
     if rotated >= key or rotated % 2:
         raise keys.error("rope.dimension_count", rotated, f"even and below {key}")
-    # llama.cpp goes by the number of layers instead, since V2-Lite's files have the key all the
-    # same.
+    # llama.cpp decides by the number of layers instead; V2-Lite's files also have the key.
     direct = "blk.0.attn_q_a.weight" not in model.tensors
     value = keys.integer(f"attention.value_length{suffix}", high=MAX_HEAD_DIM)
     if count * (key + value) > MAX_SIZE:
-        raise keys.error(f"attention.value_length{suffix}", value, "of a size that can be")
+        raise keys.error(f"attention.value_length{suffix}", value, "of a possible size")
     keys.ignore("attention.q_lora_rank")
     return Heads(
         count=count,
@@ -91,7 +90,7 @@ def read_heads(model: Decoder) -> Heads:
 
 
 def rules(model: Decoder, heads: Heads) -> list[Rule]:
-    """Return the rules for the layers that attend, in classes with `embed_q` and `unembed_out`."""
+    """Return the rules for layers with attention, in classes with `embed_q` and `unembed_out`."""
     queries = {"attn_q": "q_proj"} if heads.query_latent is None else LATENT_QUERIES
     names = {**INPUTS, "attn_output": "o_proj", **queries}
     if heads.split:
@@ -118,7 +117,7 @@ def _keys_of(heads: Heads) -> Conversion:
     def convert(values: NDArray[np.float32]) -> NDArray[np.float32]:
         size = heads.plain + heads.value
         if values.shape != (heads.count * size, heads.latent):
-            # Refused by its shape, which then is not that of the parameter.
+            # The shape differs from the parameter's, and so is refused later.
             return values
         of_head = values.reshape(heads.count, size, heads.latent)
         return of_head[:, : heads.plain].swapaxes(1, 2)

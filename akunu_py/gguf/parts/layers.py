@@ -1,7 +1,7 @@
-"""Names: the tensors of llama's layers, and the modules that most classes have for them.
+"""Names of the tensors of llama's layers, and of their modules in most classes.
 
-llama.cpp and mlx-lm each have one set of names for nearly all decoders. What is particular about a
-model is a map {tensor of a layer: module} of its own.
+llama.cpp and mlx-lm each have one set of names for nearly all decoders. A reader adds a map
+{tensor of a layer: module} for what differs in its model.
 """
 
 import numpy as np
@@ -22,12 +22,12 @@ UNGATED = {"ffn_up": "up_proj", "ffn_down": "down_proj"}
 
 
 def minus_one(weight: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return a norm's weight without the 1 that converters add, as some classes do as they run."""
+    """Return a norm's weight without the 1 that converters add, for classes that add it as well."""
     return weight - np.float32(1)
 
 
 def llama(model: Decoder, *, reorder: bool = False, copied: bool = False) -> list[Rule]:
-    """Return the rules of a decoder with llama's names, feed-forward part left out.
+    """Return the rules of a decoder with llama's names, except the feed-forward part.
 
     `reorder`: see `attention.rules`. `copied`: see `frame`.
     """
@@ -49,8 +49,8 @@ def frame(
 ) -> list[Rule]:
     """Return the rules for embedding, last norm and, unless the model is tied, the head.
 
-    `norm` is None where it has no weights. `tied`: for a class that is always so, or never.
-    `copied`: for a class that has a head always; in a tied model it is a copy of the embedding.
+    `norm` is None for a norm without weights. `tied` is for a class that is always tied, or never.
+    `copied` is for a class that always has a head; in a tied model the embedding is copied to it.
     """
     tied = model.tied if tied is None else tied
     rules = [module(EMBEDDING, embedding)]

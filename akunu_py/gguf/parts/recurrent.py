@@ -1,4 +1,4 @@
-"""Layers that keep a state: which layers do, Mamba's mixers, conversions."""
+"""Recurrent layers: which layers they are, Mamba's mixers, conversions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from akunu_py.gguf.plan import Conversion
 MAX_KERNEL = 256
 MAX_STATE = 1 << 16
 NO_LIMIT = (0.0, float("inf"))
-"""The range of a state-space model's time steps: llama.cpp has none, classes of mlx-lm ask."""
+"""The range of a state-space model's time steps for classes of mlx-lm; llama.cpp has no limit."""
 
 Layers = Callable[[int], bool]
 
 
 class Hybrid(Decoder):
-    """A decoder of which only some layers attend: those with key and value heads.
+    """A decoder with attention in only some layers, those with key and value heads.
 
-    Raises UnsupportedArchitectureError where the layers that attend differ in heads, or where none
-    does.
+    Raises UnsupportedArchitectureError if the layers with attention differ in heads, or if there
+    are none.
     """
 
     @classmethod
@@ -39,14 +39,14 @@ class Hybrid(Decoder):
 
     @cached_property
     def attention_layers(self) -> tuple[int, ...]:
-        """The layers that attend."""
+        """The layers with attention."""
         return tuple(layer for layer, heads in enumerate(self._kv_heads) if heads)
 
     @cached_property
     def _heads(self) -> tuple[int, int]:
         kv_heads = self._one_value("attention.head_count_kv", self._kv_heads)
         key = "attention.head_count"
-        # Converters write the query heads as one number, or 0 where a layer does not attend.
+        # Converters write the query heads as one number, or per layer with 0 for no attention.
         counts = self.keys.layer_integers(key, self.num_layers, high=MAX_HEADS)
         heads = self._one_value(key, [counts[layer] for layer in self.attention_layers])
         return self._checked_heads(heads, kv_heads)
@@ -64,7 +64,7 @@ class Hybrid(Decoder):
         return ["attention" if attends else recurrent for attends in kinds]
 
     def require_both_kinds(self, recurrent: str) -> None:
-        """Raise UnsupportedArchitectureError where all layers attend."""
+        """Raise UnsupportedArchitectureError if all layers have attention."""
         if len(self.attention_layers) == self.num_layers:
             key = "attention.head_count_kv"
             raise self.keys.unsupported(key, self.num_kv_heads, recurrent)
@@ -72,13 +72,13 @@ class Hybrid(Decoder):
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """Sizes of Mamba's first mixers.
+    """Sizes of the mixers of Mamba 1.
 
     Attributes:
         kernel: taps of the causal convolution over time.
-        inner_size: channels.
-        state_size: of each channel.
-        rank: of the matrix that time steps come from.
+        inner_size: number of channels.
+        state_size: size of a channel's state.
+        rank: rank of the matrix for time steps.
 
     """
 
@@ -89,7 +89,7 @@ class Channels:
 
 
 def read_channels(keys: Keys) -> Channels:
-    """Return the sizes of Mamba's first mixers."""
+    """Return the sizes of the mixers of Mamba 1."""
     return Channels(
         kernel=read_kernel(keys),
         inner_size=keys.integer("ssm.inner_size"),
@@ -105,9 +105,9 @@ class StateSpace:
     Attributes:
         kernel: taps of the causal convolution over time.
         inner_size: heads times head_dim.
-        state_size: of each channel of a head.
-        heads: of the mixer.
-        groups: of heads that share their B and C.
+        state_size: size of the state of each channel of a head.
+        heads: number of heads.
+        groups: number of groups of heads that share B and C.
 
     """
 
@@ -119,7 +119,7 @@ class StateSpace:
 
     @property
     def head_dim(self) -> int:
-        """The channels of one head."""
+        """Number of channels of a head."""
         return self.inner_size // self.heads
 
 
@@ -147,7 +147,7 @@ def read_kernel(keys: Keys, key: str = "ssm.conv_kernel") -> int:
 
 
 def mamba_rules(at: str, *, layers: Layers | None = None) -> list[Rule]:
-    """Return the rules for Mamba's first mixer, whose decay differs from channel to channel."""
+    """Return the rules for the mixer of Mamba 1, whose channels have separate decays."""
     names = {"ssm_in": "in_proj", "ssm_x": "x_proj", "ssm_dt": "dt_proj", "ssm_out": "out_proj"}
     return [
         *modules(at, names, layers=layers),
@@ -167,8 +167,8 @@ def mamba_rules(at: str, *, layers: Layers | None = None) -> list[Rule]:
 def mamba2_rules(at: str, *, layers: Layers | None = None, norm: bool = True) -> list[Rule]:
     """Return the rules for a Mamba 2 mixer.
 
-    What decides how fast a state decays stays in float32, in which the classes compute it; D does
-    not, since it would make the activations float32 too.
+    The parameters of a state's decay stay in float32, in which the classes compute it. D does not,
+    since it would make the activations float32 as well.
     """
     rules = [
         *modules(at, {"ssm_in": "in_proj", "ssm_out": "out_proj"}, layers=layers),
@@ -191,7 +191,7 @@ def decay_rules(
     convert: Conversion | None = None,
     layers: Layers | None = None,
 ) -> list[Rule]:
-    """Return the rules for time step bias and decay rates; `convert` is `log_of_decay` or after."""
+    """Return the rules for time step bias and decay rates; `convert` defaults to `log_of_decay`."""
     step, rates = "blk.{}.ssm_dt.bias", "blk.{}.ssm_a"
     convert = convert or log_of_decay
     return [
@@ -209,19 +209,19 @@ def kernel_rule(
 
 
 def depthwise(kernel: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return a kernel [channels, taps] as MLX has it, [channels, taps, 1]."""
+    """Return a kernel [channels, taps] in MLX's shape, [channels, taps, 1]."""
     return kernel.reshape(*kernel.shape[:2], 1)
 
 
 def flat(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return a tensor's numbers in one row: converters store some vectors as a matrix."""
+    """Return a tensor's numbers as a vector: converters store some vectors as a matrix."""
     return values.reshape(-1)
 
 
 def log_of_decay(rates: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return A_log, flat, of the stored -exp(A_log).
+    """Return A_log, flat, for the stored -exp(A_log).
 
-    A rate that is too small for float32, and so zero in the file, becomes the least there is.
+    A rate too small for float32, and so zero in the file, becomes the smallest positive one.
     """
     if not (rates <= 0).all():
         raise ModelFormatError(

@@ -1,8 +1,7 @@
 """Rotary positions: how much of a head rotates, and how positions are scaled.
 
-Classes of mlx-lm differ in what they can be told. One that reads `rope_scaling` gets `scaling`, and
-`factors` for the layers that it would make without those of the file; for one that does not,
-`layers` replaces its rotary layers.
+Classes of mlx-lm differ in their arguments. A class that reads `rope_scaling` gets `scaling`, and
+`factors` if the file has factors. For other classes `layers` replaces the rotary layers.
 """
 
 import math
@@ -24,7 +23,7 @@ _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 
 
 def rotated(model: Decoder, head_dim: int | None = None) -> int:
-    """Return how many dimensions of a head rotate, even and at most all."""
+    """Return the number of rotating dimensions of a head, an even number."""
     key = "rope.dimension_count"
     head_dim = head_dim or model.head_dim
     count = model.keys.integer(key, head_dim, low=2, high=head_dim)
@@ -34,38 +33,38 @@ def rotated(model: Decoder, head_dim: int | None = None) -> int:
 
 
 def share(rotated: int, head_dim: int) -> float:
-    """Return the share of a head that rotates, for a class that multiplies and rounds down."""
-    # Half a dimension more, against what division loses.
+    """Return the rotating share of a head, for a class that multiplies and rounds down."""
+    # Half a dimension more, to offset rounding errors.
     return (rotated + 0.5) / head_dim
 
 
 def window_base(model: Decoder) -> float:
-    """Return the base of the rotary frequencies in layers that see a window."""
+    """Return the base of the rotary frequencies in windowed layers."""
     return model.keys.number("rope.freq_base_swa", 10000.0, low=1, high=1e12)
 
 
 def require_one_base(model: Decoder) -> None:
-    """Raise UnsupportedArchitectureError where windowed layers have a base of their own."""
+    """Raise UnsupportedArchitectureError if windowed layers have another base."""
     base = model.rope_base
     if (own := model.keys.number("rope.freq_base_swa", base, low=1, high=1e12)) != base:
         raise model.keys.unsupported("rope.freq_base_swa", own, f"the base of all layers, {base}")
 
 
 def require_unscaled(model: Decoder) -> None:
-    """Raise UnsupportedArchitectureError where positions are scaled."""
+    """Raise UnsupportedArchitectureError if positions are scaled."""
     if (found := scaling(model)) is not None:
         raise model.keys.unsupported("rope.scaling.type", found["type"], "unscaled positions")
 
 
 def scaling(model: Decoder) -> dict[str, Any] | None:
-    """Return mlx-lm's `rope_scaling`, or None for positions as they are.
+    """Return mlx-lm's `rope_scaling`, None for unscaled positions.
 
-    Linear scaling and YaRN; the latter as Peng et al. 2023 (arXiv:2309.00071) have it, with the
-    attention factor 0.1 ln(factor) + 1 folded into the rotation, as both programs do. Raises
+    Supported are linear scaling and YaRN (Peng et al. 2023, arXiv:2309.00071), with the attention
+    factor 0.1 ln(factor) + 1 included in the rotation, as in llama.cpp and mlx-lm. Raises
     UnsupportedArchitectureError for another kind.
     """
     keys = model.keys
-    # llama.cpp takes a factor without a type as linear.
+    # llama.cpp treats a factor without a type as linear.
     kind = keys.text("rope.scaling.type", "linear")
     # Zero stands for none, as in llama.cpp; `number` excludes the lower bound.
     old = keys.number("rope.scale_linear", 1.0, low=-1e-30, high=1e6) or 1.0
@@ -97,9 +96,9 @@ def _yarn(keys: Keys, factor: float, context_length: int) -> dict[str, Any]:
 
 
 def scaling_with_multiplier(model: Decoder) -> dict[str, Any] | None:
-    """Return `scaling`, with what Mistral's models divide YaRN's attention factor by.
+    """Return `scaling`, with the divisor of YaRN's attention factor in Mistral's models.
 
-    llama.cpp reads that multiplier in files named `mistral3` only; the models are the same.
+    llama.cpp reads it only in files named `mistral3`; the models are the same.
     """
     found = scaling(model)
     multiplier = model.keys.number(_LOG_MULTIPLIER, 0.0, low=-1e-30, high=1e3)
@@ -109,11 +108,11 @@ def scaling_with_multiplier(model: Decoder) -> dict[str, Any] | None:
 
 
 def scaling_with_mscale(model: Decoder) -> dict[str, Any] | None:
-    """Return `scaling` as DeepSeek's models have it.
+    """Return `scaling` for DeepSeek's models.
 
-    The scale of attention is multiplied by the square of 0.1 m ln(factor) + 1. The file has m,
-    which is `mscale_all_dim` of the original configuration, times 0.1; as llama.cpp does, `mscale`
-    is taken to be the same, so that the rotation itself keeps its length.
+    The scale of attention is multiplied by the square of 0.1 m ln(factor) + 1. The file has m, the
+    `mscale_all_dim` of the original configuration, times 0.1. As in llama.cpp `mscale` is assumed
+    to be equal, so that the rotation keeps lengths.
     """
     found = scaling(model)
     if found is None:
@@ -131,17 +130,17 @@ def scaling_with_mscale(model: Decoder) -> dict[str, Any] | None:
 def factors(
     model: Decoder, *, dims: int | None = None, traditional: bool = False
 ) -> RotaryFactors | None:
-    """Return the factors of `rope_freqs.weight`, None where the file has none.
+    """Return the factors of `rope_freqs.weight`, None if the file has none.
 
-    `dims` of a head rotate, by default all. Raises UnsupportedArchitectureError where positions are
-    scaled as well.
+    `dims` dimensions of a head rotate, by default all. Raises UnsupportedArchitectureError if
+    positions are scaled as well.
     """
     if FREQUENCY_FACTORS not in model.tensors:
         return None
     if (found := scaling(model)) is not None:
         raise UnsupportedArchitectureError(
             f"the model has both {FREQUENCY_FACTORS} and {found['type']} scaling of positions; "
-            "akunu knows either, not both"
+            "akunu supports either, not both"
         )
     return RotaryFactors(
         dims=dims or model.head_dim,
@@ -158,9 +157,9 @@ def layers(
     traditional: bool = False,
     modules: str = r".*\.rope",
 ) -> RotaryFactors | RotaryScaling | None:
-    """Return the rotary layers for a model class that knows plain positions only.
+    """Return the rotary layers for a model class with plain positions only.
 
-    Some of mlx-lm's classes leave `rope_scaling` unread. None where positions are plain; raises
+    Some of mlx-lm's classes ignore `rope_scaling`. Returns None for plain positions. Raises
     UnsupportedArchitectureError as `scaling` and `factors` do.
     """
     found = scaling(model)
@@ -178,10 +177,10 @@ def layers(
 
 
 def long(model: Decoder, *, dims: int | None = None) -> RotaryFactors | None:
-    """Return the rotary layers of a model for long contexts, None for another.
+    """Return the rotary layers of a model with LongRoPE (arXiv:2402.13753), None for others.
 
-    It has two sets of factors, of which the context decides (LongRoPE, arXiv:2402.13753). Raises
-    ModelFormatError for one set alone, UnsupportedArchitectureError for scaled positions besides.
+    It has two sets of factors, and the context decides between them. Raises ModelFormatError for
+    only one set, UnsupportedArchitectureError if positions are scaled as well.
     """
     keys = model.keys
     present = [name for name in (_SHORT_FACTORS, _LONG_FACTORS) if name in model.tensors]

@@ -1,4 +1,4 @@
-"""Which layers of a model see a window of the last tokens only."""
+"""Layers that see only a window of the last tokens."""
 
 from akunu_py.errors import UnsupportedArchitectureError
 from akunu_py.gguf.parts.decoder import MAX_CONTEXT, MAX_LAYERS, Decoder
@@ -8,9 +8,9 @@ PATTERN = "attention.sliding_window_pattern"
 
 
 def size(model: Decoder, default: int | None = None) -> int:
-    """Return how many tokens, itself included, a token of a windowed layer sees.
+    """Return the number of tokens, itself included, that a token of a windowed layer sees.
 
-    With a default there may be no windows, which files also write as 0.
+    With a default there may be no windows, which files also state as 0.
     """
     return model.keys.integer(WINDOW, default, low=1 if default is None else 0, high=MAX_CONTEXT)
 
@@ -18,8 +18,8 @@ def size(model: Decoder, default: int | None = None) -> int:
 def windowed(model: Decoder, period: int) -> list[bool]:
     """Return for each layer whether it is windowed.
 
-    The file lists the layers, or says after how many windowed ones comes one that sees everything
-    (of each p layers the last; 0 for never); `period` is taken where it says neither.
+    The file lists the layers, or states a period p: the last of each p layers sees everything, no
+    layer for 0. `period` applies if the file states neither.
     """
     keys, layers = model.keys, model.num_layers
     if isinstance(keys.metadata.get(f"{keys.architecture}.{PATTERN}"), int | None):
@@ -29,7 +29,7 @@ def windowed(model: Decoder, period: int) -> list[bool]:
 
 
 def period(model: Decoder, windowed: list[bool]) -> int:
-    """Return p, where of each p layers exactly the last sees everything.
+    """Return the p for which exactly the last of each p layers sees everything.
 
     Raises UnsupportedArchitectureError for layers in another order.
     """
@@ -43,12 +43,12 @@ def period(model: Decoder, windowed: list[bool]) -> int:
 
 
 def layer_types(windowed: list[bool]) -> list[str]:
-    """Return the kinds of layers as mlx-lm's classes name them."""
+    """Return the kinds of layers, as mlx-lm's classes name them."""
     return ["sliding_attention" if flag else "full_attention" for flag in windowed]
 
 
 def require_both_kinds(model: Decoder, windowed: list[bool]) -> None:
-    """Raise UnsupportedArchitectureError where all layers have the window, or none."""
+    """Raise UnsupportedArchitectureError if all layers have the window, or none."""
     if len(set(windowed)) < 2:
         raise UnsupportedArchitectureError(
             f"{model.keys.architecture}.{PATTERN} makes all layers equal; akunu runs "

@@ -1,8 +1,9 @@
 """GGML blocks to MLX's quantized layout: the same numbers wherever MLX can hold them.
 
-`forms` says which type becomes what, and why; `simple_blocks`, `k_blocks` and `iq_blocks` read the
-blocks of a file, `fitted_blocks` those that get a coarser form; `packing` writes MLX's bit stream,
-in memory from `scratch`; `matrix` drives them over a tensor. docs/gguf.md has measured errors.
+`forms` defines the form of each type, with reasons. `simple_blocks`, `k_blocks` and `iq_blocks`
+read the blocks of a file, `fitted_blocks` the blocks that get a coarser form. `packing` writes
+MLX's bit stream, in memory from `scratch`. `matrix` applies them to a tensor. docs/gguf.md has
+measured errors.
 """
 
 from akunu_py.gguf.quants.forms import SUPPORTED_TYPES, WeightForm, form_of

@@ -1,13 +1,13 @@
-"""Blocks to codes on a coarser lattice than the type's own, for where memory is short.
+"""Blocks to codes on a coarser lattice than the type's own, for machines with little memory.
 
-The values of most IQ types are not at equal distances, so exact codes need many bits: 8 for a type
-of 4.25. A fitted form is one or two bits a weight smaller and raises the type's quantization error
-by less than 5 %, but a model's perplexity by more; docs/gguf.md has the measured figures.
+The values of most IQ types are not equidistant, so exact codes need many bits: 8 for a type of 4.25
+bits. A fitted form is one or two bits per weight smaller. It raises the type's quantization error
+by less than 5 %, but a model's perplexity by more; docs/gguf.md has measured figures.
 
-A fit here is no search per group. Where all groups look alike but for their scale, one step for the
-lattice serves them all: the one with the least squared error, values weighted by how often ggml's
-quantizer uses them on normally distributed weights. Where 32 weights have two scales, their two
-integer steps decide, and there is a table for all pairs of them.
+No group is searched. Where groups differ only in scale, one step of the lattice serves all: the
+step of least squared error, with values weighted by how often ggml's quantizer uses them on
+normally distributed weights. Where 32 weights have two scales, a table has the fit for each pair of
+their integer steps.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ _IQ4_CODES = (0, 5, 11, 15, 19, 23, 26, 29, 32, 35, 38, 41, 45, 49, 54, 60)
 _IQ3_XXS_STEP = np.float32(2 * 4.035)
 _IQ2_XXS_STEP = np.float32(2 * 8.424)
 
-_IQ2_SHARES = (0.64, 0.25, 0.11)  # of the magnitudes
+_IQ2_SHARES = (0.64, 0.25, 0.11)  # frequencies of the magnitudes
 _IQ1_EIGHTHS = (1, 7, 9)
 _IQ1_SHARES = (0.50, 0.27, 0.23)
 
@@ -73,12 +73,12 @@ def iq2_xxs(blocks: Bytes, codes: Bytes) -> Parts:
 
 @dataclass(frozen=True, slots=True)
 class _PairFit:
-    """The best lattices of 16 symmetric points for two halves of a group with scales of their own.
+    """The best lattices of 16 symmetric points for two halves of a group with separate scales.
 
     Attributes:
-        steps: of the lattice, by the two integer scales, float32 [scales ** 2].
-        codes: of the ranks 0, 1 and 2, by the two integer scales and then what else decides, a
-            code in each byte, three of uint64 [scales ** 2 * k].
+        steps: steps of the lattice by the two integer scales, float32 [scales ** 2].
+        codes: codes of the ranks 0, 1 and 2, by the two integer scales and further indices, with a
+            code in each byte; three arrays of uint64 [scales ** 2 * k].
 
     """
 
@@ -100,7 +100,7 @@ def _best_levels(
     """Return for pairs of scales the steps [s, s] and levels beyond zero, 0-7, [s, s, 2, 3]."""
     values = scales[:, None] * np.array(magnitudes)
     top = values.max(axis=1)
-    # A lattice that stops short of the largest value may be the better one, or one beyond it.
+    # The best lattice may end below the largest value, or beyond it.
     stretch = np.linspace(0.6, 1.3, 281) / 7.5
     steps = np.maximum(top[:, None], top)[..., None] * stretch  # [s, s, candidates]
     levels = np.clip(np.floor(values[:, None, None] / steps[..., None]), 0, 7)
@@ -127,7 +127,7 @@ def _iq2_fit() -> _PairFit:
 
 @cache
 def _iq1_fit() -> _PairFit:
-    """Return codes by scale, scale, half of the group and whether the shift is down.
+    """Return codes by scale, scale, half of the group and direction of the shift.
 
     -1, 0, 1 shifted by 1/8 are -7, 1 and 9 eighths; by -1/8 they are -9, -1 and 7.
     """
@@ -168,8 +168,8 @@ def iq1_m(blocks: Bytes, codes: Bytes) -> Parts:
 def q6_k(blocks: Bytes, codes: Bytes) -> Parts:
     """Quantize Q6_K anew to 8 bits in groups of 32.
 
-    A quarter of the larger of the two scales is the step: its 16 weights stay exact, and the
-    others are off by at most an eighth of that scale.
+    A quarter of the larger of the two scales is the step. Its 16 weights stay exact, and the errors
+    of the others are at most an eighth of that scale.
     """
     scales, _ = k_blocks.q6_k(blocks, codes)
     pairs = scales.reshape(-1, 2)

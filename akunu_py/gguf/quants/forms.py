@@ -1,31 +1,31 @@
-"""What each GGML type becomes in MLX, and why.
+"""The form of each GGML type in MLX, and the reasons.
 
 MLX computes with `scale * code + bias` for groups of 32, 64 or 128 codes of 1 to 6 or 8 bits. A
-type whose groups have 32 weights or more and whose values lie on a lattice, that is at equal
-distances, is that form with other packing.
+type with groups of at least 32 weights and equidistant values, a lattice, already has that form and
+is only packed differently.
 
-**Planes.** Other types are stored as several codes a weight, side by side in one group: for each
-16 (or 32) columns `[first codes | second codes | ...]`. The input of the layer is widened alike, to
-`[m1 * x | m2 * x | ...]` with a multiplier for each plane, and one ordinary product over more
-columns computes
+**Planes.** Other types are stored as several codes per weight, side by side in one group: for each
+16 (or 32) columns `[first codes | second codes | ...]`. The input of the layer is widened in the
+same way, to `[m1 * x | m2 * x | ...]` with a multiplier for each plane, and one ordinary product
+over more columns computes
 
     sum(x * w)  for  w = sum over planes of m * (s' * code + b')
 
-The multipliers are below 1 or 1, so widening cannot overflow float16, and the scales s' are the
-larger for it, away from float16's subnormal numbers.
+The multipliers are at most 1, so widening cannot overflow float16. The scales s' are larger in
+return, away from float16's subnormal numbers.
 
-- *Bit planes*, for types with a scale for 16 weights: MLX has no groups of 16. A code of 2 h bits
-  is `2**h * upper + lower`; the multipliers are 1 and 2**-h, s' is 2**h * s and b' is
-  b / (1 + 2**-h). With h = 3 a weight takes 8 bits instead of the 9 of a code of 8 bits in groups
-  of 32, which would not even be exact.
-- *Sign planes*, for the magnitudes 8, 25 and 43 of IQ2: on a lattice they need codes of 8 bits, but
-  they are the sums of +-17.5, +-16.5 and +-9, a code of one bit each. The multipliers are these
-  numbers over 32, s' is 64 * s and b' is -32 * s. MLX's groups are powers of two, so a fourth plane
-  fills them up, with the multiplier 0.
+- *Bit planes*, for types with a scale for 16 weights, since MLX has no groups of 16. A code of
+  2 h bits is `2**h * upper + lower`. The multipliers are 1 and 2**-h, s' is 2**h * s and b' is
+  b / (1 + 2**-h). With h = 3 a weight takes 8 bits; a code of 8 bits in groups of 32 would take 9
+  and not be exact.
+- *Sign planes*, for the magnitudes 8, 25 and 43 of IQ2. On a lattice they would need codes of 8
+  bits, but they are sums of +-17.5, +-16.5 and +-9, a code of one bit each. The multipliers are
+  these numbers over 32, s' is 64 * s and b' is -32 * s. MLX's groups are powers of two, so a fourth
+  plane with the multiplier 0 fills them up.
 
-**Zero points.** Where the bias is a fixed multiple of the scale, `-zero * scale`, that multiple is
-chosen, where the code has room, such that it is a power of two in the form stored: then the
-rounding of a scale to float16 moves all weights of a group by the same factor and no more.
+**Zero points.** If the bias is a fixed multiple of the scale, `-zero * scale`, that multiple is
+chosen as a power of two in the stored form where the code has room. Then rounding a scale to
+float16 only changes all weights of a group by the same factor.
 
 **Fitted forms.** See `fitted_blocks`.
 """
@@ -44,7 +44,7 @@ Q6KForm = Literal["planes", "8bit"]
 
 
 E2M1_VALUES = (0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6)
-"""What the codes of MXFP4 and NVFP4 stand for."""
+"""Values of the codes of MXFP4 and NVFP4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class Planes:
     """How codes are cut into planes; see the module's docstring.
 
     Attributes:
-        multipliers: of the layer's input, one for each plane; the first plane is a code's upper
-            bits.
-        step: the scale that is stored, in scales of the weights.
+        multipliers: multiplier of the layer's input for each plane; the first plane has the upper
+            bits of a code.
+        step: the stored scale, in units of the weights' scale.
 
     """
 
@@ -73,12 +73,12 @@ class WeightForm:
     """The form of a type's weights in memory.
 
     Attributes:
-        bits: of one stored code; of one number where `mode` is "dense".
-        group_size: stored codes for one scale; 0 where `mode` is "dense".
+        bits: bits of a stored code, or of a number if `mode` is "dense".
+        group_size: stored codes per scale; 0 if `mode` is "dense".
         mode: MLX's quantization mode, or "dense".
-        multipliers: of the layer's input, one for each code that is stored for a weight; empty
-            where that is one code. See the module's docstring.
-        exact: with float32 scales the weights are the file's, up to float32's rounding.
+        multipliers: multiplier of the layer's input for each code of a weight; empty for one code
+            per weight. See the module's docstring.
+        exact: whether the weights are the file's with float32 scales, up to float32's rounding.
 
     """
 
@@ -90,12 +90,12 @@ class WeightForm:
 
     @property
     def codes_per_weight(self) -> int:
-        """Codes stored for a weight."""
+        """Number of codes stored per weight."""
         return max(1, len(self.multipliers))
 
     @property
     def bits_per_weight(self) -> float:
-        """Bits of memory a weight takes, with scales and biases in 16 bits."""
+        """Bits of memory per weight, with scales and biases in 16 bits."""
         if self.mode == "dense":
             return float(self.bits)
         of_scales = 32 if self.mode == "affine" else 8
@@ -107,13 +107,13 @@ class Lattice:
     """How to read the blocks of one type as codes, scales and biases.
 
     Attributes:
-        bits: that the codes need.
-        group: weights for one scale.
-        decode: blocks to codes, scales and biases; see `simple_blocks`.
-        zero: the code of weight 0: biases are `-zero * scale`; None where `decode` returns them.
+        bits: bits of a code.
+        group: weights per scale.
+        decode: function from blocks to codes, scales and biases; see `simple_blocks`.
+        zero: the code of weight 0; biases are `-zero * scale`. None if `decode` returns biases.
         mode: MLX's quantization mode.
-        values: what each code stands for, in scales, where that is not `code - zero`.
-        planes: how codes are cut; None where they are stored whole.
+        values: value of each code, in scales; empty for `code - zero`.
+        planes: how codes are cut; None if they are stored whole.
 
     """
 
@@ -126,7 +126,7 @@ class Lattice:
     planes: Planes | None = None
 
     def form(self, *, exact: bool = True) -> WeightForm:
-        """Return the form these codes are stored in."""
+        """Return the stored form of these codes."""
         if self.planes is None:
             return WeightForm(self.bits, self.group, self.mode, exact=exact)
         count = len(self.planes.multipliers)
@@ -141,17 +141,17 @@ class Lattice:
 def _halved(
     bits: int, decode: Callable[[Bytes, Bytes], Parts], zero: float | None = None
 ) -> Lattice:
-    """Return a lattice of codes for groups of 16, which are cut into bit planes."""
+    """Return a lattice of codes in groups of 16, cut into bit planes."""
     return Lattice(bits, 16, decode, zero, planes=_BIT_PLANES[bits // 2])
 
 
 def _signed(group: int, decode: Callable[[Bytes, Bytes], Parts]) -> Lattice:
-    """Return the lattice of an IQ2 type, whose codes are cut into sign planes."""
+    """Return the lattice of an IQ2 type, with codes cut into sign planes."""
     return Lattice(4, group, decode, 43, values=iq_blocks.IQ2_VALUES, planes=_SIGN_PLANES)
 
 
 DENSE = MappingProxyType({"F32": 32, "F16": 16, "BF16": 16})
-"""Types that stay as they are, and the bits of a number in memory."""
+"""Unquantized types, and the bits of a number in memory."""
 
 EXACT = MappingProxyType(
     {
@@ -182,7 +182,7 @@ EXACT = MappingProxyType(
         "NVFP4": Lattice(4, 16, simple_blocks.nvfp4, mode="nvfp4", values=E2M1_VALUES),
     }
 )
-"""Type -> its own lattice, on which every weight of a file lies."""
+"""Type -> its own lattice, which has every weight of a file."""
 
 FITTED = MappingProxyType(
     {
@@ -195,7 +195,7 @@ FITTED = MappingProxyType(
         "IQ1_M": Lattice(4, 32, fitted_blocks.iq1_m, 7.5),
     }
 )
-"""Type -> a smaller form, which it gets where one is asked for."""
+"""Type -> a smaller form, used on request."""
 
 _Q6_K_IN_8_BITS = Lattice(8, 32, fitted_blocks.q6_k, 128)
 
@@ -204,14 +204,14 @@ SUPPORTED_TYPES = (*DENSE, *EXACT)
 
 
 def lattice_of(name: str, *, fitted: bool, q6k: Q6KForm) -> Lattice:
-    """Return how the weights of a type are read; KeyError for a dense or unknown one."""
+    """Return the lattice of a type; KeyError for a dense or unknown one."""
     if name == "Q6_K" and q6k == "8bit":
         return _Q6_K_IN_8_BITS
     return (FITTED.get(name) if fitted else None) or EXACT[name]
 
 
 def form_of(block_type_name: str, *, fitted: bool = False, q6k: Q6KForm = "planes") -> WeightForm:
-    """Return the form `relayout` gives the weights of a type, without looking at any data.
+    """Return the form in which `relayout` puts the weights of a type.
 
     Args:
         block_type_name: such as "Q4_K".

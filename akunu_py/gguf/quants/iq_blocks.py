@@ -1,9 +1,9 @@
 """Blocks of the IQ types, whose codes are indices into grids of magnitudes, to codes.
 
-As in `simple_blocks`: blocks to codes, scales and biases. Eight weights are one *unit* and are
-handled as one 64-bit word: a grid's pattern, or its signs. A magnitude's *rank* is its place in the
-type's list; a weight that is not negative gets a code by its rank, and a negative one the code on
-the other side of the zero point, `2 * zero - code`.
+As in `simple_blocks`: blocks to codes, scales and biases. Eight weights form a *unit*, which is
+handled as one 64-bit word: a pattern of the grid, or signs. A magnitude's *rank* is its index in
+the type's list. A weight that is not negative gets a code by its rank, a negative one the mirrored
+code, `2 * zero - code`.
 """
 
 from collections.abc import Callable
@@ -25,19 +25,19 @@ from akunu_py.gguf.quants.simple_blocks import Bytes, Floats, Parts, field, half
 
 Words = NDArray[np.uint64]
 
-ONES = np.uint64(0x0101010101010101)  # one in each of a unit's 8 codes
+ONES = np.uint64(0x0101010101010101)  # 1 in each of a unit's 8 codes
 
 
 @cache
 def _patterns(name: str, codes: tuple[int, ...]) -> NDArray[Any]:
-    """Return the grid with codes in the place of ranks, a word of 8 or 4 bytes a pattern."""
+    """Return the grid with codes in place of ranks, a word of 8 or 4 bytes per pattern."""
     table = np.array(codes, np.uint8)[grid(name)]
     return table.view("<u8" if table.shape[1] == 8 else "<u4")[:, 0]
 
 
 @cache
 def _sign_masks() -> Words:
-    """Return for each byte of signs a word with 0xFF where a weight is negative, [256]."""
+    """Return for each byte of signs a word with 0xFF for negative weights, [256]."""
     bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
     masks: Words = (bits * np.uint8(0xFF)).view("<u8")[:, 0]
     return masks
@@ -45,11 +45,11 @@ def _sign_masks() -> Words:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What the blocks of an IQ1, IQ2 or IQ3 type say, before a lattice is chosen.
+    """The content of blocks of an IQ1, IQ2 or IQ3 type, independent of a lattice.
 
     Attributes:
-        grid: the type whose grid it is.
-        index: of patterns in the grid, [n, 32] or, where a pattern has 4 weights, [n, 64].
+        grid: name of the type with the grid.
+        index: indices of patterns in the grid, [n, 32], or [n, 64] for patterns of 4 weights.
         signs: bit i of a byte says that weight i of a unit is negative, uint8 [n, 32].
         d: the block's scale, float32 [n, 1].
         steps: integer scales of groups of 32 weights, [n, 8], or of 16, [n, 16].
@@ -63,12 +63,12 @@ class Units:
     steps: Bytes
 
     def codes(self, *of_rank: int) -> Words:
-        """Return the code of each weight's rank, 8 bytes a word, uint64 [n, 32]."""
+        """Return the code for each weight's rank, 8 bytes per word, uint64 [n, 32]."""
         words: Words = _patterns(self.grid, of_rank)[self.index].view("<u8")
         return words
 
     def write(self, positive: Words, zero: float, codes: Bytes) -> None:
-        """Write codes [n, 256]: `positive`, mirrored at the zero point where a sign says so.
+        """Write codes [n, 256]: `positive`, mirrored at the zero point for negative weights.
 
         With m = 0xFF for a negative weight, 2 * zero - p = (p ^ m) + (m & 2 * zero + 1) in a byte.
         """
@@ -79,7 +79,7 @@ class Units:
 
 
 def _packed_signs(words: NDArray[np.uint32]) -> Bytes:
-    """Return the signs that four indices of 7 bits in each word stand for, uint8 [n, 4 k]."""
+    """Return the signs for the four 7-bit indices in each word, uint8 [n, 4 k]."""
     index = words[..., None] >> np.array([0, 7, 14, 21], np.uint32) & np.uint32(127)
     signs: Bytes = sign_bytes()[index].reshape(len(words), -1)
     return signs
@@ -155,7 +155,7 @@ def iq3_xxs_scales(units: Units) -> Floats:
 IQ2_VALUES = tuple(
     17.5 * (code >> 2 & 2) + 16.5 * (code >> 1 & 2) + 9 * (code & 2) - 43 for code in range(16)
 )
-"""What codes of IQ2 stand for, in scales: sums of +-17.5, +-16.5 and +-9 by their upper bits."""
+"""Values of IQ2's codes, in scales: sums of +-17.5, +-16.5 and +-9 by their upper bits."""
 
 
 def iq2(read: Callable[[Bytes], Units], blocks: Bytes, codes: Bytes) -> Parts:

@@ -1,4 +1,4 @@
-"""Blocks of the K-quants, 256 weights with scales of their own scales, to codes.
+"""Blocks of the K-quants, 256 weights with quantized scales, to codes.
 
 As in `simple_blocks`: blocks to codes, scales and biases.
 """
@@ -47,7 +47,7 @@ def q4_k(blocks: Bytes, codes: Bytes) -> Parts:
 
 
 def _move_bits(packed: Bytes, start: int, stop: int, mask: int) -> Bytes:
-    """Return bytes with the bits from position `start` moved to `stop`, and none but `mask`."""
+    """Return bytes with the bits from position `start` moved to `stop`, masked by `mask`."""
     shift, by = (np.right_shift, start - stop) if start > stop else (np.left_shift, stop - start)
     moved: Bytes = shift(packed, np.uint8(by))
     moved &= np.uint8(mask)
@@ -86,8 +86,8 @@ def q6_k(blocks: Bytes, codes: Bytes) -> Parts:
 def q3_k(blocks: Bytes, codes: Bytes) -> Parts:
     """Decode w = d * (sc - 32) * (q - 4), q of two bits and a third in a mask; the code is q + 1.
 
-    The one that is added makes the zero point 5, which bit planes of two bits split without
-    rounding (see `forms`).
+    Adding one makes the zero point 5, which bit planes of two bits split without rounding (see
+    `forms`).
     """
     third = field(blocks, 0, 32)
     strips = codes.reshape(-1, 8, 32)

@@ -1,13 +1,13 @@
-"""Tensors of a GGUF file to arrays MLX computes with, chunk by chunk on a few threads.
+"""Tensors of a GGUF file to arrays for MLX, chunk by chunk on a few threads.
 
-numpy lets go of the interpreter inside its loops, so threads help; chunks that fit a core's cache
+numpy releases the interpreter inside its loops, so threads help. Chunks that fit a core's cache
 make the many passes of a re-layout cheap and bound temporary memory.
 """
 
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -31,11 +31,11 @@ from akunu_py.gguf.quants.forms import (
 from akunu_py.gguf.quants.packing import pack, pack_planes
 from akunu_py.gguf.reader import TensorInfo
 
-# Each chunk is a few dozen numpy calls, which threads take turns at: fewer and larger are better,
-# though codes and temporaries then only just stay in a core's cache.
+# Each chunk takes a few dozen numpy calls, whose overhead serializes threads. So large
+# chunks are better, as long as codes and temporaries stay in a core's cache.
 _CHUNK_WEIGHTS = 1 << 20
-_MAX_THREADS = 8  # beyond that memory is the limit
-_BYTES_FOR_THREADS = 1 << 21  # below, starting threads costs more than they bring
+_MAX_THREADS = 8  # beyond that memory bandwidth is the limit
+_BYTES_FOR_THREADS = 1 << 21  # below that starting threads costs more than they save
 
 _LAST_E8M0 = 252  # 6 * 2 ** (252 - 127) is the last weight float32 can hold
 _NAN_E4M3 = 0x7F
@@ -46,16 +46,16 @@ class QuantizedMatrix:
     """A matrix [rows, cols] in the form `mlx.core.quantized_matmul` takes.
 
     Attributes:
-        packed: uint32 [rows, stored * bits / 32], element 0 in the lowest bits, where stored is
-            cols, or cols for each of the `multipliers`.
+        packed: uint32 [rows, stored * bits / 32], element 0 in the lowest bits; stored is cols
+            times the number of `multipliers`, if any.
         scales: float16 or float32 [rows, stored / group_size] in mode "affine"; else uint8.
         biases: as scales; None unless the mode is "affine".
-        bits: of one stored code.
-        group_size: stored codes for one scale.
+        bits: bits of a stored code.
+        group_size: stored codes per scale.
         mode: MLX's quantization mode.
-        multipliers: empty, or of planes, as `forms` explains: a group holds as many parts
-            `scale * code + bias` of each weight, plane by plane, and the weight is their sum, each
-            times its multiplier.
+        multipliers: multipliers of planes, or empty; see `forms`. A group has a part
+            `scale * code + bias` of each weight for each plane, and the weight is the sum of the
+            parts times their multipliers.
 
     """
 
@@ -69,7 +69,7 @@ class QuantizedMatrix:
 
     @property
     def group_columns(self) -> int:
-        """Columns of the matrix that one group is for."""
+        """Columns of the matrix per group."""
         return self.group_size // max(1, len(self.multipliers))
 
 
@@ -97,58 +97,63 @@ def _check_finite(info: TensorInfo, *arrays: NDArray[Any]) -> None:
 
 
 def _check_bytes(info: TensorInfo, mode: Mode, scales: NDArray[np.uint8]) -> None:
-    """Refuse scale bytes that mean NaN, or that MLX and ggml read as different numbers."""
+    """Refuse scale bytes that are NaN, or that MLX and ggml read as different numbers."""
     sound = scales <= _LAST_E8M0 if mode == "mxfp4" else scales != _NAN_E4M3
     _check_finite(info, np.where(sound, 0.0, np.nan))
 
 
 def _each_chunk(info: TensorInfo, work: Callable[[slice], bool]) -> bool:
-    """Call `work` with slices that cover the rows; return whether all calls returned true."""
+    """Call `work` with slices that cover the rows; return whether all calls returned True."""
     step = max(1, _CHUNK_WEIGHTS // info.cols)
     parts = [slice(start, start + step) for start in range(0, info.rows, step)]
     cores = getattr(os, "process_cpu_count", os.cpu_count)() or 1
     threads = min(_MAX_THREADS, cores, len(parts))
     if threads == 1 or info.nbytes < _BYTES_FOR_THREADS:
         return all(map(work, parts))
-    # Submitted while nobody can end the threads; what was submitted is still done after that.
-    with _pool_lock:
-        results = _threads(threads).map(work, parts)
-    return all(results)
+    return all(_threads.map(threads, work, parts))
 
 
-_pool: ThreadPoolExecutor | None = None
-_pool_lock = threading.Lock()
+class _Threads:
+    """The threads of re-layouts, kept between tensors for the memory that each has."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the pool, also in a child process, which has none of its parent's threads."""
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def map(
+        self, count: int, work: Callable[[slice], bool], parts: Iterable[slice]
+    ) -> Iterator[bool]:
+        """Call `work` with each part on `count` threads; return the results in order."""
+        # Under the lock nobody can end the threads. Submitted work is still done.
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(count, "akunu-relayout")
+            return self._pool.map(work, parts)
+
+    def release(self) -> None:
+        """End the threads and free their memory."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
 
 
-def _threads(count: int) -> ThreadPoolExecutor:
-    """Return the threads, kept between tensors for the memory each has; the lock is held."""
-    global _pool  # noqa: PLW0603 - one set of threads a process
-    if _pool is None:
-        _pool = ThreadPoolExecutor(count, "akunu-relayout")
-    return _pool
+_threads = _Threads()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.forget)
 
 
 def release_threads() -> None:
-    """End the threads of re-layouts and give their memory back; the next one starts them anew."""
-    global _pool
-    with _pool_lock:
-        pool, _pool = _pool, None
-    if pool is not None:
-        pool.shutdown()
-
-
-def _forget_threads() -> None:
-    """Let go of the pool in a child process, which has none of its parent's threads."""
-    global _pool, _pool_lock
-    _pool, _pool_lock = None, threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
+    """End the threads of re-layouts and free their memory; the next re-layout starts new ones."""
+    _threads.release()
 
 
 class _Relayout:
-    """One tensor's way into a QuantizedMatrix whose scales have the type `kind`."""
+    """The re-layout of one tensor into a QuantizedMatrix with scales of the type `kind`."""
 
     def __init__(
         self,
@@ -171,7 +176,7 @@ class _Relayout:
         self.biases = empty((info.rows, groups), kind) if affine else None
 
     def run(self) -> bool:
-        """Fill the arrays; return whether all scales and biases are within their type."""
+        """Fill the arrays; return whether all scales and biases fit their type."""
         return _each_chunk(self.info, self._chunk)
 
     def matrix(self) -> QuantizedMatrix:
@@ -190,8 +195,8 @@ class _Relayout:
         scratch.begin_chunk()
         blocks = self.raw[part].reshape(-1, self.info.type.block_bytes)
         codes = scratch.empty((len(blocks), self.info.type.block_elements))
-        # Threads do not inherit numpy's error state. Invalid and overflowing scales are looked
-        # for, and underflow is rounding.
+        # Threads do not inherit numpy's error state. Invalid and overflowing scales are checked
+        # below, and underflow is rounding.
         with np.errstate(all="ignore"):
             scales, biases = self.lattice.decode(blocks, codes)
             packed = self.packed[part].reshape(-1)
@@ -223,7 +228,7 @@ class _Relayout:
         if biases is not None:
             moved = (biases / np.float32(share)).reshape(shape)
         else:
-            # From the scale as it was rounded, so that weight 0 stays in its place.
+            # From the rounded scale, so that weight 0 stays exactly 0.
             zero = self.lattice.zero or 0.0
             moved = self.scales[part] * np.float32(-zero / (step * share))
         target[part] = moved
@@ -240,17 +245,17 @@ def relayout(
     q6k: Q6KForm = "planes",
     memory: scratch.ResultMemory | None = None,
 ) -> QuantizedMatrix | NDArray[Any]:
-    """Return a tensor in a form MLX computes with: quantized where the file is, else dense.
+    """Return a tensor in a form for MLX: quantized if it is quantized in the file, else dense.
 
     Args:
         info: of the tensor, or of a selection of its rows.
         raw: its bytes, uint8 [rows, row_bytes], as `GGUFFile.tensor_bytes` returns them.
-        scale_type: of scales and biases; float32 is taken where float16 would overflow.
-        fitted: a smaller form for the types that have one, with weights close to the file's;
-            other forms have, with float32 scales, the weights of the file.
-        q6k: Q6_K as bit planes (exact, 8 bits a weight) or quantized anew to 8 bits (9 bits a
-            weight, one matrix product of usual shape).
-        memory: where a QuantizedMatrix is written, by default memory of its own.
+        scale_type: type of scales and biases; float32 is used where float16 would overflow.
+        fitted: whether types get a smaller, fitted form if they have one, with weights close to the
+            file's. With float32 scales other forms have exactly the file's weights.
+        q6k: Q6_K as bit planes (exact, 8 bits per weight) or requantized to 8 bits (9 bits per
+            weight, one matrix product of the usual shape).
+        memory: where to write a QuantizedMatrix, by default new memory.
 
     Raises UnsupportedQuantizationError for a type that holds no weights, ModelFormatError for
     scales that are not finite.
@@ -271,9 +276,9 @@ def relayout(
 def dense(info: TensorInfo, raw: NDArray[np.uint8]) -> NDArray[Any]:
     """Return an unquantized tensor [rows, cols]: float16 for F16, float32 for F32 and BF16.
 
-    F32 and F16 are views of `raw` where it is aligned; bfloat16 numbers are exact in float32,
-    and numpy has no bfloat16. Values are not searched for NaN: that would read every byte of a
-    large model a second time. Raises UnsupportedQuantizationError for another type.
+    F32 and F16 are views of `raw` if it is aligned. numpy has no bfloat16, whose numbers are exact
+    in float32. Values are not searched for NaN, which would read every byte of a large model a
+    second time. Raises UnsupportedQuantizationError for another type.
     """
     if info.type.name not in DENSE:
         raise _unsupported(info)
@@ -281,7 +286,7 @@ def dense(info: TensorInfo, raw: NDArray[np.uint8]) -> NDArray[Any]:
     if info.type.name == "BF16":
         words = np.ascontiguousarray(raw).view("<u2").astype(np.uint32)
         return (words << 16).view(np.float32)
-    # An alignment of 1 is legal in GGUF, and a cast of unaligned bytes is slow or refused below.
+    # GGUF allows an alignment of 1, and casting unaligned bytes is slow or refused.
     aligned = raw if raw.ctypes.data % 4 == 0 else raw.copy()
     return aligned.view("<f4" if info.type.name == "F32" else "<f2")
 
@@ -318,12 +323,12 @@ def _expand(
 
 
 def _e8m0_numbers() -> NDArray[np.float32]:
-    """Return the number each e8m0 byte stands for, 2 ** (byte - 127); NaN is not among them."""
+    """Return the value of each e8m0 byte, 2 ** (byte - 127), without NaN."""
     return np.ldexp(np.float32(1), np.arange(256) - 127).astype(np.float32)
 
 
 def _e4m3_numbers() -> NDArray[np.float32]:
-    """Return the number each e4m3 byte without a sign stands for, of a bias of 7."""
+    """Return the value of each unsigned e4m3 byte, with an exponent bias of 7."""
     exponents, fractions = np.divmod(np.arange(128), 8)
     normal = np.ldexp(1 + fractions / 8, exponents - 7)
     return np.where(exponents == 0, fractions * 2.0**-9, normal).astype(np.float32)

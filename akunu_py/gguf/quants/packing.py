@@ -1,8 +1,7 @@
-"""Codes, one a byte, to MLX's bit stream: `bits` a code, element 0 in the lowest bits.
+"""Codes, one per byte, to MLX's bit stream: `bits` per code, element 0 in the lowest bits.
 
-Everything here is a fixed number of passes over whole arrays in machine words, since a pass over
-an array that stays in a core's cache moves tens of gigabytes a second and numpy has no instruction
-that gathers bits.
+All functions make a fixed number of passes over whole arrays in machine words: a pass over an array
+in a core's cache moves tens of gigabytes a second, and numpy has no operation that gathers bits.
 """
 
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ def _pairs(codes: Bytes, bits: int, out: Bytes | None = None) -> Bytes:
     joined = scratch.empty(words.shape, np.uint16)
     np.right_shift(words, np.uint16(8 - bits), out=joined)
     joined |= words
-    # The cast keeps the low byte; what lies above is the second code once more.
+    # The cast keeps the low byte; the bits above repeat the second code.
     pairs = scratch.empty(words.shape) if out is None else out
     np.copyto(pairs, joined, casting="unsafe")
     return pairs
@@ -95,9 +94,9 @@ def pack(codes: Bytes, bits: int, out: Bytes) -> None:
 def pack_planes(codes: Bytes, bits: int, count: int, width: int, out: Bytes) -> None:
     """Write codes [n] of count * bits as `count` planes into `out` [n * count * bits / 8].
 
-    Of each `width` codes, 16 or 32, first the uppermost `bits` are stored, then the next lower ones
-    and so on, as count * width codes of `bits` bits. Both arrays are contiguous, n is a multiple of
-    32, and the codes are overwritten.
+    For each `width` codes (16 or 32) the uppermost `bits` come first, then the next lower ones and
+    so on, as count * width codes of `bits` bits. Both arrays are contiguous, n is a multiple of 32,
+    and the codes are overwritten.
     """
     words = codes.view("<u8")
     mask = np.uint64(_BYTES * ((1 << bits) - 1))

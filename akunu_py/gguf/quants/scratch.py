@@ -1,7 +1,7 @@
-"""Arrays in memory that is used again: of one chunk and thread, or of one tensor's results.
+"""Arrays in reused memory, for one chunk of a thread or for the results of one tensor.
 
-Fresh arrays of some hundred kilobytes come from the operating system page by page, which takes as
-long as a whole re-layout.
+The operating system provides new arrays of some hundred kilobytes page by page, which takes as long
+as a whole re-layout.
 """
 
 import math
@@ -25,12 +25,12 @@ _arena = _Arena()
 
 
 def begin_chunk() -> None:
-    """Give all arrays of this thread's last chunk back; they must not be used any more."""
+    """Release all arrays of this thread's last chunk; they must no longer be used."""
     _arena.used = 0
 
 
 def empty(shape: tuple[int, ...] | int, kind: DTypeLike = np.uint8) -> NDArray[Any]:
-    """Return an array that is valid until the thread begins its next chunk, not initialized."""
+    """Return an uninitialized array that is valid until the thread begins its next chunk."""
     dtype = np.dtype(kind)
     nbytes = math.prod((shape,) if isinstance(shape, int) else shape) * dtype.itemsize
     start = _arena.used
@@ -41,10 +41,10 @@ def empty(shape: tuple[int, ...] | int, kind: DTypeLike = np.uint8) -> NDArray[A
 
 
 class ResultMemory:
-    """Memory for the results of one re-layout after another, each copied away before the next.
+    """Memory for the results of successive re-layouts, each copied away before the next.
 
     Args:
-        capacity: bytes of it; larger results get memory of their own.
+        capacity: its size in bytes; larger results get separate memory.
 
     """
 
@@ -54,17 +54,17 @@ class ResultMemory:
         self._used = 0
 
     def begin(self) -> None:
-        """Give all arrays back; they must not be used any more."""
+        """Release all arrays; they must no longer be used."""
         self._used = 0
 
     def empty(self, shape: tuple[int, ...], kind: DTypeLike) -> NDArray[Any]:
-        """Return an array that is valid until `begin`, not initialized."""
+        """Return an uninitialized array that is valid until `begin`."""
         dtype = np.dtype(kind)
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes > self._capacity:
             return np.empty(shape, dtype)
         if self._used + nbytes > len(self._memory):
-            # Arrays that are still used keep the memory they lie in.
+            # Arrays in use keep their memory alive.
             size = min(self._capacity, max(2 * len(self._memory), nbytes))
             self._memory, self._used = np.empty(size, np.uint8), 0
         start = self._used

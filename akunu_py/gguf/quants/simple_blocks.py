@@ -1,8 +1,8 @@
 """Blocks of the types without super-blocks, and the ternary and four-bit float ones, to codes.
 
-A decoder takes blocks, uint8 [n, block_bytes], writes one code a weight into `codes`, uint8
-[n, block_elements], and returns the scales and biases of the groups, float32 [n, groups] each; the
-biases are None where they are a fixed multiple of the scales. Source of each layout: ggml's
+A decoder takes blocks, uint8 [n, block_bytes], writes one code per weight into `codes`, uint8
+[n, block_elements], and returns the scales and biases of the groups, float32 [n, groups] each.
+Biases are None if they are a fixed multiple of the scales. Source of each layout: ggml's
 `ggml-common.h` (structs) and `ggml-quants.c` (`dequantize_row_*`).
 """
 
@@ -110,12 +110,12 @@ def tq2_0(blocks: Bytes, codes: Bytes) -> Parts:
 
 
 def tq1_0(blocks: Bytes, codes: Bytes) -> Parts:
-    """Decode w = d * (q - 1): five digits to the base 3 a byte, as a fraction of 256."""
+    """Decode w = d * (q - 1): a byte has five digits in base 3, as a fraction of 256."""
     position = 0
     for start, width, digits in ((0, 32, 5), (32, 16, 5), (48, 4, 4)):
         packed = field(blocks, start, start + width)
         for digit in range(digits):
-            # Shifting the fraction left by whole digits drops them by wrapping around at 256.
+            # Shifting the fraction left by whole digits drops them, by wrapping at 256.
             rest = (packed * np.uint8(3**digit)).astype(np.uint16)
             rest *= np.uint16(3)
             rest >>= np.uint16(8)
@@ -131,6 +131,6 @@ def mxfp4(blocks: Bytes, codes: Bytes) -> Parts:
 
 
 def nvfp4(blocks: Bytes, codes: Bytes) -> Parts:
-    """Decode w = e2m1(q) * e4m3(scale); ggml does not look at the scale's sign."""
+    """Decode w = e2m1(q) * e4m3(scale); ggml ignores the scale's sign."""
     split_nibbles(field(blocks, 4, 36), 8, codes)
     return field(blocks, 0, 4) & np.uint8(0x7F), None

@@ -18,7 +18,7 @@ from akunu_py.lab.compare.arm import (
     Subject,
     UnavailableError,
 )
-from akunu_py.models.plain_decoder import PlainDecoder, plain_decoder
+from akunu_py.lab.compare.plain_decoder import PlainDecoder, plain_decoder
 
 PLAIN = "transformers-plain"
 _LOOKUP = "transformers-lookup"

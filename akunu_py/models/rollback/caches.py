@@ -13,14 +13,11 @@ from mlx_lm.models.cache import (
 )
 
 from akunu_py.errors import RollbackError
-from akunu_py.models.rollback.by_length import ByLength
-from akunu_py.models.rollback.chunked import Chunked
-from akunu_py.models.rollback.part import Part
-from akunu_py.models.rollback.recurrent import Compressed, Recurrent
+from akunu_py.models.rollback.parts import ByLength, Chunked, Compressed, Part, Recurrent
 from akunu_py.models.rollback.rotating import Rotating, SinkCache
 
 Saved = list[Any]
-"""What `RollbackCaches.save` returns: an entry for each part, which only the part can read."""
+"""The result of `RollbackCaches.save`: an entry for each part, which only that part can read."""
 
 _PARTS: dict[type, Callable[[Any], Part]] = {
     KVCache: ByLength,
@@ -33,18 +30,18 @@ _PARTS: dict[type, Callable[[Any], Part]] = {
 _PARTS_OF_ONE_MODEL: dict[tuple[str, str], Callable[[Any], Part]] = {
     ("mlx_lm.models.deepseek_v41", "LayerCache"): Compressed,
 }
-"""By module and name of the class: such a module is loaded for its model alone."""
+"""By module and name of the class: the module is loaded only for its model."""
 
 
 class RollbackCaches:
-    """How the caches of one model go back; they may be fewer than the model's layers.
+    """The caches of one model, rolled back together; they may be fewer than the model's layers.
 
     Attributes:
         supported: whether every cache is of a known kind. If not, nothing can be undone.
-        replays: whether some cache cannot drop rows; then all go back to the state before a pass,
-            and the rows to keep are fed again.
+        replays: whether some cache cannot drop rows. Then all caches are restored to their state
+            before a pass, and the rows to keep are fed again.
         by_length: whether any number of rows can be dropped at any time.
-        methods: the names of the ways taken, sorted.
+        methods: the names of the ways used, sorted.
     """
 
     def __init__(self, caches: Sequence[Any]) -> None:
@@ -59,13 +56,13 @@ class RollbackCaches:
         self.methods = sorted({part.method for part in self._parts}) if self.supported else []
 
     def can_drop(self, count: int) -> bool:
-        """Return whether every cache can drop its last `count` rows, now and without loss."""
+        """Return whether every cache can drop its last `count` rows now without loss."""
         return count == 0 or (self.supported and all(part.can_drop(count) for part in self._parts))
 
     def drop(self, count: int) -> None:
         """Drop the last `count` rows of every cache.
 
-        Raises RollbackError, with every cache as it was, where one of them cannot.
+        Raises RollbackError, with every cache unchanged, where one of them cannot.
         """
         if not self.can_drop(count):
             raise RollbackError(
@@ -77,7 +74,7 @@ class RollbackCaches:
                 part.drop(count)
 
     def save(self) -> Saved:
-        """Return what `restore` needs to come back here, however many rows are fed until then.
+        """Return what `restore` needs to come back here, however many rows are fed in between.
 
         Nothing is copied. Raises RollbackError for caches of unknown kinds.
         """
@@ -86,13 +83,13 @@ class RollbackCaches:
         return [part.save() for part in self._parts]
 
     def restore(self, saved: Saved) -> None:
-        """Go back to what was saved; it can be restored again."""
+        """Go back to the saved state, which can be restored again."""
         for part, entry in zip(self._parts, saved, strict=True):
             part.restore(entry)
 
 
 def with_exact_sinks(cache: Any) -> Any:
-    """Return a fresh cache, or another in its place where mlx-lm's own would mask sinks."""
+    """Return a fresh cache, or its replacement where mlx-lm's own would mask sinks."""
     if type(cache) is CacheList:
         cache.caches = tuple(with_exact_sinks(part) for part in cache.caches)
     elif type(cache) is RotatingKVCache and cache.keep > 0:
@@ -101,14 +98,14 @@ def with_exact_sinks(cache: Any) -> Any:
 
 
 def _kind(cache: Any) -> Callable[[Any], Part] | None:
-    """Return the way a cache goes back, None for a kind that is not known."""
+    """Return the way a cache rolls back, None for an unknown kind."""
     # A subclass may keep its rows in another way, so the exact type counts.
     exact = type(cache)
     return _PARTS.get(exact) or _PARTS_OF_ONE_MODEL.get((exact.__module__, exact.__qualname__))
 
 
 def leaves(caches: Sequence[Any]) -> Iterator[Any]:
-    """Yield caches, and in place of a list of caches those in it: all that hold rows themselves."""
+    """Yield all caches that hold rows themselves; lists of caches are replaced by their members."""
     for cache in caches:
         if type(cache) is CacheList:
             yield from leaves(cache.caches)

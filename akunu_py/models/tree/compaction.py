@@ -1,4 +1,4 @@
-"""After the verification of a tree: the accepted path's rows stay, in order, the others go."""
+"""Keeps the rows of an accepted path after the verification of a tree, and drops the others."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,22 +9,22 @@ from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache
 
 from akunu_py.errors import RollbackError
 from akunu_py.models.rollback import leaves
-from akunu_py.models.rollback.rotating import SinkCache
+from akunu_py.models.rollback.rotating import SinkCache, next_row, put_rows
 
 
 def keep_rows(caches: Sequence[Any], fed: int, kept: Sequence[int]) -> None:
-    """Of the last `fed` rows of every cache, those of one pass, keep those numbered in `kept`.
+    """Keep the rows `kept` of the last pass, over `fed` rows, in every cache.
 
-    The numbers count within the pass and increase; there is at least one, since a sliding window
-    cannot go back to before the pass. Afterwards the caches are those of a pass over the kept rows
-    alone.
+    `kept` has increasing indices within the pass. There is at least one, since a sliding window
+    cannot go back to before the pass. Afterwards the caches are as after a pass over only the kept
+    rows.
 
-    Raises RollbackError, with every cache as it was, for other numbers and for caches whose last
+    Raises RollbackError, with every cache unchanged, for other indices and for caches whose last
     rows are not a pass of `fed` rows.
     """
     numbers = list(kept)
     if not numbers or numbers != sorted(set(numbers)) or not 0 <= numbers[0] <= numbers[-1] < fed:
-        raise RollbackError(f"of a pass over {fed} rows, {numbers} were to be kept")
+        raise RollbackError(f"a pass over {fed} rows cannot keep the rows {numbers}")
     parts = list(leaves(caches))
     for part in parts:
         _check(part, fed)
@@ -43,17 +43,17 @@ def _check(cache: Any, fed: int) -> None:
     if kind in (KVCache, QuantizedKVCache):
         known = int(cache.offset) >= fed
     elif kind in (RotatingKVCache, SinkCache):
-        # Rows in temporal order, which a pass over several leaves behind: see rollback/rotating.py.
+        # Rows must be in temporal order, as after a pass over several: see rollback/rotating.py.
         known = (
             fed > 1
             and cache.keys is not None
-            and int(cache._idx) == cache.keys.shape[2] >= fed  # noqa: SLF001
+            and next_row(cache) == cache.keys.shape[2] >= fed
             and int(cache.offset) >= fed
         )
     else:
         known = False
     if not known:
-        raise RollbackError(f"a {kind.__name__} cannot keep some of its last {fed} rows")
+        raise RollbackError(f"a {kind.__name__} cannot keep part of its last {fed} rows")
 
 
 def _keep_by_length(cache: Any, fed: int, numbers: list[int]) -> None:
@@ -62,7 +62,7 @@ def _keep_by_length(cache: Any, fed: int, numbers: list[int]) -> None:
     rows = mx.array([start + number for number in numbers])
 
     def compact(array: mx.array) -> mx.array:
-        # Written in place, as the cache itself writes: the array is as long as its buffer.
+        # Written in place, as the cache itself writes: the array includes room for later rows.
         array[..., start:end, :] = array[..., rows, :]
         return array
 
@@ -73,10 +73,8 @@ def _keep_by_length(cache: Any, fed: int, numbers: list[int]) -> None:
 def _keep_rotating(cache: Any, fed: int, numbers: list[int]) -> None:
     before = cache.keys.shape[2] - fed
     size = before + len(numbers)
-    if numbers[-1] == len(numbers) - 1:
-        cache.keys, cache.values = cache.keys[..., :size, :], cache.values[..., :size, :]
-    else:
+    rows: Any = slice(size)
+    if numbers[-1] != len(numbers) - 1:
         rows = mx.array([*range(before), *(before + number for number in numbers)])
-        cache.keys, cache.values = cache.keys[..., rows, :], cache.values[..., rows, :]
-    cache.offset -= fed - len(numbers)
-    cache._idx = size  # noqa: SLF001
+    keys, values = cache.keys[..., rows, :], cache.values[..., rows, :]
+    put_rows(cache, keys, values, int(cache.offset) - fed + len(numbers), size)

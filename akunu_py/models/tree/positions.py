@@ -1,8 +1,8 @@
-"""A position for each row, where mlx-lm's models know one for the first row of a pass.
+"""A position for each row, where mlx-lm's models take only one for the first row of a pass.
 
 `mx.fast.rope` takes an offset for each entry of a batch. So rows are moved to the batch axis, where
-each is the first of its own sequence, rotated, and moved back. Models call rope through an
-attribute of their attention, in whose place another callable is put for a pass.
+each is the first row of a sequence, rotated, and moved back. Models call rope through an attribute
+of their attention, which is replaced with another callable during a pass.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +17,8 @@ from mlx_lm.models import ministral3, mistral4
 _ROPE_KEYS = frozenset({"rope", "rotary_emb"})
 
 BY_SLOT = frozenset({"mlx_lm.models.phi3small", "mlx_lm.models.minimax_m3_vl"})
-"""Modules of attention that goes by the place of a row in the cache, in blocks. In a tree that is
-not its position, and a try on a short text would not show it."""
+"""Modules of attention that selects blocks by the place of a row in the cache. In a tree the place
+differs from the position, and a try on a short text would not show it."""
 
 
 class RowRope:
@@ -31,18 +31,18 @@ class RowRope:
     def __call__(
         self, x: mx.array, offset: int | mx.array = 0, *args: Any, **options: Any
     ) -> mx.array:
-        """Return x rotated; raises ValueError for an x of another shape."""
+        """Return x rotated; raise ValueError for an x of another shape."""
         if x.ndim != 4 or x.shape[0] != 1 or x.shape[2] != self._depths.size:
-            raise ValueError(f"rows of a tree are rotated as {x.shape}")
+            raise ValueError(f"rows of a tree cannot be rotated in the shape {x.shape}")
         rows = x.transpose(2, 1, 0, 3)
         turned = self._rope(rows, self._depths + offset, *args, **options)
         return turned.transpose(2, 1, 0, 3)
 
 
 class RowScaledAttention:
-    """Attention whose queries are scaled by position, with each row's own.
+    """Attention whose queries are scaled by the position of each row.
 
-    As Ministral 3 and Mistral 4 have it: 1 + beta log(1 + floor(position / length)).
+    The scale of Ministral 3 and Mistral 4 is 1 + beta log(1 + floor(position / length)).
     """
 
     def __init__(self, attention: nn.Module, depths: mx.array) -> None:
@@ -59,11 +59,14 @@ class RowScaledAttention:
     def __call__(
         self,
         x: mx.array,
-        attn_scale: mx.array | None = None,  # noqa: ARG002 - that of rows in order
+        _in_order: mx.array | None = None,
         mask: mx.array | None = None,
         cache: Any | None = None,
     ) -> mx.array:
-        """Return the attention's output for x [1, n, width]."""
+        """Return the attention's output for x [1, n, width].
+
+        The model's own scale is for rows in order, and is not used.
+        """
         positions = self._depths + (0 if cache is None else cache.offset)
         scale = 1 + self._beta * mx.log(1 + mx.floor(positions / self._length))
         out: mx.array = self._attention(x, scale[:, None].astype(x.dtype), mask, cache)
@@ -72,7 +75,7 @@ class RowScaledAttention:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """An entry of a module, and what stands in for its value during a pass."""
+    """An entry of a module, and a function that makes its replacement for a pass."""
 
     owner: nn.Module
     key: str
@@ -80,10 +83,10 @@ class _Slot:
 
 
 class RowPositions:
-    """The places of one model where positions come in.
+    """The places where one model uses positions.
 
     Attributes:
-        by_slot: whether some part goes by the places of rows in the cache: see `BY_SLOT`.
+        by_slot: whether some module uses the places of rows in the cache: see `BY_SLOT`.
 
     """
 
@@ -93,7 +96,7 @@ class RowPositions:
         ropes = [
             value for module in modules for key, value in module.items() if _is_rope(key, value)
         ]
-        # A rope that calls a rope must not add the depths twice.
+        # A rope inside another rope must not add the depths again.
         inner = {id(part) for rope in ropes for part in rope.modules()}
         self._slots = [
             _Slot(module, key, RowRope)
@@ -110,11 +113,11 @@ class RowPositions:
 
     @contextmanager
     def at(self, depths: mx.array) -> Iterator[None]:
-        """Have the model's rows at these depths, int32 [n], behind the rows in the caches."""
+        """Place the rows of a pass at these depths, int32 [n], behind the rows in the caches."""
         with ExitStack() as stack:
             for slot in self._slots:
                 value = slot.owner[slot.key]
-                # As an entry of the dict that a module is: its order is that of the parameters.
+                # Assigned as an entry of the module, a dict, to keep the order of its parameters.
                 slot.owner[slot.key] = slot.make(value, depths)
                 stack.callback(slot.owner.__setitem__, slot.key, value)
             yield

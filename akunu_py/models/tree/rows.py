@@ -1,26 +1,28 @@
-"""The rows of a pass over a tree."""
+"""The rows of a pass over a tree, and the nodes of the draft they stand for."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from akunu_py.draft_trees import subtree
 from akunu_py.errors import ContractError
+from akunu_py.types import Draft
 
 
 class TreeRows:
     """Which row of a pass follows which.
 
     `parents[i]` is the row that row i follows, -1 for the last row in the caches; parents come
-    before their children. A row's position in the text is that of the first row the caches lack,
-    plus its depth.
+    before their children. A row's position in the text is the number of rows in the caches plus
+    its depth.
 
     Raises ContractError for no rows and for parents out of order.
 
     Attributes:
         parents: as given.
-        depths: int32 [n]; 0 for rows that follow the caches.
-        ancestors: bool [n, n]; whether row i sees row j of the pass: its ancestors and itself.
+        depths: int32 [n]; 0 for rows that directly follow the caches.
+        ancestors: bool [n, n]; whether row j is row i or one of its ancestors.
 
     """
 
@@ -51,5 +53,48 @@ class TreeRows:
         return self.parents == tuple(range(-1, len(self) - 1))
 
     def leaves(self) -> tuple[int, ...]:
-        """Return the rows that no other follows."""
+        """Return the rows without children."""
         return tuple(sorted(set(range(len(self))) - set(self.parents)))
+
+
+class ArrangedTree:
+    """The rows of a pass over nodes of a draft, with `last` in front where it is given.
+
+    Attributes:
+        tokens: tokens of the rows.
+        rows: which row follows which.
+
+    """
+
+    def __init__(self, draft: Draft, nodes: Sequence[int], last: int | None = None) -> None:
+        self._num_nodes = len(draft)
+        self._start = 0 if last is None else 1
+        self._row_of = {node: row for row, node in enumerate(nodes, start=self._start)}
+        front = () if last is None else (last,)
+        self.tokens = (*front, *(draft.tokens[node] for node in nodes))
+        above = (self._row_of.get(draft.parents[node], self._start - 1) for node in nodes)
+        self.rows = TreeRows((*(-1 for _ in front), *above))
+
+    @classmethod
+    def below(cls, draft: Draft, first: int) -> "ArrangedTree | None":
+        """Return the rows of the nodes that remain once the first token is known.
+
+        None where that token was not drafted.
+        """
+        for node, (parent, token) in enumerate(zip(draft.parents, draft.tokens, strict=True)):
+            if parent < 0 and token == first:
+                return cls(draft, subtree(draft, node))
+        return None
+
+    def choices(self, found: Sequence[int]) -> list[int]:
+        """Return the choice after each node of the draft, -1 for nodes without a row."""
+        places = (self._row_of.get(node) for node in range(self._num_nodes))
+        return [-1 if row is None else found[row] for row in places]
+
+    def kept(self, accepted: Sequence[int]) -> list[int]:
+        """Return the rows that stay when these nodes, a path in order, are accepted."""
+        return [*range(self._start), *(self._row_of[node] for node in accepted)]
+
+    def tokens_along(self, row: int) -> tuple[int, ...]:
+        """Return the tokens from the first row of a path to `row`."""
+        return tuple(self.tokens[index] for index in self.rows.path(row))

@@ -1,4 +1,4 @@
-"""Whether trees can be verified with a model, found by trying it."""
+"""A test whether trees can be verified with a model, and passes over trees where they can."""
 
 import logging
 from collections.abc import Sequence
@@ -10,43 +10,42 @@ from mlx import nn
 from akunu_py.errors import AkunuError
 from akunu_py.models.rollback import RollbackCaches, leaves
 from akunu_py.models.tree.compaction import keep_rows
-from akunu_py.models.tree.forward import TreeForward
-from akunu_py.models.tree.masks import MASKED
+from akunu_py.models.tree.forward import MASKED, TreeForward
 from akunu_py.models.tree.rows import TreeRows
 
 _log = logging.getLogger(__name__)
 
 TOLERANCE = 1e-4
 HALF_TOLERANCE = 2e-2
-"""Largest difference of logits between a tree and its chains, of the largest logit of a row: for
-float32, and for the 16-bit types, whose rows differ by up to 0.012 between passes of other sizes.
-On a CPU trees of all families tried are bit-equal to chains; a wrong position, a sibling in sight
-or a window too wide makes 0.27 and more."""
+"""Largest difference of logits between a tree and its chains, relative to a row's largest logit,
+for float32 and for 16-bit types, whose rows differ by up to 0.012 between passes of other sizes.
+On a CPU trees of all families tried are bit-equal to chains. A wrong position, a visible sibling or
+a window too wide makes a difference of at least 0.27."""
 
 _LEAD = 3
-"""Rows fed at least before the tried tree, so that it is not at the beginning of a text."""
+"""Least number of rows before the tried tree, so that it is not at the beginning of a text."""
 
 _TRIED = TreeRows((-1, 0, 0, 1, 1, 2, 3))
 _KEPT_LEAF = 5
-"""The end of a path whose rows are not next to each other: what compaction is tried with."""
+"""The end of a path whose rows are not adjacent, to try compaction."""
 
 _FAILURES = (AkunuError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
              ValueError)  # fmt: skip
-"""What models raise that make nothing of a mask as an array or of a position for each row."""
+"""Errors of models that do not accept a mask as an array or a position for each row."""
 
 
 class Trees:
-    """Passes over trees with one model, where its logits are those of chains.
+    """Passes over trees with one model, if their logits equal those over chains.
 
-    Tried on the caches at hand when a tree is first offered, and once more when the text first
-    outgrows a sliding window: a small tree is fed, compacted to one of its paths and fed on, and
-    each root-to-leaf path is fed as a chain. What came out is remembered as long as this object.
+    This is tried when a tree is first offered, and again when the text first outgrows a sliding
+    window: a small tree is fed and compacted to one of its paths, which is continued, and each
+    root-to-leaf path is fed as a chain. The results are remembered as long as this object.
 
-    `context` bounds the rows that the model can be fed: a model with learned positions has no more.
-    Where a try would go beyond it trees are refused, until a shorter text is tried.
+    `context` bounds the rows of a try, since a model with learned positions has no further ones.
+    Where a try would exceed it, trees are refused until a shorter text is tried.
 
     Attributes:
-        refusal: why trees were refused last; empty while they were not.
+        refusal: why trees were last refused; empty if they were not.
 
     """
 
@@ -62,14 +61,14 @@ class Trees:
     ) -> bool:
         """Return whether a tree of that depth can be fed to these caches now.
 
-        The caches are as before afterwards.
+        The caches are unchanged afterwards.
         """
         refusal = self._known_to_fail(caches, rollback)
         if not refusal:
             length = max(int(cache.offset) for cache in leaves(caches))
-            # The first try also finds out which windows there are.
+            # The first try also finds the windows.
             while (known := self._found.get(outgrown := self._outgrown(length + depth))) is None:
-                # So many rows that the tried tree lies beyond these windows, too.
+                # Enough rows that the tried tree lies beyond these windows as well.
                 lead = max(_LEAD, *(window - length for window in outgrown), 0)
                 if length + lead + len(_TRIED) > self._context:
                     known = "the context has no room left for a try"
@@ -90,17 +89,17 @@ class Trees:
             names = ", ".join(sorted(kind.__name__ for kind in kinds.difference(MASKED)))
             return f"the model keeps its context in {names or 'nothing'}"
         if self._forward.positions.by_slot:
-            return "the model's attention goes by the places of rows in the cache"
+            return "the model's attention selects rows by their places in the cache"
         return ""
 
     def _outgrown(self, position: int) -> frozenset[int]:
-        """Return the windows through which a row at that position does not see the whole text."""
+        """Return the windows that a text reaching that position exceeds."""
         return frozenset(window for window in self._forward.windows if position >= window)
 
     def _try(
         self, caches: Sequence[Any], rollback: RollbackCaches, size: int, num_lead: int
     ) -> str:
-        """Feed a tree behind so many rows; return why trees are refused, or an empty text."""
+        """Feed a tree behind `num_lead` rows; return why trees are refused, or an empty text."""
         before = rollback.save()
         try:
             refusal = self._compare(caches, rollback, size, num_lead)
@@ -115,7 +114,7 @@ class Trees:
     def _compare(
         self, caches: Sequence[Any], rollback: RollbackCaches, size: int, num_lead: int
     ) -> str:
-        # Any tokens would do that are not all one. (7919 is a prime that no vocabulary divides.)
+        # Any tokens that are not all equal serve. (7919 is a prime that no vocabulary divides.)
         tokens = [(1 + 7919 * number) % size for number in range(num_lead + len(_TRIED) + 1)]
         lead, tokens, after = tokens[:num_lead], tokens[num_lead:-1], tokens[-1]
         self._chain(lead, caches)
@@ -138,7 +137,7 @@ class Trees:
         # Written so that a NaN is refused.
         if distance <= allowed:
             return ""
-        return f"logits of a tree differ from those of chains by {distance:.1e} of the largest"
+        return f"logits over a tree differ from chains by {distance:.1e} of the largest"
 
     def _chain(self, tokens: Sequence[int], caches: Sequence[Any]) -> mx.array:
         logits: mx.array = self._model(mx.array(list(tokens))[None], cache=caches)
@@ -146,7 +145,7 @@ class Trees:
 
 
 def _distance(found: mx.array, expected: mx.array) -> float:
-    """Return the largest difference of a row's logits, of the row's largest magnitude."""
+    """Return the largest difference of logits, relative to the largest magnitude of its row."""
     found, expected = found.astype(mx.float32), expected.astype(mx.float32)
     largest = mx.abs(expected).max(axis=-1)
     return float((mx.abs(found - expected).max(axis=-1) / largest).max())

@@ -26,12 +26,12 @@ from akunu_py.lab.compare.akunu_arms import make_arms as make_akunu_arms
 from akunu_py.lab.compare.arm import Decoded, Skipped, Subject, UnavailableError
 from akunu_py.lab.compare.llama_cpp_arms import LLAMA_CPP, MODES, PLAIN, LlamaCppArm
 from akunu_py.lab.compare.mlx_lm_arms import MLX_LM
+from akunu_py.lab.compare.plain_decoder import plain_decoder
 from akunu_py.lab.compare.run import encode_items
 from akunu_py.lab.compare.transformers_arms import TRANSFORMERS
 from akunu_py.models.baseline import drafted_passes, plain_passes
 from akunu_py.models.layers import FrequencyRope
 from akunu_py.models.load import load_model
-from akunu_py.models.plain_decoder import plain_decoder
 
 PROMPT = tuple(range(5, 45)) * 2
 NO_END = frozenset()

@@ -60,6 +60,15 @@ def test_each_has_a_number_of_tokens_of_its_own(name, count):
         assert type(drafter)().num_draft_tokens == count  # the class says the same
 
 
+def test_missing_counts_are_said_with_how_to_get_them():
+    (name,) = drafter_names("counts")
+    check_drafter(name)
+    with pytest.raises(ConfigError, match=r"akunu counts fit.*--counts"):
+        make_drafter(name)
+    with pytest.raises(ConfigError, match="did you mean 'corpus'"):
+        check_drafter("corpsu")
+
+
 class NoModel:
     """A token model that is never asked."""
 

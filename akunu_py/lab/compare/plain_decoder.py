@@ -1,6 +1,6 @@
-"""A loaded model's numbers in float32, named and ordered as Hugging Face's classes want them.
+"""A loaded model's weights in float32, named and ordered as Hugging Face's classes expect them.
 
-For comparisons: the same weights in another program. Decoders of the llama kind alone, whose
+They let another program run the same weights. Only decoders like llama are supported, whose
 parameters mlx-lm names as Hugging Face does.
 """
 
@@ -10,11 +10,12 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 from mlx import nn
+from mlx.utils import tree_flatten
 from numpy.typing import NDArray
 
 from akunu_py.errors import ConfigError
-from akunu_py.models.expansion import dense_arrays
-from akunu_py.models.layers import FrequencyRope
+from akunu_py.models.expansion import STOCK_LAYERS, dense_weight
+from akunu_py.models.layers import FrequencyRope, Planes, Scaled, StackedLinear
 
 _MODULES = {f"mlx_lm.models.{name}": name for name in ("llama", "qwen2", "qwen3")}
 _ARGUMENTS = (
@@ -30,10 +31,10 @@ class PlainDecoder:
 
     Attributes:
         model_type: Hugging Face's name of the class: llama, qwen2 or qwen3.
-        config: arguments of its configuration; rotary frequencies are apart.
+        config: arguments of its configuration, without the rotary frequencies.
         arrays: float32, by Hugging Face's names. The halves of a head rotate together, not
             neighbours.
-        float32: whether the model itself computes in it.
+        float32: whether the model itself computes in float32.
         inverse_frequencies: float32 [head_dim / 2]; position p rotates pair i by p times number i.
 
     """
@@ -46,7 +47,7 @@ class PlainDecoder:
 
 
 def plain_decoder(model: nn.Module) -> PlainDecoder:
-    """Return a model's numbers; float32 takes four bytes a parameter beside the model itself.
+    """Return a model's weights, which take four bytes a parameter besides the model itself.
 
     Raises ConfigError for another family, sliding windows, and rotary layers that do more than
     rotate all of a head by fixed frequencies.
@@ -70,15 +71,34 @@ def plain_decoder(model: nn.Module) -> PlainDecoder:
         raise ConfigError(f"its rotary layers rotate {rope.dims} of {head_dim} dimensions")
     frequencies = _inverse_frequencies(rope)
     arrays: dict[str, NDArray[np.float32]] = {}
-    for path, array in dense_arrays(model).items():
+    for path, array in _dense_arrays(model).items():
         numbers = np.array(array, dtype=np.float32)
         part = path.split(".")[-2]
         if rope.traditional and part in heads:
             numbers = _by_halves(numbers, heads[part])
         arrays[path] = numbers
-    # The first norm's weights have the type of the activations.
+    # The weights of norms have the type of the activations.
     float32 = model.layers[0].input_layernorm.weight.dtype == mx.float32
     return PlainDecoder(model_type, config, arrays, float32, frequencies)
+
+
+def _dense_arrays(model: nn.Module) -> dict[str, mx.array]:
+    """Return all parameters in float32 by path, quantized ones expanded.
+
+    The model itself is unchanged.
+
+    Raises ConfigError for layers that are more than one matrix.
+    """
+    arrays: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
+    for path, module in model.named_modules():
+        if isinstance(module, (Scaled, StackedLinear)):
+            raise ConfigError(f"{path} is a {type(module).__name__}, not a single matrix")
+        if isinstance(module, (*STOCK_LAYERS, Planes)):
+            for name, _ in tree_flatten(module.parameters()):
+                if name != "bias":
+                    del arrays[f"{path}.{name}"]
+            arrays[f"{path}.weight"] = dense_weight(module)
+    return {path: array.astype(mx.float32) for path, array in arrays.items()}
 
 
 def _inverse_frequencies(rope: nn.Module) -> NDArray[np.float32]:
@@ -88,7 +108,7 @@ def _inverse_frequencies(rope: nn.Module) -> NDArray[np.float32]:
         exponents = np.arange(0, rope.dims, 2, dtype=np.float64) / rope.dims
         return np.asarray(rope.scale * float(rope.base) ** -exponents, dtype=np.float32)
     if type(rope).__name__ == "Llama3RoPE":
-        wavelengths: mx.array = rope._freqs  # noqa: SLF001 - mlx-lm shows it in no other way
+        wavelengths: mx.array = rope._freqs  # noqa: SLF001 - mlx-lm has no public name
         return np.array(1 / wavelengths, dtype=np.float32)
     raise ConfigError(f"its rotary layers are a {type(rope).__name__}")
 

@@ -1,0 +1,177 @@
+"""How each kind of mlx-lm's caches rolls back; sliding windows are in `rotating`."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import mlx.core as mx
+from mlx_lm.models.cache import ArraysCache, ChunkedKVCache, KVCache, QuantizedKVCache
+
+from akunu_py.errors import RollbackError
+
+
+class Part(Protocol):
+    """One of mlx-lm's caches that holds rows itself, and the way it rolls back.
+
+    Attributes:
+        method: name of the way.
+        drops_rows: whether rows can be dropped. Otherwise the cache is restored to its state before
+            a pass, and the rows to keep are fed again.
+        by_length: whether any number of rows can be dropped at any time.
+
+    """
+
+    method: ClassVar[str]
+    drops_rows: ClassVar[bool]
+    by_length: ClassVar[bool]
+
+    def can_drop(self, count: int) -> bool:
+        """Return whether the last `count` rows can be dropped now without loss."""
+
+    def drop(self, count: int) -> None:
+        """Drop the last `count` rows; raise RollbackError where that is not possible."""
+
+    def save(self) -> Any:
+        """Return what `restore` needs: references, no copies of arrays."""
+
+    def restore(self, saved: Any) -> None:
+        """Go back to the saved state; rows fed since then are lost."""
+
+
+class ByLength:
+    """A cache whose rows lie in order: the length says which of them are valid.
+
+    The next pass overwrites the rows beyond the length.
+    """
+
+    method: ClassVar[str] = "by length"
+    drops_rows: ClassVar[bool] = True
+    by_length: ClassVar[bool] = True
+
+    def __init__(self, cache: KVCache | QuantizedKVCache) -> None:
+        self._cache = cache
+
+    def can_drop(self, count: int) -> bool:
+        """Return whether there are that many rows."""
+        return count <= int(self._cache.offset)
+
+    def drop(self, count: int) -> None:
+        """Drop the last `count` rows; raise RollbackError where there are fewer."""
+        if self._cache.trim(count) != count:
+            raise RollbackError(f"a cache has fewer rows than the {count} to drop")
+
+    def save(self) -> int:
+        """Return the length."""
+        return int(self._cache.offset)
+
+    def restore(self, saved: int) -> None:
+        """Go back to a length."""
+        self._cache.offset = saved
+
+
+@dataclass(frozen=True, slots=True)
+class _SavedChunk:
+    keys: mx.array | None
+    values: mx.array | None
+    offset: int
+    start_position: int
+
+
+class Chunked:
+    """A cache for attention within chunks of the text, as in three of Llama 4's four layers.
+
+    At the beginning of a pass the model drops the rows that lie more than a chunk's length behind
+    (`ChunkedKVCache.maybe_trim_front`). So rows can be dropped by length, as far back as the front
+    still reaches.
+    """
+
+    method: ClassVar[str] = "by length"
+    drops_rows: ClassVar[bool] = True
+    by_length: ClassVar[bool] = False
+
+    def __init__(self, cache: ChunkedKVCache) -> None:
+        self._cache = cache
+
+    def can_drop(self, count: int) -> bool:
+        """Return whether all rows of the chunk that would then continue are there.
+
+        After a pass all of its own rows but the first can be dropped: the rows that the pass
+        dropped at the front lie a chunk's length before it.
+        """
+        length = int(self._cache.offset) - count
+        size = int(self._cache.chunk_size)
+        start = int(self._cache.start_position)
+        return length >= start and (start == 0 or length // size * size >= start)
+
+    def drop(self, count: int) -> None:
+        """Drop the last `count` rows; raise RollbackError where too few are left."""
+        if not self.can_drop(count):
+            raise RollbackError(f"a chunked cache lacks the rows that dropping {count} needs")
+        self._cache.trim(count)
+
+    def save(self) -> _SavedChunk:
+        """Return references: later passes write behind these rows or make new arrays."""
+        cache = self._cache
+        return _SavedChunk(cache.keys, cache.values, int(cache.offset), int(cache.start_position))
+
+    def restore(self, saved: _SavedChunk) -> None:
+        """Go back to the saved state, including the rows at its front."""
+        cache = self._cache
+        cache.keys, cache.values = saved.keys, saved.values
+        cache.offset, cache.start_position = saved.offset, saved.start_position
+
+
+class _Restored:
+    """A cache that cannot drop rows; it is restored, and the rows to keep are fed again.
+
+    Models of mlx-lm put new arrays into such caches at every pass and never write into the old
+    ones, so references to the old arrays are enough to go back.
+    """
+
+    method: ClassVar[str] = "restore, feed again"
+    drops_rows: ClassVar[bool] = False
+    by_length: ClassVar[bool] = False
+
+    def can_drop(self, count: int) -> bool:
+        """Return whether there is nothing to do."""
+        return count == 0
+
+    def drop(self, count: int) -> None:
+        """Raise RollbackError unless `count` is 0."""
+        if count:
+            raise RollbackError(f"a recurrent state cannot drop {count} rows")
+
+
+class Recurrent(_Restored):
+    """The states of recurrent layers (Mamba, gated delta nets, RWKV) or of short convolutions.
+
+    The other attributes of an `ArraysCache` are for batches.
+    """
+
+    def __init__(self, cache: ArraysCache) -> None:
+        self._cache = cache
+
+    def save(self) -> list[Any]:
+        """Return references to the arrays of the state."""
+        return list(self._cache.cache)
+
+    def restore(self, saved: list[Any]) -> None:
+        """Put the arrays back; the saved list can be restored again."""
+        self._cache.cache = list(saved)
+
+
+class Compressed(_Restored):
+    """DeepSeek V4.1's `LayerCache`: a window, and one row for each closed group of earlier rows.
+
+    Every attribute is an array, None or a number.
+    """
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+
+    def save(self) -> dict[str, Any]:
+        """Return references to everything the cache holds."""
+        return dict(vars(self._cache))
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Put everything back; the saved values can be restored again."""
+        vars(self._cache).update(saved)
