@@ -34,7 +34,7 @@ TEMPERATURE = Number(
 class SamplingConfig:
     """How the probabilities are changed before a token is chosen.
 
-    The group of an option says how it works. A "filter" drops tokens before the draw; it has no
+    The `group` of an option says how it works. A "filter" drops tokens before the draw; it has no
     effect at temperature 0, since every filter keeps the likeliest token. "logits" changes single
     logits.
 
@@ -42,7 +42,11 @@ class SamplingConfig:
     """
 
     temperature: float = option(
-        0.0, TEMPERATURE, "0 takes the likeliest token; above 0 tokens are drawn."
+        0.0,
+        TEMPERATURE,
+        "0 takes the likeliest token, more draws at random.",
+        metavar="T",
+        also=("t", "temp"),
     )
     top_k: int = option(
         0,
@@ -50,49 +54,56 @@ class SamplingConfig:
         "Draw from the K likeliest tokens; 0: from all.",
         metavar="K",
         group="filter",
+        heading="Sampling",
     )
     top_p: float = option(
         1.0,
         Number(0, 1, "a number above 0, at most 1 (1 keeps all tokens)", excluded=0),
-        "Draw from the likeliest tokens that together have probability P; 1: from all.",
+        "Draw from the likeliest tokens that together have probability P.",
         metavar="P",
         group="filter",
+        heading="Sampling",
     )
     min_p: float = option(
         0.0,
         Number(0, 1, "a number from 0 to 1"),
-        "Draw from tokens at least P times as likely as the likeliest; 0: from all.",
+        "Draw from tokens at least P times as likely as the likeliest.",
         metavar="P",
         group="filter",
+        heading="Sampling",
     )
     repetition_penalty: float = option(
         1.0,
         Number(1e-3, 1e3, "a positive number such as 1.1 (1 is none)"),
-        "Make tokens of the text so far less likely: logits divided by X, those below 0 "
-        "multiplied. 1 is none.",
+        "Divide the logits of tokens in the text so far by X, and multiply those below 0.",
         metavar="X",
         group="logits",
+        heading="Sampling",
+        also=("repeat_penalty",),
     )
     """Keskar et al. 2019, arXiv:1909.05858, section 4.1."""
     presence_penalty: float = option(
         0.0,
         Number(-1e3, 1e3, "a number (0 is none)"),
-        "Subtract X from the logits of tokens in the text so far. 0 is none.",
+        "Subtract X from the logits of tokens in the text so far.",
         metavar="X",
         group="logits",
+        heading="Sampling",
     )
     frequency_penalty: float = option(
         0.0,
         Number(-1e3, 1e3, "a number (0 is none)"),
-        "Subtract X for each time a token is in the text so far. 0 is none.",
+        "Subtract X for each time a token is in the text so far.",
         metavar="X",
         group="logits",
+        heading="Sampling",
     )
     penalty_window: int = option(
         20,
         Count(1, "1 or more"),
         "Penalties look at the last N tokens, those of the prompt included.",
         metavar="N",
+        heading="Sampling",
     )
     logit_bias: Mapping[int, float] = option(
         {},
@@ -100,6 +111,7 @@ class SamplingConfig:
         "Add BIAS to the logit of the token with this id.",
         metavar="ID=BIAS",
         group="logits",
+        heading="Sampling",
     )
 
     def __post_init__(self) -> None:
@@ -115,7 +127,7 @@ class SamplingConfig:
 class GenerationConfig(SamplingConfig):
     """How a reply is sampled, drafted and ended.
 
-    Options of the group "drafting" are ignored or refused without a drafter.
+    Rare options under "Drafting" are ignored or refused without a drafter.
 
     Raises ConfigError naming the field and its range.
     """
@@ -123,21 +135,26 @@ class GenerationConfig(SamplingConfig):
     max_tokens: int | None = option(
         None,
         Count(1, "1 or more, or leave it out: until the context is full"),
-        "Generate at most N tokens; until the context is full, when left out.",
+        "Generate at most N tokens; else until the context ends.",
         metavar="N",
+        also=("n", "num_predict", "n_predict", "predict"),
     )
     seed: int | None = option(
         None,
         Count(0, "a whole number, 0 or more and below 2**64", most=2**64 - 1),
-        "With the same seed the same tokens are drawn; drawn itself, when left out.",
+        "Draw the same tokens again; else a new seed each time.",
         metavar="N",
+        also=("s",),
     )
     """Seed of the noise. The result reports the one used."""
-    stop: tuple[str, ...] = option((), Texts(), "End before TEXT.", metavar="TEXT")
+    stop: tuple[str, ...] = option(
+        (), Texts(), "End before TEXT.", metavar="TEXT", heading="Output"
+    )
     stop_loops: bool = option(
         False,
         Switch(),
-        "End a reply that repeats the same tokens over and over. On in the chat, else off.",
+        "End a reply that repeats itself. On in the chat, else off.",
+        heading="Output",
     )
     """The finish reason is then "loop": see `akunu_py.decoding.stopping`."""
     drafter: str | None = option(
@@ -151,20 +168,24 @@ class GenerationConfig(SamplingConfig):
     num_draft_tokens: int | None = option(
         None,
         Count(0, "at most 64, at least 0 (no drafts)", most=64),
-        "Draft at most N tokens a pass; the drafter's own number when left out.",
+        "Draft at most N tokens a pass.",
         metavar="N",
+        heading="Drafting",
     )
     draft_budget: DraftBudget = option(
         "auto",
         Choice(get_args(DraftBudget)),
-        "Draft as many tokens as pay on this machine, or always as many as there are.",
+        "auto: draft what pays on this machine; always: all there is.",
+        metavar="WHEN",
+        heading="Drafting",
     )
     draft_sampling: DraftSampling = option(
         "coupled",
         Choice(get_args(DraftSampling)),
         "Compare drafts with the model's own choices, so that the text stays that of plain "
         "decoding, or accept them by probability: another text by the same law.",
-        group="drafting",
+        heading="Drafting",
+        rare=True,
     )
     """"rejection" is Leviathan et al. 2023, arXiv:2211.17192."""
     draft_temperature: float | None = option(
@@ -172,7 +193,8 @@ class GenerationConfig(SamplingConfig):
         TEMPERATURE,
         "Temperature of a draft model or of counts; that of the reply, when left out.",
         metavar="T",
-        group="drafting",
+        heading="Drafting",
+        rare=True,
     )
     draft_length: DraftLength = option(
         "budget",
@@ -180,7 +202,8 @@ class GenerationConfig(SamplingConfig):
         "Where a draft of a draft model or counts ends: where draft_budget says, at "
         "num_draft_tokens, the earlier the less certain it is of the first token, or where a "
         "token is unlikely.",
-        group="drafting",
+        heading="Drafting",
+        rare=True,
     )
     """The rules are in docs/methods.md."""
     min_draft_tokens: int | None = option(
@@ -188,7 +211,8 @@ class GenerationConfig(SamplingConfig):
         Count(0, "0 or more"),
         "With draft_length entropy: draft N tokens at least. 1 when left out.",
         metavar="N",
-        group="drafting",
+        heading="Drafting",
+        rare=True,
     )
     draft_length_beta: float | None = option(
         None,
@@ -196,28 +220,32 @@ class GenerationConfig(SamplingConfig):
         "With draft_length entropy: weight of earlier drafts in the smoothed entropy, below 1. "
         "0 when left out.",
         metavar="B",
-        group="drafting",
+        heading="Drafting",
+        rare=True,
     )
     draft_length_bound: float | None = option(
         None,
         Number(0, 1, "0 (never stop) to 1"),
         "With draft_length lower-bound: end a draft below this probability. 0.4 when left out.",
         metavar="P",
-        group="drafting",
+        heading="Drafting",
+        rare=True,
     )
     ngram_order: int | None = option(
         None,
         Count(2, "2 or more"),
         "Tokens of the longest n-gram of ngram, ngram-window and lookup. 4 when left out.",
         metavar="N",
-        group="drafting",
+        heading="Drafting",
+        rare=True,
     )
     ngram_window: int | None = option(
         None,
         Count(2, "2 or more"),
         "How many last tokens ngram-window counts. 512 when left out.",
         metavar="N",
-        group="drafting",
+        heading="Drafting",
+        rare=True,
     )
     ngram_min_match: int | None = option(
         None,
@@ -225,14 +253,16 @@ class GenerationConfig(SamplingConfig):
         "Fewest tokens of context that may decide a drafted one, of the same three. 1 when left "
         "out.",
         metavar="N",
-        group="drafting",
+        heading="Drafting",
+        rare=True,
     )
     num_proposals: int = option(
         1,
         Count(1, "1 to 8", most=8),
         "Let a draft model propose K tokens for each position, verified as a tree.",
         metavar="K",
-        group="drafting",
+        heading="Drafting",
+        rare=True,
     )
     """More than one is for "draft-model" and "draft-model-ngram" (docs/methods.md)."""
     lenience: float = option(
@@ -241,7 +271,8 @@ class GenerationConfig(SamplingConfig):
         "Below 1 replies are not exact: drafted tokens come up to 1/L times as often as they "
         "should, at temperature 0 in place of tokens up to 1/L times as likely. 1 when left out.",
         metavar="L",
-        group="drafting",
+        heading="Drafting",
+        rare=True,
     )
     """A drafted token is accepted with probability min(1, p / (l q)), a form of rejection; at
     temperature 0 if p >= l max p, with p at temperature 1 (Leviathan et al. 2023, appendix A.5)."""
@@ -249,7 +280,8 @@ class GenerationConfig(SamplingConfig):
         True,
         Switch(),
         "Draw from the residual after a rejection, or, for study and not exact, from p.",
-        group="drafting",
+        heading="Drafting",
+        rare=True,
     )
 
     def __post_init__(self) -> None:
@@ -305,6 +337,8 @@ class GenerationConfig(SamplingConfig):
 
 
 DRAFTING_FIELDS = tuple(
-    declared.name for declared in options_of(GenerationConfig) if declared.group == "drafting"
+    declared.name
+    for declared in options_of(GenerationConfig)
+    if declared.heading == "Drafting" and declared.rare
 )
 """Fields of a `GenerationConfig` that are ignored or refused without a drafter."""

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from akunu_py.errors import ConfigError
 
@@ -143,7 +143,11 @@ class Option:
         kind: the values it takes.
         help: its effect, in one or two sentences, which call other options by their names.
         metavar: the value's letter or word in `help`, such as N.
-        group: a common name of options with the same purpose; may be empty.
+        group: a common name of options with the same effect; may be empty.
+        heading: the group of options in which --help and `/set` show it; "" for those that matter
+            first.
+        rare: whether it is for studies, and shown only where all options are asked for.
+        also: other names for it: one letter, or what other programs call it.
 
     """
 
@@ -153,38 +157,48 @@ class Option:
     help: str
     metavar: str
     group: str
+    heading: str
+    rare: bool
+    also: tuple[str, ...]
 
     def is_changed(self, config: object) -> bool:
         """Return whether a configuration's value is not the default."""
         return bool(getattr(config, self.name) != self.default)
 
 
+class _Shown(TypedDict, total=False):
+    """Attributes of `Option` that say how it is shown and called."""
+
+    metavar: str
+    group: str
+    heading: str
+    rare: bool
+    also: tuple[str, ...]
+
+
 @overload
 def option(
-    default: None, kind: Kind[_T], help: str = ..., *, metavar: str = ..., group: str = ...
+    default: None, kind: Kind[_T], help: str = ..., **shown: Unpack[_Shown]
 ) -> _T | None: ...
 
 
 @overload
-def option(
-    default: _T, kind: Kind[_T], help: str = ..., *, metavar: str = ..., group: str = ...
-) -> _T: ...
+def option(default: _T, kind: Kind[_T], help: str = ..., **shown: Unpack[_Shown]) -> _T: ...
 
 
 def option(
     default: Any,
     kind: Kind[Any],
     help: str = "",  # noqa: A002 - as click calls it
-    *,
-    metavar: str = "",
-    group: str = "",
+    **shown: Unpack[_Shown],
 ) -> Any:
     """Declare an option as a field of a dataclass; the parameters are attributes of `Option`.
 
     If the default is None, None is also a valid value.
     """
     declared = {
-        "default": default, "kind": kind, "help": help, "metavar": metavar, "group": group,
+        "default": default, "kind": kind, "help": help,
+        "metavar": "", "group": "", "heading": "", "rare": False, "also": (), **shown,
     }  # fmt: skip
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=declared)
@@ -197,6 +211,13 @@ def options_of(config_class: type[Any]) -> tuple[Option, ...]:
     return tuple(
         Option(name=field.name, **field.metadata) for field in dataclasses.fields(config_class)
     )
+
+
+def option_named(config_class: type[Any], name: str) -> Option | None:
+    """Return the option with this name or another one of its names; hyphens are underscores."""
+    name = name.replace("-", "_")
+    found = (one for one in options_of(config_class) if name in (one.name, *one.also))
+    return next(found, None)
 
 
 def check_options(config: Any) -> None:

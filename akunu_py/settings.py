@@ -80,14 +80,23 @@ def cache_folder() -> Path:
 def load_settings(path: Path | None = None) -> Settings:
     """Read the settings file, `config_path()` by default; a missing one counts as empty.
 
-    Raises ConfigError for a file that cannot be read or is not TOML, for `model` and
-    `model-folders` of a wrong type, and for AKUNU_CONFIG naming a file that does not exist.
+    Raises ConfigError as `parse_settings`, for a file that cannot be read, and for AKUNU_CONFIG
+    naming a file that does not exist.
     """
     named = path is not None or bool(os.environ.get(CONFIG_VARIABLE))
     path = config_path() if path is None else path
-    content = _content(path)
+    content = settings_content(path)
     if content is None and named:
         raise ConfigError(f"the settings file {path}, named by {CONFIG_VARIABLE}, does not exist")
+    return parse_settings(path, content)
+
+
+def parse_settings(path: Path, content: bytes | None) -> Settings:
+    """Return what a settings file with this content says; None is no file.
+
+    Raises ConfigError for content that is not TOML, and for `model` and `model-folders` of a wrong
+    type.
+    """
     values = {} if content is None else _hyphenated(_parsed(path, content), path)
     return Settings(
         path=path,
@@ -106,7 +115,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {matches[0]}?" if matches else ""
 
 
-def _content(path: Path) -> bytes | None:
+def settings_content(path: Path) -> bytes | None:
+    """Return the bytes of a settings file; None where there is none. Raises ConfigError."""
     if str(path) == os.devnull:
         return b""
     try:

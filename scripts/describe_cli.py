@@ -16,11 +16,15 @@ from pathlib import Path
 
 import click
 
+from akunu_py.cli.command import HEADINGS, SHARED
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "cli.md"
 HEAD = """# Commands
 
-Written by `scripts/describe_cli.py` from the commands themselves; `akunu COMMAND --help` says the same."""
+Written by `scripts/describe_cli.py` from the commands themselves; `akunu COMMAND --help` says the same. Every command
+also takes `-v`, `--verbose`, `-q`, `--quiet`, `-h` and `--help`, and `--help-all` where it has rare options.
+[coming-from.md](coming-from.md) has the words of Ollama, llama.cpp, mlx_lm and llm."""
 
 
 def page() -> str:
@@ -43,8 +47,8 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
     usage = " ".join(command.collect_usage_pieces(context))
     yield f"    {context.command_path} {usage}"
     yield from _text(command.help or "")
-    if rows := list(_options(command, context)):
-        yield "\n".join(["| option | |", "|---|---|", *rows])
+    yield from _tables(command, context)
+    yield from _text(command.epilog or "")
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             found = command.get_command(context, name)
@@ -64,13 +68,26 @@ def _text(help_text: str) -> Iterator[str]:
             yield _escaped(" ".join(line.strip() for line in lines))
 
 
-def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+def _tables(command: click.Command, context: click.Context) -> Iterator[str]:
+    """A table for each group of options; those of --help-all alone have tables of their own."""
+    tables: dict[tuple[str, bool], list[str]] = {}
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if isinstance(parameter, click.Option) and record is not None:
+        if (
+            isinstance(parameter, click.Option)
+            and record is not None
+            and parameter not in (*SHARED, command.get_help_option(context))
+        ):
             names, meaning = record
             code = names.replace("|", "\\|")
-            yield f"| `{code}` | {_escaped(' '.join(meaning.split()))} |"
+            group = (getattr(parameter, "group", ""), getattr(parameter, "rare", False))
+            row = f"| `{code}` | {_escaped(' '.join(meaning.split()))} |"
+            tables.setdefault(group, []).append(row)
+    for heading in HEADINGS:
+        for rare in (False, True):
+            if rows := tables.get((heading, rare)):
+                title = f"{heading or 'Options'}{' (--help-all)' * rare}"
+                yield "\n".join([f"| {title} | |", "|---|---|", *rows])
 
 
 def _escaped(text: str) -> str:

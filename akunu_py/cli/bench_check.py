@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.cli.bench_output import Output, output_options
+from akunu_py.cli.command import Command
 from akunu_py.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from akunu_py.bench.result_file import BenchResult
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("baseline", type=click.Path(path_type=Path))
 @click.argument("result", required=False, type=click.Path(path_type=Path))
 @click.option(

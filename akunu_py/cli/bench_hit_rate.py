@@ -15,6 +15,7 @@ from akunu_py.cli.bench_options import (
     temperature_option,
 )
 from akunu_py.cli.bench_output import Output, model_line, output_options, quick_option
+from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import (
     counts_option,
@@ -42,7 +43,7 @@ _EXACTNESS = {
 }
 
 
-@click.command("hit-rate")
+@click.command("hit-rate", cls=Command)
 @click.argument("model", required=False, shell_complete=completing.models)
 @click.option(
     "--drafter",

@@ -9,6 +9,7 @@ import click
 
 from akunu_py.cli.bench_options import limited, processes_option
 from akunu_py.cli.bench_output import Output, output_options, quick_option
+from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import model_path
 from akunu_py.model_store.default_model import default_model_path
@@ -28,7 +29,7 @@ _CONVERTED = "metadata.gguf"
 """What holds the tokenizer of a model that `akunu models convert` wrote."""
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--drafter",

@@ -9,6 +9,7 @@ from click.core import ParameterSource
 from akunu_py.cli import completing
 from akunu_py.cli.bench_options import limited
 from akunu_py.cli.bench_output import Output, model_line, output_options, quick_option
+from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import check_memory, draft_model_option, model_options, model_path
 
@@ -26,7 +27,7 @@ _TEXT_BEYOND = 66
 """Tokens of a text that lie behind what is measured: a draft may reach there."""
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", required=False, shell_complete=completing.models)
 @click.option(
     "--random-model",

@@ -2,11 +2,13 @@
 
 import click
 
+from akunu_py.cli.command import Command
 
-@click.command()
+
+@click.command(cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script for SHELL that completes what is typed when Tab is pressed.
+    """Print a script for SHELL that completes commands when Tab is pressed.
 
     Completed are commands, options, their choices, drafters, models by alias and name, and files.
     bash must be 4.4 or newer; the one that comes with macOS is older. The settings of a shell that

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
@@ -31,6 +32,8 @@ from akunu_py.settings import (
     config_path,
     load_settings,
     nearest,
+    parse_settings,
+    settings_content,
 )
 from akunu_py.shown_text import one_line
 
@@ -49,11 +52,11 @@ _TEMPLATE = """\
 
 @click.group(cls=CommandGroup)
 def config() -> None:
-    """Show and edit the settings file, and show what it and the environment set.
+    """Show and change settings, and show where each of them comes from.
 
-    The file is TOML. A key before the first table is for every command that has the option, a
-    table for one command; keys are long flags without their dashes. `model` is what commands open
-    that are given no MODEL, `model-folders` a list of folders with models.
+    The settings file is TOML. A key before the first table is for every command that has the
+    option, a table for one command; keys are long options without their dashes. `model` is what
+    commands open without a MODEL, `model-folders` a list of folders with models.
 
     \b
     An example:
@@ -64,16 +67,16 @@ def config() -> None:
       [bench.speed]
       quick = true
 
-    Variables come before the file: AKUNU_CHAT_SYSTEM for the option --system of akunu chat,
-    AKUNU_TEMPERATURE for that of every command. A repeatable option takes several values with
-    spaces between them, paths with colons. AKUNU_CONFIG names another file than the usual one.
+    Variables have precedence over the file: AKUNU_CHAT_SYSTEM is the option --system of akunu
+    chat, AKUNU_TEMPERATURE that of every command. In a variable, the values of a repeatable option
+    are separated by spaces, paths by colons. AKUNU_CONFIG names another settings file.
 
-    A key that no command has is an error; so is a value of a wrong type. A variable that begins
-    with AKUNU_ and is none of akunu's is a warning: it may be another program's.
+    A key that no command has is an error, and so is a value of a wrong type. A variable that
+    begins with AKUNU_ and sets nothing is a warning: it may be another program's.
 
     \b
     Examples:
-      akunu config edit
+      akunu config set temperature 0.7
       akunu config show
       akunu config show chat --all
     """  # noqa: D301 - \b keeps click from wrapping the examples
@@ -103,21 +106,76 @@ def edit() -> None:
       akunu config edit
       EDITOR=nano akunu config edit
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.atomic_file import replace_file  # noqa: PLC0415 - --help does without
-
-    place = config_path()
-    if str(place) == os.devnull:
-        raise ConfigError(f"settings are switched off: {CONFIG_VARIABLE} is {place}")
+    place = _changeable_path()
     if not place.exists():
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(place, _TEMPLATE.encode(), private=True)
-        except OSError as error:
-            raise ConfigError(f"{place} cannot be written: {error.strerror or error}") from None
+        _write(place, _TEMPLATE.encode())
     edit_file(place)
     root = click.get_current_context().find_root()
     assert isinstance(root.command, click.Group)  # noqa: S101
     check_settings(load_settings(), root.command, root)
+
+
+@config.command("set")
+@click.argument("key")
+@click.argument("values", nargs=-1, required=True, metavar="VALUE...")
+def set_value(key: str, values: tuple[str, ...]) -> None:
+    """Write KEY = VALUE into the settings file; the rest of it stays as it is.
+
+    KEY is an option's name: for all commands that have it, or for one command, with the command
+    and a dot in front. A repeatable option takes several values.
+
+    \b
+    Examples:
+      akunu config set model ~/models/large.gguf
+      akunu config set temperature 0.7
+      akunu config set chat.system "Answer briefly."
+      akunu config set bench.speed.quick true
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    _change(key, values)
+
+
+@config.command()
+@click.argument("key")
+def unset(key: str) -> None:
+    """Delete KEY from the settings file.
+
+    \b
+    Examples:
+      akunu config unset temperature
+      akunu config unset chat.system
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    _change(key, None)
+
+
+def _change(key: str, values: tuple[str, ...] | None) -> None:
+    """Set a key, or delete it where there are no values, if the file is sound afterwards."""
+    from akunu_py.cli.config_file import changed  # noqa: PLC0415 - --help does without tomlkit
+
+    place = _changeable_path()
+    root = click.get_current_context().find_root()
+    assert isinstance(root.command, click.Group)  # noqa: S101
+    content = settings_content(place)
+    parse_settings(place, content)
+    content = changed(content or b"", key, values, list(_settings(root.command, root)))
+    check_settings(parse_settings(place, content), root.command, root)
+    _write(place, content)
+
+
+def _changeable_path() -> Path:
+    place = config_path()
+    if str(place) == os.devnull:
+        raise ConfigError(f"settings are switched off: {CONFIG_VARIABLE} is {place}")
+    return place
+
+
+def _write(place: Path, content: bytes) -> None:
+    from akunu_py.atomic_file import replace_file  # noqa: PLC0415 - --help does without
+
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(place, content, private=True)
+    except OSError as error:
+        raise ConfigError(f"{place} cannot be written: {error.strerror or error}") from None
 
 
 @config.command()

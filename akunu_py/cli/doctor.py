@@ -10,7 +10,8 @@ import click
 from click.core import ParameterSource
 
 from akunu_py import __version__
-from akunu_py.cli import completing
+from akunu_py.cli.command import Command
+from akunu_py.cli.loading_options import model_argument
 from akunu_py.cli.terminal import fitted, printable
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import AkunuError, ConfigError
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 _MINUTES = 5.0
 
 
-@click.command()
-@click.argument("model", required=False, shell_complete=completing.models)
+@click.command(cls=Command)
+@model_argument
 @click.option(
     "--self-test/--no-self-test",
     default=True,
@@ -61,7 +62,7 @@ def doctor(  # noqa: PLR0917 - click passes by name
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Look at the machine and the installation, and say what could be better.
+    """Check the machine and the installation, and say what to improve.
 
     The self-test makes replies of the model that ships with akunu, with and without drafting:
     their tokens should be the same. Each finding is an error (something is wrong), a warning (it

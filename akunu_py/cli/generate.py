@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.cli import completing
-from akunu_py.cli.input_text import MOST_BYTES, GivenPath, check_text, decoded
+from akunu_py.cli.command import Command, option
+from akunu_py.cli.input_text import MOST_BYTES, GivenPath, check_text, decoded, split_words
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
     load_engine,
+    model_option,
     model_options,
 )
 from akunu_py.cli.reply_options import generation_options, keeping_options
@@ -30,23 +32,24 @@ if TYPE_CHECKING:
     from akunu_py.types import GenerationConfig, GenerationResult
 
 
-@click.command()
-@click.argument("sources", nargs=-1, metavar="[MODEL] [-]", shell_complete=completing.models)
-@click.option("-p", "--prompt", help="The prompt.")
-@click.option(
+@click.command(cls=Command)
+@click.argument("words", nargs=-1, metavar="[MODEL] [PROMPT]", shell_complete=completing.models)
+@model_option
+@option("-p", "--prompt", help="The prompt; - is standard input.")
+@option(
     "-f", "--file", "path", type=GivenPath(path_type=Path, allow_dash=True),
     help="Read the prompt from a file; - is standard input.",
 )  # fmt: skip
-@click.option("--system", help="A system message for the chat template.")
-@click.option("--raw", is_flag=True, help="Continue the prompt as it is, without a chat template.")
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of text.")
-@click.option(
-    "--trace", is_flag=True,
-    help="Print each step instead of the text: what was drafted, what became of it, and why.",
+@option("--system", also=["--system-prompt"], help="A system message for the chat template.")
+@option("--raw", is_flag=True, help="Continue the prompt without a chat template.")
+@option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of text.")
+@option(
+    "--trace", is_flag=True, group="Output",
+    help="Print each step: what was drafted, what became of it, and why.",
 )  # fmt: skip
 @keeping_options
-@click.option(
-    "--trace-category", metavar="NAME", default="generate", show_default=True,
+@option(
+    "--trace-category", metavar="NAME", default="generate", group="Output", rare=True,
     help="The category of a line in the trace file.",
 )  # fmt: skip
 @generation_options
@@ -55,7 +58,8 @@ if TYPE_CHECKING:
 @counts_option
 @view_options
 def generate(  # noqa: PLR0917 - click passes by name
-    sources: tuple[str, ...],
+    words: tuple[str, ...],
+    model_option: str | None,
     prompt: str | None,
     path: Path | None,
     system: str | None,
@@ -72,19 +76,28 @@ def generate(  # noqa: PLR0917 - click passes by name
 ) -> None:
     """Answer one prompt and print the reply.
 
-    The prompt comes from --prompt, from --file, or from standard input (-). What is piped in comes
-    behind a --prompt or --file, after an empty line: UTF-8, 64 MB at most. The reply goes to
-    standard output, all else to standard error. For a conversation there is akunu chat.
+    PROMPT may also be given as --prompt, as --file, or on standard input (-). Piped input follows
+    the other prompt after an empty line: UTF-8, 64 MB at most. A first word with spaces in it is
+    the PROMPT, unless a file has that name. The reply goes to standard output, everything else to
+    standard error. akunu chat holds a conversation.
 
     \b
     Examples:
-      akunu generate -p "Who are you?"
-      akunu generate -p "Who are you?" --trace
+      akunu generate "Who are you?"
+      akunu generate model.gguf "Who are you?" --trace
       akunu generate model.gguf --raw -p "def fibonacci(n):" --max-tokens 64
       akunu generate --file question.txt --temperature 0.7 --json
       git diff | akunu generate model.gguf -p "Write a commit message for this:"
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    model, from_stdin = _split(sources)
+    from_stdin = "-" in (*words, prompt)
+    prompt = None if prompt == "-" else prompt
+    model, said = split_words(words, model_option)
+    if said is not None and prompt is not None:
+        raise click.UsageError(f"the prompt is given twice, as {said!r} and as --prompt {prompt!r}")
+    if prompt is not None:
+        check_text("--prompt", prompt)
+    elif said is not None:
+        prompt = check_text("PROMPT", said)
     if system is not None:
         check_text("--system", system)
     if raw and system is not None:
@@ -117,20 +130,11 @@ def generate(  # noqa: PLR0917 - click passes by name
             engine.append_trace(trace_file, reply, category=trace_category)
 
 
-def _split(sources: tuple[str, ...]) -> tuple[str | None, bool]:
-    models = [source for source in sources if source != "-"]
-    if len(models) > 1:
-        raise click.UsageError(
-            f"more than one MODEL: {', '.join(models)}; give the prompt with --prompt"
-        )
-    return (models[0] if models else None), "-" in sources
-
-
 def _prompt_text(prompt: str | None, path: Path | None, *, from_stdin: bool) -> str:
     """Put the prompt together from its sources."""
     if prompt is not None and path is not None:
-        raise click.UsageError("give either --prompt or --file")
-    parts = [] if prompt is None else [check_text("--prompt", prompt)]
+        raise click.UsageError("give either a prompt or --file")
+    parts = [] if prompt is None else [prompt]
     if path is not None and str(path) == "-":
         from_stdin = True
     elif path is not None:
@@ -141,7 +145,9 @@ def _prompt_text(prompt: str | None, path: Path | None, *, from_stdin: bool) -> 
         parts.append(decoded(piped, "standard input"))
     text = "\n\n".join(part for part in parts if part)
     if not text.strip():
-        raise click.UsageError("there is no prompt; give --prompt, --file or pipe one in")
+        raise click.UsageError(
+            "there is no prompt; type one in quotes, give --file, or pipe one in"
+        )
     return text
 
 

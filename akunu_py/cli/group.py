@@ -11,11 +11,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.core import ParameterSource
 
+from akunu_py.cli.command import WHOLE, Command, typed_name
 from akunu_py.cli.option_settings import (
     bind_variables,
     check_settings,
@@ -23,16 +24,17 @@ from akunu_py.cli.option_settings import (
     leaves,
     unknown_variables,
 )
+from akunu_py.cli.plug_ins import commands
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.settings import Settings, config_path, load_settings, nearest
 from akunu_py.shown_text import harmless, one_line
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 OK, ERROR, USAGE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 """Exit codes; the last two are what shells say of a process that SIGINT or SIGPIPE ended."""
-
-_LONGEST_SUMMARY = 200
-"""Characters of a command's first sentence in --help."""
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -40,7 +42,7 @@ _SETTINGS = "akunu_py.settings"
 _NEEDS_NO_SETTINGS = frozenset({"completion", "config", "doctor"})
 
 
-class CommandGroup(click.Group):
+class CommandGroup(Command, click.Group):
     """Finds commands by name, so that a command's imports cost nobody else.
 
     `lazy` has "module:attribute" for each name. Installed packages may add commands by entry points
@@ -48,6 +50,8 @@ class CommandGroup(click.Group):
     ("bench.sweep" is `akunu bench sweep`). `summaries` has the line that --help shows of a
     command: one without is imported for it.
     """
+
+    command_class = Command
 
     def __init__(
         self,
@@ -66,15 +70,12 @@ class CommandGroup(click.Group):
         """Return the commands of other packages that can be imported."""
         if self._plug_ins is None:
             return {}
-        # It takes as long as all else that `akunu chat` imports before it looks at its options.
-        from importlib.metadata import entry_points  # noqa: PLC0415
-
         return {
-            name: point.value
-            for point in entry_points(group="akunu.commands")
-            if point.name.startswith(self._plug_ins)
-            and "." not in (name := point.name.removeprefix(self._plug_ins))
-            and _is_installed(point.module)
+            name: place
+            for point, place in commands().items()
+            if point.startswith(self._plug_ins)
+            and "." not in (name := point.removeprefix(self._plug_ins))
+            and _is_installed(place.partition(":")[0])
         }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -93,6 +94,11 @@ class CommandGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what there is to choose from before the options."""
+        self.format_commands(ctx, formatter)
+        super().format_options(ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what each command does, for --help."""
         rows = [(name, self._summary(ctx, name)) for name in self.list_commands(ctx)]
@@ -103,7 +109,15 @@ class CommandGroup(click.Group):
         if name in self._summaries:
             return self._summaries[name]
         command = self.get_command(ctx, name)
-        return "" if command is None else command.get_short_help_str(_LONGEST_SUMMARY)
+        return "" if command is None else command.get_short_help_str(WHOLE)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Offer the commands and the options."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for a Tab alone
+
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=self._summary(ctx, name)) for name in names]
+        return [*items, *super().shell_complete(ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -128,7 +142,7 @@ class CommandGroup(click.Group):
         if root is self and not _do_without(words, rest):
             if settings.values:
                 check_settings(settings, self, context)
-            if not is_quiet():
+            if not is_quiet() and not {"-q", "--quiet"} & set(rest):
                 for warning in unknown_variables(self, context, name):
                     click.echo(one_line(f"Warning: {warning}"), err=True)
         below: dict[str, Any] = {}
@@ -196,9 +210,9 @@ class RootGroup(CommandGroup):
         except BrokenPipeError:
             raise _ClosedPipeError from None
         except click.BadParameter as error:
-            raise _with_variable(error) from error
+            raise _with_cause(error) from error
         except click.NoSuchOption as error:
-            raise _with_its_place(error) from error
+            raise _explained(error) from error
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
         except AkunuError as error:
@@ -272,16 +286,20 @@ def _settings(context: click.Context, words: tuple[str, ...], rest: list[str]) -
 
 
 def _do_without(words: tuple[str, ...], rest: list[str]) -> bool:
-    return words[0] in _NEEDS_NO_SETTINGS or bool({"-h", "--help"} & set(rest))
+    return words[0] in _NEEDS_NO_SETTINGS or bool({"-h", "--help", "--help-all"} & set(rest))
 
 
-def _with_variable(error: click.BadParameter) -> click.BadParameter:
-    """Say which variable a wrong value came from."""
+def _with_cause(error: click.BadParameter) -> click.BadParameter:
+    """Say which variable a wrong value came from, or what to type for what was meant."""
+    from akunu_py.cli.first_words import FOREIGN_VALUES  # noqa: PLC0415 - for mistakes alone
+
     parameter, context = error.param, error.ctx
-    if parameter is None or context is None or parameter.name is None:
+    if not isinstance(parameter, click.Option) or context is None or parameter.name is None:
         return error
     if context.get_parameter_source(parameter.name) is not ParameterSource.ENVIRONMENT:
-        return error
+        said = FOREIGN_VALUES.get(typed_name(parameter, context))
+        message = f"{error.message} {said}." if said else error.message
+        return click.BadParameter(message, context, parameter)
     variables = parameter.envvar or ()
     variables = [variables] if isinstance(variables, str) else variables
     name = next((name for name in variables if os.environ.get(name)), "the environment")
@@ -289,24 +307,34 @@ def _with_variable(error: click.BadParameter) -> click.BadParameter:
     return click.BadParameter(message, context, parameter)
 
 
-def _with_its_place(error: click.NoSuchOption) -> click.UsageError:
-    """Say where an option of `akunu` itself goes, where a command was given one."""
+def _explained(error: click.NoSuchOption) -> click.UsageError:
+    """Say what to type for an option of another program, or of `akunu` itself."""
+    from akunu_py.cli.first_words import foreign_option  # noqa: PLC0415 - for mistakes alone
+
     context, option = error.ctx, error.option_name
     if context is None:
         return error
+    if (said := foreign_option(option)) is not None:
+        return click.UsageError(said, context)
     root = context.find_root()
-    if not any(option in parameter.opts for parameter in root.command.params):
-        return error
-    rest = context.command_path.removeprefix(f"{root.command_path} ")
-    example = f"{root.command_path} {option} {rest}"
-    return click.UsageError(f"{option} goes before the command, as in: {example}", context)
+    if any(option in parameter.opts for parameter in root.command.params):
+        return click.UsageError(f"type: {root.command_path} {option}", context)
+    return error
 
 
 def _show(error: click.ClickException) -> None:
     """Print an error as click does; what was typed, or expanded from *, may hold escape codes."""
+    import shutil  # noqa: PLC0415 - for mistakes alone
+
+    from akunu_py.cli.terminal import wrapped  # noqa: PLC0415
+
     text = io.StringIO()
     error.show(text)
-    click.echo(harmless(text.getvalue()), err=True, nl=False)
+    lines = harmless(text.getvalue()).splitlines()
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        lines = [wrapped(line, width) for line in lines]
+    click.echo("\n".join(lines), err=True)
 
 
 def _abort(error: click.Abort) -> NoReturn:

@@ -1,6 +1,7 @@
 """Text that users give, checked: bytes of files and pipes, and words of a command line."""
 
 import os
+from collections.abc import Sequence
 
 import click
 
@@ -29,6 +30,19 @@ def check_text(option: str, text: str) -> str:
     except UnicodeEncodeError as error:
         raise click.UsageError(f"{option} is not UTF-8 text (character {error.start})") from None
     return text
+
+
+def is_prompt(word: str) -> bool:
+    """Return whether a word can only be a prompt: it has spaces, and there is no such file."""
+    return any(character.isspace() for character in word.strip()) and not os.path.lexists(word)
+
+
+def split_words(words: Sequence[str], model: str | None) -> tuple[str | None, str | None]:
+    """Return MODEL and PROMPT of words; with a model that was given otherwise all are PROMPT."""
+    left = [word for word in words if word != "-"]
+    if model is None and left and not is_prompt(left[0]):
+        model = left.pop(0)
+    return model, " ".join(left) if left else None
 
 
 class GivenPath(click.Path):

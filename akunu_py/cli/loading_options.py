@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from akunu_py.cli import completing
+from akunu_py.cli.command import option, stack
 from akunu_py.cli.input_text import GivenPath
-from akunu_py.cli.option_stack import stack
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.settings import load_settings
 
@@ -28,68 +29,107 @@ _TOY_ANSWERS = (
 )
 
 _MODEL_OPTIONS = (
-    click.option(
-        "--weights",
-        type=click.Choice(["auto", "quantized", "dense"]),
-        default="auto",
-        show_default=True,
-        help="Keep quantized weights, expand them, or choose: float32 on the CPU backend when "
-        "they fit, quantized elsewhere.",
-    ),
-    click.option(
-        "--compute-type",
-        type=click.Choice(["auto", "float16", "bfloat16", "float32"]),
-        default="auto",
-        show_default=True,
-        help="What a GGUF model computes in: float32 on the CPU backend, elsewhere float16 where "
-        "it holds the model's numbers.",
-    ),
-    click.option(
-        "--exact-weights/--fitted-weights",
-        default=None,
-        help="Keep quantized weights of the IQ types as the file has them, or in smaller forms "
-        "close to them. Exact where memory holds them, when left out.",
-    ),
-    click.option(
-        "--q6k",
-        type=click.Choice(["planes", "8bit"]),
-        default="planes",
-        show_default=True,
-        help="Q6_K tensors as exact bit planes, or quantized anew to 8 bits.",
-    ),
-    click.option(
-        "--pre-tokenizer",
-        metavar="NAME",
-        help="How the tokenizer of a GGUF file splits texts, where the file does not say so "
-        "rightly, such as llama-bpe or qwen2.",
-    ),
-    click.option(
+    option(
         "--context",
         type=int,
         metavar="N",
-        help="Bound the context, prompt and reply, to N tokens; the model's own, when left out.",
+        help="Bound prompt and reply together to N tokens.",
     ),
-    click.option(
+    option(
+        "--weights",
+        type=click.Choice(["auto", "quantized", "dense"]),
+        default="auto",
+        metavar="FORM",
+        group="Model",
+        rare=True,
+        help="quantized, dense (expanded), or auto: on the CPU backend float32 where it fits, "
+        "quantized elsewhere.",
+    ),
+    option(
+        "--compute-type",
+        type=click.Choice(["auto", "float16", "bfloat16", "float32"]),
+        default="auto",
+        metavar="TYPE",
+        group="Model",
+        rare=True,
+        help="Compute a GGUF model in float16, bfloat16 or float32. auto: float32 on the CPU "
+        "backend, elsewhere float16 where it holds the model's numbers.",
+    ),
+    option(
         "--kv-bits",
         type=int,
         metavar="4|8",
-        help="Quantize the KV cache to so many bits, for long contexts in less memory; not "
-        "quantized, when left out.",
+        group="Model",
+        help="Quantize the KV cache, for long contexts in less memory.",
     ),
-    click.option(
+    option(
         "--reproducible",
         is_flag=True,
-        help="Give every token one place in passes of one size, so that drafting cannot change the "
-        "rounding of a sum, and with it a token; `akunu tune` says what it costs.",
+        group="Model",
+        help="Compute all passes at one size, so that drafting never changes a token by rounding; "
+        "`akunu tune` says what it costs.",
     ),
-    click.option(
+    option(
         "--force",
         is_flag=True,
         expose_value=False,
+        group="Model",
         callback=lambda context, _option, force: context.meta.update({_FORCE: force}),
-        help="Load a model that is too large for this machine's memory all the same.",
+        help="Load a model that is too large for the memory.",
+    ),
+    option(
+        "--exact-weights/--fitted-weights",
+        default=None,
+        group="Model",
+        rare=True,
+        help="Keep quantized weights of the IQ types as the file has them, or in smaller forms "
+        "close to them. Exact where memory holds them, when left out.",
+    ),
+    option(
+        "--q6k",
+        type=click.Choice(["planes", "8bit"]),
+        default="planes",
+        metavar="FORM",
+        group="Model",
+        rare=True,
+        help="Keep Q6_K tensors as exact bit planes (planes), or quantize them anew (8bit).",
+    ),
+    option(
+        "--pre-tokenizer",
+        metavar="NAME",
+        group="Model",
+        rare=True,
+        help="How the tokenizer of a GGUF file splits texts, where the file does not say so or is "
+        "wrong, such as llama-bpe or qwen2.",
     ),
 )
+
+
+def model_argument(function: Callable[_P, _R]) -> Callable[..., _R]:
+    """Add MODEL and `-m/--model`, which say the same: the command gets one `model`."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, model: str | None, model_option: str | None, **options: Any) -> _R:
+        context = click.get_current_context()
+        if model_option is not None:
+            if context.get_parameter_source("model") is ParameterSource.COMMANDLINE:
+                raise click.UsageError(
+                    f"the model is given twice, as {model} and as {model_option}; give it once"
+                )
+            model = model_option
+        return function(*args, model=model, **options)
+
+    argument = click.argument("model", required=False, shell_complete=completing.models)
+    return argument(model_option(wrapped))
+
+
+def model_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Add `-m/--model`, passed as `model_option`."""
+    added: Callable[_P, _R] = option(
+        "-m", "--model", "model_option", metavar="MODEL", shell_complete=completing.models,
+        help="The same as MODEL.",
+    )(function)  # fmt: skip
+    return added
 
 
 def model_options(function: Callable[_P, _R]) -> Callable[..., _R]:
@@ -115,10 +155,10 @@ def draft_model_option(function: Callable[_P, _R]) -> Callable[..., _R]:
         options["loading"]["draft_model"] = options.pop("draft_model")
         return function(*args, **options)
 
-    return click.option(
+    return option(
         "--draft-model", type=GivenPath(path_type=Path), metavar="MODEL",
         shell_complete=completing.models,
-        help="A smaller model with the same vocabulary, which drafts.",
+        help="Draft with this smaller model of the same vocabulary.",
     )(wrapped)  # fmt: skip
 
 
@@ -130,8 +170,9 @@ def counts_option(function: Callable[_P, _R]) -> Callable[..., _R]:
         options["loading"]["counts"] = options.pop("counts")
         return function(*args, **options)
 
-    return click.option(
+    return option(
         "--counts", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
+        group="Drafting", rare=True,
         help="Counts of a corpus that `akunu counts fit` wrote, for --drafter corpus.",
     )(wrapped)  # fmt: skip
 

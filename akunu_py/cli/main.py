@@ -9,7 +9,7 @@ import click
 
 from akunu_py import __version__
 from akunu_py.cli.group import RootGroup, end_by_signals
-from akunu_py.cli.verbosity import set_up_logging
+from akunu_py.cli.verbosity import QUIET_HELP, VERBOSE_HELP, set_up_logging
 
 _COMMANDS = {
     "bench": "akunu_py.cli.bench:bench",
@@ -18,7 +18,6 @@ _COMMANDS = {
     "config": "akunu_py.cli.config:config",
     "doctor": "akunu_py.cli.doctor:doctor",
     "generate": "akunu_py.cli.generate:generate",
-    "info": "akunu_py.cli.info:info",
     "models": "akunu_py.cli.models:models",
     "tune": "akunu_py.cli.tune:tune",
 }
@@ -26,22 +25,61 @@ _COMMANDS = {
 _SUMMARIES = {
     "bench": "Measure what drafting brings on this machine.",
     "chat": "Chat with a model.",
-    "completion": "Print a script for SHELL that completes what is typed when Tab is pressed.",
-    "config": "Show and edit the settings file, and show what it and the environment set.",
-    "doctor": "Look at the machine and the installation, and say what could be better.",
+    "completion": "Print a script for SHELL that completes commands when Tab is pressed.",
+    "config": "Show and change settings, and show where each of them comes from.",
+    # Of the laboratory, which may not be there: then nobody reads it.
+    "counts": "Count the tokens of a corpus, for --drafter corpus.",
+    "doctor": "Check the machine and the installation, and say what to improve.",
     "generate": "Answer one prompt and print the reply.",
-    "info": "Show what a GGUF file holds: the model, its quantization, tokenizer and metadata.",
     "models": "Fetch, look at, name, convert and delete models.",
     "tune": "Measure what a pass costs by its rows, and say which drafts pay.",
 }
 """First sentences of the commands' own help, which `akunu --help` shows without importing them."""
 
+_DETAILS = """\
+An option that is not given comes from a variable such as AKUNU_TEMPERATURE or
+AKUNU_CHAT_TEMPERATURE, else from the settings file, else from its default; akunu config show says
+which.
+
+Commands of Ollama work here where they mean the same: run, pull, list, ls, show, rm, help.
+docs/coming-from.md has those of llama.cpp, mlx_lm and llm, too.
+
+\b
+Exit codes:
+  0    success
+  1    an error, which the message explains
+  2    wrong options, arguments or settings
+  129  the terminal was closed (SIGHUP)
+  130  interrupted by Ctrl-C
+  141  the reader of the output has gone, as head does
+  143  ended by kill (SIGTERM)
+"""
+"""What `akunu --help` says behind the commands and options."""
+
 _TAB = "_AKUNU_COMPLETE"
 """Set by the scripts of `akunu completion`, which ask what may follow."""
 
 
+class _Akunu(RootGroup):
+    """`akunu` itself, which knows the words of other programs."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words, those of other programs as akunu's own."""
+        if args and args[0] not in ("-h", "--help", "--version"):
+            from akunu_py.cli.first_words import in_own_words  # noqa: PLC0415 - not for --help
+
+            try:
+                args = in_own_words(args, self, ctx)
+            except click.UsageError:
+                # A Tab has no place for a message.
+                if not ctx.resilient_parsing:
+                    raise
+        return super().parse_args(ctx, args)
+
+
 @click.group(
-    cls=RootGroup,
+    cls=_Akunu,
+    epilog=_DETAILS,
     lazy=_COMMANDS,
     plug_ins="",
     summaries=_SUMMARIES,
@@ -52,40 +90,22 @@ _TAB = "_AKUNU_COMPLETE"
     },
 )
 @click.version_option(__version__, prog_name="akunu")
-@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is decided and why.")
-@click.option(
-    "-q",
-    "--quiet",
-    is_flag=True,
-    help="Say nothing on stderr but errors and what was asked for: no progress, no statistics.",
-)
+@click.option("-v", "--verbose", is_flag=True, help=VERBOSE_HELP)
+@click.option("-q", "--quiet", is_flag=True, help=QUIET_HELP)
 @click.pass_context
 def cli(context: click.Context, /, **_verbosity: bool) -> None:
     """Run language models on this machine, faster and with the same output.
 
-    Without a MODEL the commands use the small model that ships with akunu. A MODEL is the path of
-    a GGUF file or of an MLX model folder, or a name: akunu models --help says which there are.
+    A MODEL is the path of a GGUF file or of an MLX folder, or a name (akunu models --help). Without
+    one the default model answers.
 
     \b
     Examples:
       akunu chat
-      akunu generate -p "Who are you?"
+      akunu chat model.gguf
+      akunu generate "Who are you?"
       git diff | akunu generate -p "Write a commit message for this:"
-      akunu COMMAND --help
-
-    Options come from flags, else from variables such as AKUNU_TEMPERATURE or
-    AKUNU_CHAT_TEMPERATURE, else from the settings file, which akunu config path names, else from
-    their defaults; akunu config show says which.
-
-    \b
-    Exit codes:
-      0    all is well
-      1    something went wrong: the message says what
-      2    wrong options, arguments or settings
-      129  the terminal was closed (SIGHUP)
-      130  interrupted by Ctrl-C
-      141  the reader of the output has gone, as head does
-      143  ended by kill (SIGTERM)
+      akunu help COMMAND
     """  # noqa: D301 - \b keeps click from wrapping the examples
     set_up_logging(context)
 

@@ -6,12 +6,13 @@ from typing import Literal
 import click
 
 from akunu_py.cli import completing
+from akunu_py.cli.command import Command
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.terminal import printable
 from akunu_py.settings import load_settings
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", metavar="FILE", shell_complete=completing.models)
 @click.argument("out_dir", type=GivenPath(path_type=Path))
 @click.option(

@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from akunu_py.cli import completing
+from akunu_py.cli.command import Command
 from akunu_py.cli.terminal import printable, size_text
 from akunu_py.model_store.inventory import ListedModel, inventory
 from akunu_py.settings import load_settings
 
 
-@click.command("list")
+@click.command("list", cls=Command)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def list_models(as_json: bool) -> None:
     """List models: akunu's own, those in the hub's cache and in your folders, and aliases.
@@ -55,7 +56,7 @@ def _note(text: str, model: ListedModel) -> str:
     return "" if model.path else f"  ({text})"
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", required=False, shell_complete=completing.aliases)
 @click.argument("target", required=False, shell_complete=completing.models)
 @click.option("--delete", is_flag=True, help="Forget the alias NAME; its model stays.")

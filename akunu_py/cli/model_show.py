@@ -1,51 +1,87 @@
 """`akunu models show`: a model, what it needs on this machine, and how it is drafted for."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from akunu_py.cli import completing
+from akunu_py.cli.command import Command
+from akunu_py.cli.gguf_header import describe, describe_header, header_lines
 from akunu_py.cli.terminal import printable, size_text
+from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.settings import load_settings
 
 _USUAL_CONTEXTS = (4096, 32_768)
 _CACHES = {"16 bit": None, "8 bit": 8, "4 bit": 4}
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", required=False, shell_complete=completing.models)
 @click.option(
     "--context",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Reckon with N tokens of context. A few sizes, when left out.",
+    help="Compute the memory for N tokens of context; else for a few sizes.",
 )
+@click.option("--metadata", is_flag=True, help="Show the header of a GGUF file instead.")
+@click.option("--tensors", is_flag=True, help="Show the header with every tensor.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-def show(name: str | None, context: int | None, as_json: bool) -> None:
+def show(
+    name: str | None, context: int | None, metadata: bool, tensors: bool, as_json: bool
+) -> None:
     """Show the model NAME: what it is, how it is stored, what it needs and what it can do.
 
-    Weights are not read. Memory is that of weights, caches, the largest pass and the program, by
-    the shapes of the model's own layers. Without a NAME, the model commands take by default.
-    `akunu info FILE` has a GGUF file's metadata and tensors. Of a model that is not on this machine
-    the hub is asked, and nothing is fetched: names and sizes are known then.
+    Weights are not read. Memory is that of weights, caches, the largest pass and the program.
+    Without a NAME, it is the model that commands take by default. For a model that is not on this
+    machine, the hub is asked for names and sizes, and nothing is fetched.
+
+    The header of a GGUF file has its metadata, quantization and tokenizer. It is also shown where
+    akunu cannot run the model, followed by the reason.
 
     \b
     Examples:
       akunu models show
+      akunu models show model.gguf --tensors
       akunu models show hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M --context 32768
     """  # noqa: D301 - \b keeps click from wrapping the examples
+    if metadata or tensors:
+        if context is not None:
+            raise click.UsageError("--context is for the memory; leave out --metadata or --tensors")
+        path = _local_path(name)
+        if path.is_dir():
+            raise ConfigError(f"{path} is a folder, and only GGUF files have such a header")
+        _print(describe_header(path, tensors=tensors), header_lines, as_json=as_json)
+        return
     from akunu_py.cli.remote_model import remote_lines, remote_model  # noqa: PLC0415
+
+    if name is not None and (record := remote_model(name, load_settings())) is not None:
+        _print(record, remote_lines, as_json=as_json)
+        return
+    path = _local_path(name)
+    try:
+        record = describe_model(path, context)
+    except ModelFormatError:
+        if not as_json and not path.is_dir():
+            _print(describe_header(path, tensors=False), header_lines, as_json=False)
+        raise
+    _print(record, _lines, as_json=as_json)
+
+
+def _local_path(name: str | None) -> Path:
     from akunu_py.model_store.names import resolve_model  # noqa: PLC0415 - what --help does not need
 
-    settings = load_settings()
-    record = None if name is None else remote_model(name, settings)
-    lines = remote_lines
-    if record is None:
-        record = describe_model(resolve_model(name, settings, download=False), context)
-        lines = _lines
+    return resolve_model(name, load_settings(), download=False)
+
+
+def _print(
+    record: Mapping[str, Any],
+    lines: Callable[[Mapping[str, Any]], Iterator[str]],
+    *,
+    as_json: bool,
+) -> None:
     if as_json:
         click.echo(json.dumps(record, allow_nan=False))
     else:
@@ -110,7 +146,6 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
 
 
 def _describe_gguf(path: Path) -> dict[str, Any]:
-    from akunu_py.cli.info import describe  # noqa: PLC0415
     from akunu_py.gguf.reader import GGUFFile  # noqa: PLC0415
     from akunu_py.models.stored_tensors import gguf_tensors  # noqa: PLC0415
 

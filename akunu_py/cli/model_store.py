@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from akunu_py.cli import completing
+from akunu_py.cli.command import Command
 from akunu_py.cli.terminal import printable, size_text
 from akunu_py.errors import ConfigError
 from akunu_py.model_store.aliases import load_aliases
@@ -22,7 +23,7 @@ from akunu_py.model_store.repository_files import models_of
 from akunu_py.settings import Settings, load_settings
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", required=False, shell_complete=completing.models)
 def path(name: str | None) -> None:
     """Print where the model NAME lies; without one, the model that commands take by default.
@@ -37,7 +38,7 @@ def path(name: str | None) -> None:
     click.echo(printable(str(resolve_model(name, load_settings(), download=False))))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", shell_complete=completing.hub_models)
 def pull(name: str) -> None:
     """Fetch the model NAME; print where it lies.
@@ -63,7 +64,7 @@ def pull(name: str) -> None:
     click.echo(printable(str(fetch(meant))))
 
 
-@click.command("rm")
+@click.command("rm", cls=Command)
 @click.argument(
     "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completing.hub_models
 )

@@ -5,6 +5,7 @@ else by `top-p` in the file's table [generate], else by `top-p` before the first
 default. Subcommands have AKUNU_BENCH_SPEED_... and [bench.speed].
 """
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Mapping
@@ -71,7 +72,8 @@ def settings_of(command: click.Command, path: Words) -> list[Setting]:
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             longest = [name[2:] for name in parameter.opts if name.startswith("--")]
-            if longest and not parameter.is_eager:
+            # --model says the same as the argument, which is set below.
+            if longest and not parameter.is_eager and longest[0] != MODEL_KEY:
                 found.append(Setting(path, longest[0], parameter))
         elif parameter.name == MODEL_KEY and not parameter.required:
             found.append(Setting(path, MODEL_KEY, parameter))
@@ -250,6 +252,15 @@ def _one(settings: Settings, parameter: click.Parameter, value: object, place: s
         # A path with a zero byte, which no other place can give.
         raise ConfigError(f"{settings.path}: {place} is {value!r}: {error}") from None
     return value
+
+
+def typed_value(parameter: click.Parameter, text: str) -> object:
+    """Return a text as the type that a parameter has in the file; as text where it has none."""
+    if isinstance(parameter.type, tuple(kind for kind, _, _ in _KINDS)):
+        with contextlib.suppress(click.BadParameter):
+            value: object = parameter.type.convert(text, parameter, None)
+            return value
+    return text
 
 
 def _shown(value: object) -> str:

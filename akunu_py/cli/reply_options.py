@@ -11,8 +11,8 @@ from typing import Any, ParamSpec, TypeVar
 import click
 
 from akunu_py.cli import completing
+from akunu_py.cli.command import option, stack, typed_name
 from akunu_py.cli.input_text import GivenPath
-from akunu_py.cli.option_stack import stack
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import DRAFTING_FIELDS, GenerationConfig
@@ -26,22 +26,26 @@ DRAFTERS = ("auto", "ngram", "ngram-window", "lookup", "draft-model", "none")
 """Akunu's own, for --help and Tab, which do without the registry; a test compares the two."""
 
 DRAFTER_NAMES = (
-    "auto, ngram, ngram-window, lookup; draft-model with --draft-model; one of the laboratory "
-    "(docs/methods.md) or of another package; or none"
+    "auto, ngram, ngram-window, lookup, draft-model, another of docs/methods.md or of a package, "
+    "or none"
 )
 """What --drafter takes, for --help."""
 
 _FLAGS: Mapping[str, tuple[str, ...]] = {
-    "temperature": ("--temperature", "--temp"),
     "penalty_window": (),
     "adjust_residual": ("--adjust/--no-adjust",),
 }
 """Flags that do not follow from an option's name; none for an option that `/set` alone has."""
 
+_HIGHEST_USUAL_TEMPERATURE = 2
+
 _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
-    "stop_loops": {"default": lambda: click.get_current_context().command.name == "chat"},
+    "stop_loops": {
+        "default": lambda: click.get_current_context().command.name == "chat",
+        "show_default": False,
+    },
     "drafter": {
-        "help": f"{DRAFTER_NAMES}. When left out: draft-model with --draft-model, else auto.",
+        "help": f"Draft with {DRAFTER_NAMES}. Else auto, or draft-model with --draft-model.",
         "shell_complete": completing.drafters,
     },
 }
@@ -52,22 +56,37 @@ def _flags(declared: Option) -> tuple[str, ...]:
     if declared.name in _FLAGS:
         return _FLAGS[declared.name]
     name = declared.name.replace("_", "-")
-    return (f"--{name}/--no-{name}",) if isinstance(declared.kind, Switch) else (f"--{name}",)
+    if isinstance(declared.kind, Switch):
+        return (f"--{name}/--no-{name}",)
+    return (*(f"-{letter}" for letter in declared.also if len(letter) == 1), f"--{name}")
+
+
+def _hidden_flags(declared: Option) -> tuple[str, ...]:
+    """Return the flags of an option's other names."""
+    return tuple(f"--{name.replace('_', '-')}" for name in declared.also if len(name) > 1)
 
 
 _OFFERED = tuple(declared for declared in options_of(GenerationConfig) if _flags(declared))
-_FLAG_OF = {declared.name: _flags(declared)[0].partition("/")[0] for declared in _OFFERED}
-_NAMES = re.compile(
-    rf"""(?<![\w'"/.-])({"|".join(name for name in _FLAG_OF if "_" in name)})(?![\w'"/])"""
-    rf"""|^({"|".join(_FLAG_OF)})(?= )"""
-)
-"""Options in a text. A name of one word is one where a message begins with it: elsewhere it may be
-a word of English."""
+_FLAG_OF = {declared.name: _flags(declared)[-1].partition("/")[0] for declared in _OFFERED}
 
 
 def in_flags(text: str) -> str:
-    """Return a text that names options, such as `top_p`, with their flags."""
-    return _NAMES.sub(lambda found: _FLAG_OF[found[0]], text)
+    """Return a text that names options, such as `top_p`, with their flags as they were typed.
+
+    A name of one word is one where the text begins with it: elsewhere it may be a word of English.
+    """
+    flags = dict(_FLAG_OF)
+    if (context := click.get_current_context(silent=True)) is not None:
+        flags |= {
+            parameter.name: typed_name(parameter, context)
+            for parameter in context.command.params
+            if isinstance(parameter, click.Option)
+            and parameter.name is not None
+            and (parameter.name in flags or "_" in parameter.name or parameter.name == "context")
+        }
+    names = "|".join(name for name in flags if "_" in name)
+    found = rf"""(?<![\w'"/.-])({names})(?![\w'"/])|^({"|".join(flags)})(?= )"""
+    return re.sub(found, lambda match: flags[match[0]], text)
 
 
 def _click_option(declared: Option) -> Callable[..., Any]:
@@ -75,6 +94,9 @@ def _click_option(declared: Option) -> Callable[..., Any]:
         "default": declared.default,
         "help": in_flags(declared.help),
         "metavar": declared.metavar or None,
+        "group": declared.heading,
+        "rare": declared.rare,
+        "also": _hidden_flags(declared),
     }
     match declared.kind:
         case Choice(names):
@@ -87,21 +109,22 @@ def _click_option(declared: Option) -> Callable[..., Any]:
             several = f"{attributes['help'].removesuffix('.')}; repeatable."
             attributes |= {"multiple": True, "default": None, "help": several}
     attributes |= _ATTRIBUTES.get(declared.name, {})
-    return click.option(*_flags(declared), declared.name, **attributes)
+    return option(*_flags(declared), declared.name, **attributes)
 
 
 _GENERATION_OPTIONS = {declared.name: _click_option(declared) for declared in _OFFERED}
 _DRAFTING_OPTIONS = {name: _GENERATION_OPTIONS[name] for name in DRAFTING_FIELDS}
 
 _KEEPING_OPTIONS = (
-    click.option(
+    option(
         "--memory", type=GivenPath(path_type=Path, file_okay=False), metavar="FOLDER",
-        help="Keep what replies said in this folder, and draft from it in later runs.",
+        group="Drafting", help="Keep replies here, and draft from them in later runs.",
     ),
-    click.option(
+    option(
         "--trace-file", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
+        group="Output",
         callback=lambda _context, _option, path: _in_a_folder(path),
-        help="Append prompt and reply to this file, a line of JSON that akunu bench replay reads.",
+        help="Append prompt and reply to FILE, for akunu bench replay.",
     ),
 )  # fmt: skip
 
@@ -183,10 +206,20 @@ def _config(chosen: dict[str, Any]) -> GenerationConfig:
     if "" in chosen["stop"]:
         raise click.UsageError("--stop is empty; give the text that ends a reply")
     chosen["logit_bias"] = dict(_parse_bias(entry) for entry in chosen["logit_bias"])
+    _check_short_temperature(chosen["temperature"])
     config = GenerationConfig(**chosen)
     if config.drafter is not None:
         check_drafter(config.drafter, num_draft_tokens=config.num_draft_tokens, config=config)
     return config
+
+
+def _check_short_temperature(temperature: float) -> None:
+    """Refuse what llama.cpp calls -t, the number of threads."""
+    if temperature > _HIGHEST_USUAL_TEMPERATURE and in_flags("temperature is").startswith("-t "):
+        raise click.UsageError(
+            f"-t {temperature:g} would be a temperature, at which replies are random; akunu has "
+            "no option for threads: leave -t out, or type --temperature if you mean it"
+        )
 
 
 def _parse_bias(entry: str) -> tuple[int, float]:

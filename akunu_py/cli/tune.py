@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from akunu_py.cli import completing
-from akunu_py.cli.loading_options import load_engine, model_options
+from akunu_py.cli.command import Command
+from akunu_py.cli.loading_options import load_engine, model_argument, model_options
 from akunu_py.cli.terminal import printable, prompt_progress
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _SHORT = 4
 
 
-@click.command()
-@click.argument("model", required=False, shell_complete=completing.models)
+@click.command(cls=Command)
+@model_argument
 @click.option(
     "--context-tokens",
     type=click.IntRange(min=2),

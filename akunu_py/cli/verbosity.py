@@ -9,6 +9,9 @@ from click.core import ParameterSource
 
 from akunu_py.shown_text import one_line
 
+VERBOSE_HELP = "Say on stderr what is decided and why."
+QUIET_HELP = "Print no progress, statistics or warnings."
+
 _HANDLER = "akunu_py.cli"
 """The name of our handler: a second run in one process replaces the first one's."""
 

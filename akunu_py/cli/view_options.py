@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
-from akunu_py.cli.option_stack import stack
+from akunu_py.cli.command import option, stack
 
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view import Reasoning, ReplyView
@@ -20,15 +20,14 @@ _R = TypeVar("_R")
 def view_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     """Add `--plain` and `--reasoning`, passed as `plain` and `reasoning`."""
     options: tuple[Callable[..., Any], ...] = (
-        click.option(
-            "--plain", is_flag=True,
-            help="On a terminal, show text as it is instead of as Markdown.",
-        ),
-        click.option(
+        option(
             "--reasoning", type=click.Choice(["show", "fold", "hide"]), default="show",
-            show_default=True,
-            help="A model's thoughts before its answer: dimmed, as one line, or not at all. A pipe "
-            "gets them with show alone.",
+            metavar="HOW",
+            help="Thoughts of a model: show, fold or hide them.",
+        ),
+        option(
+            "--plain", is_flag=True,
+            help="Print Markdown as it is, without formatting it.",
         ),
     )  # fmt: skip
     return stack(options, function)

@@ -70,7 +70,7 @@ class DrafterSetup:
         """Return the draft model; raises ConfigError if there is none."""
         if self.token_model is None:
             raise ConfigError(
-                "there is no draft model to ask; load one with draft_model= or --draft-model"
+                "there is no draft model to ask; give draft_model when the model is loaded"
             )
         return self.token_model
 

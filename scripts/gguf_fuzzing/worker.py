@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
-from akunu_py.cli import info
+from akunu_py.cli import gguf_header
 from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.load import LoadedModel, LoadOptions, load_model
@@ -110,10 +110,10 @@ def _stages(path: Path, index: int) -> Iterator[str]:
         for name, tensor in file.tensors.items():
             if file.tensor_bytes(name).nbytes != tensor.nbytes:
                 raise AssertionError(f"the bytes of {name!r} are not as many as it says")
-        yield "info"
-        record = info.describe(file)
+        yield "header"
+        record = gguf_header.describe(file)
         json.dumps(record, allow_nan=False)
-        info.format_text(record)
+        list(gguf_header.header_lines(record))
         # A model that akunu refuses may still have a sound vocabulary, so each is tried.
         refusal: AkunuError | None = None
         yield "tokenizer"

@@ -145,13 +145,13 @@ def test_sampling_options_reach_the_engine(tiny_gguf):
         (["-p", "x", "--stop", ""], "--stop is empty"),
         (["-p", "x", "--kv-bits", "5"], "give 4 or 8"),
         (["-p", "x", "--context", "100000"], "this model allows 2 to 256"),
-        (["-p", "x", "--file", "y"], "either --prompt or --file"),
+        (["-p", "x", "--file", "y"], "either a prompt or --file"),
         (["-p", "x", "--raw", "--system", "s"], "--system needs the chat template"),
         (["-p", ""], "there is no prompt"),
         ([], "there is no prompt"),
         (["--file", "/nowhere/at/all"], "cannot be read"),
         (["-p", "x", "--no-such-option"], "No such option"),
-        (["other.gguf", "-p", "x"], "more than one MODEL"),
+        (["other.gguf", "-p", "x"], "the prompt is given twice"),
     ],
 )
 def test_wrong_options_are_explained(tiny_gguf, arguments, words):

@@ -91,7 +91,7 @@ def test_tab(name, folder):
         shell.tab("akunu chat qwen", "-small ")
         shell.tab("akunu chat team:", "large ")
         shell.tab("akunu chat hf:ow", "ner/repo:Q4_K_M ")
-        shell.tab("akunu info my", "\\ model.gguf ")
+        shell.tab("akunu models show my", "\\ model.gguf ")
         shell.tab("akunu generate --file no", "tes.txt ")
         shell.tab("akunu generate --file=no", "tes.txt ")
         shell.tab("akunu config show bench sp", "eed ")
@@ -120,6 +120,24 @@ def test_drafters_are_those_of_the_registry():
 def test_models_are_offered_beside_files():
     assert ("file", "x") in offered("chat", incomplete="x")
     assert ("file", "") in offered("generate", "--draft-model")
+
+
+def test_words_of_other_programs_lead_to_the_same_offers():
+    assert ("file", "x") in offered("run", incomplete="x")
+    assert offered("show") == offered("models", "show")
+    # What is refused when it is typed has neither offers nor a message.
+    nothing = [("",)]
+    assert offered("ps", incomplete="x") == nothing
+    assert offered("chat", "-ngl", incomplete="--no-such") == nothing
+
+
+def test_summaries_are_whole_and_spellings_of_others_are_not_offered():
+    context = click.Context(cli)
+    (config,) = cli.shell_complete(context, "con")
+    assert config.help.endswith(".")
+    assert "..." not in config.help
+    assert ("plain", "--temperature") in offered("chat", incomplete="--temp")
+    assert ("plain", "--temp") not in offered("chat", incomplete="--temp")
 
 
 def test_a_damaged_file_of_aliases_offers_less(tmp_path, monkeypatch):

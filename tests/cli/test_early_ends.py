@@ -104,7 +104,7 @@ def test_a_reader_that_has_seen_enough(default_model):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["info", "MODEL", "--tensors"], ["config", "show"]]
+    "arguments", [["--help"], ["models", "show", "MODEL", "--tensors"], ["config", "show"]]
 )
 def test_a_reader_that_reads_nothing(arguments, tiny_gguf):
     read, write = os.pipe()
@@ -118,7 +118,7 @@ def test_a_reader_that_reads_nothing(arguments, tiny_gguf):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
 def test_a_full_disk(tiny_gguf):
     with Path("/dev/full").open("wb") as full:
-        child = started("info", tiny_gguf, stdout=full)
+        child = started("models", "show", tiny_gguf, stdout=full)
         _, errors = child.communicate(timeout=300)
     assert child.returncode == 1
     assert errors.startswith(b"Error: ")

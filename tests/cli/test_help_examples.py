@@ -15,7 +15,7 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 PLACEHOLDER = "COMMAND"
 ENDS = {"|", "&&", ">", ">>", ";"}
 CHEAP = (
-    "config path", "config show", "completion", "counts", "generate", "info model.gguf", "models list",
+    "config path", "config show", "completion", "counts", "generate", "models list",
     "models path", "models alias", "models show", "doctor --no-self-test",
 )  # fmt: skip
 

@@ -177,7 +177,7 @@ def test_names_reach_the_engine(hub_cache, tiny_gguf, monkeypatch):
     assert run(*GENERATE, "mine", "--draft-model", "mine").endswith(f"\n{plain}")
     monkeypatch.setenv("AKUNU_MODEL", "mine")
     assert run(*GENERATE) == plain
-    assert run("info", "mine", "--json").startswith('{"path": ')
+    assert run("models", "show", "mine", "--json").startswith('{"path": ')
 
 
 def broken_paths(folder):
@@ -214,7 +214,9 @@ def test_paths_that_are_no_model(hub_cache, tmp_path, command, monkeypatch):
         assert "Traceback" not in output
 
 
-@pytest.mark.parametrize("command", [("models", "show"), GENERATE, ("info",)])
+@pytest.mark.parametrize(
+    "command", [("models", "show"), GENERATE, ("models", "show", "--metadata")]
+)
 def test_a_missing_part(hub_cache, tmp_path, command):
     gguf = pytest.importorskip("gguf")
     writer = gguf.GGUFWriter(tmp_path / "m", "llama", split_max_tensors=1)

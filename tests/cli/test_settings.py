@@ -178,17 +178,21 @@ def test_a_model_that_must_be_given_is_given(config):
 
 def test_verbosity(config):
     assert values("--quiet", "chat")["quiet"]
+    assert values("chat", "--quiet")["quiet"]
+    assert values("bench", "alpha", "m", "-q")
     assert values("chat", AKUNU_QUIET="1")["quiet"]
     config.write_text("quiet = true\n")
     assert values("chat")["quiet"]
     assert logging.getLogger("akunu_py").level == logging.ERROR
+    assert not values("chat", "-v")["quiet"]
     assert not values("-v", "chat")["quiet"]
     assert logging.getLogger("akunu_py").level == logging.INFO
     config.write_text("")
     values("chat")
     assert logging.getLogger("akunu_py").level == logging.WARNING
     assert len(logging.getLogger("akunu_py").handlers) == 1
-    assert "either --quiet or --verbose" in run("-q", "-v", "chat", code=2).output
+    for arguments in (("-q", "-v", "chat"), ("-q", "chat", "-v"), ("chat", "-q", "-v")):
+        assert "either --quiet or --verbose" in run(*arguments, code=2).output
 
 
 @pytest.mark.lab

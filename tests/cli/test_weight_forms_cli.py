@@ -101,8 +101,11 @@ def test_show_counts_with_the_form_that_will_be_taken(hub_cache, model, monkeypa
 
 
 def test_info_has_the_bits_of_both_forms(model):
-    assert "9 bits a weight in memory, 7 with --fitted-weights" in run("info", model).stdout
-    record = json.loads(run("info", model, "--json").stdout)
+    assert (
+        "9 bits a weight in memory, 7 with --fitted-weights"
+        in run("models", "show", model, "--metadata").stdout
+    )
+    record = json.loads(run("models", "show", model, "--metadata", "--json").stdout)
     kinds = {group["type"]: group for group in record["quantization"]}
     assert (kinds["IQ4_XS"]["exact_bits"], kinds["IQ4_XS"]["fitted_bits"]) == (9, 7)
     assert "exact_bits" not in kinds["F32"]

@@ -149,7 +149,7 @@ def test_experts_in_16_bits_on_the_cpu_are_refused_before_the_first_token(tmp_pa
     from tiny_architectures.builder import build
 
     path = build("qwen3moe").write(tmp_path / "m.gguf")
-    with pytest.raises(ConfigError, match="float32 alone"):
+    with pytest.raises(ConfigError, match="only in float32"):
         load_model(path, LoadOptions(compute_type="float16"))
 
 

@@ -13,6 +13,7 @@ from akunu_py.cli.chat.commands import Command, help_text, unquoted
 from akunu_py.cli.chat.config_values import (
     all_fields,
     changed_fields,
+    field_named,
     listing,
     shown,
     with_field,
@@ -124,7 +125,7 @@ class Actions:
         changed = with_field(config, name, value.strip())
         self._check_sources(changed)
         self._conversation.config = changed
-        field = name.replace("-", "_")
+        field = field_named(name)
         self._note(f"{field} {shown(changed, field)}")
 
     def _set_reasoning(self, word: str) -> None:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from akunu_py.cli import completing
+from akunu_py.cli.command import Command, option
 from akunu_py.cli.editor import edit_text
 from akunu_py.cli.input_text import GivenPath, check_text
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
     load_engine,
+    model_argument,
     model_options,
 )
 from akunu_py.cli.reply_options import generation_options, keeping_options
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     from akunu_py.types import GenerationConfig
 
 
-@click.command()
-@click.argument("model", required=False, shell_complete=completing.models)
-@click.option("--system", help="A system message.")
-@click.option(
+@click.command(cls=Command)
+@model_argument
+@option("--system", also=["--system-prompt"], help="A system message.")
+@option(
     "--load",
     "session_file",
     type=GivenPath(dir_okay=False, path_type=Path),
-    help="Go on with a conversation that /save wrote; --system takes its system message's place.",
+    help="Go on with a conversation that /save wrote.",
 )
 @keeping_options
 @generation_options

@@ -8,7 +8,16 @@ from typing import Any
 
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import GenerationConfig
-from akunu_py.option_fields import Biases, Count, Kind, Number, Switch, Texts, options_of
+from akunu_py.option_fields import (
+    Biases,
+    Count,
+    Kind,
+    Number,
+    Switch,
+    Texts,
+    option_named,
+    options_of,
+)
 from akunu_py.settings import nearest
 
 CHAT_DEFAULT = GenerationConfig(stop_loops=True)
@@ -35,12 +44,7 @@ def with_field(config: GenerationConfig, name: str, text: str) -> GenerationConf
     """
     from akunu_py.drafting.registry import check_drafter  # noqa: PLC0415 - numpy, for --help
 
-    field = name.replace("-", "_")
-    if field not in FIELDS:
-        raise ConfigError(
-            f"there is no setting {name}.{nearest(field, FIELDS)} /set lists them; `akunu chat "
-            "--help` has what is set at the start"
-        )
+    field = field_named(name)
     value: Any = getattr(CHAT_DEFAULT, field) if text == "default" else _value(field, text)
     changed = dataclasses.replace(config, **{field: value})
     if changed.drafter is not None:
@@ -84,6 +88,17 @@ def shown(config: GenerationConfig, name: str) -> str:
     if isinstance(value, dict):
         return ",".join(f"{token}={bias:g}" for token, bias in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def field_named(name: str) -> str:
+    """Return the field that a name, or another program's name for it, means."""
+    declared = option_named(GenerationConfig, name)
+    if declared is None:
+        raise ConfigError(
+            f"there is no setting {name}.{nearest(name, FIELDS)} /set lists them; `akunu chat "
+            "--help` has what is set at the start"
+        )
+    return declared.name
 
 
 def _value(name: str, text: str) -> object:

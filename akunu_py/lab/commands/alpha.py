@@ -10,6 +10,7 @@ from akunu_py.bench.workloads import first_of_each, load_prompts
 from akunu_py.cli import completing
 from akunu_py.cli.bench_options import category_option, limit_option, limited, seed_option
 from akunu_py.cli.bench_output import Output, output_options, quick_option
+from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import load_engine, model_options
 from akunu_py.model_store.default_model import default_model_path
@@ -23,7 +24,7 @@ _QUICK_PROMPTS = 2
 _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", required=False, shell_complete=completing.models)
 @click.option(
     "--draft-model",

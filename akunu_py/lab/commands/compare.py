@@ -12,6 +12,7 @@ import click
 from akunu_py.cli import completing
 from akunu_py.cli.bench_options import chosen_prompts, limit_option, limited, prompt_options
 from akunu_py.cli.bench_output import Output, output_options, quick_option
+from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import check_memory, draft_model_option, model_options, model_path
 
@@ -28,7 +29,7 @@ _PROGRAMS = ("mlx-lm", "llama.cpp", "transformers")
 _MODULES = {"mlx-lm": "mlx_lm", "llama.cpp": "xllamacpp", "transformers": "torch"}
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", required=False, shell_complete=completing.models)
 @click.option(
     "--drafter",

@@ -6,14 +6,15 @@ import click
 
 from akunu_py.cli import completing
 from akunu_py.cli.count_progress import count_progress
+from akunu_py.cli.group import CommandGroup
 from akunu_py.cli.input_text import GivenPath
 
 _KB = 1024
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def counts() -> None:
-    """Count the tokens of a corpus, to draft from with --drafter corpus.
+    """Count the tokens of a corpus, for --drafter corpus.
 
     \b
     Examples:

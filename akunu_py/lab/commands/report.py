@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from akunu_py.cli.command import Command
 from akunu_py.errors import ConfigError
 
 if TYPE_CHECKING:
     from akunu_py.bench.result_file import BenchResult
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--output",

@@ -17,6 +17,7 @@ from akunu_py.cli.bench_options import (
     temperature_option,
 )
 from akunu_py.cli.bench_output import Output, output_options, quick_option
+from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import (
     counts_option,
@@ -39,7 +40,7 @@ _QUICK_TOKENS = 64
 _TOKENS = 128
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", required=False, shell_complete=completing.models)
 @click.option(
     "--trace",

@@ -1,16 +1,11 @@
-"""`akunu info`: what a GGUF model file holds, read from its header alone."""
+"""What a GGUF model file holds, read from its header alone: for JSON, and for people."""
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from akunu_py.cli import completing
-from akunu_py.cli.terminal import printable, size_text
-from akunu_py.errors import ConfigError
-from akunu_py.settings import load_settings
+from akunu_py.cli.terminal import size_text
 
 if TYPE_CHECKING:
     from akunu_py.gguf import GGUFFile, MetadataValue, TensorInfo
@@ -20,34 +15,12 @@ _SHOWN_ITEMS = 4
 _SPECIAL_PREFIX, _SPECIAL_SUFFIX = "tokenizer.ggml.", "_token_id"
 
 
-@click.command()
-@click.argument("model", metavar="FILE", shell_complete=completing.models)
-@click.option("--tensors", is_flag=True, help="List every tensor, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-def info(model: str, tensors: bool, as_json: bool) -> None:
-    """Show what a GGUF file holds: the model, its quantization, tokenizer and metadata.
-
-    Only the header is read and checked, so this is quick for any size. Of a model that is split
-    over several files, give any one. FILE may be any name of a model on this machine. Shares are of
-    the bytes of all tensors. What the model needs and can do says akunu models show.
-
-    \b
-    Examples:
-      akunu info model.gguf
-      akunu info model-00001-of-00003.gguf --tensors
-    """  # noqa: D301 - \b keeps click from wrapping the examples
+def describe_header(path: Path, *, tensors: bool) -> dict[str, Any]:
+    """Return what is known of the model of a GGUF file; any part of a split one will do."""
     from akunu_py.gguf.reader import GGUFFile  # noqa: PLC0415 - numpy would slow --help down
-    from akunu_py.model_store.names import resolve_model  # noqa: PLC0415
 
-    path = resolve_model(model, load_settings(), download=False)
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder; akunu models show says what is in it")
     with GGUFFile.open(path) as file:
-        record = describe(file, tensors=tensors)
-    if as_json:
-        click.echo(json.dumps(record, allow_nan=False))
-    else:
-        click.echo(printable(format_text(record)))
+        return describe(file, tensors=tensors)
 
 
 def describe(file: "GGUFFile", *, tensors: bool = True) -> dict[str, Any]:
@@ -162,12 +135,8 @@ def _json_value(value: "MetadataValue") -> Any:
     return {"length": len(value), "first": [_json_value(item) for item in first]}
 
 
-def format_text(record: Mapping[str, Any]) -> str:
-    """Return what `describe` gives as text for people: no control characters, no long lines."""
-    return "\n".join(_lines(record))
-
-
-def _lines(record: Mapping[str, Any]) -> Iterator[str]:
+def header_lines(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what `describe` gives as lines for people: no control characters, none of them long."""
     tokenizer = record["tokenizer"]
     special = ", ".join(
         f"{_plain(name)} {token['id']}"

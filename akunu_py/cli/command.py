@@ -1,0 +1,178 @@
+"""Commands and options of akunu: help in groups, options that every command has.
+
+cloup has headings for groups of options, but no second level of help such as `--help-all`; with
+these few lines akunu needs no further package.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from akunu_py.cli.verbosity import QUIET_HELP, VERBOSE_HELP, set_up_logging
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+HEADINGS = ("", "Model", "Sampling", "Drafting", "Output")
+"""Groups in the order of --help. The first one has no name: what matters first."""
+
+_NAME_COLUMN = 26
+"""Most columns of an option's name beside its help; a longer name has a line of its own."""
+
+WHOLE = 10_000
+"""Characters of the longest summary of a command: none is cut."""
+
+_EVERYTHING = "akunu_py.help_all"
+_WORDS = "akunu_py.words"
+
+
+class Option(click.Option):
+    """An option that --help shows in a group.
+
+    Attributes:
+        group: one of HEADINGS.
+        rare: whether only --help-all shows it.
+        also: spellings that are taken and not shown, such as those of other programs.
+
+    """
+
+    def __init__(
+        self,
+        declarations: Sequence[str],
+        *,
+        group: str = "",
+        rare: bool = False,
+        also: Sequence[str] = (),
+        **attributes: Any,
+    ) -> None:
+        # The name of the value is that of the first long spelling.
+        super().__init__([*declarations, *also], **attributes)
+        self.group, self.rare, self.also = group, rare, frozenset(also)
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return names and help, without the spellings that are not shown."""
+        spellings = self.opts
+        self.opts = [name for name in spellings if name not in self.also]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = spellings
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Return the option as it was typed, for a message of click's."""
+        return f"'{typed_name(self, ctx)}'"
+
+
+def option(*declarations: str, **attributes: Any) -> Any:
+    """Declare an `Option`, as `click.option` does."""
+    return click.option(*declarations, cls=Option, **attributes)
+
+
+def stack(options: Iterable[Callable[..., Any]], function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Add several options to a command; --help shows them in their order."""
+    for added in reversed(list(options)):
+        function = added(function)
+    return function
+
+
+def typed_name(parameter: click.Option, context: click.Context | None) -> str:
+    """Return an option as the user typed it, or else by its first long name."""
+    for word in () if context is None else context.meta.get(_WORDS, ()):
+        for name in (*parameter.opts, *parameter.secondary_opts):
+            long = name.startswith("--")
+            if word == name or word.startswith(f"{name}=" if long else name):
+                return name
+    return next((name for name in parameter.opts if name.startswith("--")), parameter.opts[0])
+
+
+class Command(click.Command):
+    """A command of akunu; groups of commands inherit from it as well."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; the words are kept for messages that name options as they were typed."""
+        ctx.meta[_WORDS] = (*ctx.meta.get(_WORDS, ()), *args)
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, those that every command has last."""
+        params = super().get_params(ctx)
+        if ctx.parent is not None:
+            own, last = params[: len(self.params)], params[len(self.params) :]
+            params = [*own, *_VERBOSITY, *last]
+        if any(_is_rare(param) for param in self.params):
+            params.append(_HELP_ALL)
+        return params
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Offer the options, without the spellings that --help does not show."""
+        hidden = {name for one in self.params if isinstance(one, Option) for name in one.also}
+        # Not that of a group, which would import every command for its summary.
+        offered = click.Command.shell_complete(self, ctx, incomplete)
+        return [item for item in offered if item.value not in hidden]
+
+    def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - never cut
+        """Return the first sentence, whole whatever the limit is."""
+        return super().get_short_help_str(WHOLE)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in their groups."""
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in HEADINGS}
+        for param in self.get_params(ctx):
+            if _is_rare(param) and not ctx.meta.get(_EVERYTHING):
+                continue
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, click.Option):
+                groups[getattr(param, "group", "")].append(record)
+        names = [name for records in groups.values() for name, _ in records]
+        fitting = [len(name) for name in names if len(name) <= _NAME_COLUMN]
+        width = max(fitting, default=0)
+        for heading, records in groups.items():
+            if records:
+                with formatter.section(heading or "Options"):
+                    # One column for the help of all groups.
+                    rows = [(name.ljust(width), text) for name, text in records]
+                    formatter.write_dl(rows, col_max=width)
+
+
+def _is_rare(param: click.Parameter) -> bool:
+    return isinstance(param, Option) and param.rare
+
+
+def _show_everything(context: click.Context, _option: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        context.meta[_EVERYTHING] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
+
+
+def _set_verbosity(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    """Do as the same option of `akunu` itself does, which stands before the command."""
+    root = context.find_root()
+    if given and parameter.name in root.params:
+        root.params[parameter.name] = True
+        root.set_parameter_source(parameter.name, ParameterSource.COMMANDLINE)
+        set_up_logging(root)
+
+
+_VERBOSITY = tuple(
+    Option(
+        declarations, is_flag=True, is_eager=True, expose_value=False, show_default=False,
+        callback=_set_verbosity, help=text,
+    )
+    for declarations, text in (
+        (("-v", "--verbose"), VERBOSE_HELP), (("-q", "--quiet"), QUIET_HELP),
+    )
+)  # fmt: skip
+
+_HELP_ALL = Option(
+    ("--help-all",), is_flag=True, is_eager=True, expose_value=False, show_default=False,
+    callback=_show_everything, help="Show this message with the rare options.",
+)  # fmt: skip
+
+SHARED = (*_VERBOSITY, _HELP_ALL)
+"""Options that commands have without declaring them."""

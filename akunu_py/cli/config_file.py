@@ -1,0 +1,63 @@
+"""A settings file with one key changed, comments and order kept."""
+
+from collections.abc import Iterable, MutableMapping, Sequence
+from typing import Any
+
+import click
+import tomlkit
+
+from akunu_py.cli.option_settings import Setting, typed_value
+from akunu_py.errors import ConfigError
+from akunu_py.settings import FOLDERS_KEY
+
+
+def changed(
+    content: bytes, key: str, values: Sequence[str] | None, settings: Iterable[Setting]
+) -> bytes:
+    """Return the content of a settings file with KEY, such as "chat.system", set to values.
+
+    Without values the key is deleted. `content` is TOML that akunu can read; `settings` are those
+    of all commands, which say what type a value has. A value that is none of its type stays text:
+    the check of the file explains it. Raises ConfigError.
+    """
+    document = tomlkit.parse(content.decode("utf-8-sig"))
+    *path, name = key.replace("_", "-").split(".")
+    table: MutableMapping[str, Any] = document
+    for depth, word in enumerate(path, start=1):
+        written = _written(table, word)
+        if written not in table:
+            if values is None:
+                raise ConfigError(f"{key} is not set")
+            table[written] = tomlkit.table(is_super_table=depth < len(path))
+        table = table[written]
+        if not isinstance(table, MutableMapping):
+            raise ConfigError(f"{'.'.join(path[:depth])} is a value, not a command's table")
+    name = _written(table, name)
+    if isinstance(table.get(name), MutableMapping):
+        raise ConfigError(f"{key} is a command's table; name an option, as in {key}.seed")
+    if values is not None:
+        parameters = [
+            one.parameter
+            for one in settings
+            if one.key == name.replace("_", "-") and one.command[: len(path)] == tuple(path)
+        ]
+        table[name] = _value(key, values, parameters)
+    elif name in table:
+        del table[name]
+    else:
+        raise ConfigError(f"{key} is not set")
+    return tomlkit.dumps(document).encode()
+
+
+def _written(table: MutableMapping[str, Any], word: str) -> str:
+    """Return a key as the file has it: with underscores, perhaps."""
+    return next((name for name in table if name.replace("_", "-") == word), word)
+
+
+def _value(key: str, values: Sequence[str], parameters: Sequence[click.Parameter]) -> object:
+    is_list = key.replace("_", "-") == FOLDERS_KEY
+    repeatable = any(getattr(parameter, "multiple", False) for parameter in parameters)
+    if len(values) > 1 and not is_list and not repeatable:
+        raise ConfigError(f"{key} takes one value; put quotes around a text with spaces")
+    typed = [typed_value(parameters[0], value) if parameters else value for value in values]
+    return typed if is_list or len(typed) > 1 else typed[0]

@@ -1,0 +1,202 @@
+"""What users of Ollama, llama.cpp, mlx_lm and llm type first, in akunu's words.
+
+docs/coming-from.md is the page about it, and a test runs its tables.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+
+import click
+
+from akunu_py.cli.input_text import is_prompt, split_words
+from akunu_py.settings import nearest
+
+PHRASES: Mapping[str, str] = {
+    "benchmark": "bench speed",
+    "convert": "models convert",
+    "aliases": "models alias",
+    "info": "models show",
+    "list": "models list",
+    "ls": "models list",
+    "prompt": "generate",
+    "pull": "models pull",
+    "rm": "models rm",
+    "settings": "config",
+    "show": "models show",
+    "version": "--version",
+    "models info": "models show",
+    "models ls": "models list",
+    "models remove": "models rm",
+}
+"""First words with akunu's own in their place."""
+
+_NOTHING_STAYS = (
+    "akunu keeps no model in memory between commands; `akunu models list` shows the models on this "
+    "machine"
+)
+_NO_SERVER = (
+    "akunu has no server; `akunu chat` is for people, `akunu generate --json` for programs, and "
+    "akunu_py.Engine for Python"
+)
+_NO_TRAINING = "akunu runs models and does not train them"
+
+REFUSED: Mapping[str, str] = {
+    "cp": "akunu copies no models; to give one a second name, type: akunu models alias NEW NAME",
+    "create": "akunu has no Modelfiles; `akunu config set chat.system TEXT` sets a system message, "
+    "and `akunu models alias NAME MODEL` names a model",
+    "embed": "akunu makes no embeddings",
+    "install": "akunu installs no plug-ins; install a Python package beside it",
+    "keys": "akunu needs no keys; for models on the hub that do, set HF_TOKEN",
+    "lora": _NO_TRAINING,
+    "ps": _NOTHING_STAYS,
+    "push": "akunu sends nothing anywhere",
+    "serve": _NO_SERVER,
+    "server": _NO_SERVER,
+    "stop": _NOTHING_STAYS,
+    "templates": "akunu keeps no prompts; a system message: akunu config set chat.system TEXT",
+}
+"""First words of others for what akunu does not do, and what is said of them."""
+
+_LEAVE_OUT_THREADS = "akunu uses all cores; leave {} out"
+_LEAVE_OUT_GPU = "MLX computes on the GPU where it has one; leave {} out"
+
+FOREIGN_OPTIONS: Mapping[str, str] = {
+    "-c": "type --context N for the size of the context",
+    "-cnv": "type: akunu chat",
+    "-hf": "give the model as hf:OWNER/REPO:QUANT",
+    "-i": "type: akunu chat",
+    "-md": "type --draft-model MODEL",
+    "-ngl": _LEAVE_OUT_GPU,
+    "-o": "options have names of their own here, as in --temperature 0.7",
+    "-sys": "type --system TEXT",
+    "--ctx-size": "type --context N",
+    "--conversation": "type: akunu chat",
+    "--draft-max": "type --num-draft-tokens N",
+    "--format": "type --json; akunu does not make a model write JSON",
+    "--gpu-layers": _LEAVE_OUT_GPU,
+    "--hf-repo": "give the model as hf:OWNER/REPO:QUANT",
+    "--hidethinking": "type --reasoning hide",
+    "--ignore-chat-template": "type --raw",
+    "--interactive": "type: akunu chat",
+    "--keepalive": "akunu keeps no model in memory between commands; leave {} out",
+    "--max-kv-size": "type --context N",
+    "--model-draft": "type --draft-model MODEL",
+    "--n-gpu-layers": _LEAVE_OUT_GPU,
+    "--no-stream": "a reply is printed as it comes; leave {} out",
+    "--nowordwrap": "type --plain",
+    "--num-ctx": "type --context N",
+    "--option": "options have names of their own here, as in --temperature 0.7",
+    "--think": "type --reasoning show or --reasoning hide",
+    "--threads": _LEAVE_OUT_THREADS,
+    "--trust-remote-code": "akunu never runs code of a model; leave {} out",
+}
+"""Options of others that akunu has under another name, or not at all."""
+
+FOREIGN_VALUES: Mapping[str, str] = {
+    "-s": "-s is the seed; for a system message type --system TEXT",
+}
+"""What is said of a short option that got a value as another program takes it."""
+
+_OWN_OPTIONS = frozenset({"-v", "--verbose", "-q", "--quiet"})
+_HELP = frozenset({"-h", "--help", "--version", "--"})
+_PROMPT_OPTIONS = frozenset({"-p", "--prompt", "-f", "--file"})
+
+
+def in_own_words(args: list[str], root: click.Group, context: click.Context) -> list[str]:
+    """Return the words behind `akunu` with akunu's own commands in front.
+
+    Raises click.UsageError for a word of another program's that has no equivalent.
+    """
+    start = next((at for at, word in enumerate(args) if word not in _OWN_OPTIONS), len(args))
+    before, rest = args[:start], args[start:]
+    if not rest or rest[0] in _HELP:
+        return args
+    _refuse_foreign_options(rest)
+    for length in (2, 1):
+        if (phrase := PHRASES.get(" ".join(rest[:length]))) is not None:
+            return [*before, *phrase.split(), *rest[length:]]
+    if rest[0] == "help":
+        return [*before, *rest[1:], "--help"]
+    if rest[0] in REFUSED:
+        raise click.UsageError(f"There is no akunu {rest[0]}: {REFUSED[rest[0]]}.", context)
+    if rest[0] == "run":
+        if {"-h", "--help"} & set(rest):
+            return [*before, "chat", "--help"]
+        return [*before, *_run(rest[1:], root, context)]
+    if rest[0].startswith("-") or is_prompt(rest[0]):
+        return [*before, *_run(rest, root, context)]
+    if rest[0] in root.list_commands(context):
+        return args
+    if _names_a_model(rest[0]):
+        return [*before, *_run(rest, root, context)]
+    near = nearest(rest[0], {*root.list_commands(context), *PHRASES, *REFUSED, "run", "help"})
+    raise click.UsageError(
+        f"No such command {rest[0]!r}."
+        + (near or f" To chat with a model, type: akunu chat {rest[0]}"),
+        context,
+    )
+
+
+def _refuse_foreign_options(words: list[str]) -> None:
+    """Options of one dash and several letters: click would take `-ngl` for `-n gl`."""
+    for word in words:
+        if word == "--":
+            return
+        if len(word) > 2 and not word.startswith("--") and word in FOREIGN_OPTIONS:
+            raise click.UsageError(foreign_option(word) or "")
+
+
+def foreign_option(name: str) -> str | None:
+    """Return what is said of another program's option; None for one that nobody knows."""
+    said = FOREIGN_OPTIONS.get(name.replace("_", "-"))
+    return None if said is None else f"There is no {name} here: {said.format(name)}."
+
+
+def _names_a_model(word: str) -> bool:
+    if "/" in word or word.startswith("hf:") or word.endswith(".gguf") or os.path.lexists(word):
+        return True
+    from akunu_py.errors import AkunuError  # noqa: PLC0415 - akunu --help does without
+    from akunu_py.model_store.aliases import load_aliases  # noqa: PLC0415 - TOML
+    from akunu_py.model_store.default_model import TOY_NAME  # noqa: PLC0415
+    from akunu_py.model_store.package_index import SMOLLM2  # noqa: PLC0415
+
+    try:
+        return word in {SMOLLM2.name, TOY_NAME} or word in load_aliases()
+    except AkunuError:
+        return False
+
+
+def _run(words: list[str], root: click.Group, context: click.Context) -> list[str]:
+    """Return the words of `akunu run` with generate or chat in front, as Ollama decides."""
+    chat, generate = (root.get_command(context, name) for name in ("chat", "generate"))
+    assert chat is not None  # noqa: S101
+    assert generate is not None  # noqa: S101
+    given = {word.partition("=")[0] for word in words}
+    if given & (_spellings(chat) - _spellings(generate)):
+        return ["chat", *words]
+    has_prompt = given & _PROMPT_OPTIONS or _has_prompt(words, generate, context)
+    return ["generate" if has_prompt or not at_terminal() else "chat", *words]
+
+
+def at_terminal() -> bool:
+    """Return whether somebody types; what is piped in is a prompt."""
+    return sys.stdin.isatty()
+
+
+def _spellings(command: click.Command) -> set[str]:
+    return {name for parameter in command.params for name in parameter.opts}
+
+
+def _has_prompt(words: list[str], generate: click.Command, context: click.Context) -> bool:
+    parser = generate.make_parser(click.Context(generate, context, "generate"))
+    # Whoever gets the words tells what is wrong with them.
+    parser.ignore_unknown_options = True
+    try:
+        values, _, _ = parser.parse_args(list(words))
+    except click.UsageError:
+        return False
+    found = values.get("words")
+    # click has a marker of its own where there is none.
+    typed = found if isinstance(found, tuple) else ()
+    return split_words(typed, values.get("model_option"))[1] is not None

@@ -1,0 +1,110 @@
+"""`akunu config set` and `unset`: one key changes, the rest of the file stays as it was."""
+
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from akunu_py.cli.main import cli
+
+FILE = """\
+# mine
+temperature = 0.5  # warm
+
+[chat]
+top_k = 3
+system = "Be brief."
+"""
+
+
+@pytest.fixture
+def change(config):
+    config.write_text(FILE)
+
+    def run(*arguments, code=0):
+        result = CliRunner().invoke(cli, ["config", *arguments])
+        assert result.exit_code == code, result.output
+        return result.stderr
+
+    return run
+
+
+def test_a_key_is_changed_where_it_stands(change, config):
+    change("set", "temperature", "0.7")
+    change("set", "chat.top-k", "5")
+    expected = FILE.replace("0.5", "0.7").replace("top_k = 3", "top_k = 5")
+    assert config.read_text() == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("seed", "7"), "seed = 7"),
+        (("verbose", "yes"), "verbose = true"),
+        (("generate.top-p", "1"), "top-p = 1.0"),
+        (("chat.stop", "a"), 'stop = "a"'),
+        (("chat.stop", "a b", "c"), 'stop = ["a b", "c"]'),
+        (("model", "~/m.gguf"), 'model = "~/m.gguf"'),
+        (("model_folders", "/a", "/b"), 'model-folders = ["/a", "/b"]'),
+        (("model-folders", "/a"), 'model-folders = ["/a"]'),
+        (("bench.hit-rate.quick", "true"), "[bench.hit-rate]\nquick = true"),
+    ],
+)
+def test_values_have_the_type_of_their_option(change, config, arguments, line):
+    change("set", *arguments)
+    text = config.read_text()
+    assert f"{line}\n" in text
+    # A key at the top goes before the first table.
+    assert text.startswith("# mine\ntemperature = 0.5  # warm\n")
+    assert CliRunner().invoke(cli, ["config", "show"]).exit_code == 0
+
+
+def test_unset(change, config):
+    change("unset", "chat.top-k")
+    change("unset", "temperature")
+    assert config.read_text() == '# mine\n\n[chat]\nsystem = "Be brief."\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("set", "temprature", "1"), "Did you mean temperature?"),
+        (("set", "temperature", "hot"), "temperature is 'hot'; give a number"),
+        (("set", "chat.quik", "1"), "[chat] quik is no option of akunu chat."),
+        (("set", "chatt.seed", "1"), "Did you mean chat?"),
+        (("set", "chat", "x"), "chat is a command's table; name an option, as in chat.seed"),
+        (("set", "temperature.x", "1"), "temperature is a value, not a command's table"),
+        (("set", "chat.system", "Be", "brief."), "chat.system takes one value"),
+        (("set", "chat..system", "x"), "chat"),
+        (("set", "", "x"), "is no option"),
+        (("unset", "seed"), "seed is not set"),
+        (("unset", "bench.speed.quick"), "bench.speed.quick is not set"),
+    ],
+)
+def test_what_would_make_a_file_wrong_leaves_it_alone(change, config, arguments, words):
+    assert words in change(*arguments, code=2)
+    assert config.read_text() == FILE
+
+
+def test_a_file_that_is_wrong_already_is_not_touched(change, config):
+    config.write_text("a =")
+    assert "is not TOML" in change("set", "seed", "1", code=2)
+    assert config.read_text() == "a ="
+
+
+def test_a_new_file(tmp_path, monkeypatch, change):
+    place = tmp_path / "new" / "config.toml"
+    monkeypatch.setenv("AKUNU_CONFIG", str(place))
+    change("set", "chat.system", 'say "hi"')
+    assert place.read_text() == '[chat]\nsystem = "say \\"hi\\""\n'
+    monkeypatch.setenv("AKUNU_CONFIG", os.devnull)
+    assert "switched off" in change("set", "seed", "1", code=2)
+
+
+def test_every_key_of_a_command_is_listed_once(config):
+    """`--model` and MODEL are one setting."""
+    shown = CliRunner().invoke(cli, ["config", "show", "--all", "--json"]).stdout
+    keys = [(row["command"], row["key"]) for row in json.loads(shown)["settings"]]
+    assert ("chat", "model") in keys
+    assert len(keys) == len(set(keys))
