@@ -1,1 +1,1 @@
-"""Measurements of a loaded engine: what is run, and what it came to."""
+"""Measurements of a loaded engine, and their results."""

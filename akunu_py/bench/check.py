@@ -1,12 +1,14 @@
-"""A result next to an earlier one of the same command: what repeats exactly, and what must hold."""
+"""A result next to an earlier one of the same command: what must repeat, and what must hold."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from akunu_py.bench.bootstrap import Ratio
 from akunu_py.bench.measured_model import Model
 from akunu_py.bench.result_file import BenchResult
-from akunu_py.bench.tables import Cell, Column, Table
+from akunu_py.bench.rows import plain
+from akunu_py.bench.tables import Cell, Column, Table, table_of
 from akunu_py.errors import ConfigError
 
 DEFAULT_TOLERANCE = 0.1
@@ -18,9 +20,9 @@ _DIFFERENT_BY_RIGHT = ("device", "machine", "blas")
 _VERSIONS = ("akunu", "mlx", "mlx_lm", "python", "platform", "device_name", "commit")
 
 
-_PAIR = (Column("figure", "figure"), Column("baseline", "baseline"), Column("now", "now"))
+_PAIR = (Column("path", "figure"), Column("baseline", "baseline"), Column("now", "now"))
 _RATIO = (
-    Column("ratio", "ratio"),
+    Column("name", "ratio"),
     *(Column(name, name, ".3f") for name in ("baseline", "now", "low", "high")),
     Column("verdict", "verdict"),
 )
@@ -53,7 +55,7 @@ class RatioCheck:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a comparison came to.
+    """The result of a comparison.
 
     Attributes:
         context: versions and machine where they differ: for the reader, no fault.
@@ -77,7 +79,7 @@ class Check:
     def tables(self) -> tuple[Table, ...]:
         """What differs, and the ratios, for people."""
         found = [
-            Table(name, title, _PAIR, tuple((one.path, one.baseline, one.now) for one in entries))
+            table_of(name, title, _PAIR, map(asdict, entries))
             for name, title, entries in (
                 ("context", "Measured with", self.context),
                 ("differences", "Figures that must be the same and are not", self.differences),
@@ -85,8 +87,11 @@ class Check:
             if entries
         ]
         if self.ratios:
-            rows = tuple(map(_ratio_row, self.ratios))
-            found.append(Table("ratios", "Paired ratios", _RATIO, rows))
+            rows = [
+                {**asdict(ratio), "verdict": "worse" if ratio.worse else "holds"}
+                for ratio in self.ratios
+            ]
+            found.append(table_of("ratios", "Paired ratios", _RATIO, rows))
         return tuple(found)
 
 
@@ -178,7 +183,7 @@ def _context(baseline: BenchResult, now: BenchResult) -> Iterator[Difference]:
             None if theirs is None else theirs.weights,
             None if ours is None else ours.weights,
         )
-    before, present = baseline.environment.to_dict(), now.environment.to_dict()
+    before, present = plain(baseline.environment), plain(now.environment)
     for name in (*_DIFFERENT_BY_RIGHT, *_VERSIONS):
         yield from _difference(name, _cell(before.get(name)), _cell(present.get(name)))
 
@@ -225,18 +230,11 @@ def _cell(value: object) -> Cell:
 
 
 def _ratios(baseline: BenchResult, now: BenchResult, tolerance: float) -> Iterator[RatioCheck]:
-    # A result's ratios were checked when it was read or made.
-    before: Any = baseline.timing.get("ratios", {})
-    present: Any = now.timing.get("ratios", {})
-    for name, entry in before.items():
-        if entry["ratio"] is None:
+    present = now.ratios
+    for name, before in baseline.ratios.items():
+        if before.ratio is None:
             continue
-        found = present.get(name, {"ratio": None, "low": None, "high": None})
-        upper = found["ratio"] if found["high"] is None else found["high"]
-        worse = upper is None or upper < entry["ratio"] * (1 - tolerance)
-        yield RatioCheck(name, entry["ratio"], found["ratio"], found["low"], found["high"], worse)
-
-
-def _ratio_row(ratio: RatioCheck) -> tuple[Cell, ...]:
-    verdict = "worse" if ratio.worse else "holds"
-    return (ratio.name, ratio.baseline, ratio.now, ratio.low, ratio.high, verdict)
+        found = present.get(name, Ratio(None, None, None, 0))
+        upper = found.ratio if found.high is None else found.high
+        worse = upper is None or upper < before.ratio * (1 - tolerance)
+        yield RatioCheck(name, before.ratio, found.ratio, found.low, found.high, worse)

@@ -1,24 +1,18 @@
-"""What a measurement was made with: versions and machine, so that two can be compared."""
+"""Versions and machine of a measurement, so that two can be compared."""
 
 import os
 import platform
 import subprocess
-from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Self
 
 import akunu_py
-from akunu_py.bench.record import Record
+from akunu_py.bench.rows import Count, Row
 from akunu_py.blas import load_blas
 
-_TEXTS = (
-    "akunu", "mlx", "mlx_lm", "python", "platform", "machine", "device", "device_name", "blas",
-)  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(Row, frozen=True):
     """Versions, operating system, and the device that MLX computes on.
 
     Attributes:
@@ -44,13 +38,13 @@ class Environment:
     device: str
     device_name: str
     commit: str | None
-    cpu_count: int
-    memory_bytes: int | None
+    cpu_count: Count
+    memory_bytes: Count | None
     blas: str
 
     @classmethod
     def current(cls) -> Self:
-        """Return that of this process."""
+        """Return the environment of this process."""
         load_blas()
         import mlx.core as mx  # noqa: PLC0415 - reading a result file needs no MLX
 
@@ -69,24 +63,6 @@ class Environment:
             memory_bytes=_memory_bytes(),
             blas=load_blas().name if mx.default_device() == mx.Device(mx.cpu) else "",
         )
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON-ready values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, record: Record) -> Self:
-        """Return that of a JSON object; raises ConfigError saying what is wrong with it."""
-        texts = {name: record.text(name) for name in _TEXTS}
-        memory = None if record.is_null("memory_bytes") else record.count("memory_bytes")
-        environment = cls(
-            **texts,
-            commit=record.optional_text("commit"),
-            cpu_count=record.count("cpu_count"),
-            memory_bytes=memory,
-        )
-        record.end()
-        return environment
 
 
 def _version(package: str) -> str:

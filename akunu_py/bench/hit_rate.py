@@ -17,13 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.bench import metrics
-from akunu_py.bench.environment import Environment
+from akunu_py.bench.hit_rate_report import HitRateReport, Outcome, Reply
 from akunu_py.bench.measured_model import BenchDescription, Model, model_from
 from akunu_py.bench.metrics import Pass
-from akunu_py.bench.metrics import first_difference as first_difference  # noqa: PLC0414
-from akunu_py.bench.record import Record
-from akunu_py.bench.report import HitRateReport, Outcome, Reply
-from akunu_py.bench.result_file import Failure, utc_now
+from akunu_py.bench.result_file import Failure
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt
 from akunu_py.drafting.registry import check_drafter, default_num_draft_tokens
@@ -97,7 +94,6 @@ def run_hit_rate(
     config: GenerationConfig = DEFAULT,
     *,
     measure_costs: bool = False,
-    model: Model | None = None,
     store: ItemStore | None = None,
     progress: Progress | None = None,
     until: Callable[[], bool] | None = None,
@@ -117,7 +113,6 @@ def run_hit_rate(
         config: of the replies with drafting; those without it are sampled alike and drawn by the
             model's own choices.
         measure_costs: whether passes and memory are measured first, after the first prompt.
-        model: what is reported of the model; None: what the engine says.
         store: holds finished prompts, of an interrupted run too: a session is left out if all of
             it is there.
         progress: called with replies made and to make, the uncounted ones left out.
@@ -131,7 +126,6 @@ def run_hit_rate(
     if not prompts:
         raise ConfigError("there are no prompts to measure with; give at least one")
     run = _Run(engine, on, ItemStore(None, {}) if store is None else store, progress)
-    started, clock = utc_now(), time.perf_counter()
     items = run.encoded(prompts)
     finished = True
     try:
@@ -146,20 +140,16 @@ def run_hit_rate(
         finished = False
     return HitRateReport(
         config=on,
-        model=model_of(engine) if model is None else model,
-        environment=Environment.current(),
         outcomes=tuple(run.outcomes[item.prompt.id] for item in items
                        if item.prompt.id in run.outcomes),
         failures=tuple(run.failures),
         times=run.times,
         finished=finished,
-        started=started,
-        seconds=time.perf_counter() - clock + run.earlier_s,
     )  # fmt: skip
 
 
 class _Run:
-    """The state of one run; `outcomes` by the prompt's id, `earlier_s` spent before it went on."""
+    """The state of one run; `outcomes` by the prompt's id."""
 
     def __init__(
         self,
@@ -176,7 +166,6 @@ class _Run:
         self.outcomes: dict[str, Outcome] = {}
         self.failures: list[Failure] = []
         self.times: PassTimes | None = None
-        self.earlier_s = 0.0
 
     def encoded(self, prompts: Iterable[Prompt]) -> list[_Item]:
         """Return the prompts that the model can take, in ids; the others are failures."""
@@ -224,7 +213,6 @@ class _Run:
     def _answer_item(
         self, item: _Item, order: Sequence[GenerationConfig], tell: Callable[[int], None]
     ) -> None:
-        started = time.perf_counter()
         replies: dict[bool, Reply] = {}
         try:
             for config in order:
@@ -244,8 +232,7 @@ class _Run:
             on=replies[True],
         )
         self.outcomes[prompt.id] = outcome
-        seconds = time.perf_counter() - started
-        self._store.put(prompt.id, {"outcome": outcome.to_dict(), "seconds": seconds})
+        self._store.put(prompt.id, outcome)
 
     def _reply(self, ids: Sequence[int], config: GenerationConfig) -> Reply:
         self._engine.reset()
@@ -283,15 +270,12 @@ class _Run:
         unfinished: list[list[_Item]] = []
         for _, group in groupby(items, key=lambda item: item.prompt.session or item.prompt.id):
             session = list(group)
-            found = [self._store.get(item.prompt.id) for item in session]
+            found = [self._store.get(item.prompt.id, Outcome) for item in session]
             # Turns are answered with what the drafter remembers of those before them.
             if None in found:
                 unfinished.append(session)
                 continue
-            for item, entry in zip(session, found, strict=True):
-                record = Record(entry, f"the finished item {item.prompt.id}")
-                self.outcomes[item.prompt.id] = Outcome.from_dict(record.record("outcome"))
-                self.earlier_s += record.number("seconds")
+            self.outcomes |= {outcome.id: outcome for outcome in found if outcome is not None}
         return unfinished
 
     def find_margins(self, items: Sequence[_Item]) -> None:
@@ -340,11 +324,7 @@ def encode_prompt(engine: BenchEngine, prompt: Prompt) -> list[int]:
     Raises ContextOverflowError naming the prompt where it leaves no room in the context,
     ConfigError where it has no tokens.
     """
-    tokenizer = engine.tokenizer
-    if prompt.kind == "chat" and tokenizer.has_chat_template:
-        ids = tokenizer.encode_chat(prompt.messages)
-    else:
-        ids = tokenizer.encode(prompt.last_user_text)
+    ids = prompt.encode(engine.tokenizer)
     if len(ids) >= engine.context:
         raise ContextOverflowError(
             f"the prompt {prompt.id} has {len(ids)} tokens and the context holds {engine.context}, "

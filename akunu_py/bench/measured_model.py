@@ -3,11 +3,10 @@
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
-from akunu_py.bench.record import Record
+from akunu_py.bench.rows import Count, Row
 from akunu_py.errors import ConfigError
 from akunu_py.model_store.default_model import default_model_path
 
@@ -15,7 +14,7 @@ _SPLIT = re.compile(r"(.*)-[0-9]{5}-of-([0-9]{5})\.gguf", re.DOTALL)
 
 
 class BenchDescription(Protocol):
-    """What a report says of a model."""
+    """The facts about a model that a result names."""
 
     @property
     def path(self) -> Path:
@@ -42,49 +41,29 @@ class BenchDescription(Protocol):
         """Return the form the weights are kept in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(Row, frozen=True):
     """The model that was measured; `context` in tokens, `path` as it was loaded.
 
-    `sha256` is that of the file, or of the names and hashes of a folder's files; "" where nobody
-    asked for it, as for weights that were drawn and never written.
+    `sha256` is the hash of the file, or of the names and hashes of a folder's files; "" where it
+    was not asked for, as for random weights that were never written.
     """
 
     path: str
     name: str
     architecture: str
-    parameters: int
+    parameters: Count
     weights: str
-    context: int
+    context: Count
     sha256: str = ""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON-ready values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, record: Record) -> "Model":
-        """Return the model of a JSON object; raises ConfigError saying what is wrong with it."""
-        model = cls(
-            path=record.text("path"),
-            name=record.text("name"),
-            architecture=record.text("architecture"),
-            parameters=record.count("parameters"),
-            weights=record.text("weights"),
-            context=record.count("context"),
-            sha256=record.text("sha256"),
-        )
-        record.end()
-        return model
 
 
 def model_from(
     description: BenchDescription, context: int | None = None, *, hashed: bool = True
 ) -> Model:
-    """Return what a result says of a model; `context`, in tokens, is its own where left out.
+    """Return the facts about a model for a result; `context`, in tokens, defaults to its own.
 
-    The models that ship with akunu are named by their files alone: where they lie is no part of
-    a result. Files that are not there, as of random weights, have no hash. Hashing takes about a
+    The models that ship with akunu are named by their files alone: a result does not say where
+    they lie. Files that are not there, as of random weights, have no hash. Hashing takes about a
     second for each gigabyte.
     """
     path = description.path

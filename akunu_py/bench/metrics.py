@@ -5,34 +5,47 @@ are defined there. A figure that does not exist, such as a share of nothing, is 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import mean
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.bench.bootstrap import LEAST_SESSIONS, Floats, interval, session_weights
+from akunu_py.bench.bootstrap import LEAST_SESSIONS, Floats, Ratio, estimate, session_weights
+from akunu_py.bench.rows import Count, Row
 from akunu_py.cost_curve import CostCurve
-from akunu_py.types import DecodeStats
+from akunu_py.types import DecodeStats, Exactness, GenerationConfig
+
+NOT_EXACT = "not exact"
+"""What a table says where no two replies need be the same."""
 
 LONGEST_LOOP = 32
 """Tokens of the longest block whose repetition counts as a loop."""
 
-NOT_ENOUGH = "not enough items"
-"""What stands in place of a ratio's interval where there is neither."""
-
 LEAST_REPEATS = 3
-"""How often in a row a block must come to be a loop."""
+"""Repetitions in a row from which a block is a loop."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One pass of decoding: tokens drafted for it (all nodes of a tree), accepted, and output."""
+class Pass(Row, frozen=True, array_like=True):
+    """One pass of decoding: tokens drafted for it (all nodes of a tree), accepted, and output.
 
-    drafted: int
-    accepted: int
-    tokens: int
+    In files it is a list of the three.
+    """
+
+    drafted: Count
+    accepted: Count
+    tokens: Count
+
+
+def reply_exactness(config: GenerationConfig) -> Exactness:
+    """Return how replies with drafting relate to replies of plain decoding.
+
+    At temperature 0 the likeliest token is the likeliest by probability, too: so rejection sampling
+    gives the very reply of plain decoding.
+    """
+    found = config.exactness
+    return "stream" if found == "distribution" and not config.temperature else found
 
 
 def tokens_per_pass_macro(replies: Iterable[DecodeStats]) -> float | None:
@@ -141,51 +154,31 @@ class TimedPair:
     on_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Speedup:
-    """Tokens a second with drafting over those without, of all tokens, with its 95 % interval.
+def speedup(pairs: Sequence[TimedPair]) -> Ratio:
+    """Return tokens a second with drafting over those without, of all tokens; above 1 is faster.
 
-    Above 1 drafting is faster. All three are None where the items in which time passed, `pairs` of
-    them, are of fewer than `LEAST_SESSIONS` sessions: there is no ratio without an interval.
+    The interval is from 1,000 resamples of sessions; with items in which time passed of fewer than
+    `LEAST_SESSIONS` sessions there is no ratio.
     """
-
-    ratio: float | None
-    low: float | None
-    high: float | None
-    pairs: int
-
-    def range_text(self, form: str) -> str:
-        """Return the interval as people read it, its ends in a format, or that there is none."""
-        if self.low is None or self.high is None:
-            return NOT_ENOUGH
-        return f"{self.low:{form}}-{self.high:{form}}"
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON-ready values."""
-        return asdict(self)
-
-
-def speedup(pairs: Sequence[TimedPair]) -> Speedup:
-    """Return the speedup over items; the interval is from 1,000 resamples of their sessions."""
     timed = [pair for pair in pairs if pair.off_s > 0 and pair.on_s > 0 and pair.off_tokens]
     if not _enough(timed):
-        return Speedup(None, None, None, len(timed))
+        return Ratio(None, None, None, len(timed))
     weights = session_weights([pair.session for pair in timed], name="speedup")
     on, on_s, off, off_s = (weights @ column for column in _columns(timed))
     samples = (on / on_s) / (off / off_s)
-    return Speedup(float(samples[0]), *interval(samples), len(timed))
+    return estimate(samples, len(timed))
 
 
-def median_speedup(pairs: Sequence[TimedPair]) -> Speedup:
+def median_speedup(pairs: Sequence[TimedPair]) -> Ratio:
     """Return the median of the items' speedups, which a stall in one hardly moves; as `speedup`."""
     timed = [pair for pair in pairs if pair.off_s > 0 and pair.on_s > 0 and pair.off_tokens]
     if not _enough(timed):
-        return Speedup(None, None, None, len(timed))
+        return Ratio(None, None, None, len(timed))
     on, on_s, off, off_s = _columns(timed)
     ratios = (on / on_s) / (off / off_s)
     weights = session_weights([pair.session for pair in timed], name="speed").astype(np.int64)
     medians = np.array([np.median(np.repeat(ratios, counts)) for counts in weights])
-    return Speedup(float(medians[0]), *interval(medians), len(timed))
+    return estimate(medians, len(timed))
 
 
 def _enough(pairs: Iterable[TimedPair]) -> bool:
@@ -200,7 +193,7 @@ def _columns(pairs: Sequence[TimedPair]) -> tuple[Floats, ...]:
     )
 
 
-def normalised_speed(replies: Iterable[tuple[str, Sequence[Pass]]], curve: CostCurve) -> Speedup:
+def normalised_speed(replies: Iterable[tuple[str, Sequence[Pass]]], curve: CostCurve) -> Ratio:
     """Return tokens / sum of C(1 + drafted): tokens a plain step of decoding, by the curve alone.
 
     `replies` are the passes of each, with its session. 1 is plain decoding where C(1) is 1; the

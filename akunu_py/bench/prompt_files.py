@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from akunu_py.bench.replay.trace_steps import FieldError
 from akunu_py.bench.replay.traces import read_item, read_record
 from akunu_py.bench.result_file import Failure
+from akunu_py.bench.rows import FieldError
 from akunu_py.bench.workloads import Prompt, prompts_of
 from akunu_py.errors import ConfigError, ContractError
 
@@ -27,7 +27,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def read_prompts(path: Path) -> tuple[tuple[Prompt, ...], tuple[Failure, ...]]:
-    """Return the prompts of a JSON Lines file, and the lines that are none.
+    """Return the prompts of a JSON Lines file, and the lines that are not prompts.
 
     The file may be compressed by gzip. Raises ConfigError for one that cannot be read, is larger
     than MAX_FILE_BYTES or has no prompt.
@@ -47,10 +47,7 @@ def parse_prompt_file(data: bytes, name: str) -> tuple[tuple[Prompt, ...], tuple
             continue
         try:
             reader.take(read_record(line))
-        except FieldError as error:
-            reason = f"field {error.field}: {error}" if error.field else str(error)
-            failures.append(Failure(f"{name}, line {number}", reason))
-        except ContractError as error:
+        except (FieldError, ContractError) as error:
             failures.append(Failure(f"{name}, line {number}", str(error)))
     if not reader.prompts:
         if not failures:
@@ -109,7 +106,7 @@ class _Reader:
         last = self.prompts[-1] if self.prompts else None
         for prompt in prompts:
             if prompt.id in self._ids:
-                raise FieldError("", f"the id {prompt.id!r:.60} is that of an earlier line")
+                raise FieldError("", f"an earlier line has the id {prompt.id!r:.60}")
             same = last is not None and last.session == prompt.session
             if same and last is not None and prompt.turn <= last.turn:
                 raise FieldError("", f"turn {prompt.turn} of a session follows turn {last.turn}")
@@ -133,9 +130,9 @@ def _spec_bench(record: dict[str, Any], category: str) -> list[Prompt]:
     """Return the question's first turn: a later one needs the reply to those before it."""
     turns = record["turns"]
     if not isinstance(turns, list) or not turns:
-        raise FieldError("turns", f"{turns!r:.60} is no list of one turn or more")
+        raise FieldError("turns", f"{turns!r:.60} is not a list of one turn or more")
     if not isinstance(turns[0], str):
-        raise FieldError("turns", f"{turns[0]!r:.60} is no text")
+        raise FieldError("turns", f"{turns[0]!r:.60} is not a text")
     return [
         Prompt(
             _name(record, "question_id"),
@@ -182,4 +179,4 @@ def _format_of(record: Mapping[str, Any]) -> _Format:
         if known.fields <= record.keys():
             return known
     wanted = "; ".join(f"{known.name}: {', '.join(sorted(known.fields))}" for known in _FORMATS)
-    raise FieldError("", f"of no known format, which are known by their fields ({wanted})")
+    raise FieldError("", f"not of a known format; the fields tell the format ({wanted})")

@@ -1,57 +1,71 @@
-"""Finished items of a run, written down one by one, so that an interrupted run can go on."""
+"""Finished rows of a run, written down one by one, so that an interrupted run can go on."""
 
 import contextlib
-import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
-from akunu_py.bench.environment import Environment
-from akunu_py.bench.measured_model import Model
-from akunu_py.bench.record import Record, check_json, parse_json, read_json
+import msgspec
+
+from akunu_py.bench.rows import Number, Row, parse, plain, read_file, typed
 from akunu_py.errors import ConfigError
 
 FILE = "items.jsonl"
-FORMAT = "akunu bench items 1"
+FORMAT = "akunu bench items 2"
+
+T = TypeVar("T")
+
+
+class _Header(Row, frozen=True):
+    format: str
+    fingerprint: dict[str, Any]
+
+
+class _Line(Row, frozen=True):
+    key: str
+    item: Any
+    seconds: Number
 
 
 class ItemStore:
-    """The finished items of one run, in `items.jsonl` of a folder; without a folder, in memory.
+    """The finished rows of one run, in `items.jsonl` of a folder; without a folder, in memory.
 
-    The first line has the run's fingerprint, each further one a finished item. Every line is
-    forced to disk before `put` returns. A last line that a crash cut off is dropped.
+    The first line has the run's fingerprint, each further one a row by its key, and the seconds the
+    run had taken by then. Every line is forced to disk before `put` returns. A last line that a
+    crash cut off is dropped.
 
     Args:
         folder: made where it does not exist; None keeps nothing beyond this object.
         fingerprint: what must be equal for two runs to be one: arguments, the model's hash,
-            versions. JSON-ready.
+            versions.
 
-    Raises ConfigError where the folder holds another run's items, or cannot be used.
+    Raises ConfigError where the folder holds another run's rows, or cannot be used.
 
     """
 
     def __init__(self, folder: Path | None, fingerprint: Mapping[str, object]) -> None:
-        check_json(fingerprint, "the fingerprint")
-        self._items: dict[str, dict[str, object]] = {}
+        wanted = plain(fingerprint, "the fingerprint")
+        self._items: dict[str, Any] = {}
         self._stream: FileIO | None = None
         self._size = 0
+        self._opened, self._earlier_s = time.perf_counter(), 0.0
         self.path = None if folder is None else folder / FILE
         if folder is None or self.path is None:
             return
-        header = json.dumps({"format": FORMAT, "fingerprint": fingerprint}, sort_keys=True)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._size = self._read(self.path, json.loads(header)["fingerprint"])
+            self._size = self._read(self.path, wanted)
             self._stream = FileIO(self.path, "a")
             self._stream.truncate(self._size)
         except OSError as error:
             raise self._error(error) from error
         if not self._size:
             try:
-                self._append(header)
+                self._append(_Header(FORMAT, wanted))
             except ConfigError:
                 self.close()
                 raise
@@ -73,21 +87,29 @@ class ItemStore:
     def __iter__(self) -> Iterator[str]:
         return iter(self._items)
 
-    def get(self, key: str) -> dict[str, object] | None:
-        """Return a finished item, or None."""
-        return self._items.get(key)
+    @property
+    def seconds(self) -> float:
+        """The seconds this run has taken, its earlier parts included."""
+        return self._earlier_s + time.perf_counter() - self._opened
 
-    def put(self, key: str, item: Mapping[str, object]) -> None:
-        """Keep a finished item.
+    def get(self, key: str, kind: type[T]) -> T | None:
+        """Return a finished row as a value of this type, None where it is not there.
+
+        Raises ConfigError naming a row that is something else.
+        """
+        if key not in self._items:
+            return None
+        return typed(self._items[key], kind, f"the finished {key}")
+
+    def put(self, key: str, item: object) -> None:
+        """Keep a finished row: a `Row`, or what JSON can say; its numbers are 0 or more.
 
         Raises ConfigError where the disk is full; what was written before stays, and a run with
         the same arguments goes on from there.
         """
-        check_json(item, f"the item {key}")
-        line = json.dumps({"key": key, "item": item})
-        self._append(line)
-        # What was read from the file and what was put are alike: lists for tuples.
-        self._items[key] = json.loads(line)["item"]
+        value = plain(item, f"the item {key}", least=0)
+        self._append(_Line(key, value, self.seconds))
+        self._items[key] = value
 
     def close(self) -> None:
         """Close the file; called twice is fine."""
@@ -95,10 +117,11 @@ class ItemStore:
         if stream is not None:
             stream.close()
 
-    def _append(self, line: str) -> None:
+    def _append(self, line: Row) -> None:
         if self._stream is None:
             return
-        content = line.encode() + b"\n"
+        # Its values are plain already: see `put`.
+        content = msgspec.json.encode(line) + b"\n"
         left = memoryview(content)
         try:
             while left:
@@ -117,74 +140,55 @@ class ItemStore:
             "and the same command goes on from them"
         )
 
-    def _read(self, path: Path, fingerprint: dict[str, object]) -> int:
-        """Take in the file's items; return how many of its bytes are whole lines."""
+    def _read(self, path: Path, fingerprint: dict[str, Any]) -> int:
+        """Take in the file's rows; return how many of its bytes are whole lines."""
         if not path.exists():
             return 0
         if not path.is_file():
-            raise ConfigError(f"{path} is no file; give another folder")
-        content = path.read_bytes()
-        *lines, _cut_off = content.split(b"\n")
+            raise ConfigError(f"{path} is not a file; give another folder")
+        *lines, _cut_off = path.read_bytes().split(b"\n")
         kept = 0
-        for number, line in enumerate(lines, start=1):
+        for number, content in enumerate(lines, start=1):
+            where = f"line {number} of {path}"
             try:
-                where = f"line {number} of {path}"
-                record = Record(parse_json(line, where), where)
                 if number == 1:
-                    self._check_header(record, fingerprint)
+                    self._check_header(parse(content, where), where, fingerprint)
                 else:
-                    self._items[record.text("key")] = record.mapping("item")
-                    record.end()
+                    line = typed(parse(content, where, least=0), _Line, where)
+                    self._items[line.key], self._earlier_s = line.item, line.seconds
             except ConfigError as error:
                 if number == len(lines) > 1:
                     # A crash of the whole machine can leave a last line of zeros.
                     break
                 raise ConfigError(f"{error}; delete the file, or give another folder") from None
-            kept += len(line) + 1
+            kept += len(content) + 1
         return kept
 
-    def _check_header(self, record: Record, fingerprint: dict[str, object]) -> None:
-        if record.text("format") != FORMAT:
-            raise ConfigError(f"{self.path} holds no items of a bench run")
-        differing = _differences(record.mapping("fingerprint"), fingerprint)
+    def _check_header(self, value: object, where: str, fingerprint: dict[str, Any]) -> None:
+        if not isinstance(value, dict) or value.get("format") != FORMAT:
+            raise ConfigError(f"{self.path} does not hold items of this version's bench runs")
+        differing = _differences(typed(value, _Header, where).fingerprint, fingerprint)
         if differing:
             raise ConfigError(f"{self.path} holds items of another run: {'; '.join(differing)}")
 
 
 def held_command(folder: Path) -> str | None:
     """Return the command under `akunu bench` that a folder holds the items or the result of."""
-    with contextlib.suppress(OSError, ConfigError):
-        path = folder / FILE
-        # A pipe would be waited for.
-        if path.is_file():
-            with path.open("rb") as stream:
-                header = Record(parse_json(stream.readline(), str(path)), str(path))
-            return header.record("fingerprint").text("command")
-    with contextlib.suppress(ConfigError):
-        path = folder / "result.json"
-        return Record(read_json(path), str(path)).text("command")
+    for name in (FILE, "result.json"):
+        path = folder / name
+        with contextlib.suppress(OSError, ConfigError):
+            # A pipe would be waited for.
+            if not path.is_file():
+                continue
+            if name == FILE:
+                with path.open("rb") as stream:
+                    found = parse(stream.readline(), str(path))
+                found = typed(found, _Header, str(path)).fingerprint
+            else:
+                found = parse(read_file(path), str(path))
+            if isinstance(found, dict) and isinstance(found.get("command"), str):
+                return str(found["command"])
     return None
-
-
-def run_fingerprint(
-    command: str,
-    arguments: Mapping[str, object],
-    models: Sequence[Model | None],
-    environment: Environment,
-) -> dict[str, object]:
-    """Return what tells one run from another: what it does, with which weights, on what.
-
-    Of `models` those that there are count, by their hash: a file that was moved is the same.
-    """
-    return {
-        "command": command,
-        "arguments": dict(arguments),
-        "models": [model.sha256 for model in models if model is not None],
-        "akunu": environment.akunu,
-        "mlx": environment.mlx,
-        "device": environment.device_name,
-        "blas": environment.blas,
-    }
 
 
 def _differences(
@@ -195,8 +199,9 @@ def _differences(
     for name in dict.fromkeys((*found, *wanted)):
         old, new = found.get(name), wanted.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            # An argument goes by its own name.
-            phrases += _differences(old, new, "" if name == "arguments" else f"{prefix}{name}.")
+            # Arguments and inputs go by their own names.
+            own = name in {"arguments", "inputs"}
+            phrases += _differences(old, new, "" if own else f"{prefix}{name}.")
         elif old != new:
             phrases.append(f"{prefix}{name} was {old!r} and is {new!r}")
     return phrases

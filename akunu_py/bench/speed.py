@@ -9,13 +9,11 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
-from akunu_py.bench.environment import Environment
-from akunu_py.bench.measured_model import model_from
-from akunu_py.bench.record import Record
 from akunu_py.bench.result_file import Failure
 from akunu_py.bench.resume import ItemStore
+from akunu_py.bench.run import turned
 from akunu_py.bench.speed_report import BASELINE, Run, SpeedReport
 from akunu_py.bench.workloads import Prompt
 from akunu_py.decoding.budget import Budget, BudgetState
@@ -58,10 +56,7 @@ def prompt_cases(
     failures: list[Failure] = []
     for prompt in prompts:
         try:
-            if prompt.kind == "chat" and tokenizer.has_chat_template:
-                ids = tokenizer.encode_chat(prompt.messages)
-            else:
-                ids = tokenizer.encode(prompt.last_user_text)
+            ids = prompt.encode(tokenizer)
         # A tokenizer's own library may raise ValueError for a text it cannot encode.
         except (AkunuError, ValueError) as error:
             failures.append(Failure(prompt.id, str(error)))
@@ -166,11 +161,8 @@ def run_speed(
     return SpeedReport(
         runs=tuple(runs),
         times=times,
-        model=model_from(loaded.description),
-        draft_model=None if draft_model is None else model_from(draft_model.description),
         failures=failures,
         finished=finished,
-        environment=Environment.current(),
         forced=any(case.text is not None for case in cases),
         num_draft_tokens=num_draft_tokens,
         max_tokens=max_tokens,
@@ -198,30 +190,20 @@ def _measure(
                 if number and until():
                     return runs, True
                 key = f"round {turn}: {case.id}"
-                stored = store.get(key)
+                stored = store.get(key, list[Run])
                 made: list[Run] = []
-                for arm in _turned(arms, number):
+                for arm in turned(arms, number):
                     if stored is None or arm == AutoDrafter.name:
                         made.append(_run(bench, arm, case, max_tokens))
                     if progress:
                         progress(len(runs) + len(made), total)
                 if stored is None:
-                    store.put(key, {"runs": [asdict(run) for run in made]})
-                else:
-                    records = Record(stored, f"the finished {key}").records("runs")
-                    made = [Run.from_dict(record) for record in records]
-                runs += made
+                    store.put(key, made)
+                runs += made if stored is None else stored
                 number += 1
     except KeyboardInterrupt:
         return runs, False
     return runs, True
-
-
-def _turned(arms: Sequence[str], number: int) -> list[str]:
-    """Return the arms, another one first each time, and in either direction."""
-    start = number // 2 % len(arms)
-    turned = [*arms[start:], *arms[:start]]
-    return turned[::-1] if number % 2 else turned
 
 
 def _state(times: PassTimes) -> BudgetState:

@@ -1,24 +1,23 @@
-"""What a run of `akunu bench speed` came to: speeds, ratios in pairs, intervals."""
+"""Results of `akunu bench speed`: speeds, ratios in pairs, intervals."""
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from akunu_py.bench.environment import Environment
-from akunu_py.bench.measured_model import Model
-from akunu_py.bench.metrics import Speedup, TimedPair, median_speedup, speedup
-from akunu_py.bench.record import Record
-from akunu_py.bench.result_file import BenchResult, Costs, Failure
-from akunu_py.bench.tables import Column, Table
+from akunu_py.bench.bootstrap import Ratio
+from akunu_py.bench.metrics import TimedPair, median_speedup, speedup
+from akunu_py.bench.result_file import Costs, Failure
+from akunu_py.bench.rows import Count, Number, Row, plain
+from akunu_py.bench.run import Findings
+from akunu_py.bench.tables import Column, ratio_columns, table_of
 from akunu_py.models.pass_times import PassTimes
 
 BASELINE = "mlx-lm"
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Row, frozen=True):
     """One case decoded by one arm. Timed is what came after the first step.
 
     `target_s` are the seconds of passes, up to the transfer of the chosen ids; they are known for
@@ -28,31 +27,14 @@ class Run:
     arm: str
     case: str
     session: str
-    token_ids: tuple[int, ...]
-    num_timed_tokens: int
-    decode_s: float
-    peak_memory_bytes: int
-    num_passes: int | None = None
-    num_drafted: int = 0
-    num_accepted: int = 0
-    target_s: float | None = None
-
-    @classmethod
-    def from_dict(cls, record: Record) -> "Run":
-        """Return the run of a JSON object; raises ConfigError saying what is wrong with it."""
-        return cls(
-            arm=record.text("arm"),
-            case=record.text("case"),
-            session=record.text("session"),
-            token_ids=record.counts("token_ids"),
-            num_timed_tokens=record.count("num_timed_tokens"),
-            decode_s=record.number("decode_s"),
-            peak_memory_bytes=record.count("peak_memory_bytes"),
-            num_passes=None if record.is_null("num_passes") else record.count("num_passes"),
-            num_drafted=record.count("num_drafted"),
-            num_accepted=record.count("num_accepted"),
-            target_s=None if record.is_null("target_s") else record.number("target_s"),
-        )
+    token_ids: tuple[Count, ...]
+    num_timed_tokens: Count
+    decode_s: Number
+    peak_memory_bytes: Count
+    num_passes: Count | None = None
+    num_drafted: Count = 0
+    num_accepted: Count = 0
+    target_s: Number | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +48,8 @@ class ArmSummary:
 
     arm: str
     tokens_per_s: float
-    ratio: Speedup
-    median_ratio: Speedup
+    ratio: Ratio
+    median_ratio: Ratio
     tokens_per_pass: float | None
     hit_rate: float | None
     outside: float | None
@@ -82,9 +64,6 @@ class SpeedReport:
 
     runs: tuple[Run, ...]
     times: PassTimes
-    model: Model
-    draft_model: Model | None
-    environment: Environment
     forced: bool
     num_draft_tokens: int | None
     max_tokens: int
@@ -101,50 +80,33 @@ class SpeedReport:
             by_arm.setdefault(run.arm, []).append(run)
         return tuple(summary(runs, by_arm[BASELINE]) for runs in by_arm.values())
 
-    def result(
-        self,
-        arguments: Mapping[str, object],
-        *,
-        started: str,
-        seconds: float,
-        failures: tuple[Failure, ...] = (),
-    ) -> BenchResult:
-        """Return the report as a result; `arguments` are the command's settled options.
-
-        `failures` are those from before the run, of items that could not be read.
+    def findings(self, failures: Sequence[Failure] = ()) -> Findings:
+        """Return the figures, tables and rows; `failures` are those from before the run.
 
         What is drafted depends on what passes cost, so the texts alone are deterministic.
         """
         arms = self.arms
-        return BenchResult(
-            command="speed",
-            arguments=arguments,
-            environment=self.environment,
-            model=self.model,
-            draft_model=self.draft_model,
-            costs=Costs(self.times.unit_s, self.times.costs),
-            deterministic={
-                "arms": {
-                    arm.arm: {
-                        "pairs": arm.pairs,
-                        "identical": arm.identical,
-                        "token_hash": _token_hash(self.runs, arm.arm),
-                    }
-                    for arm in arms
-                }
-            },
+        traffic = self.times.traffic
+        deterministic = {
+            arm.arm: {
+                "pairs": arm.pairs,
+                "identical": arm.identical,
+                "token_hash": _token_hash(self.runs, arm.arm),
+            }
+            for arm in arms
+        }
+        table = table_of("speed", "Decoding next to mlx-lm", _COLUMNS, map(_record, arms))
+        return Findings(
+            deterministic={"arms": deterministic},
             timing={
-                "ratios": {
-                    arm.arm: arm.median_ratio.to_dict() for arm in arms if arm.arm != BASELINE
-                },
+                "ratios": {arm.arm: arm.median_ratio for arm in arms if arm.arm != BASELINE},
                 "arms": {arm.arm: _timing(arm) for arm in arms},
-                "traffic": None if self.times.traffic is None else self.times.traffic.to_dict(),
+                "traffic": None if traffic is None else traffic.to_dict(),
             },
-            tables=(_table(arms),) if arms else (),
+            tables=(table,) if arms else (),
             items=tuple(_items(self.runs)),
-            failures=failures + self.failures,
-            started=started,
-            seconds=seconds,
+            failures=(*failures, *self.failures),
+            costs=Costs(self.times.unit_s, self.times.costs),
             finished=self.finished,
         )
 
@@ -152,10 +114,8 @@ class SpeedReport:
 _COLUMNS = (
     Column("arm", "arm"),
     Column("tokens_per_s", "tokens/s", ".1f"),
-    Column("ratio", "of\nmlx-lm", ".3f", detail=True),
-    Column("ratio_interval", "95 %", detail=True),
-    Column("median_ratio", "of mlx-lm,\nmedian", ".3f"),
-    Column("interval", "95 %"),
+    *ratio_columns("ratio", "of mlx-lm", ".3f", detail=True),
+    *ratio_columns("median_ratio", "of mlx-lm,\nmedian", ".3f"),
     Column("tokens_per_pass", "tokens\na pass", ".2f"),
     Column("hit_rate", "hit\nrate", ".0%"),
     Column("outside", "outside", ".1%"),
@@ -164,29 +124,17 @@ _COLUMNS = (
 )
 
 
-def _table(arms: Sequence["ArmSummary"]) -> Table:
-    rows = tuple(
-        (
-            arm.arm,
-            arm.tokens_per_s,
-            arm.ratio.ratio,
-            arm.ratio.range_text(".3f"),
-            arm.median_ratio.ratio,
-            arm.median_ratio.range_text(".3f"),
-            arm.tokens_per_pass,
-            arm.hit_rate,
-            arm.outside,
-            arm.peak_memory_bytes / 1e6,
-            f"{arm.identical}/{arm.pairs}",
-        )
-        for arm in arms
-    )
-    return Table("speed", "Decoding next to mlx-lm", _COLUMNS, rows)
+def _record(arm: ArmSummary) -> dict[str, object]:
+    return {
+        **asdict(arm),
+        "peak_megabytes": arm.peak_memory_bytes / 1e6,
+        "identical": f"{arm.identical}/{arm.pairs}",
+    }
 
 
 def _timing(arm: ArmSummary) -> dict[str, object]:
     names = ("tokens_per_s", "tokens_per_pass", "hit_rate", "outside", "peak_memory_bytes")
-    return {**{name: getattr(arm, name) for name in names}, "ratio": arm.ratio.to_dict()}
+    return {**{name: getattr(arm, name) for name in names}, "ratio": arm.ratio}
 
 
 def _items(runs: Sequence[Run]) -> Iterator[dict[str, object]]:
@@ -195,9 +143,7 @@ def _items(runs: Sequence[Run]) -> Iterator[dict[str, object]]:
         name = f"{run.case} by {run.arm}"
         rounds[name] += 1
         again = f", round {rounds[name]}" if rounds[name] > 1 else ""
-        record = asdict(run)
-        record["tokens"] = len(record.pop("token_ids"))
-        yield {"id": f"{name}{again}", "category": run.case.partition("/")[0], **record}
+        yield {"id": f"{name}{again}", "category": run.case.partition("/")[0], **plain(run)}
 
 
 def _token_hash(runs: Sequence[Run], arm: str) -> str:

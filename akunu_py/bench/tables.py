@@ -2,10 +2,13 @@
 
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from akunu_py.bench.record import Record, is_number
+from msgspec.structs import replace
+
+from akunu_py.bench.bootstrap import Ratio
+from akunu_py.bench.rows import Count, Row, is_number
 from akunu_py.errors import ConfigError
 
 Cell = str | int | float | bool | None
@@ -17,8 +20,7 @@ _MARKDOWN = str.maketrans({
 """What would end a cell or be taken for markup: names in a table may come from anywhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Row, frozen=True):
     """One column.
 
     Attributes:
@@ -55,8 +57,7 @@ class Column:
         return f"{value:{self.form}}{self.unit}"
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Row, frozen=True):
     """Rows under columns, the last `total_rows` of them totals.
 
     Attributes:
@@ -77,7 +78,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
-    total_rows: int = 0
+    total_rows: Count = 0
     detail: bool = False
 
     def __post_init__(self) -> None:
@@ -105,14 +106,10 @@ class Table:
         kept = [index for index, column in enumerate(self.columns) if not column.detail]
         if len(kept) == len(self.columns):
             return self
-        return Table(
-            self.name,
-            self.title,
-            tuple(self.columns[index] for index in kept),
-            tuple(tuple(row[index] for index in kept) for row in self.rows),
-            self.note,
-            self.total_rows,
-            self.detail,
+        return replace(
+            self,
+            columns=tuple(self.columns[index] for index in kept),
+            rows=tuple(tuple(row[index] for index in kept) for row in self.rows),
         )
 
     def is_number_column(self, index: int) -> bool:
@@ -147,46 +144,60 @@ class Table:
             writer.writerow([_csv_cell(cell) for cell in row])
         return stream.getvalue()
 
-    def to_dict(self) -> dict[str, object]:
-        """Return everything as JSON-ready values."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "columns": [asdict(column) for column in self.columns],
-            "rows": [list(row) for row in self.rows],
-            "note": self.note,
-            "total_rows": self.total_rows,
-            "detail": self.detail,
-        }
 
-    @classmethod
-    def from_dict(cls, record: Record) -> "Table":
-        """Return the table of a JSON object; raises ConfigError saying what is wrong with it."""
-        columns = []
-        for column in record.records("columns"):
-            texts = {
-                field.name: column.text(field.name)
-                for field in fields(Column)
-                if field.name != "detail"
-            }
-            columns.append(Column(**texts, detail=column.flag("detail")))
-            column.end()
-        rows: list[tuple[Cell, ...]] = []
-        for number, row in enumerate(record.values("rows")):
-            if not isinstance(row, list):
-                raise ConfigError(f"{record.where}: rows[{number}] is no list")
-            rows.append(tuple(row))
-        table = cls(
-            name=record.text("name"),
-            title=record.text("title"),
-            columns=tuple(columns),
-            rows=tuple(rows),
-            note=record.text("note"),
-            total_rows=record.count("total_rows"),
-            detail=record.flag("detail"),
-        )
-        record.end()
-        return table
+def ratio_columns(
+    name: str,
+    heading: str,
+    form: str,
+    unit: str = "",
+    *,
+    range_form: str = "",
+    detail: bool = False,
+) -> tuple[Column, ...]:
+    """Return the columns of a `Ratio`: its value, its interval for people, and both ends of that.
+
+    The ends are details; `range_form` is the form of the interval where it is another one.
+    `table_of` fills all four from one cell of a record.
+    """
+    words = " ".join(heading.split())
+    return (
+        Column(name, heading, form, unit, detail),
+        Column(
+            f"{name}_range",
+            f"{words}, 95 %" if detail else "95 %",
+            range_form or form,
+            detail=detail,
+        ),
+        Column(f"{name}_low", f"{words}, low", form, unit, detail=True),
+        Column(f"{name}_high", f"{words}, high", form, unit, detail=True),
+    )
+
+
+def table_of(
+    name: str,
+    title: str,
+    columns: Sequence[Column],
+    records: Iterable[Mapping[str, Any]],
+    **more: Any,
+) -> Table:
+    """Return the table of some records: a row each, of what they hold by the columns' names.
+
+    `more` are further fields of the table. Raises KeyError for a column that a record lacks.
+    """
+    rows = tuple(tuple(_cell(record, column) for column in columns) for record in records)
+    return Table(name, title, tuple(columns), rows, **more)
+
+
+def _cell(record: Mapping[str, Any], column: Column) -> Cell:
+    if column.name in record:
+        value = record[column.name]
+        return value.ratio if isinstance(value, Ratio) else value
+    name, _, part = column.name.rpartition("_")
+    ratio: Ratio | None = record[name]
+    if ratio is None:
+        return None
+    ends = {"low": ratio.low, "high": ratio.high}
+    return ratio.range_text(column.form) if part == "range" else ends[part]
 
 
 def _line(cells: Sequence[str]) -> str:

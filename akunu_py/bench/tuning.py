@@ -1,4 +1,4 @@
-"""What the measured costs of passes mean: which drafts pay on this machine."""
+"""Which drafts pay on this machine, by the measured costs of passes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ import numpy as np
 from akunu_py.bench.bootstrap import LEAST_SESSIONS, interval, session_weights
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.hit_rate import model_of
-from akunu_py.bench.report import Model
+from akunu_py.bench.measured_model import Model
+from akunu_py.bench.rows import plain
 from akunu_py.decoding.acceptance import match_for
 from akunu_py.engine.engine import Engine
 from akunu_py.models.aligned_rows import BLOCK_ROWS
@@ -110,8 +111,8 @@ class Tuning:
         """Return everything as JSON-ready values; seconds are in fields that end in `_s`."""
         costs = self.times.costs
         return {
-            "model": self.model.to_dict(),
-            "environment": self.environment.to_dict(),
+            "model": plain(self.model),
+            "environment": plain(self.environment),
             "reproducible": self.reproducible,
             "context_tokens": self.times.context,
             "plain_step_s": self.times.unit_s,

@@ -8,9 +8,13 @@ of them is a text a model has been trained on word for word.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from akunu_py.errors import ConfigError, ContractError
+
+if TYPE_CHECKING:
+    # numpy, which `akunu --help` does without.
+    from akunu_py.protocols import Tokenizer
 
 CATEGORIES = ("completion", "edit", "boilerplate", "config", "session", "prose", "novel")
 """completion: new code; edit: a whole file again, with a change; boilerplate: code that repeats
@@ -77,11 +81,15 @@ class Prompt:
             if self.messages[-1]["role"] != "user":
                 raise ContractError(f"the chat prompt {self.id} does not end with the user")
         else:
-            raise ContractError(f"the prompt {self.id} is of no known kind: {self.kind!r:.60}")
+            raise ContractError(
+                f"the prompt {self.id} has the kind {self.kind!r:.60}; it is raw or chat"
+            )
         for name in ("language", "reference", "session"):
             value = getattr(self, name)
             if value != "" and not _is_text(value):
-                raise ContractError(f"the prompt {self.id} has the {name} {value!r:.60}, no text")
+                raise ContractError(
+                    f"the prompt {self.id} has the {name} {value!r:.60}; it is a text"
+                )
         if not isinstance(self.turn, int) or isinstance(self.turn, bool) or self.turn < 0:
             raise ContractError(
                 f"the prompt {self.id} is turn {self.turn!r:.60}; turns are counted from 0 on"
@@ -106,6 +114,12 @@ class Prompt:
     def last_user_text(self) -> str:
         """The text itself, or what the user said last: what a model without a template gets."""
         return self.text if self.kind == "raw" else self.messages[-1]["content"]
+
+    def encode(self, tokenizer: "Tokenizer") -> list[int]:
+        """Return the ids, laid out by the chat template where prompt and model have one."""
+        if self.kind == "chat" and tokenizer.has_chat_template:
+            return tokenizer.encode_chat(self.messages)
+        return tokenizer.encode(self.last_user_text)
 
 
 def order_of(categories: Iterable[str]) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ def check(  # noqa: PLR0917 - click passes by name
     from akunu_py.bench.check import check_results  # noqa: PLC0415 - --help does without
     from akunu_py.bench.result_file import read_result, utc_now  # noqa: PLC0415
 
-    began, started = time.monotonic(), utc_now()
+    clock, started = time.monotonic(), utc_now()
     before = read_result(baseline)
     if result is None:
         with _folder(output) as folder:
@@ -84,7 +84,7 @@ def check(  # noqa: PLR0917 - click passes by name
         "deterministic": deterministic,
         "force": force,
     }
-    output.emit(_as_result(found, now, arguments, started, time.monotonic() - began), _head(found))
+    output.emit(_as_result(found, now, arguments, started, time.monotonic() - clock), _head(found))
     if not found.passed:
         raise click.exceptions.Exit(1)
 

@@ -14,7 +14,7 @@ from akunu_py.cli.bench_options import (
     seed_option,
     temperature_option,
 )
-from akunu_py.cli.bench_output import Output, output_options, quick_option
+from akunu_py.cli.bench_output import Output, model_line, output_options, quick_option
 from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import (
@@ -27,7 +27,8 @@ from akunu_py.cli.reply_options import DRAFTER_NAMES, drafting_options, warn_if_
 from akunu_py.generation_config import DRAFTING_FIELDS
 
 if TYPE_CHECKING:
-    from akunu_py.bench.report import HitRateReport
+    from akunu_py.bench.hit_rate_report import HitRateReport
+    from akunu_py.bench.result_file import BenchResult
     from akunu_py.types import GenerationConfig
 
 _QUICK_LIMIT = 2
@@ -109,11 +110,9 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
     if measuring["max_tokens"] is None:
         measuring["max_tokens"] = _QUICK_TOKENS if quick else _TOKENS
-    from akunu_py.bench.environment import Environment  # noqa: PLC0415 - MLX
-    from akunu_py.bench.hit_rate import model_of, run_hit_rate, settled_config  # noqa: PLC0415
-    from akunu_py.bench.hit_rate_result import hit_rate_result  # noqa: PLC0415
+    from akunu_py.bench.hit_rate import model_of, run_hit_rate, settled_config  # noqa: PLC0415 - MLX
+    from akunu_py.bench.hit_rate_findings import hit_rate_findings  # noqa: PLC0415
     from akunu_py.bench.measured_model import model_from  # noqa: PLC0415
-    from akunu_py.bench.resume import run_fingerprint  # noqa: PLC0415
     from akunu_py.types import GenerationConfig  # noqa: PLC0415
 
     # A mistyped option should not cost the seconds that a large model takes to load.
@@ -123,12 +122,12 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
     prompts, failures = chosen_prompts(files, categories, limit)
     arguments = {
         "model": model,
-        "category": list(categories),
-        "prompts": [str(path) for path in files],
+        "category": categories,
+        "prompts": files,
         "limit": limit,
         **measuring,
         **drafting,
-        **{name: str(v) if isinstance(v, Path) else v for name, v in loading.items()},
+        **loading,
     }
     with (
         load_engine(model, loading) as engine,
@@ -136,28 +135,17 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
     ):
         described = model_of(engine, hashed=True)
         draft = None if engine.draft_model is None else model_from(engine.draft_model)
-        fingerprint = run_fingerprint(
-            "hit-rate", arguments, [described, draft], Environment.current()
-        )
-        with output.items(fingerprint) as store:
+        with output.run("hit-rate", arguments, model=described, draft_model=draft) as run:
             report = run_hit_rate(
-                engine,
-                prompts,
-                config,
-                measure_costs=True,
-                model=described,
-                store=store,
-                progress=progress,
+                engine, prompts, config, measure_costs=True, store=run.store, progress=progress
             )
-    result = hit_rate_result(report, arguments, draft_model=draft, failures=failures)
-    output.emit(result, _head(report), _tail(report))
+    result = run.result(hit_rate_findings(report, failures))
+    output.emit(result, _head(result, report.config), _tail(report))
 
 
-def _head(report: "HitRateReport") -> str:
-    config, model, environment = report.config, report.model, report.environment
+def _head(result: "BenchResult", config: "GenerationConfig") -> str:
     return (
-        f"{model.name} ({Path(model.path).name}), {model.weights} weights; "
-        f"{environment.device_name} ({environment.device}), MLX {environment.mlx}\n"
+        f"{model_line(result, with_file=True)}\n"
         f"drafter {config.drafter}, up to {config.num_draft_tokens} drafted, "
         f"{config.max_tokens} tokens a reply, temperature {config.temperature:g}, "
         f"seed {config.seed}{_changed(config)}"
@@ -178,7 +166,7 @@ def _changed(config: "GenerationConfig") -> str:
 
 
 def _tail(report: "HitRateReport") -> str:
-    from akunu_py.bench.hit_rate_result import roofline_line, speedup_line  # noqa: PLC0415
+    from akunu_py.bench.hit_rate_findings import roofline_line, speedup_line  # noqa: PLC0415
 
     lines = [speedup_line(report), roofline_line(report), _EXACTNESS[report.exactness]]
     for outcome in report.differences:

@@ -1,7 +1,6 @@
-"""What the commands under `akunu bench` share: the forms of a result, and where it is kept."""
+"""How commands under `akunu bench` begin a run, and print and keep its result."""
 
 import functools
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -16,8 +15,9 @@ from akunu_py.cli.terminal import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from akunu_py.bench.measured_model import Model
     from akunu_py.bench.result_file import BenchResult
-    from akunu_py.bench.resume import ItemStore
+    from akunu_py.bench.run import BenchRun
     from akunu_py.bench.tables import Table
 
 Form = Literal["terminal", "json", "csv", "markdown"]
@@ -101,11 +101,25 @@ class Output:
                 f"`akunu bench {command}`; give --output another folder"
             )
 
-    def items(self, fingerprint: Mapping[str, object]) -> "ItemStore":
-        """Open the finished items of this run; see `ItemStore`."""
-        from akunu_py.bench.resume import ItemStore  # noqa: PLC0415 - --help does without
+    def run(
+        self,
+        command: str,
+        arguments: Mapping[str, object],
+        *,
+        model: "Model | None" = None,
+        draft_model: "Model | None" = None,
+        inputs: Mapping[str, object] | None = None,
+    ) -> "BenchRun":
+        """Begin a run, or go on with the one in the folder; see `BenchRun`.
 
-        return ItemStore(self.folder, fingerprint)
+        Paths among the arguments become texts.
+        """
+        from akunu_py.bench.run import BenchRun  # noqa: PLC0415 - --help does without
+
+        texts = {name: _without_paths(value) for name, value in arguments.items()}
+        return BenchRun(
+            self.folder, command, texts, model=model, draft_model=draft_model, inputs=inputs
+        )
 
     def emit(self, result: "BenchResult", head: str = "", tail: str = "") -> None:
         """Write the result's files, print it, and end the command where it did not go well.
@@ -115,6 +129,7 @@ class Output:
         interrupt, with 1 where all items failed; ConfigError where a file cannot be written, after
         the result was printed.
         """
+        from akunu_py.bench.rows import encode  # noqa: PLC0415
         from akunu_py.errors import ConfigError  # noqa: PLC0415
 
         unwritten: ConfigError | None = None
@@ -125,7 +140,7 @@ class Output:
                 # A full disk is told below: what was measured is shown all the same.
                 unwritten = error
         if self.form == "json":
-            click.echo(json.dumps(result.to_dict()))
+            click.echo(encode(result))
         elif self.form == "csv":
             click.echo("\n".join(table.csv() for table in result.tables), nl=False)
         elif self.form == "markdown":
@@ -141,6 +156,22 @@ class Output:
             raise click.exceptions.Exit(INTERRUPTED)
         if result.failures and not result.items:
             raise click.exceptions.Exit(1)
+
+
+def model_line(result: "BenchResult", *, with_file: bool = False) -> str:
+    """Return what was measured and on what, for the head of a result."""
+    environment, model = result.environment, result.model
+    name = ""
+    if model is not None:
+        file = f" ({Path(model.path).name})" if with_file else ""
+        name = f"{model.name}{file}, {model.weights} weights; "
+    return f"{name}{environment.device_name} ({environment.device}), MLX {environment.mlx}"
+
+
+def _without_paths(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_without_paths(entry) for entry in value]
+    return str(value) if isinstance(value, Path) else value
 
 
 def _interrupted(items: int, folder: Path | None) -> str:

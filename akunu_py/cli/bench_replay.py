@@ -1,8 +1,7 @@
 """`akunu bench replay`: drafters compared on recorded outputs."""
 
 import os
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +16,8 @@ from akunu_py.model_store.default_model import default_model_path
 
 if TYPE_CHECKING:
     from akunu_py.bench.replay.jobs import Memory
-    from akunu_py.bench.replay.report import ReplayReport
+    from akunu_py.bench.replay.results import ReplayReport
     from akunu_py.bench.replay.runner import ReplayItem
-    from akunu_py.bench.replay.traces import TraceItem
     from akunu_py.bench.result_file import Failure
     from akunu_py.protocols import Tokenizer
 
@@ -106,49 +104,46 @@ def replay(  # noqa: PLR0917 - click passes by name
       akunu bench replay traces/*.jsonl --curve gentle-slope --tune --by trace
     """  # noqa: D301 - \b keeps click from wrapping the examples
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
-    from akunu_py.bench.environment import Environment  # noqa: PLC0415 - MLX
     from akunu_py.bench.replay.arms import check_names, known_names, not_replayable  # noqa: PLC0415
     from akunu_py.bench.replay.curves import load_curves  # noqa: PLC0415
-    from akunu_py.bench.replay.jobs import plan_jobs  # noqa: PLC0415
-    from akunu_py.bench.replay.replay_result import (  # noqa: PLC0415
+    from akunu_py.bench.replay.jobs import plan_jobs, run_stored_jobs  # noqa: PLC0415
+    from akunu_py.bench.replay.report import (  # noqa: PLC0415
         comparisons,
         content_hashes,
-        replay_result,
+        replay_findings,
     )
-    from akunu_py.bench.replay.report import make_report  # noqa: PLC0415
-    from akunu_py.bench.replay.results import Results  # noqa: PLC0415
-    from akunu_py.bench.replay.stored_jobs import run_stored_jobs  # noqa: PLC0415
-    from akunu_py.bench.result_file import utc_now  # noqa: PLC0415
-    from akunu_py.bench.resume import run_fingerprint  # noqa: PLC0415
+    from akunu_py.bench.replay.results import Results, make_report  # noqa: PLC0415
+    from akunu_py.bench.replay.tokens import read_traces, tokenize_traces  # noqa: PLC0415
 
-    started, clock = utc_now(), time.perf_counter()
     arms = tuple(dict.fromkeys(drafters)) or known_names()
     check_names(arms)
     chosen_curves = load_curves(curves or (_DEFAULT_CURVE,))
     failures: list[Failure] = []
-    items = _read(traces, tokenizer_path, limit, failures)
+    # All are read before any is tokenized: a mistake in the last one is told at once.
+    read = read_traces(traces, limit, failures)
+    items = tokenize_traces(read, load_tokenizer(tokenizer_path), failures, count_progress)
     if tune:
         _check_halves(items)
     arguments: dict[str, object] = {
-        "traces": [str(path) for path in traces],
-        "drafter": list(arms),
-        "curve": list(curves) or [_DEFAULT_CURVE],
-        "tokenizer": None if tokenizer_path is None else str(tokenizer_path),
+        "traces": traces,
+        "drafter": arms,
+        "curve": curves or (_DEFAULT_CURVE,),
+        "tokenizer": tokenizer_path,
         "tune": tune,
         "memory": memory,
         "by": by,
         "limit": limit,
     }
     hashes = content_hashes(items, chosen_curves)
-    fingerprint = run_fingerprint(
-        "replay", {**arguments, "hashes": hashes}, [], Environment.current()
-    )
     replayable = [arm for arm in arms if not_replayable(arm) is None]
     jobs = plan_jobs(items, replayable, list(chosen_curves), memory=memory, tune=tune)
     count = min(processes or os.cpu_count() or 1, max(1, len(jobs)))
-    with output.items(fingerprint) as store, count_progress("replays") as progress:
+    with (
+        output.run("replay", arguments, inputs={"hashes": hashes}) as run,
+        count_progress("replays") as progress,
+    ):
         done, finished = run_stored_jobs(
-            jobs, items, chosen_curves, store, processes=count, progress=progress
+            jobs, items, chosen_curves, run.store, processes=count, progress=progress
         )
     # Figures are over all traces: an arm that an interrupt left without one has none.
     left = set(jobs) - {entry.job for entry in done}
@@ -156,62 +151,10 @@ def replay(  # noqa: PLR0917 - click passes by name
     whole = [entry for entry in done if entry.job.arm not in lacking]
     results = Results(items, chosen_curves, whole, tune=tune)
     report = make_report(results, [arm for arm in arms if arm not in lacking], memory=memory)
-    result = replay_result(
-        report,
-        done,
-        arguments,
-        by=by,
-        hashes=hashes,
-        failures=failures,
-        started=started,
-        seconds=time.perf_counter() - clock,
-        finished=finished,
+    findings = replay_findings(
+        report, done, by=by, hashes=hashes, failures=failures, finished=finished
     )
-    output.emit(result, _head(report, limit), "\n".join(comparisons(report)))
-
-
-def _read(
-    paths: Iterable[Path],
-    tokenizer_path: Path | None,
-    limit: int | None,
-    failures: "list[Failure]",
-) -> "dict[str, tuple[ReplayItem, ...]]":
-    """Read all traces before any is tokenized: a mistake in the last one is told at once.
-
-    Lines and items that cannot be used go to `failures`; a trace has others, or it is an error.
-    """
-    from akunu_py.bench.replay.tokens import tokenize  # noqa: PLC0415
-    from akunu_py.bench.replay.traces import read_trace  # noqa: PLC0415
-
-    read: dict[str, list[TraceItem]] = {}
-    seen: set[str] = set()
-    for path in paths:
-        # Not Path.resolve, which raises for links in a circle: reading says what is wrong.
-        place = os.path.realpath(path)
-        if place in seen:
-            raise click.UsageError(f"{path} is given twice")
-        seen.add(place)
-        read[path.stem if path.stem not in read else str(path)] = read_trace(path, failures)[:limit]
-    tokenizer = load_tokenizer(tokenizer_path)
-    total, done = sum(map(len, read.values())), 0
-    with count_progress("items tokenized") as progress:
-
-        def count() -> None:
-            nonlocal done
-            done += 1
-            progress(done, total)
-
-        encoded = {
-            name: tuple(tokenize(items, tokenizer, failures=failures, progress=count))
-            for name, items in read.items()
-        }
-    for name, found in encoded.items():
-        if not found:
-            raise click.UsageError(
-                f"the tokenizer can encode no item of {name}; {failures[-1].item}: "
-                f"{failures[-1].error}"
-            )
-    return encoded
+    output.emit(run.result(findings), _head(report, limit), "\n".join(comparisons(report)))
 
 
 def load_tokenizer(model: Path | None) -> "Tokenizer":

@@ -1,6 +1,5 @@
 """`akunu bench speed`: tokens a second next to mlx-lm's own decoding."""
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +8,13 @@ from click.core import ParameterSource
 
 from akunu_py.cli import completing
 from akunu_py.cli.bench_options import limited
-from akunu_py.cli.bench_output import Output, output_options, quick_option
+from akunu_py.cli.bench_output import Output, model_line, output_options, quick_option
 from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import check_memory, draft_model_option, model_options, model_path
 
 if TYPE_CHECKING:
-    from akunu_py.bench.result_file import Failure
+    from akunu_py.bench.result_file import BenchResult, Failure
     from akunu_py.bench.speed import Case
     from akunu_py.bench.speed_report import SpeedReport
     from akunu_py.models.load import LoadedModel
@@ -130,14 +129,10 @@ def speed(  # noqa: PLR0917 - click passes by name
     if tokenizer_path is not None and random_model is None:
         raise click.UsageError("--tokenizer goes with --random-model; a MODEL has its own")
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick) or _LIMIT
-    from akunu_py.bench.environment import Environment  # noqa: PLC0415 - MLX
-    from akunu_py.bench.measured_model import model_from  # noqa: PLC0415
-    from akunu_py.bench.result_file import utc_now  # noqa: PLC0415
-    from akunu_py.bench.resume import run_fingerprint  # noqa: PLC0415
+    from akunu_py.bench.measured_model import model_from  # noqa: PLC0415 - MLX
     from akunu_py.bench.speed import content_hash, prompt_cases, run_speed  # noqa: PLC0415
     from akunu_py.bench.workloads import load_prompts  # noqa: PLC0415
 
-    started, clock = utc_now(), time.perf_counter()
     draft_path = None
     if loading["draft_model"] is not None:
         draft_path = model_path(str(loading["draft_model"]))
@@ -163,29 +158,25 @@ def speed(  # noqa: PLR0917 - click passes by name
     arguments = {
         "model": model,
         "random_model": random_model,
-        "trace": [str(path) for path in traces],
-        "tokenizer": None if tokenizer_path is None else str(tokenizer_path),
+        "trace": traces,
+        "tokenizer": tokenizer_path,
         "limit": limit,
         "max_prompt_tokens": max_prompt_tokens,
         **measuring,
-        **{name: str(v) if isinstance(v, Path) else v for name, v in loading.items()},
+        **loading,
     }
-    fingerprint = run_fingerprint(
-        "speed",
-        {**arguments, "cases": content_hash(cases)},
-        [model_from(found.description) for found in (loaded, draft_model) if found is not None],
-        Environment.current(),
-    )
+    described = model_from(loaded.description)
+    draft = None if draft_model is None else model_from(draft_model.description)
+    inputs = {"cases": content_hash(cases)}
     with (
-        output.items(fingerprint) as store,
+        output.run("speed", arguments, model=described, draft_model=draft, inputs=inputs) as run,
         count_progress("replies", "measuring passes") as progress,
     ):
         report = run_speed(
-            loaded, cases, draft_model=draft_model, store=store, progress=progress, **measuring
+            loaded, cases, draft_model=draft_model, store=run.store, progress=progress, **measuring
         )
-    seconds = time.perf_counter() - clock
-    result = report.result(arguments, started=started, seconds=seconds, failures=tuple(failures))
-    output.emit(result, _head(report))
+    result = run.result(report.findings(failures))
+    output.emit(result, _head(result, report))
 
 
 def _loaded(
@@ -267,13 +258,11 @@ def _trace_cases(
     return cases
 
 
-def _head(report: "SpeedReport") -> str:
-    model, environment = report.model, report.environment
+def _head(result: "BenchResult", report: "SpeedReport") -> str:
     choices = "forced to recorded replies" if report.forced else "the model's own"
     costs = ", ".join(f"{rows}: {cost:.2f}" for rows, cost in report.times.costs.items())
     return (
-        f"{model.name}, {model.weights} weights; {environment.device_name} "
-        f"({environment.device}), MLX {environment.mlx}\n"
+        f"{model_line(result)}\n"
         f"choices: {choices}; {report.max_tokens} tokens a reply, up to "
         f"{_most(report.num_draft_tokens)} drafted\n"
         f"a plain step takes {report.times.unit_s * 1e3:.2f} ms; rows and costs: {costs}"

@@ -326,7 +326,7 @@ def test_a_prompt_alone_is_a_session_of_its_own():
     assert (prompt.session, prompt.turn) == ("a", 0)
     with pytest.raises(ContractError, match="turns are counted from 0 on"):
         Prompt("a", "edit", "raw", "text", turn=-1)
-    with pytest.raises(ContractError, match="has the session 3, no text"):
+    with pytest.raises(ContractError, match="has the session 3; it is a text"):
         Prompt("a", "edit", "raw", "text", session=3)
 
 

@@ -3,7 +3,6 @@
 import json
 import platform
 import re
-from dataclasses import replace
 
 import click
 import mlx.core as mx
@@ -11,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from result_values import ENVIRONMENT, result
 from shared_files import ROOT
 

@@ -1,6 +1,5 @@
 """The measurement: known replies must give known rates; differences must be found."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -8,7 +7,8 @@ from bench.bench_fakes import FakeEngine, reply, steps_of
 from bench.hit_rate_script import FOUR, ONE, SCRIPT, THREE, TURNS, TWO, five_of
 
 from akunu_py.bench.hit_rate import run_hit_rate
-from akunu_py.bench.hit_rate_result import hit_rate_result, roofline_line
+from akunu_py.bench.hit_rate_findings import hit_rate_findings, roofline_line
+from akunu_py.bench.result_file import Costs
 from akunu_py.errors import ConfigError
 from akunu_py.types import GenerationConfig
 
@@ -72,7 +72,7 @@ def test_too_few_items_have_no_speedup():
         summary = report.categories[name]
         for found in (summary.decode, summary.end_to_end):
             assert (found.ratio, found.low, found.high, found.pairs) == (None, None, None, pairs)
-    result = hit_rate_result(report, {})
+    result = hit_rate_findings(report)
     assert result.timing["ratios"]["decode/config"] == {
         "ratio": None, "low": None, "high": None, "pairs": 1,
     }  # fmt: skip
@@ -98,7 +98,7 @@ def ratios_alone(figures, path=""):
 
 def test_no_ratio_stands_alone_in_a_result():
     report = run_hit_rate(FakeEngine(SCRIPT), [*five_of(ONE), TWO], measure_costs=True)
-    timing = hit_rate_result(report, {}).timing
+    timing = hit_rate_findings(report).timing
     assert list(ratios_alone(timing)) == []
     assert set(timing["roofline"]["off_share"]) == {"ratio", "low", "high", "pairs"}
 
@@ -201,8 +201,8 @@ def test_costs_and_the_roofline_by_hand():
     assert engine.calls[0] == ("tune", 3)
     # C(1) is a plain step, C(5) is 2, C(3) between them.
     assert report.total.normalised_speed.ratio == pytest.approx(8 / (2 + 1 + 1.5))
-    result = hit_rate_result(report, {})
-    assert result.costs.to_dict() == {"unit_s": 0.5, "costs": {"1": 1.0, "5": 2.0}}
+    result = hit_rate_findings(report)
+    assert result.costs == Costs(0.5, {1: 1.0, 5: 2.0})
     found = result.timing["roofline"]
     # 1000 of weights and 10 for each of 3 tokens of prompt and, on average, 6 of the reply.
     assert found["tokens_per_s"] == pytest.approx(12_000 / (1000 + 10 * 9))
@@ -225,7 +225,7 @@ def test_the_result():
     engine = FakeEngine(SCRIPT, logits=(1.0, 2.0))
     engine.steps = steps_of((4, 3, 4), (0, 0, 1), (5, 3, 3))
     report = run_hit_rate(engine, [ONE, TWO, THREE])
-    result = hit_rate_result(report, {"drafter": "ngram"})
+    result = hit_rate_findings(report)
     fixed = result.deterministic
     assert fixed["total"]["identical"] == 2
     assert fixed["categories"]["edit"]["hit_rate"] == 9 / 16
@@ -243,13 +243,12 @@ def test_the_result():
     assert list(rows) == ["edit", "config", "all"]
     assert rows["all"]["identical"] == "2/3"
     assert differences.rows == (("edit/three", 2, 1.0),)
-    # One column stays free: a terminal that is written full breaks the line.
-    assert json.loads(json.dumps(result.to_dict()))["finished"] is True
+    assert result.finished
 
 
 def test_counts_that_depend_on_times_are_not_deterministic():
     report = run_hit_rate(FakeEngine(SCRIPT), [ONE], draft_budget="auto")
-    result = hit_rate_result(report, {})
+    result = hit_rate_findings(report)
     assert "hit_rate" not in result.deterministic["total"]
     # Rows of several sizes may be rounded differently, so that not even the tokens are the same.
     assert not {"identical", "tokens"} & set(result.deterministic["total"])
@@ -297,7 +296,7 @@ def test_a_configuration_reaches_the_replies_with_drafting_alone():
 def test_replies_are_held_to_be_the_same_where_they_have_to_be(options, identical, shown):
     engine = FakeEngine(SCRIPT, logits=(1.0, 2.0))
     report = run_hit_rate(engine, [ONE, THREE], **options)
-    result = hit_rate_result(report, {})
+    result = hit_rate_findings(report)
     assert result.deterministic["total"]["identical"] == identical
     table = result.tables[0]
     assert table.rows[-1][[c.name for c in table.columns].index("identical")] == shown

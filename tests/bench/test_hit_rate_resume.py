@@ -8,7 +8,7 @@ from bench.hit_rate_script import FOUR, ONE, SCRIPT, THREE, TURNS, TWO
 
 from akunu_py import Engine
 from akunu_py.bench.hit_rate import run_hit_rate
-from akunu_py.bench.hit_rate_result import hit_rate_result
+from akunu_py.bench.hit_rate_findings import hit_rate_findings
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt
 from akunu_py.errors import ConfigError, ModelFormatError
@@ -65,7 +65,7 @@ def test_after_an_interrupt_there_is_what_was_finished():
     report = run_hit_rate(engine, [ONE, TWO, FOUR])
     assert not report.finished
     assert [item.id for item in report.outcomes] == ["edit/one"]
-    result = hit_rate_result(report, {})
+    result = hit_rate_findings(report)
     assert not result.finished
     assert result.deterministic["total"]["prompts"] == 1
 
@@ -82,8 +82,8 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
     # "one" is the text of the turns, too: the prompt itself was not asked again.
     counted = [call for call in again.calls[6:] if call != "reset"]
     assert counted[:3] == ["forget", ("two", "none"), ("two", "ngram")]
-    whole = hit_rate_result(run_hit_rate(FakeEngine(SCRIPT), [ONE, TWO, *TURNS]), {})
-    assert hit_rate_result(report, {}).deterministic == whole.deterministic
+    whole = hit_rate_findings(run_hit_rate(FakeEngine(SCRIPT), [ONE, TWO, *TURNS]))
+    assert hit_rate_findings(report).deterministic == whole.deterministic
     assert [item["id"] for item in whole.items] == [item.id for item in report.outcomes]
 
 
@@ -100,8 +100,10 @@ def test_a_session_that_was_cut_off_is_answered_again_from_its_first_turn(tmp_pa
 
 def test_a_stored_item_that_is_malformed_is_named(tmp_path):
     with ItemStore(tmp_path, {}) as store:
-        store.put("edit/one", {"outcome": {"id": "edit/one"}, "seconds": 1})
-        with pytest.raises(ConfigError, match="the finished item edit/one"):
+        store.put("edit/one", {"id": "edit/one"})
+        with pytest.raises(
+            ConfigError, match="the finished edit/one: Object missing required field"
+        ):
             run_hit_rate(FakeEngine(SCRIPT), [ONE], store=store)
 
 
@@ -115,11 +117,10 @@ def test_a_real_engine_says_the_same_with_drafting_and_in_every_run(tiny_gguf, t
     for _ in range(2):
         with Engine.load(tiny_gguf) as engine:
             report = run_hit_rate(engine, prompts, max_tokens=24, temperature=temperature)
-        results.append(hit_rate_result(report, {}))
+        results.append(hit_rate_findings(report))
         assert report.differences == ()
         assert report.total.on_tokens == report.total.off_tokens > 0
         assert report.total.stats.drafted > 0
-        assert report.model.path == str(tiny_gguf)
         for outcome in report.outcomes:
             assert sum(step.tokens for step in outcome.on.passes) == len(outcome.on.token_ids)
             assert 0 < outcome.on.prefill_s <= outcome.on.first_token_s <= outcome.on.whole_s
@@ -133,10 +134,10 @@ def test_a_run_that_goes_on_has_the_figures_of_one_that_was_never_interrupted(ti
     ]  # fmt: skip
     options = {"max_tokens": 24, "drafter": "auto"}
     with Engine.load(tiny_gguf) as engine:
-        whole = hit_rate_result(run_hit_rate(engine, prompts, **options), {})
+        whole = hit_rate_findings(run_hit_rate(engine, prompts, **options))
         with ItemStore(tmp_path, {}) as store:
             run_hit_rate(engine, prompts[:2], store=store, **options)
     with Engine.load(tiny_gguf) as engine, ItemStore(tmp_path, {}) as store:
-        continued = hit_rate_result(run_hit_rate(engine, prompts, store=store, **options), {})
+        continued = hit_rate_findings(run_hit_rate(engine, prompts, store=store, **options))
     assert continued.deterministic == whole.deterministic
     assert whole.deterministic["total"]["drafted"] > 0

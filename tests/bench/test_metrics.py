@@ -176,7 +176,7 @@ def test_a_median_is_not_moved_by_one_stall():
 def test_no_ratio_without_an_interval(figure, count):
     """As observed: a number from one item, and an interval from two."""
     found = figure(PAIRS[:count])
-    assert found == metrics.Speedup(None, None, None, count)
+    assert found == metrics.Ratio(None, None, None, count)
     assert found.range_text(".2f") == "not enough items"
     assert figure(PAIRS[:5]).ratio is not None
 
@@ -193,7 +193,7 @@ def test_turns_of_one_session_are_resampled_together(figure):
 
 def test_no_speedup_where_no_time_passed():
     nothing = [TimedPair(name, 1, 0.0, 1, 0.0) for name in "abcde"]
-    assert metrics.speedup(nothing) == metrics.Speedup(None, None, None, 0)
+    assert metrics.speedup(nothing) == metrics.Ratio(None, None, None, 0)
 
 
 def test_figures_of_a_real_reply_agree_with_its_step_trace(default_model):

@@ -7,10 +7,9 @@ from click.testing import CliRunner
 from command_help import printed_and_imported
 
 from akunu_py.bench.replay import jobs as jobs_module
-from akunu_py.bench.replay.jobs import plan_jobs
+from akunu_py.bench.replay.jobs import plan_jobs, run_stored_jobs
 from akunu_py.bench.replay.runner import ReplayItem
-from akunu_py.bench.replay.stored_jobs import run_stored_jobs
-from akunu_py.bench.result_file import BenchResult
+from akunu_py.bench.result_file import parse_result
 from akunu_py.bench.resume import ItemStore
 from akunu_py.cli.main import cli
 from akunu_py.cost_curve import CostCurve
@@ -67,8 +66,7 @@ def test_json_is_one_line(trace, tiny_gguf):
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     (line,) = result.stdout.splitlines()
-    record = json.loads(line)
-    result = BenchResult.from_dict(record)
+    result = parse_result(line)
     assert (result.arguments["tune"], result.arguments["memory"]) == (True, "session")
     curves = result.deterministic["curves"]
     assert list(curves) == ["gentle-slope", "m2-pro-moe-26b-a4b"]
@@ -77,11 +75,11 @@ def test_json_is_one_line(trace, tiny_gguf):
     assert set(gentle["traces"]) == {"edits"}
     figures = gentle["total"]["auto"]
     assert set(figures) == {
-        "limit", "items", "tokens_per_pass", "tokens_per_pass_interval", "fire_rate", "hit_rate",
-        "alpha", "mean_draft", "speed", "speed_interval",
+        "limit", "items", "tokens_per_pass", "fire_rate", "hit_rate", "alpha", "mean_draft",
+        "speed",
     }  # fmt: skip
-    low, high = figures["speed_interval"]
-    assert 1 < low <= figures["speed"] <= high
+    speed = figures["speed"]
+    assert 1 < speed["low"] <= speed["ratio"] <= speed["high"]
     assert result.timing["us_a_pass"]["gentle-slope"]["auto"] > 0
     assert gentle["best_baseline"] == "hf-lookup-3"
     assert set(gentle["against_best"]) == {"auto"}
@@ -210,7 +208,9 @@ def test_wrong_traces_are_explained(trace, tiny_gguf):
     trace.write_text('{"id": "1", "category": "c", "prompt": "p", "output": 5}\n')
     result = run(trace)
     assert result.exit_code == 2
-    assert "edits.jsonl, line 1: field output: 5 is no text" in " ".join(result.output.split())
+    assert "edits.jsonl, line 1: field output: Expected str, got int" in " ".join(
+        result.output.split()
+    )
     trace.write_text('{"id": "1", "category": "c", "prompt": "p", "output": "o"}\n')
     result = run(trace, "--tokenizer", tiny_gguf, "--tune")
     assert result.exit_code == 2
@@ -227,7 +227,7 @@ def test_malformed_lines_are_named_and_the_others_are_replayed(trace, tiny_gguf)
     assert total(result.stdout) == total(whole.stdout)
     first, second = result.stderr.splitlines()
     assert first.startswith(f"failed: {trace}, line 1: not JSON: ")
-    assert second == f"failed: {trace}, line 10: field category: missing"
+    assert second == f"failed: {trace}, line 10: Object missing required field category"
     assert [one["item"] for one in json.loads(result.stdout)["failures"]] == [
         f"{trace}, line 1", f"{trace}, line 10",
     ]  # fmt: skip

@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from akunu_py.bench.bootstrap import interval, session_weights
+from akunu_py.bench.bootstrap import Ratio, estimate, interval, session_weights
 from akunu_py.bench.replay.arms import known_names, make_arm
 from akunu_py.bench.replay.jobs import LIMITS, Job, JobResult, plan_jobs, run_job, run_jobs
-from akunu_py.bench.replay.report import make_report
-from akunu_py.bench.replay.results import Results, ratio
+from akunu_py.bench.replay.results import Against, Results, compared, make_report
 from akunu_py.bench.replay.runner import ItemCounts, ReplayItem
 from akunu_py.cost_curve import CostCurve
 from akunu_py.errors import ConfigError
@@ -72,17 +71,17 @@ def test_speed_is_tokens_over_cost_and_a_geometric_mean_over_traces():
     figures = found.figures("sam", "flat")
     assert figures.limit == 2
     assert figures.items == 3
-    assert figures.speed == pytest.approx(math.sqrt(16 / 12 * 8 / 4))
-    assert figures.tokens_per_pass == 24 / 16
+    assert figures.speed.ratio == pytest.approx(math.sqrt(16 / 12 * 8 / 4))
+    assert figures.tokens_per_pass.ratio == 24 / 16
     assert figures.fire_rate == 1
     assert figures.mean_draft == 2
     assert figures.hit_rate == 8 / 32
     assert figures.us_a_pass == pytest.approx(3)
     # Under the steep curve a pass over three rows costs 3, so not to draft is best.
     assert found.figures("sam", "steep").limit == 0
-    assert found.figures("sam", "steep").speed == 1
+    assert found.figures("sam", "steep").speed.ratio == 1
     assert found.figures("sam", "steep").mean_draft is None
-    assert found.figures("sam", "steep", index=1).speed == pytest.approx(
+    assert found.figures("sam", "steep", index=1).speed.ratio == pytest.approx(
         math.sqrt(16 / 36 * 8 / 12)
     )
 
@@ -90,7 +89,7 @@ def test_speed_is_tokens_over_cost_and_a_geometric_mean_over_traces():
 def test_lengths_are_chosen_on_one_half_and_reported_on_the_other():
     # On the items to choose by, hf-lookup-2 gains nothing by drafting: the shorter length stays.
     figures = results().figures("hf-lookup-2", "flat")
-    assert (figures.limit, figures.speed) == (0, 1)
+    assert (figures.limit, figures.speed.ratio) == (0, 1)
     assert results().best_baseline("flat") == "sam"
     untuned = results(tune=False)
     assert untuned.figures("ngram", "flat").items == 5
@@ -99,9 +98,9 @@ def test_lengths_are_chosen_on_one_half_and_reported_on_the_other():
 def test_categories():
     report = make_report(results(), ["ngram", "sam", "hf-lookup-2", "recycling"], memory="trace")
     flat = report.curves[0]
-    assert flat.categories["chat"]["sam"].speed == 1
+    assert flat.categories["chat"]["sam"].speed.ratio == 1
     assert flat.categories["chat"]["sam"].items == 1
-    assert flat.categories["code"]["sam"].speed == pytest.approx(2)
+    assert flat.categories["code"]["sam"].speed.ratio == pytest.approx(2)
     assert list(flat.total) == ["ngram", "sam", "hf-lookup-2"]
     assert list(report.not_replayable) == ["recycling"]
 
@@ -113,11 +112,11 @@ def test_akunus_drafters_are_held_against_the_best_baselines():
     assert list(flat.against_best) == ["ngram"]
     against = flat.against_best["ngram"]
     assert against.against == "sam@2"
-    assert against.value == pytest.approx(math.sqrt(4 * 1) / math.sqrt(16 / 12 * 2))
+    assert against.speed.ratio == pytest.approx(math.sqrt(4 * 1) / math.sqrt(16 / 12 * 2))
     of_trace = flat.against_best_of_trace
-    assert of_trace["one"]["ngram"].value == pytest.approx(4 / (16 / 12))
-    assert of_trace["two"]["ngram"].value == pytest.approx(0.5)
-    assert of_trace["two"]["ngram"].interval == pytest.approx((0.5, 0.5))
+    assert of_trace["one"]["ngram"].speed.ratio == pytest.approx(4 / (16 / 12))
+    assert of_trace["two"]["ngram"].speed.ratio == pytest.approx(0.5)
+    assert of_trace["two"]["ngram"].speed.low == pytest.approx(0.5)
 
 
 def test_no_figures_without_items():
@@ -142,6 +141,14 @@ def test_an_interval_covers_what_it_should():
     assert all(math.isnan(bound) for bound in interval(np.array([np.nan])))
 
 
+def test_a_figure_of_nothing_has_no_interval():
+    """As of tokens over the cost of no pass: JSON has no such number."""
+    nothing = Ratio(None, None, None, 3)
+    assert estimate(np.full(1000, np.nan), 3) == estimate(np.full(1000, np.inf), 3) == nothing
+    assert estimate(np.array([2.0, np.nan, 2.0]), 3) == Ratio(2.0, 2.0, 2.0, 3)
+    assert nothing.range_text(".2f") == "not enough items"
+
+
 def test_intervals_are_wide_where_items_differ():
     generator = np.random.default_rng(0)
     passes = generator.integers(2, 9, size=60)
@@ -153,15 +160,17 @@ def test_intervals_are_wide_where_items_differ():
         [job("sam", "t", [alike], limits=(0,)), job("hf-lookup-2", "t", [unlike], limits=(0,))],
         tune=True,
     )
-    assert found.figures("sam", "flat").speed_interval == pytest.approx((1.6, 1.6))
+    assert [found.figures("sam", "flat").speed.low, found.figures("sam", "flat").speed.high] == [
+        pytest.approx(1.6)
+    ] * 2
     figures = found.figures("hf-lookup-2", "flat")
-    low, high = figures.speed_interval
+    low, high = figures.speed.low, figures.speed.high
     # The spread of a mean of 60, twice its standard error to each side.
     error = 2 * passes.std() / math.sqrt(60) / passes.mean()
-    assert low == pytest.approx(figures.speed * (1 - error), rel=0.03)
-    assert high == pytest.approx(figures.speed * (1 + error), rel=0.03)
-    against = ratio(figures, figures, "itself")
-    assert (against.value, against.interval) == (1, (1, 1))
+    assert low == pytest.approx(figures.speed.ratio * (1 - error), rel=0.03)
+    assert high == pytest.approx(figures.speed.ratio * (1 + error), rel=0.03)
+    against = compared(figures, figures, "itself")
+    assert against == Against(Ratio(1, 1, 1, 60), "itself")
 
 
 LINE = tuple(range(10, 60))

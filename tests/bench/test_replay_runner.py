@@ -2,7 +2,7 @@
 
 import pytest
 
-from akunu_py.bench.replay.runner import ReplayItem, passes_cost, replay_item
+from akunu_py.bench.replay.runner import ItemCounts, ReplayItem, replay_item
 from akunu_py.cost_curve import CostCurve
 from akunu_py.types import DecodeStats, Draft
 
@@ -75,4 +75,4 @@ def test_a_tree_is_walked_along_the_recorded_path():
 )
 def test_the_cost_of_passes(drafted, steps, cost):
     stats = DecodeStats(steps=steps, drafted_per_position=drafted)
-    assert passes_cost(stats, CURVE) == cost
+    assert ItemCounts(stats).cost(CURVE) == cost

@@ -45,25 +45,40 @@ def test_halves():
         (b'"' + b"\xff" + b'"', r"line 2: not UTF-8 text \(byte 1"),
         (b"[" * 100_000, "line 2: not JSON"),
         (b'{"id": "b", "id": "c"}', "line 2, field id: given twice"),
-        (lines({**ITEM, "id": "a"}), "line 2, field id: 'a' is that of line 1"),
-        (lines({**ITEM, "id": 7}), "line 2, field id: 7 is no text"),
-        (lines({"id": "b", "category": "c", "prompt": "p"}), "line 2, field output: missing"),
-        (lines({**ITEM, "id": "b", "output": ""}), "line 2, field output: empty"),
-        (lines({**ITEM, "id": "b", "prompt": None}), "line 2, field prompt: None is no text"),
-        (lines({**ITEM, "id": "b", "category": ""}), "line 2, field category: empty"),
+        (lines({**ITEM, "id": "a"}), "line 2, field id: 'a' is the id of line 1"),
+        (lines({**ITEM, "id": 7}), "line 2, field id: Expected str, got int"),
+        (
+            lines({"id": "b", "category": "c", "prompt": "p"}),
+            "line 2: Object missing required field output",
+        ),
+        (
+            lines({**ITEM, "id": "b", "output": ""}),
+            "line 2, field output: Expected str of length >= 1",
+        ),
+        (
+            lines({**ITEM, "id": "b", "prompt": None}),
+            "line 2, field prompt: Expected str, got null",
+        ),
+        (
+            lines({**ITEM, "id": "b", "category": ""}),
+            "line 2, field category: Expected str of length >= 1",
+        ),
         (lines({**ITEM, "id": "b", "output": "\ud800"}), "line 2, field output: half a surrogate"),
-        (lines({**ITEM, "id": "b", "tokens": []}), "line 2, field tokens: not a field"),
-        (lines({**ITEM, "id": "b", "model": 3}), "line 2, field model: 3 is no text"),
+        (lines({**ITEM, "id": "b", "tokens": []}), "line 2: Object contains unknown field tokens"),
+        (lines({**ITEM, "id": "b", "model": 3}), "line 2, field model: Expected str, got int"),
         (lines({**ITEM, "id": "b", "turn": 1}), "line 2, field turn: needs a session"),
         (
             lines({**ITEM, "id": "b", "session": "s", "turn": True}),
-            "line 2, field turn: True is no whole number",
+            "line 2, field turn: Expected int, got bool",
         ),
         (
             lines({**ITEM, "id": "b", "session": "s", "turn": -1}),
-            "line 2, field turn: -1 is no whole number",
+            "line 2, field turn: Expected int >= 0",
         ),
-        (lines({**ITEM, "id": "b", "session": ""}), "line 2, field session: empty"),
+        (
+            lines({**ITEM, "id": "b", "session": ""}),
+            "line 2, field session: Expected str of length >= 1",
+        ),
         (lines({**ITEM, "id": "b", "session": "a"}), "line 2, field turn: 0 follows 0"),
         (
             lines(
@@ -104,7 +119,7 @@ def test_lines_that_are_reported_and_left_out():
     assert [item.id for item in items] == ["a", "s/1", "s/3"]
     assert [failure.item for failure in failures] == [f"t.jsonl, line {n}" for n in (1, 3, 6)]
     assert failures[0].error.startswith("not JSON: ")
-    assert failures[1].error == "field id: 'a' is that of line 2 already"
+    assert failures[1].error == "field id: 'a' is the id of line 2 already"
     assert failures[2].error.startswith("field turn: 1 follows 1")
 
 
@@ -237,14 +252,14 @@ def test_curves_of_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "c.json is not JSON"),
-        ("[]", 'c.json needs a field "curves"'),
-        ('{"curves": {}}', 'c.json needs a field "curves"'),
-        ('{"curves": {"x": 3}}', "c.json, curve 'x' needs a field \"points\""),
-        ('{"curves": {"x": {"points": {"1": 1}, "flat": 3}}}', "field flat: unknown"),
-        ('{"curves": {"x": {"points": {"one": 1}}}}', "field points: 'one' is no number of rows"),
-        ('{"curves": {"x": {"points": {"1": "1"}}}}', "field points: '1' is no cost"),
-        ('{"curves": {"x": {"points": {"1": true}}}}', "field points: True is no cost"),
+        ("{", "c.json is not valid JSON"),
+        ("[]", "c.json: Expected object, got array"),
+        ('{"curves": {}}', "c.json has no curves"),
+        ('{"curves": {"x": 3}}', "c.json, curve 'x': Expected object, got int"),
+        ('{"curves": {"x": {"points": {"1": 1}, "flat": 3}}}', "unknown field flat"),
+        ('{"curves": {"x": {"points": {"one": 1}}}}', "points: Expected int, got str"),
+        ('{"curves": {"x": {"points": {"1": "1"}}}}', "Expected float, got str"),
+        ('{"curves": {"x": {"points": {"1": true}}}}', "Expected float, got bool"),
         ('{"curves": {"x": {"points": {"2": 1.0}}}}', "curve 'x': a cost curve needs"),
         ('{"curves": {"x": {"points": {"1": -1.0}}}}', "curve 'x': a cost curve needs"),
         ('{"curves": {"x": {"points": {"1": 1}, "flat_after": 3}}}', "past the last point"),

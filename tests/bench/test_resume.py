@@ -18,14 +18,14 @@ RUN = {
 def test_items_outlive_the_run(tmp_path):
     folder = tmp_path / "new" / "folder"
     with ItemStore(folder, RUN) as store:
-        assert store.get("a") is None
+        assert store.get("a", dict) is None
         store.put("a", {"tokens": (1, 2)})
         # On disk before the next one, not when the store closes.
         assert len((folder / "items.jsonl").read_text().splitlines()) == 2
         store.put("b", {"x": None})
     with ItemStore(folder, RUN) as store:
         assert list(store) == ["a", "b"]
-        assert store.get("a") == {"tokens": [1, 2]}
+        assert store.get("a", dict) == {"tokens": [1, 2]}
         store.put("c", {})
     with ItemStore(folder, RUN) as store:
         assert len(store) == 3
@@ -34,7 +34,7 @@ def test_items_outlive_the_run(tmp_path):
 def test_without_a_folder_items_live_as_long_as_the_store():
     store = ItemStore(None, RUN)
     store.put("a", {"tokens": (1,)})
-    assert store.get("a") == {"tokens": [1]}
+    assert store.get("a", dict) == {"tokens": [1]}
     store.close()
 
 
@@ -51,7 +51,7 @@ def test_a_last_line_that_was_cut_off_is_dropped(tmp_path, tail):
         assert path.read_bytes() == whole
         store.put("c", {"n": 3})
     with ItemStore(tmp_path, RUN) as store:
-        assert store.get("c") == {"n": 3}
+        assert store.get("c", dict) == {"n": 3}
 
 
 def test_a_header_that_was_cut_off_is_written_again(tmp_path):
@@ -69,7 +69,9 @@ def test_a_line_within_that_is_broken_is_an_error(tmp_path):
     path = tmp_path / "items.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text(lines[0] + "oops\n" + lines[2])
-    with pytest.raises(ConfigError, match=r"line 2 of .*items\.jsonl is no JSON.*delete the file"):
+    with pytest.raises(
+        ConfigError, match=r"line 2 of .*items\.jsonl is not valid JSON.*delete the file"
+    ):
         ItemStore(tmp_path, RUN)
 
 
@@ -124,7 +126,7 @@ def test_what_is_no_json_is_refused(tmp_path):
 def test_what_is_no_file_is_not_read(tmp_path):
     # /dev/zero or a pipe would be read without end.
     (tmp_path / "items.jsonl").mkdir()
-    with pytest.raises(ConfigError, match=r"items\.jsonl is no file"):
+    with pytest.raises(ConfigError, match=r"items\.jsonl is not a file"):
         ItemStore(tmp_path, RUN)
 
 
@@ -152,8 +154,8 @@ def test_a_disk_that_fills_up_keeps_what_was_written(tmp_path, monkeypatch):
         with pytest.raises(ConfigError, match=r"items\.jsonl: No space left.*goes on from them"):
             store.put("b", {"n": 2})
     assert (tmp_path / "items.jsonl").read_bytes() == before
-    assert store.get("b") is None
+    assert store.get("b", dict) is None
     store.put("b", {"n": 2})
     store.close()
     with ItemStore(tmp_path, RUN) as again:
-        assert [json.dumps(again.get(key)) for key in again] == ['{"n": 1}', '{"n": 2}']
+        assert [json.dumps(again.get(key, dict)) for key in again] == ['{"n": 1}', '{"n": 2}']

@@ -9,10 +9,11 @@ from click.testing import CliRunner
 
 from akunu_py import ConfigError
 from akunu_py.bench import speed as speed_module
-from akunu_py.bench.metrics import Speedup
-from akunu_py.bench.result_file import BenchResult
+from akunu_py.bench.bootstrap import Ratio
+from akunu_py.bench.result_file import parse_result
 from akunu_py.bench.resume import ItemStore
-from akunu_py.bench.speed import Case, _turned, prompt_cases, run_speed
+from akunu_py.bench.run import turned
+from akunu_py.bench.speed import Case, prompt_cases, run_speed
 from akunu_py.bench.speed_report import BASELINE, Run, summary
 from akunu_py.bench.workloads import load_prompts
 from akunu_py.cli.main import cli
@@ -51,11 +52,11 @@ def test_all_arms_give_the_models_own_tokens(loaded):
         assert arm.peak_memory_bytes > 1e5
         assert arm.arm == BASELINE or 0 <= arm.outside < 1
         # Two sessions, whatever the rounds, are too few for a ratio.
-        assert arm.ratio == arm.median_ratio == Speedup(None, None, None, 4)
+        assert arm.ratio == arm.median_ratio == Ratio(None, None, None, 4)
     assert all(len(run.token_ids) == 24 for run in report.runs)
     plain = next(run for run in report.runs if run.arm == "none")
     assert plain.num_timed_tokens == plain.num_passes == 23
-    result = report.result({}, started="2026-01-01T00:00:00+00:00", seconds=1.0)
+    result = report.findings()
     assert result.costs.costs[5] > 0
     assert len({item["id"] for item in result.items}) == 16
     hashes = {arm["token_hash"] for arm in result.deterministic["arms"].values()}
@@ -142,7 +143,7 @@ def test_ratios_are_of_pairs():
 
 def test_every_arm_comes_first_and_last():
     arms = ("a", "b", "c")
-    orders = [_turned(arms, number) for number in range(12)]
+    orders = [turned(arms, number) for number in range(12)]
     assert {order[0] for order in orders} == {order[-1] for order in orders} == set(arms)
     assert all(sorted(order) == list(arms) for order in orders)
 
@@ -151,7 +152,7 @@ def test_a_case_that_does_not_fit_is_left_out(loaded):
     long = Case("long", "s", (1,) * 200)
     report = run_speed(loaded, [long, Case("a", "a", PROMPT)], drafters=["none"], max_tokens=12)
     assert {run.case for run in report.runs} == {"a"}
-    result = report.result({}, started="2026-01-01T00:00:00Z", seconds=0.0)
+    result = report.findings()
     (failure,) = result.failures
     assert failure.item == "long"
     assert "does not fit into the context" in failure.error
@@ -266,8 +267,7 @@ def test_the_command_with_a_random_model_and_a_trace(trace, monkeypatch):
     options = ["--random-model", "llama-tiny", "--trace", trace, "--max-tokens", 16]
     code, output = command(*options, "--json", "--drafter", "ngram")
     assert code == 0
-    record = json.loads(output.splitlines()[-1])
-    result = BenchResult.from_dict(record)
+    result = parse_result(output.splitlines()[-1])
     assert result.model.name == "llama-tiny, random weights"
     assert result.model.sha256 == ""
     assert [item["id"] for item in result.items] == ["edits/good by mlx-lm", "edits/good by ngram"]
@@ -346,7 +346,7 @@ def test_an_interrupt_in_the_first_case_leaves_no_arm(loaded, monkeypatch):
     monkeypatch.setattr(speed_module, "_run", interrupted)
     options = {"max_tokens": 10, "repeats": 1, "drafters": ["none", "ngram"]}
     report = run_speed(loaded, [Case("a", "a", PROMPT)], **options)
-    result = report.result({}, started="2026-01-01T00:00:00+00:00", seconds=1.0)
+    result = report.findings()
     assert report.arms == ()
     assert not result.finished
     assert result.tables == ()

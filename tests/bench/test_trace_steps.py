@@ -62,44 +62,42 @@ def test_ids_and_steps_are_taken():
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        (["token_ids"], [], "field token_ids: [] is no list of token ids"),
-        (["token_ids"], "12", "field token_ids: '12' is no list"),
-        (["token_ids"], [5, True, 7, 8], "field token_ids: True is no whole number"),
-        (["prompt_ids"], [1, -2], "field prompt_ids: -2 is no whole number"),
+        (["token_ids"], [], "field token_ids: Expected array of length >= 1"),
+        (["token_ids"], "12", "field token_ids: Expected array, got str"),
+        (["token_ids"], [5, True, 7, 8], "field token_ids[1]: Expected int, got bool"),
+        (["prompt_ids"], [1, -2], "field prompt_ids[1]: Expected int >= 0"),
         (["prompt_ids"], None, "field steps: needs token_ids and prompt_ids"),
         (["token_ids"], None, "field steps: needs token_ids and prompt_ids"),
-        (["steps"], {}, "field steps: {} is no list"),
-        (["steps"], [3], "field steps[0]: 3 is no JSON object"),
-        (["steps", 0, "note"], "x", "field steps[0].note: not a field of it"),
-        (["steps", 0, "kind"], None, "field steps[0].kind: missing"),
-        (["steps", 0, "kind"], "lucky", "'lucky' is neither bonus nor recovered"),
+        (["steps"], {}, "field steps: Expected array, got object"),
+        (["steps"], [3], "field steps[0]: Expected object, got int"),
+        (["steps", 0, "note"], "x", "field steps[0]: Object contains unknown field note"),
+        (["steps", 0, "kind"], None, "field steps[0]: Object missing required field kind"),
+        (["steps", 0, "kind"], "lucky", "field steps[0].kind: Invalid enum value 'lucky'"),
         (["steps", 1, "origin"], "draft", "field steps[1].origin"),
-        (["steps", 1, "source"], 3, "field steps[1].source: 3 is no text"),
-        (["steps", 0, "entropy"], 1.5, "field steps[0].entropy: 1.5 is no number from 0 to 1"),
-        (["steps", 0, "tree"], [], "field steps[0].tree: [] is no JSON object"),
-        (["steps", 0, "tree", "whole"], None, "field steps[0].tree.whole: missing"),
-        (["steps", 0, "tree", "note"], 1, "field steps[0].tree.note: not a field of it"),
-        (["steps", 0, "tree", "reason"], "luck", "'luck' is neither gain nor probe"),
+        (["steps", 1, "source"], 3, "field steps[1].source: Expected str, got int"),
+        (["steps", 0, "entropy"], 1.5, "field steps[0].entropy: Expected float <= 1.00001"),
+        (["steps", 0, "tree"], [], "field steps[0].tree: Expected object, got array"),
+        (["steps", 0, "tree", "whole"], None, "field steps[0].tree: Object missing required field whole"),
+        (["steps", 0, "tree", "note"], 1, "field steps[0].tree: Object contains unknown field note"),
+        (["steps", 0, "tree", "reason"], "luck", "field steps[0].tree.reason: Invalid enum value 'luck'"),
         (["steps", 0, "tree", "nodes"], 8, "field steps[0].tree.whole.nodes: is 9 and not 8"),
         (["steps", 0, "tree", "kept", "nodes"], 3, "tree.kept.nodes: is 3 and not 4"),
-        (["steps", 0, "tree", "kept", "cost"], float("inf"), "tree.kept.cost: inf is no number"),
-        (["steps", 0, "tree", "rate"], "1", "field steps[0].tree.rate: '1' is no number"),
-        (["steps", 0, "gamma"], 2.0, "field steps[0].gamma: 2.0 is no whole number"),
+        (["steps", 0, "tree", "rate"], "1", "field steps[0].tree.rate: Expected float, got str"),
+        (["steps", 0, "gamma"], 2.0, "field steps[0].gamma: Expected int, got float"),
         (["steps", 1, "position"], 6, "field steps[1].position: is 6; the tokens before it are 5"),
         (["steps", 0, "accepted"], 1, "field steps[0].accepted: is 1 where 2 tokens are accepted"),
         (["steps", 0, "token"], 70, "field steps: do not put token_ids together"),
-        (["steps", 0, "drafted"], 4, "field steps[0].drafted: 4 is no list"),
-        (["steps", 0, "drafted", 0, "p"], float("nan"), "field steps[0].drafted[0].p"),
+        (["steps", 0, "drafted"], 4, "field steps[0].drafted: Expected array, got int"),
+        (["steps", 0, "drafted", 0, "p"], -0.5, "field steps[0].drafted[0].p: Expected float >= 0"),
         (["steps", 0, "drafted", 0, "uniform"], "a", "field steps[0].drafted[0].uniform"),
         (["steps", 0, "drafted", 3, "parent"], 3, "drafted[3].parent: is 3; parents come first"),
-        (["steps", 0, "drafted", 3, "parent"], -2, "drafted[3].parent: -2 is no whole number"),
-        (["steps", 0, "drafted", 2, "source"], 7, "drafted[2].source: 7 is no text"),
-        (["steps", 0, "drafted", 0, "accepted"], 1, "1 is neither true nor false"),
+        (["steps", 0, "drafted", 3, "parent"], -2, "drafted[3].parent: Expected int >= -1"),
+        (["steps", 0, "drafted", 2, "source"], 7, "drafted[2].source: Expected str, got int"),
+        (["steps", 0, "drafted", 0, "accepted"], 1, "drafted[0].accepted: Expected bool, got int"),
         (["steps", 0, "drafted", 2, "parent"], 0, "is true of a token that is on no path"),
-        (["steps", 0, "drafted", 0, "text"], "x", "drafted[0].text: not a field of it"),
+        (["steps", 0, "drafted", 0, "text"], "x", "drafted[0]: Object contains unknown field text"),
         (["token_ids"], [5, 6, 7], "field steps[1]: comes after the last of the token ids"),
         (["token_ids"], [5, 6, 7, 8, 9], "field steps: do not put token_ids together"),
-        (["tokens"], [5], "field tokens: not a field of a trace"),
     ],
 )  # fmt: skip
 def test_errors_name_the_line_and_the_field(path, value, words):
@@ -107,3 +105,15 @@ def test_errors_name_the_line_and_the_field(path, value, words):
         parse(changed(path, value))
     assert str(raised.value).startswith("t.jsonl, line 1, field ")
     assert words in str(raised.value)
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), "1e999"])
+def test_numbers_that_are_not_finite(number):
+    line = json.dumps(changed(["steps", 0, "tree", "rate"], number)).replace('"1e999"', "1e999")
+    with pytest.raises(ConfigError, match="line 1: not JSON that can be read"):
+        parse_trace(line.encode(), "t.jsonl")
+
+
+def test_a_field_that_a_trace_does_not_have():
+    with pytest.raises(ConfigError, match="line 1: Object contains unknown field tokens"):
+        parse(changed(["tokens"], [5]))

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from akunu_py import ContextOverflowError, Engine
 from akunu_py.bench.environment import Environment
-from akunu_py.bench.report import Model
+from akunu_py.bench.measured_model import Model
 from akunu_py.bench.tuning import Cost, Tuning, costs_with_intervals, run_tuning
 from akunu_py.cli.main import cli
 from akunu_py.models.pass_times import PassTimes

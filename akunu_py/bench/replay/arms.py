@@ -101,7 +101,7 @@ class AutoArm(RegistryArm):
 
 
 CURVE_BOUND: dict[str, Callable[[CostCurve], Arm]] = {"auto": AutoArm}
-"""Drafters that choose a draft's length by the cost curve, and what makes their arms."""
+"""Drafters that choose a draft's length by the cost curve, and the makers of their arms."""
 
 
 def check_names(names: Sequence[str]) -> None:

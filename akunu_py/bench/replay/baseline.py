@@ -1,4 +1,4 @@
-"""What a baseline is: a drafter that lives through all items of a trace.
+"""Baselines: drafters that live through all items of a trace.
 
 A package offers some by an entry point of the group "akunu.baselines", whose object maps names to
 what makes each.
@@ -19,7 +19,7 @@ class Baseline(ABC):
     outlives a reply. What a baseline drafts is a function of what it observed, not of which passes
     there were: so all draft lengths can be replayed in one walk over a text.
 
-    `name` is that of the reports, `default_limit` the draft length that its authors ship.
+    `name` is its name in reports, `default_limit` the draft length that its authors ship.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Baseline(ABC):
 
 @functools.cache
 def baselines() -> Mapping[str, Callable[[], Baseline]]:
-    """Return what makes each baseline that is installed, by the name it has in reports."""
+    """Return the makers of all installed baselines by the names they have in reports."""
     found: dict[str, Callable[[], Baseline]] = {}
     for point in entry_points(group="akunu.baselines"):
         try:

@@ -1,16 +1,29 @@
 """Cost curves to compare drafters under: the shipped ones by name, or a JSON file's."""
 
-import json
-import math
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
+
+from akunu_py.bench.rows import Row, parse, typed
 from akunu_py.cost_curve import CostCurve
 from akunu_py.errors import ConfigError
 
-_FIELDS = {"points", "flat_after", "flat_until", "source"}
+Rows = Annotated[int, Meta(ge=1, lt=10**6)]
+
+
+class _Curve(Row, frozen=True):
+    points: dict[Rows, float]
+    flat_after: Rows | None = None
+    flat_until: Rows | None = None
+    source: str = ""
+
+
+class _File(Row, frozen=True):
+    curves: dict[str, Any]
+    what: str = ""
 
 
 def shipped_curves() -> dict[str, CostCurve]:
@@ -49,42 +62,26 @@ def parse_curves(text: str, name: str) -> dict[str, CostCurve]:
     `flat_after` and `flat_until` are rows between which costs do not rise; past the last point the
     last segment's slope goes on. Raises ConfigError naming the file, the curve and the field.
     """
+    file = typed(parse(text, name), _File, name)
+    if not file.curves:
+        raise ConfigError(f"{name} has no curves; give one or more by name")
+    curves: dict[str, CostCurve] = {}
+    for key, value in file.curves.items():
+        where = f"{name}, curve {key!r}"
+        curves[key] = _made(typed(value, _Curve, where), where)
+    return curves
+
+
+def _made(curve: _Curve, name: str) -> CostCurve:
+    flat = None
+    if curve.flat_after is not None or curve.flat_until is not None:
+        flat = (curve.flat_after or 0, curve.flat_until or 0)
+        if not max(curve.points, default=1) <= flat[0] <= flat[1]:
+            raise ConfigError(
+                f"{name}: flat_after and flat_until are numbers of rows past the last point, in "
+                "order; give both or neither"
+            )
     try:
-        record = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{name} is not JSON: {error}") from None
-    curves = record.get("curves") if isinstance(record, dict) else None
-    if not isinstance(curves, dict) or not curves:
-        raise ConfigError(f'{name} needs a field "curves" with one curve or more by name')
-    return {key: _curve(value, f"{name}, curve {key!r}") for key, value in curves.items()}
-
-
-def _curve(record: Any, name: str) -> CostCurve:
-    if not isinstance(record, dict) or not isinstance(record.get("points"), dict):
-        raise ConfigError(f'{name} needs a field "points": {{"1": 1.0, ...}}')
-    for field in record:
-        if field not in _FIELDS:
-            raise ConfigError(f"{name}, field {field}: unknown; known are {sorted(_FIELDS)}")
-    points: dict[int, float] = {}
-    for rows, cost in record["points"].items():
-        if not rows.isascii() or not rows.isdigit() or len(rows) > 6:
-            raise ConfigError(f"{name}, field points: {rows!r} is no number of rows")
-        if not isinstance(cost, int | float) or isinstance(cost, bool) or not math.isfinite(cost):
-            raise ConfigError(f"{name}, field points: {cost!r} is no cost")
-        points[int(rows)] = float(cost)
-    flat = tuple(record[field] for field in ("flat_after", "flat_until") if field in record)
-    if not flat:
-        return _made(points, None, name)
-    whole = all(isinstance(rows, int) and not isinstance(rows, bool) for rows in flat)
-    if len(flat) != 2 or not whole or not max(points) <= flat[0] <= flat[1]:
-        raise ConfigError(
-            f"{name}: flat_after and flat_until are numbers of rows past the last point, in order"
-        )
-    return _made(points, (flat[0], flat[1]), name)
-
-
-def _made(points: dict[int, float], flat: tuple[int, int] | None, name: str) -> CostCurve:
-    try:
-        return CostCurve(points, flat)
+        return CostCurve(curve.points, flat)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from None

@@ -1,14 +1,21 @@
-"""Replays of whole traces, spread over processes: one job is one arm on one trace."""
+"""Replays of whole traces, spread over processes: one job is one arm on one trace.
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+Finished jobs are kept in an `ItemStore`, so that an interrupted replay goes on.
+"""
 
-from akunu_py.bench.replay.arms import is_curve_bound, make_arm
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Literal, TypeVar
+
+from akunu_py.bench.replay.arms import Arm, is_curve_bound, make_arm
 from akunu_py.bench.replay.baseline import Baseline, baselines
 from akunu_py.bench.replay.runner import ItemCounts, ReplayItem, replay_item, sweep_item
+from akunu_py.bench.resume import ItemStore
+from akunu_py.bench.rows import Row, encode
 from akunu_py.bench.worker_pool import run_tasks
 from akunu_py.cost_curve import CostCurve
+from akunu_py.errors import ConfigError
+
+T = TypeVar("T")
 
 LIMITS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 31, 40, 64)
 """The draft lengths a baseline's best is looked for among; 0 is not to draft."""
@@ -16,14 +23,10 @@ LIMITS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 31, 40, 64)
 Memory = Literal["trace", "session"]
 """How long state outlives a reply: over all items of a trace, or within a session."""
 
-Counts = tuple[tuple[ItemCounts, ...], ...]
-"""For each limit, the counts of each item of a trace."""
-
 Trace = Sequence[ReplayItem]
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Row, frozen=True):
     """One arm on one trace; `curve` names the one a curve-bound arm drafts by.
 
     `limits` are the draft lengths to replay with; empty: the arm's own.
@@ -36,13 +39,12 @@ class Job:
     memory: Memory
 
 
-@dataclass(frozen=True, slots=True)
-class JobResult:
-    """What a job came to, and with which draft lengths."""
+class JobResult(Row, frozen=True):
+    """A finished job: the draft lengths, and for each of them the counts of each item."""
 
     job: Job
     limits: tuple[int, ...]
-    counts: Counts
+    counts: tuple[tuple[ItemCounts, ...], ...]
 
 
 def plan_jobs(
@@ -87,6 +89,51 @@ def run_jobs(
         work.close()
 
 
+def run_stored_jobs(
+    jobs: Sequence[Job],
+    traces: Mapping[str, Trace],
+    curves: Mapping[str, CostCurve],
+    store: ItemStore,
+    *,
+    processes: int,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> tuple[list[JobResult], bool]:
+    """Return the results of the jobs, and whether all were done or an interrupt came before.
+
+    Jobs that the store has are not done again. `progress` is called with jobs done and in all.
+    Raises ConfigError for a stored job that is malformed.
+    """
+    done: list[JobResult] = []
+    left: list[Job] = []
+    for job in jobs:
+        result = store.get(encode(job), JobResult)
+        if result is None:
+            left.append(job)
+            continue
+        if {len(counts) for counts in result.counts} != {len(traces[job.trace])} or (
+            len(result.limits) != len(result.counts)
+        ):
+            raise ConfigError(f"the finished {encode(job)} is not of the items of {job.trace}")
+        done.append(result)
+    before = len(done)
+    fresh = run_jobs(
+        left,
+        traces,
+        curves,
+        processes=processes,
+        progress=lambda count, _total: progress(before + count, len(jobs)),
+    )
+    try:
+        for result in fresh:
+            store.put(encode(result.job), result)
+            done.append(result)
+    except KeyboardInterrupt:
+        return done, False
+    finally:
+        fresh.close()
+    return done, True
+
+
 def _run(job: Job, data: tuple[Mapping[str, Trace], Mapping[str, CostCurve]]) -> JobResult:
     traces, curves = data
     return run_job(job, traces[job.trace], curves)
@@ -96,16 +143,25 @@ def run_job(job: Job, items: Trace, curves: Mapping[str, CostCurve]) -> JobResul
     """Replay the items of a trace in order; state lives as long as the job's `memory` says."""
     arm = make_arm(job.arm, None if job.curve is None else curves[job.curve])
     limits = job.limits or (arm.default_limit,)
-    counts: list[list[ItemCounts]] = []
+
+    def replay(item: ReplayItem) -> list[ItemCounts]:
+        if job.limits and isinstance(arm, Baseline):
+            return sweep_item(item, arm, limits)
+        return [replay_item(item, arm, limits[0])]
+
+    counts = list(over_trace(arm, items, job.memory, replay))
+    return JobResult(job, limits, tuple(zip(*counts, strict=True)))
+
+
+def over_trace(
+    arm: Arm, items: Trace, memory: Memory, replay: Callable[[ReplayItem], T]
+) -> Iterator[T]:
+    """Yield what `replay` gives for each item, the arm told when replies begin and end."""
     session: str | None = None
     for item in items:
-        if job.memory == "session" and item.session != session:
+        if memory == "session" and item.session != session:
             arm.reset()
         session = item.session
         arm.begin()
-        if job.limits and isinstance(arm, Baseline):
-            counts.append(sweep_item(item, arm, limits))
-        else:
-            counts.append([replay_item(item, arm, limits[0])])
+        yield replay(item)
         arm.end()
-    return JobResult(job, limits, tuple(zip(*counts, strict=True)))

@@ -1,125 +1,173 @@
-"""A comparison in figures: every arm under every curve, by category and overall."""
+"""Figures of a replay, those that repeat and the drafters' own times, and its tables."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
-from akunu_py.bench.replay.arms import not_replayable
-from akunu_py.bench.replay.baseline import baselines
-from akunu_py.bench.replay.jobs import Memory
-from akunu_py.bench.replay.results import Figures, Ratio, Results, ratio
+from akunu_py.bench.replay.jobs import JobResult, Trace
+from akunu_py.bench.replay.results import CurveReport, Figures, ReplayReport
+from akunu_py.bench.result_file import Failure
+from akunu_py.bench.run import Findings
+from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
+from akunu_py.cost_curve import CostCurve
 
-
-@dataclass(frozen=True, slots=True)
-class CurveReport:
-    """All arms under one curve.
-
-    `total` and the entries of `categories` and `traces` map an arm to its figures. `best_baseline`
-    is the fastest over all reported items. `against_best` compares akunu's arms with it,
-    `against_best_of_trace` with the baseline and draft length that are best on each trace.
-    """
-
-    curve: str
-    total: Mapping[str, Figures]
-    categories: Mapping[str, Mapping[str, Figures]]
-    traces: Mapping[str, Mapping[str, Figures]]
-    best_baseline: str | None
-    against_best: Mapping[str, Ratio]
-    against_best_of_trace: Mapping[str, Mapping[str, Ratio]]
-
-    def to_dict(self) -> dict[str, object]:
-        """Return everything as JSON-ready values."""
-        return {
-            "total": _dicts(self.total),
-            "categories": {name: _dicts(arms) for name, arms in self.categories.items()},
-            "traces": {name: _dicts(arms) for name, arms in self.traces.items()},
-            "best_baseline": self.best_baseline,
-            "against_best": {arm: item.to_dict() for arm, item in self.against_best.items()},
-            "against_best_of_trace": {
-                trace: {arm: item.to_dict() for arm, item in ratios.items()}
-                for trace, ratios in self.against_best_of_trace.items()
-            },
-        }
+_COLUMNS = (
+    Column("drafter", "drafter"),
+    Column("up_to", "up\nto"),
+    Column("fire_rate", "fire\nrate", ".0%"),
+    Column("hit_rate", "hit\nrate", ".0%"),
+    Column("alpha", "alpha", ".0%"),
+    Column("mean_draft", "mean\ndraft", ".1f"),
+    *ratio_columns("tokens_per_pass", "tok/\npass", ".2f"),
+    *ratio_columns("speed", "speed", ".3f", range_form=".2f"),
+    Column("us_a_pass", "us a\npass", ".0f"),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayReport:
-    """A whole comparison; `not_replayable` names arms that were asked for in vain, and why."""
-
-    tune: bool
-    memory: Memory
-    curves: Sequence[CurveReport]
-    not_replayable: Mapping[str, str]
-
-    def to_dict(self) -> dict[str, object]:
-        """Return everything as JSON-ready values."""
-        return {
-            "tune": self.tune,
-            "memory": self.memory,
-            "curves": {report.curve: report.to_dict() for report in self.curves},
-            "not_replayable": dict(self.not_replayable),
-        }
-
-
-def _dicts(arms: Mapping[str, Figures]) -> dict[str, object]:
-    return {arm: figures.to_dict() for arm, figures in arms.items()}
-
-
-def make_report(results: Results, arms: Sequence[str], *, memory: Memory) -> ReplayReport:
-    """Work out all figures; `arms` gives their order, those not replayable among them."""
-    order = [arm for arm in arms if not_replayable(arm) is None]
-    return ReplayReport(
-        tune=results.tune,
-        memory=memory,
-        curves=[_curve_report(results, order, curve) for curve in results.curves],
-        not_replayable={arm: reason for arm in arms if (reason := not_replayable(arm)) is not None},
-    )
-
-
-def _curve_report(results: Results, arms: Sequence[str], curve: str) -> CurveReport:
-    total = _all(results, arms, curve)
-    traces = {name: _all(results, arms, curve, trace=name) for name in results.traces}
-    categories = dict.fromkeys(item.category for items in results.traces.values() for item in items)
-    best = results.best_baseline(curve)
-    own = [arm for arm in total if arm not in baselines()]
-    of_trace: dict[str, dict[str, Ratio]] = {}
-    for name, figures in traces.items():
-        chosen = results.best_of_trace(curve, name)
-        if chosen is None or not figures:
-            continue
-        baseline, index = chosen
-        other = results.figures(baseline, curve, traces=[name], index=index)
-        if other is not None:
-            label = f"{baseline}@{other.limit}"
-            of_trace[name] = {arm: ratio(figures[arm], other, label) for arm in own}
-    return CurveReport(
-        curve=curve,
-        total=total,
-        categories={name: _all(results, arms, curve, category=name) for name in categories},
-        traces=traces,
-        best_baseline=best,
-        against_best={}
-        if best is None
-        else {arm: ratio(total[arm], total[best], f"{best}@{total[best].limit}") for arm in own},
-        against_best_of_trace=of_trace,
-    )
-
-
-def _all(
-    results: Results,
-    arms: Sequence[str],
-    curve: str,
+def replay_findings(
+    report: ReplayReport,
+    jobs: Iterable[JobResult],
     *,
-    trace: str | None = None,
-    category: str | None = None,
-) -> dict[str, Figures]:
-    """Return the figures of all arms over a trace, a category or everything that is reported."""
-    figures = (
-        results.figures(
-            arm,
-            curve,
-            lambda item: results.reported(item) and category in {None, item.category},
-            None if trace is None else [trace],
-        )
-        for arm in arms
+    by: str,
+    hashes: Mapping[str, str],
+    failures: Sequence[Failure] = (),
+    finished: bool = True,
+) -> Findings:
+    """Return the figures, tables and rows of a replay.
+
+    Args:
+        report: its figures.
+        jobs: what was replayed, one arm on one trace each.
+        by: what the tables are divided by, "category" or "trace".
+        hashes: of `content_hashes`.
+        failures: lines and items of the traces that could not be used.
+        finished: False after an interrupt: then arms are left out that lack a trace.
+
+    """
+    return Findings(
+        deterministic={
+            "hashes": hashes,
+            "curves": {curve.curve: _repeating(curve) for curve in report.curves},
+            "not_replayable": report.not_replayable,
+        },
+        timing={
+            "us_a_pass": {
+                curve.curve: {arm: figures.us_a_pass for arm, figures in curve.total.items()}
+                for curve in report.curves
+            },
+        },
+        tables=tuple(_tables(report, by)),
+        items=tuple(_job_items(jobs)),
+        failures=tuple(failures),
+        finished=finished,
     )
-    return {arm: item for arm, item in zip(arms, figures, strict=True) if item is not None}
+
+
+def _repeating(curve: CurveReport) -> dict[str, object]:
+    def each(arms: Mapping[str, Figures]) -> dict[str, object]:
+        return {arm: figures.repeating for arm, figures in arms.items()}
+
+    return {
+        "total": each(curve.total),
+        "categories": {name: each(arms) for name, arms in curve.categories.items()},
+        "traces": {name: each(arms) for name, arms in curve.traces.items()},
+        "best_baseline": curve.best_baseline,
+        "against_best": curve.against_best,
+        "against_best_of_trace": curve.against_best_of_trace,
+    }
+
+
+def content_hashes(traces: Mapping[str, Trace], curves: Mapping[str, CostCurve]) -> dict[str, str]:
+    """Return SHA-256 of what is replayed: each trace's token ids, each curve's costs."""
+    contents: dict[str, object] = {
+        f"trace {name}": [[item.id, item.session, item.prompt, item.output] for item in items]
+        for name, items in traces.items()
+    }
+    contents |= {
+        f"curve {name}": [sorted(curve.points.items()), curve.flat]
+        for name, curve in curves.items()
+    }
+    return {
+        name: hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        for name, content in contents.items()
+    }
+
+
+def comparisons(report: ReplayReport) -> list[str]:
+    """Return, a line each, how akunu's drafters do against the best baselines."""
+    lines: list[str] = []
+    for curve in report.curves:
+        if len(report.curves) > 1 and curve.against_best:
+            lines.append(f"{curve.curve}:")
+        for arm, found in curve.against_best.items():
+            lines.append(
+                f"{arm}: {found.speed.change()} against {found.against}, the best baseline"
+            )
+            for trace, ratios in curve.against_best_of_trace.items():
+                ours = ratios[arm]
+                ratio, high = ours.speed.ratio, ours.speed.high
+                if ratio is not None and high is not None and high < 1:
+                    lines.append(
+                        f"  behind on {trace}: {ratio - 1:+.1%} against {ours.against}, the "
+                        "best baseline there"
+                    )
+    lines += (f"{arm}: not replayable; {why}" for arm, why in report.not_replayable.items())
+    return lines
+
+
+def _job_items(jobs: Iterable[JobResult]) -> Iterable[Mapping[str, object]]:
+    ordered = sorted(jobs, key=lambda item: (item.job.trace, item.job.arm, item.job.curve or ""))
+    for result in ordered:
+        job = result.job
+        curve = "" if job.curve is None else f" by {job.curve}"
+        for limit, counts in zip(result.limits, result.counts, strict=True):
+            yield {
+                "id": f"{job.arm}@{limit} on {job.trace}{curve}",
+                "category": job.trace,
+                "drafter": job.arm,
+                "curve": job.curve,
+                "num_draft_tokens": limit,
+                "replies": len(counts),
+                "tokens": sum(item.stats.output_tokens for item in counts),
+                "passes": sum(item.stats.steps for item in counts),
+                "drafted": sum(item.stats.drafted for item in counts),
+                "accepted": sum(item.stats.accepted for item in counts),
+            }
+
+
+def _tables(report: ReplayReport, by: str) -> Iterable[Table]:
+    names: set[str] = set()
+    for curve in report.curves:
+        prefix = f"{curve.curve}: " if len(report.curves) > 1 else ""
+        for group, arms in _groups(curve, by).items():
+            if not arms:
+                continue
+            size = max(figures.items for figures in arms.values())
+            name = _free_name(f"{curve.curve}-{group}", names)
+            records = (
+                {
+                    **figures.repeating,
+                    "drafter": arm,
+                    "up_to": figures.limit,
+                    "us_a_pass": figures.us_a_pass,
+                }
+                for arm, figures in arms.items()
+            )
+            yield table_of(name, f"{prefix}{group}, {size} items", _COLUMNS, records)
+
+
+def _groups(curve: CurveReport, by: str) -> dict[str, Mapping[str, Figures]]:
+    groups = curve.categories if by == "category" else curve.traces
+    return {**groups, "all": curve.total}
+
+
+def _free_name(text: str, taken: set[str]) -> str:
+    """Return a table's name of a text that may hold anything, another one each time."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:80]
+    name, number = plain, 1
+    while name in taken:
+        number += 1
+        name = f"{plain}-{number}"
+    taken.add(name)
+    return name

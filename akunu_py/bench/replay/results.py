@@ -1,4 +1,4 @@
-"""What the replays came to: each arm's figures over any choice of items, with intervals."""
+"""Results of replays: the figures of each arm over any choice of items, with intervals."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from akunu_py.bench.bootstrap import Floats, Interval, interval, session_weights
+from akunu_py.bench.bootstrap import Floats, Ratio, estimate, mean_speed, session_weights
+from akunu_py.bench.replay.arms import not_replayable
 from akunu_py.bench.replay.baseline import baselines
-from akunu_py.bench.replay.jobs import JobResult, Trace
+from akunu_py.bench.replay.jobs import JobResult, Memory, Trace
 from akunu_py.bench.replay.runner import ItemCounts, ReplayItem
+from akunu_py.bench.rows import Row
 from akunu_py.cost_curve import CostCurve
 
 TUNING_HALF, REPORTED_HALF = 0, 1
@@ -23,46 +25,38 @@ class Figures:
     """One arm over some items under one curve; rates are over all their passes and tokens.
 
     `speed` is tokens over the cost of the passes, of several traces the geometric mean; 1 is plain
-    decoding. `us_a_pass` are the drafter's microseconds, the prompt's intake left out. Rates that
-    do not exist are None, intervals are 95 %.
+    decoding. `us_a_pass` is the drafter's time in microseconds, the prompt's intake left out.
+    Rates that do not exist are None. `samples` is the speed in each resample.
     """
 
     limit: int
     items: int
-    tokens_per_pass: float
-    tokens_per_pass_interval: Interval
+    tokens_per_pass: Ratio
     fire_rate: float
     hit_rate: float | None
     alpha: float | None
     mean_draft: float | None
-    speed: float
-    speed_interval: Interval
+    speed: Ratio
     us_a_pass: float
     samples: Floats = field(repr=False, compare=False)
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the figures as JSON-ready values."""
-        names = [name for name in self.__slots__ if name != "samples"]
-        return {name: getattr(self, name) for name in names}
+    @property
+    def repeating(self) -> dict[str, object]:
+        """The figures that are the same in every run."""
+        left_out = {"us_a_pass", "samples"}
+        return {name: getattr(self, name) for name in self.__slots__ if name not in left_out}
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """One speed over another on the same items; below 1: slower. The interval is 95 %."""
+class Against(Row, frozen=True):
+    """The speed of an arm over the speed of another, `against`, on the same items."""
 
-    value: float
-    interval: Interval
+    speed: Ratio
     against: str
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the ratio as JSON-ready values."""
-        return {"value": self.value, "interval": self.interval, "against": self.against}
 
-
-def ratio(figures: Figures, other: Figures, against: str) -> Ratio:
+def compared(figures: Figures, other: Figures, against: str) -> Against:
     """Compare two arms on the same resamples of the same items."""
-    samples = figures.samples / other.samples
-    return Ratio(float(samples[0]), interval(samples), against)
+    return Against(estimate(figures.samples / other.samples, figures.items), against)
 
 
 class Results:
@@ -114,49 +108,42 @@ class Results:
     ) -> Figures | None:
         """Return an arm's figures over the chosen items of some traces; None without any.
 
-        `index` is that of the draft length; left out, it is the arm's best, or its only one.
+        `index` is the index of the draft length; left out, the arm's best, or its only one.
         """
         if index is None:
             index = self.best_index(arm, curve)
         chosen = chosen or self.reported
-        total = ItemCounts()
-        logs: list[Floats] = []
-        passes_samples: list[tuple[Floats, Floats]] = []
-        size = 0
+        counts: list[ItemCounts] = []
+        speeds: list[tuple[Floats, Floats]] = []
+        passes: list[Floats] = []
         for name in traces or self.traces:
             picked = [i for i, item in enumerate(self.traces[name]) if chosen(item)]
             if not picked:
                 continue
-            size += len(picked)
-            counts = [self._result(arm, curve, name).counts[index][i] for i in picked]
-            total = sum(counts, total)
+            here = [self._result(arm, curve, name).counts[index][i] for i in picked]
+            counts += here
             weights = self._trace_weights(name)[:, picked]
-            tokens = weights @ np.array([float(c.stats.output_tokens) for c in counts])
-            passes = weights @ np.array([float(c.stats.steps) for c in counts])
-            with np.errstate(invalid="ignore", divide="ignore"):
-                logs.append(
-                    np.log(tokens / (weights @ self._cost(arm, curve, name, index)[picked]))
-                )
-            passes_samples.append((tokens, passes))
-        if not size:
+            tokens = weights @ np.array([float(c.stats.output_tokens) for c in here])
+            passes.append(weights @ np.array([float(c.stats.steps) for c in here]))
+            speeds.append((tokens, weights @ self._cost(arm, curve, name, index)[picked]))
+        if not counts:
             return None
+        total = sum(counts, ItemCounts())
+        samples = mean_speed(speeds)
         with np.errstate(invalid="ignore", divide="ignore"):
-            speeds = np.exp(np.mean(logs, axis=0))
-            per_pass = sum(t for t, _ in passes_samples) / sum(p for _, p in passes_samples)
+            per_pass = sum(tokens for tokens, _ in speeds) / sum(passes)
         stats = total.stats
         return Figures(
             limit=self.limits(arm, curve)[index],
-            items=size,
-            tokens_per_pass=stats.output_tokens / stats.steps,
-            tokens_per_pass_interval=interval(np.asarray(per_pass)),
+            items=len(counts),
+            tokens_per_pass=estimate(np.asarray(per_pass), len(counts)),
             fire_rate=stats.steps_with_draft / stats.steps,
             hit_rate=stats.hit_rate,
             alpha=stats.alpha,
             mean_draft=stats.drafted / stats.steps_with_draft if stats.steps_with_draft else None,
-            speed=float(speeds[0]),
-            speed_interval=interval(speeds),
+            speed=estimate(samples, len(counts)),
             us_a_pass=1e6 * (stats.propose_s + total.observe_s) / stats.steps,
-            samples=speeds,
+            samples=samples,
         )
 
     def limits(self, arm: str, curve: str) -> tuple[int, ...]:
@@ -192,7 +179,7 @@ class Results:
     def best_baseline(self, curve: str) -> str | None:
         """Return the baseline that is fastest over the reported items; None without any."""
         speeds = {
-            arm: figures.speed
+            arm: figures.samples[0]
             for arm in self.arms
             if arm in baselines() and (figures := self.figures(arm, curve)) is not None
         }
@@ -210,7 +197,7 @@ class Results:
                 if self.tune:
                     speeds[arm, index] = self._tuning_speed(arm, curve, [trace], index)
                 elif (figures := self.figures(arm, curve, traces=[trace])) is not None:
-                    speeds[arm, index] = figures.speed
+                    speeds[arm, index] = figures.samples[0]
         return max(speeds, key=lambda key: speeds[key]) if speeds else None
 
     def _result(self, arm: str, curve: str, trace: str) -> JobResult:
@@ -235,3 +222,92 @@ class Results:
             table = self.curves[curve]
             self._costs[key] = np.array([item.cost(table) for item in counts])
         return self._costs[key]
+
+
+@dataclass(frozen=True, slots=True)
+class CurveReport:
+    """All arms under one curve.
+
+    `total` and the entries of `categories` and `traces` map an arm to its figures. `best_baseline`
+    is the fastest over all reported items. `against_best` compares akunu's arms with it,
+    `against_best_of_trace` with the baseline and draft length that are best on each trace.
+    """
+
+    curve: str
+    total: Mapping[str, Figures]
+    categories: Mapping[str, Mapping[str, Figures]]
+    traces: Mapping[str, Mapping[str, Figures]]
+    best_baseline: str | None
+    against_best: Mapping[str, Against]
+    against_best_of_trace: Mapping[str, Mapping[str, Against]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """A whole comparison; `not_replayable` names arms that were asked for in vain, and why."""
+
+    tune: bool
+    memory: Memory
+    curves: Sequence[CurveReport]
+    not_replayable: Mapping[str, str]
+
+
+def make_report(results: Results, arms: Sequence[str], *, memory: Memory) -> ReplayReport:
+    """Work out all figures; `arms` gives their order, those not replayable among them."""
+    order = [arm for arm in arms if not_replayable(arm) is None]
+    return ReplayReport(
+        tune=results.tune,
+        memory=memory,
+        curves=[_curve_report(results, order, curve) for curve in results.curves],
+        not_replayable={arm: reason for arm in arms if (reason := not_replayable(arm)) is not None},
+    )
+
+
+def _curve_report(results: Results, arms: Sequence[str], curve: str) -> CurveReport:
+    total = _all(results, arms, curve)
+    traces = {name: _all(results, arms, curve, trace=name) for name in results.traces}
+    categories = dict.fromkeys(item.category for items in results.traces.values() for item in items)
+    best = results.best_baseline(curve)
+    own = [arm for arm in total if arm not in baselines()]
+    of_trace: dict[str, dict[str, Against]] = {}
+    for name, figures in traces.items():
+        chosen = results.best_of_trace(curve, name)
+        if chosen is None or not figures:
+            continue
+        baseline, index = chosen
+        other = results.figures(baseline, curve, traces=[name], index=index)
+        if other is not None:
+            label = f"{baseline}@{other.limit}"
+            of_trace[name] = {arm: compared(figures[arm], other, label) for arm in own}
+    return CurveReport(
+        curve=curve,
+        total=total,
+        categories={name: _all(results, arms, curve, category=name) for name in categories},
+        traces=traces,
+        best_baseline=best,
+        against_best={}
+        if best is None
+        else {arm: compared(total[arm], total[best], f"{best}@{total[best].limit}") for arm in own},
+        against_best_of_trace=of_trace,
+    )
+
+
+def _all(
+    results: Results,
+    arms: Sequence[str],
+    curve: str,
+    *,
+    trace: str | None = None,
+    category: str | None = None,
+) -> dict[str, Figures]:
+    """Return the figures of all arms over a trace, a category or everything that is reported."""
+    figures = (
+        results.figures(
+            arm,
+            curve,
+            lambda item: results.reported(item) and category in {None, item.category},
+            None if trace is None else [trace],
+        )
+        for arm in arms
+    )
+    return {arm: item for arm, item in zip(arms, figures, strict=True) if item is not None}

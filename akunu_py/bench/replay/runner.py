@@ -7,10 +7,13 @@ the output is drafted and never tested.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
+from msgspec import field
+
 from akunu_py.bench.replay.baseline import Baseline
+from akunu_py.bench.rows import Number, Row
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.verify import verify_match
@@ -33,29 +36,40 @@ class ReplayItem:
     output: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ItemCounts:
-    """What one item came to: the passes, and the drafter's seconds outside the prompt."""
+class ItemCounts(Row, frozen=True):
+    """One item with one drafter: its passes and seconds.
+
+    Attributes:
+        stats: the passes.
+        observe_s: the drafter's seconds to observe, the prompt left out.
+        decode_s: seconds of decoding; None in a replay, which decodes nothing.
+        identical: whether the reply was that of plain decoding; None in a replay.
+
+    """
 
     stats: DecodeStats = field(default_factory=DecodeStats)
-    observe_s: float = 0.0
+    observe_s: Number = 0.0
+    decode_s: Number | None = None
+    identical: bool | None = None
 
     def __add__(self, other: "ItemCounts") -> "ItemCounts":
+        """Return both together, as of a replay."""
         return ItemCounts(self.stats + other.stats, self.observe_s + other.observe_s)
 
+    @property
+    def drafter_s(self) -> float:
+        """The drafter's seconds to propose and to observe."""
+        return self.stats.propose_s + self.observe_s
+
     def cost(self, curve: CostCurve) -> float:
-        """Return the cost of all passes under a curve: the sum of C(1 + k) over them."""
-        return passes_cost(self.stats, curve)
-
-
-def passes_cost(stats: DecodeStats, curve: CostCurve) -> float:
-    """Return the sum of C(1 + k) over all passes, k the tokens drafted for one."""
-    at_least = (stats.steps, *stats.drafted_per_position, 0)
-    return sum(
-        (more - fewer) * curve.cost(1 + drafted)
-        for drafted, (more, fewer) in enumerate(pairwise(at_least))
-        if more != fewer
-    )
+        """Return the cost of all passes: the sum of C(1 + k), k the tokens drafted for one."""
+        stats = self.stats
+        at_least = (stats.steps, *stats.drafted_per_position, 0)
+        return sum(
+            (more - fewer) * curve.cost(1 + drafted)
+            for drafted, (more, fewer) in enumerate(pairwise(at_least))
+            if more != fewer
+        )
 
 
 def replay_item(item: ReplayItem, drafter: Drafter, limit: int) -> ItemCounts:

@@ -1,9 +1,13 @@
-"""Trace items in token ids."""
+"""Traces in token ids."""
 
-from collections.abc import Callable, Iterable
+import itertools
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 from akunu_py.bench.replay.runner import ReplayItem
-from akunu_py.bench.replay.traces import TraceItem
+from akunu_py.bench.replay.traces import TraceItem, read_trace
 from akunu_py.bench.result_file import Failure
 from akunu_py.drafting.memory import vocabulary_fingerprint
 from akunu_py.errors import AkunuError, ConfigError
@@ -11,6 +15,62 @@ from akunu_py.protocols import Tokenizer
 
 MAX_OUTPUT_TOKENS = 1500
 """Longer outputs are cut here: a few that loop would otherwise outweigh all others."""
+
+
+Bar = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
+"""Opens a progress bar of what is counted; it is told how much is done, and of how much."""
+
+
+def read_traces(
+    paths: Iterable[Path], limit: int | None, failures: list[Failure]
+) -> dict[str, list[TraceItem]]:
+    """Return the first `limit` items of each file by its name; lines that cannot be used are told.
+
+    Raises ConfigError for a file that is given twice, cannot be read or has no item.
+    """
+    read: dict[str, list[TraceItem]] = {}
+    seen: set[str] = set()
+    for path in paths:
+        # Not Path.resolve, which raises for links in a circle: reading says what is wrong.
+        place = os.path.realpath(path)
+        if place in seen:
+            raise ConfigError(f"{path} is given twice; name each trace once")
+        seen.add(place)
+        read[path.stem if path.stem not in read else str(path)] = read_trace(path, failures)[:limit]
+    return read
+
+
+def tokenize_traces(
+    traces: Mapping[str, Sequence[TraceItem]],
+    tokenizer: Tokenizer,
+    failures: list[Failure],
+    bar: Bar,
+) -> dict[str, tuple[ReplayItem, ...]]:
+    """Return traces in ids; items that cannot be encoded go to `failures`.
+
+    Raises ConfigError for a trace of which no item can be encoded.
+    """
+    total = sum(map(len, traces.values()))
+    with bar("items tokenized") as progress:
+        done = itertools.count(1)
+        encoded = {
+            name: tuple(
+                tokenize(
+                    items,
+                    tokenizer,
+                    failures=failures,
+                    progress=lambda: progress(next(done), total),
+                )
+            )
+            for name, items in traces.items()
+        }
+    for name, found in encoded.items():
+        if not found:
+            last = failures[-1]
+            raise ConfigError(
+                f"the tokenizer can encode no item of {name}; {last.item}: {last.error}"
+            )
+    return encoded
 
 
 def tokenize(

@@ -6,18 +6,42 @@ rest goes on where the caller takes reports; nothing of such a line is used.
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from akunu_py.bench.replay.trace_steps import FIELDS, FieldError, check_ids
+from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import asdict
+
+from akunu_py.bench.replay.trace_steps import TraceStep, check_steps
 from akunu_py.bench.result_file import Failure
+from akunu_py.bench.rows import Count, FieldError, Row, convert
 from akunu_py.errors import ConfigError
 
-_REQUIRED = ("id", "category", "prompt", "output")
-_NOTES = ("subcategory", "model", "decoding", "source_repo", "license", "vocabulary")
-"""Texts that say where an item comes from; but for the vocabulary a replay has no use for them."""
+Text = Annotated[str, Meta(min_length=1)]
+Ids = Annotated[tuple[Count, ...], Meta(min_length=1)]
+
+
+class _Line(Row, frozen=True):
+    """A line of a trace. Notes say where an item comes from; a replay has no use for them."""
+
+    id: Text
+    category: Text
+    prompt: Text
+    output: Text
+    session: Text | UnsetType = UNSET
+    turn: Count | UnsetType = UNSET
+    prompt_ids: Ids | UnsetType = UNSET
+    token_ids: Ids | UnsetType = UNSET
+    steps: tuple[TraceStep, ...] | UnsetType = UNSET
+    vocabulary: str = ""
+    subcategory: str = ""
+    model: str = ""
+    decoding: str = ""
+    source_repo: str = ""
+    license: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +111,8 @@ def parse_trace(data: bytes, name: str, failures: list[Failure] | None = None) -
         except FieldError as error:
             where = f"{name}, line {number}"
             if failures is None:
-                field = f", field {error.field}" if error.field else ""
-                raise ConfigError(f"{where}{field}: {error}") from None
-            reason = f"field {error.field}: {error}" if error.field else str(error)
-            failed.append(Failure(where, reason))
+                raise ConfigError(f"{where}{', ' if error.field else ': '}{error}") from None
+            failed.append(Failure(where, str(error)))
             continue
         lines[item.id] = number
         sessions.add(item.session)
@@ -112,13 +134,14 @@ def read_record(line: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise FieldError("", f"not UTF-8 text (byte {error.start} of the line)") from None
     try:
-        record = json.loads(text, object_pairs_hook=_unique)
+        record = json.loads(
+            text, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite
+        )
     except json.JSONDecodeError as error:
         raise FieldError("", f"not JSON: {error.msg} (column {error.colno})") from None
     except (RecursionError, ValueError):
-        raise FieldError("", "not JSON that can be read: nested too deep, or a huge number") from (
-            None
-        )
+        reason = "not JSON that can be read: nested too deep, or a number too large"
+        raise FieldError("", reason) from None
     if not isinstance(record, dict):
         raise FieldError("", f"an item is a JSON object, not {record!r:.60}")
     return record
@@ -133,42 +156,38 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
+def _finite(text: str) -> float:
+    if not math.isfinite(float(text)):
+        raise ValueError(text)
+    return float(text)
+
+
 def read_item(record: dict[str, Any]) -> TraceItem:
     """Return the item of a line's object; raise FieldError naming the field that does not fit."""
-    for field in _REQUIRED:
-        if field not in record:
-            raise FieldError(field, "missing")
-    for field, value in record.items():
-        if field == "turn":
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise FieldError(field, f"{value!r:.60} is no whole number from 0 on")
-        elif field in FIELDS:
-            continue  # together below: they have to agree
-        elif field not in {*_REQUIRED, *_NOTES, "session"}:
-            raise FieldError(field, "not a field of a trace; leave it out")
-        else:
+    line = convert(record, _Line)
+    for field, value in asdict(line).items():
+        if isinstance(value, str):
             _check_text(field, value)
-    if "turn" in record and "session" not in record:
+    if line.turn is not UNSET and line.session is UNSET:
         raise FieldError("turn", "needs a session to be a turn of")
-    check_ids(record)
+    prompt_ids = () if line.prompt_ids is UNSET else line.prompt_ids
+    token_ids = () if line.token_ids is UNSET else line.token_ids
+    if line.steps is not UNSET:
+        check_steps(line.steps, prompt_ids, token_ids)
     return TraceItem(
-        id=record["id"],
-        category=record["category"],
-        prompt=record["prompt"],
-        output=record["output"],
-        session=record.get("session", record["id"]),
-        turn=record.get("turn", 0),
-        prompt_ids=tuple(record.get("prompt_ids", ())),
-        token_ids=tuple(record.get("token_ids", ())),
-        vocabulary=record.get("vocabulary", ""),
+        id=line.id,
+        category=line.category,
+        prompt=line.prompt,
+        output=line.output,
+        session=line.id if line.session is UNSET else line.session,
+        turn=0 if line.turn is UNSET else line.turn,
+        prompt_ids=prompt_ids,
+        token_ids=token_ids,
+        vocabulary=line.vocabulary,
     )
 
 
-def _check_text(field: str, value: Any) -> None:
-    if not isinstance(value, str):
-        raise FieldError(field, f"{value!r:.60} is no text")
-    if not value and field not in _NOTES:
-        raise FieldError(field, "empty")
+def _check_text(field: str, value: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -179,7 +198,7 @@ def _check_text(field: str, value: Any) -> None:
 
 def _check_id(item: TraceItem, lines: Mapping[str, int]) -> None:
     if item.id in lines:
-        raise FieldError("id", f"{item.id!r} is that of line {lines[item.id]} already")
+        raise FieldError("id", f"{item.id!r} is the id of line {lines[item.id]} already")
 
 
 def _check_order(last: TraceItem, item: TraceItem) -> None:

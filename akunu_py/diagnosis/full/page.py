@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from akunu_py.bench.bootstrap import LEAST_SESSIONS
-from akunu_py.bench.metrics import NOT_ENOUGH
+from akunu_py.bench.bootstrap import LEAST_SESSIONS, NOT_ENOUGH
 from akunu_py.bench.speed_report import BASELINE
 from akunu_py.bench.tables import Cell, Column, Table, escape_markdown
 from akunu_py.diagnosis.advice import size

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.bench.bootstrap import interval, session_weights
+from akunu_py.bench.bootstrap import Ratio, estimate, session_weights
 from akunu_py.lab.adjustment import Adjustment
-from akunu_py.lab.alpha.report import Figure, Setting, SourceFigures
+from akunu_py.lab.alpha.report import Setting, SourceFigures
 from akunu_py.lab.alpha.sources import Row, Source, one_hot, reply_logits
 from akunu_py.lab.alpha.texts import AlphaEngine, Text
 from akunu_py.lab.theory import acceptance, coupled_acceptance, match_acceptance
@@ -122,10 +122,9 @@ def _figures(
     totals = weights @ sums
     tokens = weights @ counts
 
-    def figure(column: int, over: Floats = tokens) -> Figure:
+    def figure(column: int, over: Floats = tokens) -> Ratio:
         with np.errstate(invalid="ignore", divide="ignore"):
-            samples = totals[:, column] / over
-        return Figure(float(samples[0]), interval(samples))
+            return estimate(totals[:, column] / over, len(counts))
 
     known = totals[:, 3]
     return SourceFigures(
@@ -134,6 +133,6 @@ def _figures(
         coupled=figure(1),
         match=figure(2),
         known=float(known[0] / tokens[0]),
-        coupled_known=figure(4, known).value if known[0] else None,
+        coupled_known=figure(4, known).ratio if known[0] else None,
         lenient={share: figure(_FIXED + place) for place, share in enumerate(lenience)},
     )

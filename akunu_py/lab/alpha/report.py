@@ -1,46 +1,51 @@
-"""What a measurement of acceptance came to."""
+"""Results of a measurement of acceptance: rows, figures and tables.
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+p and q decide, so all but the speeds repeat.
+"""
 
-from akunu_py.bench.bootstrap import Interval
-from akunu_py.bench.environment import Environment
-from akunu_py.bench.measured_model import Model
-from akunu_py.bench.metrics import Speedup
-from akunu_py.bench.record import Record, is_number
-from akunu_py.errors import ConfigError
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from akunu_py.bench.bootstrap import Ratio
+from akunu_py.bench.rows import Count, Number, Row, plain
+from akunu_py.bench.run import Findings
+from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
+
+_SOURCE = (
+    Column("q", "q"),
+    Column("drafts", "drafts", ".0%"),
+    *ratio_columns("alpha", "alpha", ".3f"),
+    Column("coupled", "coupled", ".3f"),
+    Column("independent", "independent", ".3f"),
+)
+_PREDICTION = (
+    Column("drafter", "drafter"),
+    Column("temperature", "T", "g"),
+    Column("num_draft_tokens", "gamma"),
+    Column("known", "drafts", ".0%"),
+    Column("acceptance", "accepted", ".3f"),
+    Column("draft_cost", "c", ".3f"),
+    Column("pass_cost", "C", ".2f"),
+    Column("theorem", "speed\n3.8", ".2f"),
+    Column("predicted", "speed\nwith C", ".2f"),
+    *ratio_columns("measured", "speed\nmeasured", ".2f"),
+    Column("predicted_tokens_per_pass", "a pass\npredicted", ".2f"),
+    Column("tokens_per_pass", "a pass\nmeasured", ".2f"),
+)
+_PREDICTION_NOTE = (
+    "accepted: by coupled draws, where there is a draft. c, C: a drafted token, and a pass over "
+    "gamma + 1 rows, in plain steps. speed: over plain decoding, predicted by theorem 3.8 of "
+    "arXiv:2211.17192, with C in place of 1, and measured. a pass: tokens"
+)
+_NOT_EXACT = "lenient: not exact; what is accepted does not follow the model's law"
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A mean over tokens, and its 95 % interval from resampled sessions."""
-
-    value: float
-    interval: Interval
-
-    def to_dict(self) -> dict[str, object]:
-        """Return both as JSON-ready values."""
-        ends = [end if math.isfinite(end) else None for end in self.interval]
-        return {"value": self.value, "interval": ends}
-
-    @classmethod
-    def from_dict(cls, record: Record) -> "Figure":
-        """Return the figure of a JSON object; raises ConfigError saying what is wrong with it."""
-        ends = record.values("interval")
-        if len(ends) != 2 or not all(end is None or is_number(end) for end in ends):
-            raise ConfigError(f"{record.where}: interval is {ends!r:.60}; it should be two numbers")
-        low, high = (end if isinstance(end, int | float) else math.nan for end in ends)
-        return cls(record.number("value"), (low, high))
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFigures:
+class SourceFigures(Row, frozen=True):
     """One source of q at one temperature.
 
     Attributes:
         name: of the source.
-        alpha: sum min(p, q), what rejection sampling accepts.
+        alpha: sum min(p, q), what rejection sampling accepts, as a mean over tokens.
         coupled: what draws by the target's own noise accept.
         match: what independent draws, compared with the target's, accept.
         known: share of the tokens for which the source had anything to say.
@@ -50,71 +55,26 @@ class SourceFigures:
     """
 
     name: str
-    alpha: Figure
-    coupled: Figure
-    match: Figure
-    known: float
-    coupled_known: float | None
-    lenient: Mapping[float, Figure]
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the figures as JSON-ready values."""
-        return {
-            "name": self.name,
-            "alpha": self.alpha.to_dict(),
-            "coupled": self.coupled.to_dict(),
-            "match": self.match.to_dict(),
-            "known": self.known,
-            "coupled_known": self.coupled_known,
-            "lenient": {str(share): found.to_dict() for share, found in self.lenient.items()},
-        }
-
-    @classmethod
-    def from_dict(cls, record: Record) -> "SourceFigures":
-        """Return the figures of a JSON object; raises ConfigError saying what is wrong."""
-        known = None if record.is_null("coupled_known") else record.number("coupled_known")
-        lenient = record.record("lenient")
-        return cls(
-            name=record.text("name"),
-            alpha=Figure.from_dict(record.record("alpha")),
-            coupled=Figure.from_dict(record.record("coupled")),
-            match=Figure.from_dict(record.record("match")),
-            known=record.number("known"),
-            coupled_known=known,
-            lenient={
-                float(share): Figure.from_dict(lenient.record(share))
-                for share in record.mapping("lenient")
-            },
-        )
+    alpha: Ratio
+    coupled: Ratio
+    match: Ratio
+    known: Number
+    coupled_known: Number | None
+    lenient: dict[float, Ratio]
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Row, frozen=True):
     """All sources at one temperature, over so many tokens of so many replies."""
 
-    temperature: float
-    num_tokens: int
-    num_replies: int
+    temperature: Number
+    num_tokens: Count
+    num_replies: Count
     sources: tuple[SourceFigures, ...]
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the setting as JSON-ready values."""
-        return {
-            "temperature": self.temperature,
-            "num_tokens": self.num_tokens,
-            "num_replies": self.num_replies,
-            "sources": [source.to_dict() for source in self.sources],
-        }
-
-    @classmethod
-    def from_dict(cls, record: Record) -> "Setting":
-        """Return the setting of a JSON object; raises ConfigError saying what is wrong with it."""
-        return cls(
-            temperature=record.number("temperature"),
-            num_tokens=record.count("num_tokens"),
-            num_replies=record.count("num_replies"),
-            sources=tuple(map(SourceFigures.from_dict, record.records("sources"))),
-        )
+    @property
+    def name(self) -> str:
+        """What files and tables call it."""
+        return f"temperature {self.temperature:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,25 +107,89 @@ class Prediction:
     theorem: float
     predicted: float
     predicted_tokens_per_pass: float
-    measured: Speedup
+    measured: Ratio
     tokens_per_pass: float
 
 
 @dataclass(frozen=True, slots=True)
 class AlphaReport:
-    """A measurement: what was measured, with what, and each temperature's figures.
+    """The figures of each temperature.
 
-    `draft_model` is None where there was none; `corpus` what unigrams and bigrams were fitted on;
-    `num_tokens` how many tokens a setting was to have; `predictions` are there if asked for.
-    `finished` is False where an interrupt left settings out.
+    `corpus` is what unigrams and bigrams were fitted on; `num_tokens` how many tokens a setting was
+    to have; `predictions` are there if asked for. `finished` is False where an interrupt left
+    settings out.
     """
 
-    model: Model
-    draft_model: Model | None
-    environment: Environment
     corpus: str
     seed: int
     num_tokens: int
     settings: tuple[Setting, ...]
     predictions: tuple[Prediction, ...] = ()
     finished: bool = True
+
+    def findings(self, corpus_hash: str | None = None) -> Findings:
+        """Return the figures, tables and rows.
+
+        `corpus_hash` is the hash of the file that unigrams and bigrams were fitted on, if any.
+        """
+        cells = {
+            setting.name: {
+                **plain(setting),
+                "sources": {source.name: source for source in setting.sources},
+            }
+            for setting in self.settings
+        }
+        predictions = [asdict(made) for made in self.predictions]
+        return Findings(
+            deterministic={"corpus": corpus_hash, "cells": cells},
+            timing={"predictions": predictions} if predictions else {},
+            tables=tuple(self._tables()),
+            items=tuple(
+                {
+                    "id": f"{source.name}, {setting.name}",
+                    "category": setting.name,
+                    **plain(source),
+                }
+                for setting in self.settings
+                for source in setting.sources
+            ),
+            finished=self.finished,
+        )
+
+    def _tables(self) -> Iterable[Table]:
+        for setting in self.settings:
+            lenience = list(setting.sources[0].lenient)
+            notes = [_NOT_EXACT] if lenience else []
+            if setting.num_tokens < self.num_tokens:
+                notes.insert(
+                    0, f"fewer than {self.num_tokens}: greedy replies to these prompts have no more"
+                )
+            lenient = (
+                Column(f"lenient_{share:g}", f"lenient\n{share:g}", ".3f") for share in lenience
+            )
+            yield table_of(
+                f"temperature-{setting.temperature:g}".replace(".", "_"),
+                f"{setting.name}: {setting.num_tokens} tokens of {setting.num_replies} replies",
+                (*_SOURCE, *lenient),
+                map(_record, setting.sources),
+                note=". ".join(notes),
+            )
+        if self.predictions:
+            yield table_of(
+                "speeds",
+                "Predicted and measured speed",
+                _PREDICTION,
+                map(asdict, self.predictions),
+                note=_PREDICTION_NOTE,
+            )
+
+
+def _record(source: SourceFigures) -> dict[str, object]:
+    return {
+        "q": source.name,
+        "drafts": source.known,
+        "alpha": source.alpha,
+        "coupled": source.coupled,
+        "independent": source.match,
+        **{f"lenient_{share:g}": found for share, found in source.lenient.items()},
+    }

@@ -4,11 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from akunu_py.bench.environment import Environment
-from akunu_py.bench.hit_rate import model_of
-from akunu_py.bench.record import Record
 from akunu_py.bench.resume import ItemStore
-from akunu_py.bench.workloads import Prompt
+from akunu_py.bench.workloads import Prompt, first_of_each
 from akunu_py.drafting import LookupDrafter, NgramDrafter, default_num_draft_tokens
 from akunu_py.errors import ConfigError
 from akunu_py.lab.alpha.measure import measure_setting
@@ -93,18 +90,14 @@ def run_alpha(
     try:
         for temperature in temperatures:
             key = f"temperature {temperature:g}"
-            stored = store.get(key)
-            if stored is None:
-                settings.append(measured(temperature))
-                store.put(key, settings[-1].to_dict())
-            else:
-                settings.append(Setting.from_dict(Record(stored, f"the finished {key}")))
+            setting = store.get(key, Setting)
+            if setting is None:
+                setting = measured(temperature)
+                store.put(key, setting)
+            settings.append(setting)
     except KeyboardInterrupt:
         finished = False
     return AlphaReport(
-        model=model_of(engine, hashed=True),
-        draft_model=None if draft is None else model_of(draft, hashed=True),
-        environment=Environment.current(),
         corpus=OTHER_REPLIES if corpus is None else str(corpus),
         seed=seed,
         num_tokens=num_tokens,
@@ -116,7 +109,7 @@ def run_alpha(
 def _from(
     progress: Callable[[int, int], None] | None, start: int, total: int
 ) -> Callable[[int], None]:
-    """Return what counts from a step on."""
+    """Return a callback that counts from a step on."""
 
     def tell(done: int) -> None:
         if progress:
@@ -148,16 +141,17 @@ def with_predictions(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> AlphaReport:
-    """Return the report with what its acceptances predict of speed, and what a clock says.
+    """Return the report with the speeds that its acceptances predict, and measured speeds.
 
     For the drafter ngram and, where there is one, the draft model, which the engine must have then;
     each with the number of tokens it drafts by itself, at every temperature of the report. The
     first `SPEED_PROMPTS` prompts of each category are used. `progress` is called with replies made
     and to make. Raises as `akunu_py.lab.alpha.speed.measure_speed` does.
     """
-    kept = _first_of_each(prompts)
+    kept = first_of_each(prompts, SPEED_PROMPTS)
     drafters = {"ngram": _NGRAM}
-    if report.draft_model is not None:
+    sources = (source for setting in report.settings for source in setting.sources)
+    if any(source.name == ModelSource.name for source in sources):
         drafters["draft-model"] = ModelSource.name
     total = 2 * len(kept) * len(drafters) * len(report.settings)
     predictions: list[Prediction] = []
@@ -175,13 +169,6 @@ def with_predictions(
             progress=_from(progress, number * total // len(report.settings), total),
         )
     return replace(report, predictions=tuple(predictions))
-
-
-def _first_of_each(prompts: Sequence[Prompt]) -> list[Prompt]:
-    by_category: dict[str, list[Prompt]] = {}
-    for prompt in prompts:
-        by_category.setdefault(prompt.category, []).append(prompt)
-    return [prompt for members in by_category.values() for prompt in members[:SPEED_PROMPTS]]
 
 
 def check_alpha_options(

@@ -26,7 +26,7 @@ CONTEXT_ORDER = 4
 
 
 class Source(Protocol):
-    """A way to come to a q."""
+    """A way to get a q."""
 
     @property
     def name(self) -> str:

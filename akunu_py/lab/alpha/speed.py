@@ -11,7 +11,7 @@ from typing import TypedDict, Unpack
 import numpy as np
 
 from akunu_py.bench.hit_rate import encode_prompt, run_hit_rate
-from akunu_py.bench.report import Summary
+from akunu_py.bench.hit_rate_report import Summary
 from akunu_py.bench.workloads import Prompt
 from akunu_py.lab.alpha.report import Prediction, SourceFigures
 from akunu_py.lab.alpha.texts import AlphaEngine

@@ -1,7 +1,6 @@
 """`akunu bench alpha`: how likely a model accepts a drafted token, by where it was drafted from."""
 
 import contextlib
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from akunu_py.cli.loading_options import load_engine, model_options
 from akunu_py.model_store.default_model import default_model_path
 
 if TYPE_CHECKING:
+    from akunu_py.bench.result_file import BenchResult
     from akunu_py.lab.alpha.report import AlphaReport
 
 _TOKENS, _QUICK_TOKENS = 10_000, 350
@@ -105,15 +105,9 @@ def alpha(  # noqa: PLR0917 - click passes by name
     limit = limited(limit, _QUICK_PROMPTS, is_quick=quick)
     measuring["temperatures"] = tuple(dict.fromkeys(measuring["temperatures"]))
     measuring["num_tokens"] = num_tokens or (_QUICK_TOKENS if quick else _TOKENS)
-    from akunu_py.bench.environment import Environment  # noqa: PLC0415
-    from akunu_py.bench.hit_rate import model_of  # noqa: PLC0415
+    from akunu_py.bench.hit_rate import model_of  # noqa: PLC0415 - MLX
     from akunu_py.bench.measured_model import model_hash  # noqa: PLC0415
-    from akunu_py.bench.result_file import utc_now  # noqa: PLC0415
-    from akunu_py.bench.resume import run_fingerprint  # noqa: PLC0415
-    from akunu_py.lab.alpha.alpha_result import alpha_result  # noqa: PLC0415 - MLX
     from akunu_py.lab.alpha.run import check_alpha_options, run_alpha, with_predictions  # noqa: PLC0415
-
-    started, clock = utc_now(), time.perf_counter()
 
     # A mistyped option should not cost the seconds that a large model takes to load.
     check_alpha_options(
@@ -128,28 +122,32 @@ def alpha(  # noqa: PLR0917 - click passes by name
     corpus = measuring["corpus"]
     arguments = {
         "model": model,
-        "draft_model": None if draft_model is None else str(draft_model),
-        "category": list(categories),
+        "draft_model": draft_model,
+        "category": categories,
         "limit": limit,
         "speed": speed,
         **measuring,
-        "corpus": None if corpus is None else str(corpus),
         **loading,
     }
     with contextlib.ExitStack() as stack:
         engine = stack.enter_context(load_engine(model, loading))
-        draft = None
+        draft, drafting = None, None
         if draft_model is not None:
             draft = stack.enter_context(load_engine(str(draft_model), loading))
-        models = [model_of(found, hashed=True) for found in (engine, draft) if found is not None]
+            drafting = model_of(draft, hashed=True)
         corpus_hash = None if corpus is None else model_hash(corpus)
-        fingerprint = run_fingerprint(
-            "alpha", {**arguments, "corpus_hash": corpus_hash}, models, Environment.current()
+        run = stack.enter_context(
+            output.run(
+                "alpha",
+                arguments,
+                model=model_of(engine, hashed=True),
+                draft_model=drafting,
+                inputs={"corpus_hash": corpus_hash},
+            )
         )
-        store = stack.enter_context(output.items(fingerprint))
         progress = stack.enter_context(count_progress("tokens"))
         report = run_alpha(
-            engine, prompts, draft=draft, store=store, progress=progress, **measuring
+            engine, prompts, draft=draft, store=run.store, progress=progress, **measuring
         )
     if speed and report.finished:
         # An engine of its own: there the draft model drafts.
@@ -158,14 +156,8 @@ def alpha(  # noqa: PLR0917 - click passes by name
             count_progress("replies", "measuring passes") as progress,
         ):
             report = with_predictions(report, engine, prompts, progress=progress)
-    result = alpha_result(
-        report,
-        arguments,
-        corpus_hash=corpus_hash,
-        started=started,
-        seconds=time.perf_counter() - clock,
-    )
-    output.emit(result, _head(report))
+    result = run.result(report.findings(corpus_hash))
+    output.emit(result, _head(result, report))
 
 
 def _shipped_draft() -> Path | None:
@@ -174,10 +166,10 @@ def _shipped_draft() -> Path | None:
     return path if path.is_file() else None
 
 
-def _head(report: "AlphaReport") -> str:
-    draft = "none" if report.draft_model is None else report.draft_model.name
+def _head(result: "BenchResult", report: "AlphaReport") -> str:
+    draft = "none" if result.draft_model is None else result.draft_model.name
+    model = "" if result.model is None else f"{result.model.name}, {result.model.weights} weights; "
     return (
-        f"{report.model.name}, {report.model.weights} weights; draft model {draft}; "
-        f"seed {report.seed}\n"
+        f"{model}draft model {draft}; seed {report.seed}\n"
         f"unigrams and bigrams fitted on {report.corpus}\n"
     )

@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,12 +118,12 @@ def compare(  # noqa: PLR0917 - click passes by name
         "drafters": list(dict.fromkeys(drafters)),
         "programs": [name for name in _PROGRAMS if not programs or name in programs],
         "threads": threads or allowed_cores(),
-        "category": list(categories),
-        "prompts": [str(path) for path in files],
+        "category": categories,
+        "prompts": files,
         "limit": limit,
         "max_tokens": max_tokens,
         "draft_budget": draft_budget,
-        **{name: str(v) if isinstance(v, Path) else v for name, v in loading.items()},
+        **loading,
     }
     result = _run(arguments, prompts, failures, output)
     output.emit(result, _head(result))
@@ -140,7 +141,7 @@ def _run(
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
     path, draft_path = model_path(arguments["model"]), None
     if arguments["draft_model"] is not None:
-        draft_path = model_path(arguments["draft_model"])
+        draft_path = model_path(str(arguments["draft_model"]))
     options = LoadOptions(**{name: arguments[name] for name in names})
     others = _others(path, options, arguments["programs"])
     arguments["exact_weights"] = check_memory(path, draft_path, arguments, others)
@@ -158,9 +159,8 @@ def _run(
             load_options=replace(options, exact_weights=arguments["exact_weights"]),
             context=arguments["context"],
             draft_path=draft_path,
-            arguments=arguments,
+            begin=partial(output.run, "compare", arguments),
             failures=failures,
-            open_store=output.items,
             progress=progress,
         )
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from akunu_py.bench.result_file import BenchResult
     from akunu_py.engine.engine import Engine
     from akunu_py.lab.sweep.grid import Cell, Setting
-    from akunu_py.lab.sweep.result import Report
+    from akunu_py.lab.sweep.report import Report
     from akunu_py.lab.sweep.run import SweepOptions
     from akunu_py.protocols import Tokenizer
 
@@ -197,10 +197,10 @@ def sweep(
     choose_axes(dict.fromkeys(plan.grid.cells, 1.0), options["heat_axes"])
     _warn(plan.grid.cells, options["temperature"])
     settled = SweepOptions(plan=plan, processes=processes, **options)
-    arguments = _json_ready({
+    arguments = {
         "model": model, "drafters": drafters, "axes": axes, "tokenizer": tokenizer, **options,
         **loading,
-    })  # fmt: skip
+    }  # fmt: skip
     if not settled.needs_model:
         found = load_tokenizer(tokenizer)
         _measure(settled, arguments, None, tokenizer=found, output=output)
@@ -245,17 +245,6 @@ def _check(options: Mapping[str, Any]) -> None:
         raise click.UsageError("--category chooses shipped prompts; leave it out with --trace")
 
 
-def _json_ready(options: Mapping[str, Any]) -> dict[str, object]:
-    def plain(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {name: plain(entry) for name, entry in value.items()}
-        if isinstance(value, list | tuple):
-            return [plain(entry) for entry in value]
-        return str(value) if isinstance(value, Path) else value
-
-    return {name: plain(value) for name, value in options.items()}
-
-
 def _measure(
     options: "SweepOptions",
     arguments: dict[str, object],
@@ -264,42 +253,27 @@ def _measure(
     tokenizer: "Tokenizer",
     output: Output,
 ) -> None:
-    from akunu_py.bench.environment import Environment  # noqa: PLC0415 - MLX
-    from akunu_py.bench.hit_rate import model_of  # noqa: PLC0415
+    from akunu_py.bench.hit_rate import model_of  # noqa: PLC0415 - MLX
     from akunu_py.bench.measured_model import model_from, model_hash  # noqa: PLC0415
-    from akunu_py.bench.result_file import BenchResult, utc_now  # noqa: PLC0415
-    from akunu_py.bench.resume import run_fingerprint  # noqa: PLC0415
-    from akunu_py.lab.sweep import result as figures  # noqa: PLC0415
+    from akunu_py.lab.sweep.report import make_report, sweep_findings  # noqa: PLC0415
     from akunu_py.lab.sweep.run import SweepRun  # noqa: PLC0415
 
-    started = utc_now()
-    environment = Environment.current()
-    model = None if engine is None else model_of(engine, hashed=True)
     loaded = None if engine is None else engine.draft_model
-    draft = None if loaded is None else model_from(loaded)
-    traces = [model_hash(path) for path in options.traces]
-    fingerprint = run_fingerprint(
-        "sweep", {**arguments, "traces_sha256": traces}, [model, draft], environment
-    )
-    with output.items(fingerprint) as store:
-        run = SweepRun(options, store, engine=engine, tokenizer=tokenizer, bar=count_progress)
-        sweep = run.measure()
-    report = figures.make_report(sweep)
-    result = BenchResult(
-        command="sweep",
-        arguments=arguments,
-        environment=environment,
-        model=model,
-        draft_model=draft,
-        costs=run.costs,
-        deterministic=figures.deterministic_figures(report),
-        timing=figures.timing_figures(report),
-        tables=figures.make_tables(report),
-        items=figures.item_figures(sweep.traces),
-        failures=run.failures,
-        started=started,
-        seconds=run.seconds,
-        finished=run.finished,
+    with output.run(
+        "sweep",
+        arguments,
+        model=None if engine is None else model_of(engine, hashed=True),
+        draft_model=None if loaded is None else model_from(loaded),
+        inputs={"traces_sha256": [model_hash(path) for path in options.traces]},
+    ) as run:
+        measured = SweepRun(
+            options, run.store, engine=engine, tokenizer=tokenizer, bar=count_progress
+        )
+        report = make_report(measured.measure())
+    result = run.result(
+        sweep_findings(
+            report, costs=measured.costs, failures=measured.failures, finished=measured.finished
+        )
     )
     if output.form == "terminal":
         _print_heat_map(report)
@@ -325,7 +299,7 @@ def _print_heat_map(report: "Report") -> None:
     from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
     from rich.text import Text  # noqa: PLC0415
 
-    from akunu_py.lab.commands.heat_map import heat_table  # noqa: PLC0415
+    from akunu_py.lab.sweep.heat_map import on_terminal  # noqa: PLC0415
 
     heat_map = report.heat_map
     if heat_map is None:
@@ -333,5 +307,5 @@ def _print_heat_map(report: "Report") -> None:
     console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
     title = f"Best speed by {heat_map.y_heading} (rows) and {heat_map.x_heading} (columns)"
     console.print(Text(title, style="bold"))
-    console.print(heat_table(heat_map))
+    console.print(on_terminal(heat_map))
     console.print()

@@ -1,15 +1,15 @@
-"""What is compared: arms, how a reply is timed, and what an arm is made from."""
+"""Arms of a comparison: how their replies are timed, and what they are made from."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.bench.record import Record
+from akunu_py.bench.rows import Count, Number, Row
 from akunu_py.errors import ContractError
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from akunu_py.models.load import LoadedModel
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(Row, frozen=True):
     """One reply of one arm.
 
     Attributes:
@@ -32,39 +31,18 @@ class Decoded:
 
     """
 
-    token_ids: tuple[int, ...]
-    num_first: int
-    first_s: float
-    decode_s: float
-    num_passes: int
-    num_drafted: int
-    num_accepted: int
+    token_ids: tuple[Count, ...]
+    num_first: Count
+    first_s: Number
+    decode_s: Number
+    num_passes: Count
+    num_drafted: Count
+    num_accepted: Count
 
     @property
     def num_timed(self) -> int:
         """The tokens that came in `decode_s`: all but those of the first pass."""
         return len(self.token_ids) - self.num_first
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON-ready values."""
-        return {**asdict(self), "token_ids": list(self.token_ids)}
-
-    @classmethod
-    def from_dict(cls, record: Record) -> "Decoded":
-        """Return the reply of a JSON object; raises ConfigError saying what is wrong with it."""
-        entries = record.values("token_ids")
-        ids = [Record({"token": entry}, record.where).count("token") for entry in entries]
-        decoded = cls(
-            token_ids=tuple(ids),
-            num_first=record.count("num_first"),
-            first_s=record.number("first_s"),
-            decode_s=record.number("decode_s"),
-            num_passes=record.count("num_passes"),
-            num_drafted=record.count("num_drafted"),
-            num_accepted=record.count("num_accepted"),
-        )
-        record.end()
-        return decoded
 
 
 class Recorder:

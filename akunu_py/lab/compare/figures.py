@@ -1,4 +1,4 @@
-"""What replies come to: rates, paired ratios with intervals, identity and where it ends."""
+"""Figures of arms over items: rates, paired ratios, and where replies differ."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -9,7 +9,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.bench.metrics import Speedup, TimedPair, first_difference, speedup, top2_margin
+from akunu_py.bench.bootstrap import Ratio
+from akunu_py.bench.metrics import TimedPair, first_difference, speedup, top2_margin
+from akunu_py.bench.rows import Row
 from akunu_py.lab.compare.runner import ItemRun
 
 Logits = Callable[[Sequence[int]], NDArray[np.float32]]
@@ -18,8 +20,7 @@ Part = Literal["decoding", "prompt", "whole"]
 """Of a reply: what follows its first pass, the prompt as far as the first token, or both."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Row, frozen=True):
     """Where two replies part.
 
     Attributes:
@@ -44,6 +45,16 @@ class Identity:
     def identical(self) -> int:
         """The replies that are the same, token by token."""
         return self.pairs - len(self.differences)
+
+    @property
+    def first(self) -> int | None:
+        """The first token at which any reply differs."""
+        return min((found.index for found in self.differences.values()), default=None)
+
+    @property
+    def margin(self) -> float | None:
+        """The largest margin where a reply differs."""
+        return max((found.margin for found in self.differences.values()), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +120,7 @@ def arm_figures(runs: Sequence[ItemRun], arm: str) -> ArmFigures | None:
     )
 
 
-def ratio(runs: Sequence[ItemRun], arm: str, other: str, part: Part = "decoding") -> Speedup:
+def ratio(runs: Sequence[ItemRun], arm: str, other: str, part: Part = "decoding") -> Ratio:
     """Return an arm's tokens a second over another's, over the items that both decoded.
 
     Items on which either arm gave nothing to time are left out.

@@ -12,7 +12,7 @@ from akunu_py.lab.compare.arm import Arm, Decoded, Program, Skipped, Subject, Un
 
 
 class PeerError(Exception):
-    """What a program in another process failed with, in its words."""
+    """The failure of a program in another process, in its words."""
 
 
 @dataclass(slots=True)

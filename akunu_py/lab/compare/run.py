@@ -1,16 +1,15 @@
 """One comparison: a model, prompts and programs to a result."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median_low
 
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import model_from
-from akunu_py.bench.record import Record
-from akunu_py.bench.result_file import BenchResult, Costs, Failure, utc_now
+from akunu_py.bench.result_file import BenchResult, Costs, Failure
 from akunu_py.bench.resume import ItemStore
+from akunu_py.bench.run import BenchRun
 from akunu_py.bench.workloads import Prompt
 from akunu_py.blas import fix_threads
 from akunu_py.drafting.registry import kind_of, make_drafter
@@ -21,7 +20,7 @@ from akunu_py.lab.compare.arm import Arm, Program, Subject
 from akunu_py.lab.compare.llama_cpp_arms import LLAMA_CPP
 from akunu_py.lab.compare.mlx_lm_arms import MLX_LM
 from akunu_py.lab.compare.peer import start_peers
-from akunu_py.lab.compare.result import compare, deterministic, item_records, tables, timing
+from akunu_py.lab.compare.report import compare, compare_findings
 from akunu_py.lab.compare.runner import Item, run_items
 from akunu_py.lab.compare.transformers_arms import TRANSFORMERS
 from akunu_py.models.load import LoadOptions, draft_options, load_model
@@ -29,7 +28,7 @@ from akunu_py.protocols import Tokenizer
 from akunu_py.types import DraftBudget
 
 PROGRAMS = {program.name: program for program in (MLX_LM, LLAMA_CPP, TRANSFORMERS)}
-"""What akunu is compared with, by name."""
+"""The programs that akunu is compared with, by name."""
 
 _PROBE_TOKENS = 128
 _REPEATS = 5
@@ -39,7 +38,7 @@ _COSTS = "costs of passes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareOptions:
-    """What is compared, and how.
+    """Options of a comparison.
 
     Attributes:
         drafters: akunu's, by name.
@@ -65,9 +64,8 @@ def run_compare(
     load_options: LoadOptions,
     context: int | None = None,
     draft_path: Path | None = None,
-    arguments: Mapping[str, object],
+    begin: Callable[..., BenchRun],
     failures: Sequence[Failure] = (),
-    open_store: Callable[[Mapping[str, object]], ItemStore],
     progress: Callable[[int, int], None] | None = None,
 ) -> BenchResult:
     """Decode each prompt with each arm of each program, greedily, and compare.
@@ -82,9 +80,8 @@ def run_compare(
         load_options: how the model is loaded, in every process that does.
         context: most tokens of prompt and reply that akunu takes; None: as many as the model.
         draft_path: of a smaller model with the same vocabulary, for the arms that ask one.
-        arguments: the command's, for the result.
+        begin: opens the run, given its `model`, `draft_model` and `inputs`.
         failures: prompts that could not be read, for the result.
-        open_store: opens the finished items of the run with the fingerprint it is given.
         progress: called with replies made and to make.
 
     Raises ConfigError where no prompt can be used, for an unknown drafter, and for a store that
@@ -93,7 +90,6 @@ def run_compare(
     for name in options.drafters:
         if kind_of(name).needs != "draft model":
             make_drafter(name)
-    started, clock = utc_now(), time.perf_counter()
     loaded = load_model(path, load_options, context=context)
     draft_model = None
     if draft_path is not None:
@@ -103,7 +99,6 @@ def run_compare(
     if not items:
         reason = unfit[0].error if unfit else "there are none"
         raise ConfigError(f"there are no prompts to compare with: {reason}")
-    environment = Environment.current()
     fix_threads(options.num_threads)
     with Engine(loaded, context=bound) as engine:
         probe = items[0].prompt[:_PROBE_TOKENS]
@@ -114,7 +109,7 @@ def run_compare(
             draft_path=draft_path,
             longest=max(len(item.prompt) for item in items) + options.max_tokens,
             num_threads=options.num_threads,
-            on_gpu=environment.device == "gpu",
+            on_gpu=Environment.current().device == "gpu",
             probe=probe,
             logits=engine.logits(probe),
         )
@@ -132,20 +127,13 @@ def run_compare(
             skipped = [*missing, *absent]
             model = model_from(loaded.description)
             draft = None if draft_model is None else model_from(draft_model.description)
-            fingerprint = {
-                "command": "compare",
-                "arguments": dict(arguments),
-                "model": model.sha256,
-                "draft_model": "" if draft is None else draft.sha256,
-                "arms": {arm.name: arm.version for arm in arms},
-                "blas": environment.blas,
-            }
-            with open_store(fingerprint) as store:
-                costs = _costs(engine, items, store)
+            inputs = {"arms": {arm.name: arm.version for arm in arms}}
+            with begin(model=model, draft_model=draft, inputs=inputs) as bench:
+                costs = _costs(engine, items, bench.store)
                 runs = run_items(
                     arms,
                     items,
-                    store,
+                    bench.store,
                     max_tokens=options.max_tokens,
                     end_ids=loaded.tokenizer.end_ids,
                     progress=progress,
@@ -154,43 +142,22 @@ def run_compare(
         finally:
             for arm in arms:
                 arm.close()
-    failed = [
-        Failure(f"{run.item.id}, {name}", error)
-        for run in runs.items
-        for name, error in run.errors.items()
-    ]
-    before = sum(run.took_s for run in runs.items[: runs.resumed])
-    measured = [run for run in runs.items if run.replies]
-    return BenchResult(
-        command="compare",
-        arguments=arguments,
-        environment=environment,
-        model=model,
-        draft_model=draft,
-        costs=costs,
-        deterministic=deterministic(comparison, measured),
-        timing=timing(comparison, measured),
-        tables=tables(comparison, skipped, measured),
-        items=item_records(comparison, measured),
-        failures=(*failures, *unfit, *failed),
-        started=started,
-        seconds=time.perf_counter() - clock + before,
-        finished=runs.finished,
+    return bench.result(
+        compare_findings(
+            comparison, runs, skipped=skipped, failures=(*failures, *unfit), costs=costs
+        )
     )
 
 
 def encode_items(
     tokenizer: Tokenizer, prompts: Sequence[Prompt], most: int
 ) -> tuple[list[Item], list[Failure]]:
-    """Return prompts in token ids, once for all arms, and those that are none or over `most`."""
+    """Return prompts in token ids, once for all arms, and prompts that are empty or over `most`."""
     items: list[Item] = []
     failures: list[Failure] = []
     for prompt in prompts:
         try:
-            if prompt.kind == "chat" and tokenizer.has_chat_template:
-                ids = tokenizer.encode_chat(prompt.messages)
-            else:
-                ids = tokenizer.encode(prompt.last_user_text)
+            ids = prompt.encode(tokenizer)
         except AkunuError as error:
             failures.append(Failure(prompt.id, str(error)))
             continue
@@ -208,14 +175,14 @@ def _costs(engine: Engine, items: Sequence[Item], store: ItemStore) -> Costs | N
 
     None where the context has no room for it.
     """
-    kept = store.get(_COSTS)
+    kept = store.get(_COSTS, Costs)
     if kept is not None:
-        return Costs.from_dict(Record(kept, f"the kept {_COSTS}"))
+        return kept
     usual = median_low(sorted((item.prompt for item in items), key=len))
     try:
         times = engine.tune(usual, repeats=_REPEATS)
     except ContextOverflowError:
         return None
     costs = Costs(times.unit_s, times.costs)
-    store.put(_COSTS, costs.to_dict())
+    store.put(_COSTS, costs)
     return costs

@@ -1,63 +1,37 @@
 """Every item by every arm, in turns; what fails is noted, and the run goes on."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from akunu_py.bench.record import Record
 from akunu_py.bench.resume import ItemStore
+from akunu_py.bench.rows import Count, Row
+from akunu_py.bench.run import turned
 from akunu_py.lab.compare.arm import Arm, Decoded
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Row, frozen=True):
     """A prompt in token ids, which every arm gets; items of one session are alike."""
 
     id: str
     category: str
     session: str
-    prompt: tuple[int, ...]
+    prompt: tuple[Count, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ItemRun:
-    """An item's replies by arm, what the other arms failed with, and the seconds all took."""
+class ItemRun(Row, frozen=True):
+    """An item's replies by arm, and the errors of the arms that gave none."""
 
     item: Item
-    replies: Mapping[str, Decoded]
-    errors: Mapping[str, str]
-    took_s: float
-
-    def to_dict(self) -> dict[str, object]:
-        """Return what came out as JSON-ready values."""
-        return {
-            "replies": {name: reply.to_dict() for name, reply in self.replies.items()},
-            "errors": dict(self.errors),
-            "took_s": self.took_s,
-        }
-
-    @classmethod
-    def from_dict(cls, item: Item, value: object) -> "ItemRun":
-        """Return an item's run that was kept; raises ConfigError saying what is wrong with it."""
-        record = Record(value, f"the kept item {item.id}")
-        replies, errors = record.record("replies"), record.record("errors")
-        run = cls(
-            item,
-            {n: Decoded.from_dict(replies.record(n)) for n in record.mapping("replies")},
-            {name: errors.text(name) for name in record.mapping("errors")},
-            record.number("took_s"),
-        )
-        record.end()
-        return run
+    replies: dict[str, Decoded]
+    errors: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Items in their order; `finished` is False after an interrupt, `resumed` were kept before."""
+    """Items in their order; `finished` is False after an interrupt."""
 
     items: tuple[ItemRun, ...]
     finished: bool
-    resumed: int
 
 
 def run_items(
@@ -79,17 +53,16 @@ def run_items(
     """
     report = progress or (lambda _done, _total: None)
     done: list[ItemRun] = []
-    resumed = 0
     warm = False
     total = len(items) * len(arms)
     try:
         for number, item in enumerate(items):
             made = number * len(arms)
             report(made, total)
-            kept = store.get(item.id)
-            if kept is not None:
-                done.append(ItemRun.from_dict(item, kept))
-                resumed += 1
+            kept = store.get(item.id, ItemRun)
+            # A file of prompts may have changed since.
+            if kept is not None and kept.item == item:
+                done.append(kept)
                 continue
             if not warm:
                 for arm in arms:
@@ -97,7 +70,6 @@ def run_items(
                 warm = True
             replies: dict[str, Decoded] = {}
             errors: dict[str, str] = {}
-            started = time.perf_counter()
             for arm in turned(arms, number):
                 result = _decode(arm, item, max_tokens, end_ids)
                 if isinstance(result, Decoded):
@@ -105,19 +77,12 @@ def run_items(
                 else:
                     errors[arm.name] = result
                 report(made + len(replies) + len(errors), total)
-            run = ItemRun(item, replies, errors, time.perf_counter() - started)
-            store.put(item.id, run.to_dict())
+            run = ItemRun(item, replies, errors)
+            store.put(item.id, run)
             done.append(run)
     except KeyboardInterrupt:
-        return Runs(tuple(done), finished=False, resumed=resumed)
-    return Runs(tuple(done), finished=True, resumed=resumed)
-
-
-def turned(arms: Sequence[Arm], number: int) -> list[Arm]:
-    """Return the arms, another one first each time, and in either direction."""
-    start = number // 2 % len(arms)
-    order = [*arms[start:], *arms[:start]]
-    return order[::-1] if number % 2 else order
+        return Runs(tuple(done), finished=False)
+    return Runs(tuple(done), finished=True)
 
 
 def _decode(arm: Arm, item: Item, max_tokens: int, end_ids: frozenset[int]) -> Decoded | str:

@@ -1,13 +1,12 @@
-"""What a page of results says, before it has a form: warnings first, and what loses with them."""
+"""The content of a page of results, before it has a form: warnings and losses first."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from akunu_py.bench.result_file import BenchResult
 from akunu_py.bench.tables import Table
-from akunu_py.lab.pages.lenient import count, mapping, number
 from akunu_py.lab.plots.canvas import render, require_matplotlib, style
-from akunu_py.lab.plots.pictures import LeftOut, pictures_of
+from akunu_py.lab.plots.pictures import LeftOut, count, mapping, number, pictures_of
 
 _LOOPING = 0.25
 """Share of the output in repetition loops from which rates of drafting say little."""
@@ -145,9 +144,8 @@ def _differing(result: BenchResult) -> Iterator[str]:
 
 
 def _slower(result: BenchResult) -> Iterator[str]:
-    for name in mapping(result.timing, "ratios"):
-        entry = mapping(result.timing, "ratios", name)
-        ratio, low, high = (number(entry.get(key)) for key in ("ratio", "low", "high"))
+    for name, found in result.ratios.items():
+        ratio, low, high = found.ratio, found.low, found.high
         # A ratio without an interval says nothing.
         if ratio is None or ratio >= 1 or low is None or high is None:
             continue

@@ -25,7 +25,7 @@ def html_page(page: Page) -> str:
 
 def _inline(picture: Drawn) -> Markup:
     text = picture.svg.decode("utf-8")
-    # A declaration of XML and a document type are no part of HTML.
+    # A declaration of XML and a document type are not part of HTML.
     return Markup(text[text.index("<svg") :])  # noqa: S704 - drawn here, see `html_page`
 
 

@@ -1,9 +1,9 @@
 """The sweep's grid: a cell for each pair of settings."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from akunu_py.lab.plots.canvas import label, new_figure
+from akunu_py.lab.sweep.heat_map import HeatMap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,22 +17,7 @@ of them; more are set upright."""
 _LONGEST_UPRIGHT = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Values by (x, y); a cell that is not there was not measured.
-
-    `x_heading`, `y_heading` and `value_heading` name what the axes and the colours are.
-    """
-
-    x_heading: str
-    y_heading: str
-    value_heading: str
-    columns: tuple[str, ...]
-    rows: tuple[str, ...]
-    values: dict[tuple[str, str], float]
-
-
-def draw(grid: Grid) -> "Figure":
+def draw(grid: HeatMap) -> "Figure":
     """Draw cells from dark (low) to light (high) with their numbers; the best has a frame."""
     import numpy as np  # noqa: PLC0415
     from matplotlib.patches import Rectangle  # noqa: PLC0415
@@ -75,7 +60,7 @@ def draw(grid: Grid) -> "Figure":
                 clip_on=False,
             )
         )
-    names = [label(name, _LONGEST_UPRIGHT) for name in grid.columns]
+    names = [label(str(name), _LONGEST_UPRIGHT) for name in grid.columns]
     upright = sum(map(len, names)) > _MOST_LETTERS
     axes.set_xticks(
         range(len(names)),
@@ -83,7 +68,7 @@ def draw(grid: Grid) -> "Figure":
         rotation=90 if upright else 0,
         fontsize=10 if len(names) <= _MOST_LARGE_COLUMNS else 6.5,
     )
-    axes.set_yticks(range(len(grid.rows)), [label(name) for name in grid.rows])
+    axes.set_yticks(range(len(grid.rows)), [label(str(name)) for name in grid.rows])
     axes.set_xlabel(label(grid.x_heading))
     axes.set_ylabel(label(grid.y_heading))
     axes.spines[:].set_visible(False)

@@ -1,20 +1,17 @@
-"""Which pictures a result has, and the figures of each; why others are left out."""
+"""Which pictures a result has, and the figures of each; why others are left out.
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+The figures of a result are nested by names that each command chooses, and files may come from
+anywhere. What is missing or of another kind is None, and the picture says what it lacks.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from akunu_py.bench.bootstrap import Ratio
 from akunu_py.bench.result_file import BenchResult
-from akunu_py.bench.tables import Table
-from akunu_py.lab.pages.lenient import count, counts, mapping, number
-from akunu_py.lab.plots import (
-    accepted_tokens,
-    cost_curve,
-    heat_map,
-    positions,
-    speedup,
-    theory_curve,
-)
+from akunu_py.lab.plots import charts, heat_map, theory_curve
+from akunu_py.lab.sweep.heat_map import heat_map_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,6 +21,8 @@ _MOST_BARS = 40
 _MOST_POINTS = 24
 _MOST_CELLS = 40
 _MOST_THEORY = 4
+_MOST = 1e9
+"""No figure that is drawn or judged comes near it; floats beyond it overflow a scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +65,14 @@ def pictures_of(result: BenchResult) -> tuple[Picture | LeftOut, ...]:
 def _speedups(result: BenchResult) -> Picture | LeftOut:
     title = "Speedup"
     found = [
-        speedup.Speedup(name, ratio, low, high)
+        charts.Speedup(name, entry.ratio, entry.low, entry.high)
         for name, entry in _ratios(result)
-        if (ratio := number(entry.get("ratio"))) is not None
-        and (low := number(entry.get("low"))) is not None
-        and (high := number(entry.get("high"))) is not None
+        if entry.ratio is not None
+        and entry.low is not None
+        and entry.high is not None
+        and entry.low >= 0
+        and entry.high <= _MOST
+        and 0 <= entry.ratio <= _MOST
     ]
     if not found:
         return LeftOut(title, "the result has no ratios of times with an interval")
@@ -84,23 +86,24 @@ def _speedups(result: BenchResult) -> Picture | LeftOut:
     caption = "Bars begin at 1, no change; pale and hatched ones lose. Lines are 95 % intervals."
     if len(shown) < len(found):
         caption = f"{caption} The first {len(shown)} of {len(found)} ratios."
-    return Picture("speedup", title, caption, lambda: speedup.draw(shown, heading))
+    return Picture("speedup", title, caption, lambda: charts.draw_speedups(shown, heading))
 
 
-def _ratios(result: BenchResult) -> Iterator[tuple[str, Mapping[str, object]]]:
+def _ratios(result: BenchResult) -> Iterator[tuple[str, Ratio]]:
     """Give the ratios of decoding with what a bar of each is called, what is over all last."""
-    ratios = mapping(result.timing, "ratios")
+    ratios = result.ratios
     if result.command == "hit-rate":
-        named = {name.partition("/")[2]: name for name in ratios if name.startswith("decode/")}
-        yield from ((label, mapping(ratios, name)) for label, name in named.items())
+        for name in ratios:
+            if name.startswith("decode/"):
+                yield name.partition("/")[2], ratios[name]
         if "decode" in ratios:
-            yield "all", mapping(ratios, "decode")
+            yield "all", ratios["decode"]
         return
-    for name in ratios:
+    for name, ratio in ratios.items():
         if result.command == "sweep":
-            yield name.partition(" over ")[2] or name, mapping(ratios, name)
+            yield name.partition(" over ")[2] or name, ratio
         elif not name.endswith((" end to end", " prompt")):
-            yield name, mapping(ratios, name)
+            yield name, ratio
 
 
 def _counted(result: BenchResult) -> Mapping[str, object]:
@@ -117,9 +120,9 @@ def _drafts(result: BenchResult) -> Iterator[Picture | LeftOut]:
     if not accepted or passes is None or with_draft is None or passes < with_draft:
         yield LeftOut(title, "the result does not count what each pass accepted, or none drafted")
     else:
-        tokens = accepted_tokens.AcceptedTokens(accepted, passes - with_draft)
+        tokens = charts.AcceptedTokens(accepted, passes - with_draft)
         caption = "How many passes accepted 0, 1, 2, ... of their drafted tokens."
-        yield Picture("accepted", title, caption, lambda: accepted_tokens.draw(tokens))
+        yield Picture("accepted", title, caption, lambda: charts.draw_accepted(tokens))
     title = "Acceptance by position in the draft"
     drafted = counts(total.get("drafted_per_position"), _LONGEST_DRAFT)
     taken = counts(total.get("accepted_per_position"), _LONGEST_DRAFT)
@@ -127,12 +130,12 @@ def _drafts(result: BenchResult) -> Iterator[Picture | LeftOut]:
         yield LeftOut(title, "the result has no counts by position, or nothing was drafted")
     else:
         taken = (*taken, *([0] * (len(drafted) - len(taken))))
-        places = positions.Positions(drafted, taken)
+        places = charts.Positions(drafted, taken)
         caption = (
             "Of the drafts that have a token at a place, those in which it was accepted: with all "
             "before it. Bars: how many drafts reach it."
         )
-        yield Picture("positions", title, caption, lambda: positions.draw(places))
+        yield Picture("positions", title, caption, lambda: charts.draw_positions(places))
 
 
 _THEORY = "Speedup against acceptance"
@@ -231,13 +234,13 @@ def _costs(result: BenchResult) -> Picture | LeftOut:
         "C(m): the time of a pass over m rows, in steps of plain decoding of "
         f"{1e3 * result.costs.unit_s:.3g} ms. Far below the dashed line drafted tokens are cheap."
     )
-    return Picture("costs", title, caption, lambda: cost_curve.draw(known))
+    return Picture("costs", title, caption, lambda: charts.draw_costs(known))
 
 
 def _heat_map(result: BenchResult) -> Picture | LeftOut:
     title = "Heat map of the sweep"
     table = next((table for table in result.tables if table.name == "heat_map"), None)
-    grid = None if table is None else _grid(table)
+    grid = None if table is None else heat_map_of(table)
     if table is None or grid is None:
         return LeftOut(title, "the result has no table heat_map with x, y and value")
     if max(len(grid.columns), len(grid.rows)) > _MOST_CELLS:
@@ -246,22 +249,30 @@ def _heat_map(result: BenchResult) -> Picture | LeftOut:
     return Picture("heat-map", table.title or title, caption, lambda: heat_map.draw(grid))
 
 
-def _grid(table: Table) -> heat_map.Grid | None:
-    if [column.name for column in table.columns] != ["x", "y", "value"]:
+def mapping(value: object, *names: str) -> Mapping[str, object]:
+    """Return the object under these names, one in another; an empty one where there is none."""
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def number(value: object) -> float | None:
+    """Return a number, 0 to 1e9."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    x, y, value = table.columns
-    values = {
-        (x.text(row[0]), y.text(row[1])): known
-        for row in table.rows
-        if (known := number(row[2])) is not None
-    }
-    if not values:
+    return value if 0 <= value <= _MOST else None  # NaN is refused, too
+
+
+def count(value: object) -> int | None:
+    """Return a whole number, 0 to 1e9."""
+    if not isinstance(value, int) or isinstance(value, bool):
         return None
-    return heat_map.Grid(
-        x_heading=x.heading,
-        y_heading=y.heading,
-        value_heading=value.heading,
-        columns=tuple(dict.fromkeys(column for column, _ in values)),
-        rows=tuple(dict.fromkeys(row for _, row in values)),
-        values=values,
-    )
+    return value if 0 <= value <= _MOST else None
+
+
+def counts(value: object, longest: int) -> tuple[int, ...] | None:
+    """Return a list of up to `longest` such whole numbers."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) > longest:
+        return None
+    found = [known for entry in value if (known := count(entry)) is not None]
+    return tuple(found) if len(found) == len(value) else None

@@ -1,7 +1,7 @@
 """The cells of a sweep: drafters, and the settings that each of them has.
 
 A setting that a drafter does not have is not varied for it, and a combination that no drafter could
-have, such as a least match as long as the order, is no cell; both are said.
+have, such as a least match as long as the order, is not a cell; the notes say so.
 """
 
 import re
@@ -168,7 +168,7 @@ class Axes:
 def parse_numbers(texts: Iterable[str]) -> list[int]:
     """Return the numbers of texts such as "4", "1..8" and "2,4,8", ascending, each once.
 
-    Raises ConfigError for what is none of these.
+    Raises ConfigError for anything else.
     """
     numbers: set[int] = set()
     for text in texts:
@@ -177,19 +177,21 @@ def parse_numbers(texts: Iterable[str]) -> list[int]:
             if found is not None:
                 low, high = int(found[1]), int(found[2])
                 if low > high or high - low > MOST_CELLS:
-                    raise ConfigError(f"{part!r} is no range; give the smaller number first")
+                    raise ConfigError(f"{part!r} is not a range; give the smaller number first")
                 numbers.update(range(low, high + 1))
             elif re.fullmatch(r"[0-9]{1,7}", part.strip(), re.ASCII):
                 numbers.add(int(part))
             else:
-                raise ConfigError(f"{part!r} is no number; give such as 4, 1..8 or 2,4,8")
+                raise ConfigError(
+                    f"{part!r} is not a number; give numbers such as 4, 1..8 or 2,4,8"
+                )
     return sorted(numbers)
 
 
 Choices = Mapping[str, Mapping[str, Sequence[Setting]]]
 """By drafter and axis the values of settings that are chosen by name, its own first.
 
-What a drafter has no choice of is not there.
+Settings that a drafter does not have are left out.
 """
 
 
@@ -267,7 +269,8 @@ def _is_possible(cell: Cell, choices: Choices) -> bool:
 def varied(cells: Iterable[Cell]) -> dict[str, tuple[Setting, ...]]:
     """Return the axes, "drafter" included, on which cells differ, and their values in order.
 
-    Numbers ascend, names keep the order of the cells; that a drafter lacks a setting is no value.
+    Numbers ascend, names keep the order of the cells. A setting that a drafter lacks is not a
+    value.
     """
     listed = list(cells)
     found: dict[str, tuple[Setting, ...]] = {}

@@ -9,9 +9,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from akunu_py.bench.bootstrap import Ratio
 from akunu_py.bench.replay.results import REPORTED_HALF, TUNING_HALF
 from akunu_py.generation_config import Exactness
-from akunu_py.lab.sweep.figures import CellFigures, Comparison, Cost, Figures, Traces, compare
+from akunu_py.lab.sweep.figures import CellFigures, Cost, Figures, Traces, compare
 from akunu_py.lab.sweep.grid import PLAIN, Cell
 from akunu_py.lab.sweep.replayed import TraceOutcomes
 
@@ -71,7 +72,7 @@ class Recommendation:
     best: Cell
     chosen_speed: float
     figures: Mapping[Cell, CellFigures]
-    comparisons: Mapping[Cell, Comparison]
+    comparisons: Mapping[Cell, Ratio]
     default: Cell
     default_may_be_taken: bool = True
     num_left_out: int = 0
@@ -106,8 +107,7 @@ class Recommendation:
         if best == default:
             return f"Keep the default, {default.options}: no cell of the grid is faster."
         against = self.comparisons[default]
-        low, high = against.interval
-        change = f"{against.ratio - 1:+.1%} ({low - 1:+.1%} to {high - 1:+.1%})"
+        change = against.change()
         if not against.is_better:
             return (
                 f"Keep the default, {default.options}: no cell is better beyond the interval. The "
@@ -115,8 +115,8 @@ class Recommendation:
             )
         if best == PLAIN:
             return f"Do not draft, {best.options}: {change} against the default."
-        slower = self.figures[best].speed_interval[1] < 1
-        warning = " Plain decoding is faster still." if slower else ""
+        high = self.figures[best].speed.high
+        warning = " Plain decoding is faster still." if high is not None and high < 1 else ""
         return (
             f"Take {best.title}: {change} against the default, {default.options}, on the half "
             f"that did not choose it.{warning}"
@@ -146,7 +146,8 @@ def recommend(
         return None
     plain = outcomes[PLAIN]
     speeds = {
-        cell: halves[TUNING_HALF].of(found, plain, cost).speed for cell, found in outcomes.items()
+        cell: float(halves[TUNING_HALF].of(found, plain, cost).samples[0])
+        for cell, found in outcomes.items()
     }
     may = speeds.keys() if eligible is None else eligible
     best = max((cell for cell in speeds if cell in may), key=lambda cell: speeds[cell])

@@ -1,19 +1,26 @@
-"""The model's own plain replies, recorded once: what cells are replayed on or decoded against."""
+"""What the model itself decodes: its plain replies, recorded once, and with --live every cell.
 
-from collections.abc import Callable, Sequence
+Cells are replayed on the plain replies or decoded against them. Of each item all cells are decoded
+in turn, the order moved on by one from item to item, so that a machine that gets other work slows
+all alike. Nothing is remembered from reply to reply.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 from akunu_py.bench.hit_rate import encode_prompt
-from akunu_py.bench.replay.runner import ReplayItem
+from akunu_py.bench.replay.runner import ItemCounts, ReplayItem
 from akunu_py.bench.replay.traces import half_of
 from akunu_py.bench.result_file import Costs, Failure
 from akunu_py.bench.resume import ItemStore
+from akunu_py.bench.rows import Count
 from akunu_py.bench.workloads import Prompt
 from akunu_py.cost_curve import CostCurve
 from akunu_py.engine.engine import Engine
 from akunu_py.errors import AkunuError
+from akunu_py.lab.sweep.grid import Cell
+from akunu_py.lab.sweep.settings import cell_config
 from akunu_py.models.pass_times import ROWS
 from akunu_py.types import GenerationConfig
 
@@ -65,13 +72,12 @@ def _reply(
     engine: Engine, name: str, ids: Sequence[int], store: ItemStore, config: GenerationConfig
 ) -> tuple[int, ...]:
     key = f"reply {name}"
-    found: dict[str, Any] | None = store.get(key)
+    found = store.get(key, tuple[Count, ...])
     if found is None:
         engine.reset()
-        tokens = engine.generate(ids, config, drafter="none").token_ids
-        store.put(key, {"token_ids": list(tokens)})
-        return tokens
-    return tuple(found["token_ids"])
+        found = engine.generate(ids, config, drafter="none").token_ids
+        store.put(key, found)
+    return found
 
 
 def measured_costs(
@@ -81,17 +87,14 @@ def measured_costs(
 
     Of a prompt that leaves no room for the longest pass the beginning is taken.
     """
-    found: dict[str, Any] | None = store.get("costs")
+    found = store.get("costs", Costs)
     if found is None:
         by_length = sorted(items, key=lambda item: len(item.prompt))
         prompt = by_length[len(by_length) // 2].prompt[: max(1, engine.context - 2 * max(ROWS))]
         times = engine.tune(prompt, progress=progress)
-        found = {
-            "unit_s": times.unit_s,
-            "costs": {str(rows): cost for rows, cost in times.costs.items()},
-        }
+        found = Costs(times.unit_s, times.costs)
         store.put("costs", found)
-    return Costs(found["unit_s"], {int(rows): cost for rows, cost in found["costs"].items()})
+    return found
 
 
 def curve_of(costs: Costs) -> CostCurve:
@@ -103,3 +106,48 @@ def curve_of(costs: Costs) -> CostCurve:
     rows = sorted(rows for rows in costs.costs if rows > 1)
     rising = accumulate((costs.costs[size] for size in rows), max, initial=1.0)
     return CostCurve(dict(zip((1, *rows), rising, strict=True)))
+
+
+def decode_cells(
+    engine: Engine,
+    cells: Sequence[Cell],
+    items: Sequence[ReplayItem],
+    store: ItemStore,
+    config: GenerationConfig,
+) -> Iterator[Mapping[Cell, ItemCounts]]:
+    """Yield the counts of each item by cell; what is in the store is not decoded again.
+
+    The first item is decoded once with every cell beforehand and not counted, unless its outcomes
+    are there: the first passes of each size build what later ones reuse.
+    """
+    if items and cells and store.get(_key(cells[0], items[0]), ItemCounts) is None:
+        for cell in cells:
+            _decode(engine, cell, items[0], config)
+    for number, item in enumerate(items):
+        engine.reset()
+        found: dict[Cell, ItemCounts] = {}
+        start = number % len(cells)
+        for cell in (*cells[start:], *cells[:start]):
+            key = _key(cell, item)
+            counts = store.get(key, ItemCounts)
+            if counts is None:
+                counts = _decode(engine, cell, item, config)
+                store.put(key, counts)
+            found[cell] = counts
+        yield found
+
+
+def _key(cell: Cell, item: ReplayItem) -> str:
+    return f"{cell.key} | {item.id}"
+
+
+def _decode(engine: Engine, cell: Cell, item: ReplayItem, config: GenerationConfig) -> ItemCounts:
+    # Otherwise a drafter's memory would hold this very reply. The prompt's rows stay: they are
+    # the same for all cells, and no figure has the prefill in it.
+    engine.forget()
+    result = engine.generate(item.prompt, cell_config(cell, config))
+    return ItemCounts(
+        stats=result.stats,
+        decode_s=result.decode_s,
+        identical=result.token_ids == item.output,
+    )

@@ -11,22 +11,21 @@ from akunu_py.bench.replay.arms import (
     make_arm,
     not_replayable,
 )
-from akunu_py.bench.replay.jobs import Memory
-from akunu_py.bench.replay.runner import ReplayItem, replay_item
+from akunu_py.bench.replay.jobs import Memory, over_trace
+from akunu_py.bench.replay.runner import ItemCounts, ReplayItem, replay_item
 from akunu_py.bench.worker_pool import run_tasks
 from akunu_py.cost_curve import CostCurve
 from akunu_py.drafting.registry import make_drafter
 from akunu_py.errors import ConfigError
 from akunu_py.lab.baselines import BASELINES
 from akunu_py.lab.sweep.grid import Cell
-from akunu_py.lab.sweep.outcomes import ItemOutcome
 from akunu_py.lab.sweep.settings import cell_config
 from akunu_py.types import GenerationConfig
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayData:
-    """What all cells are replayed on; `curve` is what drafters that ask for one are told."""
+    """The data of a replay of cells; `curve` is for drafters that ask for one."""
 
     traces: Mapping[str, Sequence[ReplayItem]]
     curve: CostCurve
@@ -34,8 +33,8 @@ class ReplayData:
     vocabulary_size: int
 
 
-TraceOutcomes = Mapping[str, Sequence[ItemOutcome]]
-"""By trace, an outcome for each of its items."""
+TraceOutcomes = Mapping[str, Sequence[ItemCounts]]
+"""By trace, the counts of each of its items."""
 
 
 def replay_cells(
@@ -50,20 +49,10 @@ def replay_cell(cell: Cell, data: ReplayData) -> TraceOutcomes:
     return {name: _replay_trace(cell, items, data) for name, items in data.traces.items()}
 
 
-def _replay_trace(cell: Cell, items: Sequence[ReplayItem], data: ReplayData) -> list[ItemOutcome]:
+def _replay_trace(cell: Cell, items: Sequence[ReplayItem], data: ReplayData) -> list[ItemCounts]:
     arm = make_cell_arm(cell, data)
     limit = arm.default_limit if cell.num_draft_tokens is None else cell.num_draft_tokens
-    outcomes: list[ItemOutcome] = []
-    session: str | None = None
-    for item in items:
-        if data.memory == "session" and item.session != session:
-            arm.reset()
-        session = item.session
-        arm.begin()
-        counts = replay_item(item, arm, limit)
-        arm.end()
-        outcomes.append(ItemOutcome(counts.stats, counts.stats.propose_s + counts.observe_s))
-    return outcomes
+    return list(over_trace(arm, items, data.memory, lambda item: replay_item(item, arm, limit)))
 
 
 def make_cell_arm(cell: Cell, data: ReplayData) -> Arm:

@@ -1,17 +1,14 @@
 """A sweep from its plan to what was measured, going on where an earlier run stopped."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from akunu_py.bench.replay.curves import load_curves
 from akunu_py.bench.replay.jobs import Memory
-from akunu_py.bench.replay.runner import ReplayItem
-from akunu_py.bench.replay.tokens import tokenize
-from akunu_py.bench.replay.traces import read_trace
+from akunu_py.bench.replay.runner import ItemCounts, ReplayItem
+from akunu_py.bench.replay.tokens import Bar, read_traces, tokenize_traces
 from akunu_py.bench.result_file import Costs, Failure
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import load_prompts
@@ -20,18 +17,13 @@ from akunu_py.engine.engine import Engine
 from akunu_py.errors import ConfigError
 from akunu_py.lab.sweep.figures import Traces
 from akunu_py.lab.sweep.grid import Cell
-from akunu_py.lab.sweep.live import decode_cells
-from akunu_py.lab.sweep.outcomes import ItemOutcome
 from akunu_py.lab.sweep.plan import Plan
 from akunu_py.lab.sweep.recommend import Recommendable
-from akunu_py.lab.sweep.recorded import curve_of, measured_costs, record_replies
+from akunu_py.lab.sweep.recorded import curve_of, decode_cells, measured_costs, record_replies
 from akunu_py.lab.sweep.replayed import ReplayData, TraceOutcomes, replay_cells
-from akunu_py.lab.sweep.result import Sweep
+from akunu_py.lab.sweep.report import Sweep
 from akunu_py.protocols import Tokenizer
 from akunu_py.types import GenerationConfig
-
-Bar = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
-"""Opens a progress bar over what is counted, named by the text."""
 
 RECORDED = "replies"
 """The trace that the model's own replies are."""
@@ -39,7 +31,7 @@ RECORDED = "replies"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions:
-    """What a sweep is over.
+    """Options of a sweep.
 
     Attributes:
         plan: the cells.
@@ -91,7 +83,6 @@ class SweepRun:
         costs: C(m) where it was measured.
         failures: prompts that got no reply, lines and items of traces that cannot be used.
         finished: whether nothing is left to do.
-        seconds: that the run took, earlier parts of it included.
 
     """
 
@@ -107,7 +98,6 @@ class SweepRun:
         self.costs: Costs | None = None
         self.failures: tuple[Failure, ...] = ()
         self.finished = False
-        self.seconds = 0.0
         self._options = options
         self._store = store
         self._engine = engine
@@ -124,15 +114,9 @@ class SweepRun:
         answered.
         """
         options = self._options
-        started = time.perf_counter()
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             self._measure()
             self.finished = True
-        except KeyboardInterrupt:
-            pass
-        earlier: dict[str, Any] = self._store.get("seconds") or {"seconds": 0.0}
-        self.seconds = earlier["seconds"] + time.perf_counter() - started
-        self._store.put("seconds", {"seconds": self.seconds})
         cells = options.plan.grid.cells
         return Sweep(
             plan=options.plan,
@@ -152,7 +136,10 @@ class SweepRun:
             # A file may hold several; its first one counts.
             self._curve = next(iter(load_curves([options.curve]).values()))
         if options.traces:
-            traces = self._read()
+            failures: list[Failure] = []
+            read = read_traces(options.traces, options.limit, failures)
+            traces: Traces = tokenize_traces(read, self._tokenizer, failures, self._bar)
+            self.failures = tuple(failures)
         else:
             assert engine is not None  # noqa: S101 - `needs_model`
             traces = {RECORDED: self._record(engine)}
@@ -187,61 +174,29 @@ class SweepRun:
             raise ConfigError(f"no prompt could be answered; {first.item}: {first.error}")
         return recording.items
 
-    def _read(self) -> Traces:
-        """Read all traces before any is tokenized: a mistake in the last one is told at once."""
-        options = self._options
-        if len({path.resolve() for path in options.traces}) < len(options.traces):
-            raise ConfigError("a trace is given twice")
-        failures: list[Failure] = []
-        read = {str(path): read_trace(path, failures)[: options.limit] for path in options.traces}
-        distinct = len({Path(name).stem for name in read}) == len(read)
-        total, done = sum(map(len, read.values())), 0
-        with self._bar("items tokenized") as count:
-
-            def one_more() -> None:
-                nonlocal done
-                done += 1
-                count(done, total)
-
-            traces = {
-                Path(name).stem if distinct else name: tokenize(
-                    items, self._tokenizer, failures=failures, progress=one_more
-                )
-                for name, items in read.items()
-            }
-        self.failures = tuple(failures)
-        for name, found in traces.items():
-            if not found:
-                last = failures[-1]
-                raise ConfigError(
-                    f"the tokenizer can encode no item of {name}; {last.item}: {last.error}"
-                )
-        return traces
-
     def _replay(self, data: ReplayData) -> None:
         """Go on cell by cell."""
         self._traces = data.traces
         cells, outcomes = self._options.plan.grid.cells, self._outcomes
         left: list[Cell] = []
         for cell in cells:
-            kept = self._store.get(f"cell {cell.key}")
+            kept = self._store.get(f"cell {cell.key}", dict[str, list[ItemCounts]])
             if kept is None:
                 left.append(cell)
             else:
-                outcomes[cell] = _outcomes(kept)
+                outcomes[cell] = kept
         processes = min(self._options.processes, max(1, len(left)))
         with self._bar("cells") as count:
             count(len(outcomes), len(cells))
             for cell, found in replay_cells(left, data, processes=processes):
-                record = {name: [item.to_dict() for item in items] for name, items in found.items()}
-                self._store.put(f"cell {cell.key}", record)
+                self._store.put(f"cell {cell.key}", found)
                 outcomes[cell] = found
                 count(len(outcomes), len(cells))
 
     def _decode(self, engine: Engine, items: Sequence[ReplayItem]) -> None:
         """Go on item by item: only items that every cell decoded are compared."""
         cells = self._options.plan.grid.cells
-        done: list[Mapping[Cell, ItemOutcome]] = []
+        done: list[Mapping[Cell, ItemCounts]] = []
         try:
             with self._bar("items") as count:
                 count(0, len(items))
@@ -251,7 +206,3 @@ class SweepRun:
         finally:
             self._traces = {RECORDED: items[: len(done)]}
             self._outcomes = {cell: {RECORDED: [at[cell] for at in done]} for cell in cells}
-
-
-def _outcomes(record: Mapping[str, Any]) -> TraceOutcomes:
-    return {name: [ItemOutcome.from_dict(item) for item in items] for name, items in record.items()}

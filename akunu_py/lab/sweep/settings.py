@@ -1,14 +1,14 @@
-"""What a cell means as a configuration, and which settings by name a drafter has.
+"""Cells as configurations, and the settings by name that a drafter has.
 
 `fixed` drafts as many tokens as the cell says; `budget` as many as pay by measured costs, which a
-replay does not have: there it is no rule. `entropy` and `lower-bound` need a drafter that draws
+replay does not have: there it is not a rule. `entropy` and `lower-bound` need a drafter that draws
 from probabilities. Under all but `budget` nothing else ends a draft.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from akunu_py.bench.exactness import reply_exactness
+from akunu_py.bench.metrics import reply_exactness
 from akunu_py.drafting.registry import kind_of, proposes_several
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import Exactness
@@ -73,5 +73,5 @@ def is_configuration(cell: Cell, config: GenerationConfig) -> bool:
 
 
 def cell_exactness(cell: Cell, config: GenerationConfig) -> Exactness:
-    """Return what the replies of a cell have in common with those of plain decoding."""
+    """Return how the replies of a cell relate to replies of plain decoding."""
     return reply_exactness(cell_config(cell, config))

@@ -1,6 +1,5 @@
 """Acceptance by hand on small p and q, and by counting where p is one-hot; the texts it is over."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,6 @@ from akunu_py.drafting import LookupDrafter
 from akunu_py.engine.engine import Engine
 from akunu_py.lab.alpha import run as run_module
 from akunu_py.lab.alpha import texts as texts_module
-from akunu_py.lab.alpha.alpha_result import alpha_result
 from akunu_py.lab.alpha.measure import measure_setting
 from akunu_py.lab.alpha.run import run_alpha
 from akunu_py.lab.alpha.sources import (
@@ -33,30 +31,30 @@ from akunu_py.lab.theory import acceptance, coupled_acceptance, match_acceptance
 
 def test_a_draft_model_by_hand():
     found = measured(ModelSource(Toy([Q]), Toy([P])), lenience=(1.0, 0.8))
-    assert found.alpha.value == pytest.approx(0.75)
-    assert found.coupled.value == pytest.approx(0.7)
-    assert found.match.value == pytest.approx(0.3125)
-    assert found.lenient[1.0].value == pytest.approx(0.75)
-    assert found.lenient[0.8].value == pytest.approx(0.25 + 0.3125 + 0.25)
+    assert found.alpha.ratio == pytest.approx(0.75)
+    assert found.coupled.ratio == pytest.approx(0.7)
+    assert found.match.ratio == pytest.approx(0.3125)
+    assert found.lenient[1.0].ratio == pytest.approx(0.75)
+    assert found.lenient[0.8].ratio == pytest.approx(0.25 + 0.3125 + 0.25)
     assert found.known == 1
 
 
 def test_both_go_through_the_temperature():
     p, q = (np.sqrt(row) / np.sqrt(row).sum() for row in (P, Q))
     found = measured(ModelSource(Toy([Q]), Toy([P])), temperature=2.0)
-    assert found.alpha.value == pytest.approx(acceptance(p, q))
-    assert found.coupled.value == pytest.approx(coupled_acceptance(p, q))
-    assert found.match.value == pytest.approx(match_acceptance(p, q))
+    assert found.alpha.ratio == pytest.approx(acceptance(p, q))
+    assert found.coupled.ratio == pytest.approx(coupled_acceptance(p, q))
+    assert found.match.ratio == pytest.approx(match_acceptance(p, q))
 
 
 def test_nothing_known_is_uniform():
     found = measured(UniformSource(), lenience=(0.5,))
-    assert found.alpha.value == pytest.approx(1 / 3 + 0.25 + 0.25)
-    assert found.match.value == pytest.approx(1 / 3)
-    assert found.lenient[0.5].value == pytest.approx(1)
+    assert found.alpha.ratio == pytest.approx(1 / 3 + 0.25 + 0.25)
+    assert found.match.ratio == pytest.approx(1 / 3)
+    assert found.lenient[0.5].ratio == pytest.approx(1)
     assert (found.known, found.coupled_known) == (0, None)
     # At temperature 0 one token of three is right, and that is no sum of minima any more.
-    assert measured(UniformSource(), temperature=0.0).alpha.value == pytest.approx(1 / 3)
+    assert measured(UniformSource(), temperature=0.0).alpha.ratio == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(("lenience", "accepted"), [(1.0, 0), (0.7, 0), (0.5, 1)])
@@ -67,8 +65,8 @@ def test_greedy_lenience_by_hand(lenience, accepted):
     found = measured(
         draft, rows=[(0.5, 0.3, 0.2)], temperature=0.0, lenience=(lenience,), texts=texts
     )
-    assert found.alpha.value == 0
-    assert found.lenient[lenience].value == accepted
+    assert found.alpha.ratio == 0
+    assert found.lenient[lenience].ratio == accepted
 
 
 def test_one_hot_acceptance_counts_matches():
@@ -90,9 +88,9 @@ def test_one_hot_acceptance_counts_matches():
         else:
             unknown += 1
     assert unknown > 0  # at first nothing was seen twice
-    assert found.alpha.value == pytest.approx((right + unknown / 3) / 60)
-    assert found.coupled.value == pytest.approx(found.alpha.value)
-    assert found.match.value == pytest.approx(found.alpha.value)
+    assert found.alpha.ratio == pytest.approx((right + unknown / 3) / 60)
+    assert found.coupled.ratio == pytest.approx(found.alpha.ratio)
+    assert found.match.ratio == pytest.approx(found.alpha.ratio)
     assert found.known == pytest.approx(1 - unknown / 60)
     assert found.coupled_known == pytest.approx(right / (60 - unknown))
 
@@ -104,7 +102,7 @@ def test_a_certain_guess_is_accepted_with_p_of_it():
         texts=[Text("a", (1, 0, 1), (0, 1))],
     )  # fmt: skip
     expected = (0.5 + 0.25) / 2
-    assert [found.alpha.value, found.coupled.value, found.match.value] == [pytest.approx(expected)] * 3  # fmt: skip
+    assert [found.alpha.ratio, found.coupled.ratio, found.match.ratio] == [pytest.approx(expected)] * 3  # fmt: skip
 
 
 def test_corpora_are_the_other_half():
@@ -120,7 +118,7 @@ def test_corpora_are_the_other_half():
     assert counts[second.half].tokens.tolist() == [1]
     source = CorpusSource(1, counts)
     found = measured(source, temperature=0.0, texts=[first, second])
-    assert (source.name, found.alpha.value) == ("unigram", 0)
+    assert (source.name, found.alpha.ratio) == ("unigram", 0)
 
 
 def test_bigrams_by_hand():
@@ -203,11 +201,11 @@ def test_logits_are_kept_where_they_take_little_memory(monkeypatch, bound):
     engine.fed.clear()
     setting = measure_setting(engine, made, [UniformSource()], temperature=1.0)
     assert len(engine.fed) == (len(made) if bound < 60 * 3 * 4 else 0)
-    assert setting.sources[0].alpha.value == pytest.approx(
+    assert setting.sources[0].alpha.ratio == pytest.approx(
         measure_setting(
             engine, [replace(text, logits=None) for text in made], [UniformSource()],
             temperature=1.0,
-        ).sources[0].alpha.value
+        ).sources[0].alpha.ratio
     )  # fmt: skip
 
 
@@ -235,10 +233,11 @@ def test_intervals_resample_prompts():
     texts = [Text(name, (1,), reply_of[name]) for name in ("a", "b")]
     draft = ModelSource(Toy([(1, 0, 0)]), Toy([P]))
     found = measured(draft, temperature=0.0, texts=texts)
-    assert found.alpha.value == 0.5
-    assert found.alpha.interval == (0, 1)
+    assert found.alpha.ratio == 0.5
+    assert (found.alpha.low, found.alpha.high, found.alpha.pairs) == (0, 1, 2)
     same = [Text("a", text.prompt, text.reply) for text in texts]
-    assert measured(draft, temperature=0.0, texts=same).alpha.interval == (0.5, 0.5)
+    found = measured(draft, temperature=0.0, texts=same)
+    assert (found.alpha.low, found.alpha.high) == (0.5, 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -264,9 +263,9 @@ def test_a_model_accepts_itself_and_texts_are_its_own(tiny, temperature, monkeyp
     setting = measure_setting(tiny, made, [ModelSource(tiny, tiny)], temperature=temperature)
     found = setting.sources[0]
     assert setting.num_tokens == 30
-    assert found.alpha.value == pytest.approx(1)
-    assert found.coupled.value == pytest.approx(1)
-    assert found.match.value == pytest.approx(1) if temperature == 0 else found.match.value < 1
+    assert found.alpha.ratio == pytest.approx(1)
+    assert found.coupled.ratio == pytest.approx(1)
+    assert found.match.ratio == pytest.approx(1) if temperature == 0 else found.match.ratio < 1
 
 
 def test_a_run_is_repeatable_and_says_what_it_was(tmp_path):
@@ -288,11 +287,10 @@ def test_a_run_is_repeatable_and_says_what_it_was(tmp_path):
         "uniform", "unigram", "bigram", "4-gram of the context", "copy from context",
         "drafter ngram", "draft model",
     ]  # fmt: skip
-    result = alpha_result(report, {}, started="2026-01-01T00:00:00+00:00", seconds=1.0)
-    cells = json.loads(json.dumps(result.to_dict()))["deterministic"]["cells"]
+    cells = report.findings().deterministic["cells"]
     assert list(cells) == ["temperature 0", "temperature 1"]
     assert cells["temperature 1"]["num_tokens"] == 20
-    assert cells["temperature 1"]["sources"]["draft model"]["lenient"]["0.5"]["value"] <= 1
+    assert cells["temperature 1"]["sources"]["draft model"]["lenient"]["0.5"]["ratio"] <= 1
     assert "other half" in report.corpus
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("0121")

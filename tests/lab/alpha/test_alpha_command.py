@@ -9,15 +9,12 @@ from alpha_toys import P, Q, Toy, measured, raw
 from bench.bench_fakes import FakeEngine, reply
 from click.testing import CliRunner
 
-from akunu_py.bench.environment import Environment
-from akunu_py.bench.hit_rate import model_of
-from akunu_py.bench.metrics import Speedup
-from akunu_py.bench.result_file import BenchResult
+from akunu_py.bench.bootstrap import Ratio
+from akunu_py.bench.result_file import parse_result
 from akunu_py.cli.main import cli
 from akunu_py.drafting import LookupDrafter
 from akunu_py.lab.alpha import run as run_module
 from akunu_py.lab.alpha import texts as texts_module
-from akunu_py.lab.alpha.alpha_result import alpha_result
 from akunu_py.lab.alpha.report import AlphaReport, Prediction, Setting
 from akunu_py.lab.alpha.run import with_predictions
 from akunu_py.lab.alpha.sources import DrafterSource
@@ -58,7 +55,7 @@ def test_the_tables(loaded):
 
 def test_json_and_other_models(loaded):
     result = run("big.gguf", "--draft-model", "small.gguf", "--tokens", "4", "--json")
-    found = BenchResult.from_dict(json.loads(result.stdout))
+    found = parse_result(result.stdout)
     cells = found.deterministic["cells"]
     assert list(cells) == ["temperature 0", "temperature 1"]
     assert loaded == ["big.gguf", "small.gguf"]
@@ -136,9 +133,7 @@ def test_predicted_and_measured_side_by_side():
         texts=[Text("a", (1, 0, 1), (0, 1))],
     )
     setting = Setting(0.7, 2, 1, (figures,))
-    report = AlphaReport(
-        model_of(engine), None, Environment.current(), "nothing", 8, 2, (setting, setting)
-    )
+    report = AlphaReport("nothing", 8, 2, (setting, setting))
     seen = []
     made = with_predictions(report, engine, prompts, progress=lambda *done: seen.append(done))
     assert len(made.predictions) == 2
@@ -152,11 +147,11 @@ def test_predicted_and_measured_side_by_side():
     assert found.predicted_tokens_per_pass == pytest.approx(tokens)
     assert found.theorem == pytest.approx(tokens / (4 * 0.25 + 1))
     assert found.predicted == pytest.approx(tokens / (4 * 0.25 + 2))
-    assert (found.measured, found.tokens_per_pass) == (Speedup(2, 2, 2, 6), 2.2)
+    assert (found.measured, found.tokens_per_pass) == (Ratio(2, 2, 2, 6), 2.2)
     assert engine.config.draft_budget == "always"
     assert (engine.config.temperature, engine.config.seed) == (0.7, 8)
     made = replace(made, settings=made.settings[:1])
-    result = alpha_result(made, {}, started="2026-01-01T00:00:00+00:00", seconds=1.0)
+    result = made.findings()
     assert result.timing["predictions"][0]["measured"] == {
         "ratio": 2, "low": 2, "high": 2, "pairs": 6,
     }  # fmt: skip
@@ -166,7 +161,7 @@ def test_predicted_and_measured_side_by_side():
 def test_the_table_of_speeds(loaded, monkeypatch):
     prediction = Prediction(
         "draft-model", 0.7, 4, 0.5, 0.9, 0.01, 1.7, 1.8, 1.1, 1.85,
-        Speedup(1.234, 1.1, 1.4, 9), 1.876,
+        Ratio(1.234, 1.1, 1.4, 9), 1.876,
     )  # fmt: skip
     wanted = []
 

@@ -61,7 +61,7 @@ def test_ids_are_counted_as_they_are(tiny_gguf, tmp_path):
         "counts", "fit", tmp_path / "ids", "--ids", "--output", tmp_path / "x", "--tokenizer",
         tiny_gguf, code=1,
     )  # fmt: skip
-    assert "it has 'six'" in said
+    assert "it contains 'six'" in said
 
 
 def test_a_file_is_replaced_only_when_that_is_asked_for(corpus, tiny_gguf, fitted, tmp_path):

@@ -1,27 +1,28 @@
 """`akunu bench compare` with arms that are written down: order, clock, identity, failures."""
 
-import json
 import os
 import types
-from dataclasses import replace
 from pathlib import Path
 
 import compare_fakes
 import numpy as np
 import pytest
 from compare_fakes import END, FakeArm, Ticks, item
+from msgspec.structs import replace
 
 from akunu_py import ConfigError
-from akunu_py.bench.metrics import Speedup
-from akunu_py.bench.record import Record
+from akunu_py.bench.bootstrap import Ratio
+from akunu_py.bench.result_file import Failure
 from akunu_py.bench.resume import ItemStore
+from akunu_py.bench.rows import encode, parse, typed
+from akunu_py.bench.run import turned
 from akunu_py.errors import ContractError
 from akunu_py.lab.compare import arm as arm_module
 from akunu_py.lab.compare.arm import Decoded, Recorder, Skipped, Subject
 from akunu_py.lab.compare.figures import arm_figures, identity, ratio
 from akunu_py.lab.compare.peer import PeerError, start_peers
-from akunu_py.lab.compare.result import compare, deterministic, item_records, tables, timing
-from akunu_py.lab.compare.runner import ItemRun, run_items, turned
+from akunu_py.lab.compare.report import compare, compare_findings, deterministic, tables, timing
+from akunu_py.lab.compare.runner import ItemRun, Runs, run_items
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def reply(tokens, *, first=1, first_s=1.0, decode_s=2.0, passes=None, drafted=0,
 
 
 def runs_of(*replies):
-    return [ItemRun(item(number), found, {}, 1.0) for number, found in enumerate(replies, 1)]
+    return [ItemRun(item(number), found, {}) for number, found in enumerate(replies, 1)]
 
 
 def logits(token_ids):
@@ -99,9 +100,10 @@ class TestRecorder:
 
 def test_replies_survive_json():
     one = reply((1, 2, 3), drafted=4, accepted=1)
-    assert Decoded.from_dict(Record(json.loads(json.dumps(one.to_dict())), "it")) == one
-    with pytest.raises(ConfigError, match="token"):
-        Decoded.from_dict(Record({**one.to_dict(), "token_ids": [1, -2]}, "it"))
+    value = parse(encode(one), "it")
+    assert typed(value, Decoded, "it") == one
+    with pytest.raises(ConfigError, match=r"it: field token_ids\[1\]: Expected int >= 0"):
+        typed({**value, "token_ids": [1, -2]}, Decoded, "it")
 
 
 class TestRunner:
@@ -122,7 +124,6 @@ class TestRunner:
         assert [name for _, name in log] == [*"abc", *"abc", *"cba"]
         assert [list(done.replies) for done in found.items] == [list("abc"), list("cba")]
         assert found.finished
-        assert found.resumed == 0
         assert seen[0] == (0, 6)
         assert seen[-1] == (6, 6)
 
@@ -156,8 +157,16 @@ class TestRunner:
             after = run([FakeArm("a", [(9,)], log=log)], items, store)
         assert [number for number, _ in log] == [3, 3]
         assert after.items[:2] == before.items
-        assert after.resumed == 2
         assert after.items[2].replies["a"].token_ids == (9,)
+
+    def test_a_kept_item_of_another_prompt_is_decoded_again(self, tmp_path):
+        log = []
+        with ItemStore(tmp_path, {}) as store:
+            run([FakeArm("a", [(3,)])], [item(1)], store)
+            changed = replace(item(1), prompt=(7, 5))
+            after = run([FakeArm("a", [(9,)], log=log)], [changed], store)
+        assert [number for number, _ in log] == [7, 7]
+        assert after.items[0].item == changed
 
 
 class TestFigures:
@@ -206,7 +215,7 @@ class TestFigures:
         assert (prompt.ratio, prompt.pairs) == (pytest.approx(3.0), 5)
         assert ratio(runs, "a", "c").ratio is None
         # Two sessions give neither a ratio nor an interval.
-        assert ratio(runs[2:4], "a", "b") == Speedup(None, None, None, 2)
+        assert ratio(runs[2:4], "a", "b") == Ratio(None, None, None, 2)
 
     def test_identity_and_the_margin_where_it_ends(self):
         runs = runs_of(
@@ -336,20 +345,40 @@ class TestResult:
     def test_ratios_by_name(self):
         found = timing(compare(some_arms(), some_runs(5), logits), some_runs(5))
         ratios = found["ratios"]
-        assert ratios["akunu-auto/akunu-plain"]["ratio"] == pytest.approx(4 / 3)
-        assert ratios["akunu-auto/mlx-lm-plain"]["ratio"] == pytest.approx(2.0)
+        assert ratios["akunu-auto/akunu-plain"].ratio == pytest.approx(4 / 3)
+        assert ratios["akunu-auto/mlx-lm-plain"].ratio == pytest.approx(2.0)
         assert "akunu-plain/akunu-plain" not in ratios
         assert "mlx-lm-draft/mlx-lm-plain end to end" in ratios
-        assert ratios["akunu-auto/mlx-lm-plain prompt"]["ratio"] == 1.0
+        assert ratios["akunu-auto/mlx-lm-plain prompt"].ratio == 1.0
         assert found["arms"]["akunu-auto"]["tokens_per_s"] == pytest.approx(4 / 3)
         assert found["arms"]["akunu-auto"]["program"] == "akunu-auto 1.0"
 
-    def test_items(self):
-        runs = some_runs()
-        first, _ = item_records(compare(some_arms(), runs, logits), runs)
-        assert (first["id"], first["category"], first["num_prompt_tokens"]) == ("i1", "edit", 3)
-        assert first["arms"]["mlx-lm-draft"]["differs_from_own_plain"]["index"] == 2
-        assert first["arms"]["akunu-auto"]["differs_from_akunu"] is None
+    def test_rows_and_failures(self):
+        runs = [*some_runs(), *runs_of({})]
+        runs[1] = replace(runs[1], errors={"mlx-lm-draft": "out of rows"})
+        comparison = compare(some_arms(), runs, logits)
+        earlier = Failure("line 3", "not JSON")
+        found = compare_findings(
+            comparison,
+            Runs(tuple(runs), finished=False),
+            skipped=[],
+            failures=[earlier],
+            costs=None,
+        )
+        # An item that no arm decoded has no row.
+        first, second = found.items
+        assert (first["id"], first["category"], first["item"]["prompt"]) == (
+            "i1",
+            "edit",
+            [1, 5, 6],
+        )
+        assert typed(first["replies"]["akunu-auto"], Decoded, "it") == runs[0].replies["akunu-auto"]
+        assert second["errors"] == {"mlx-lm-draft": "out of rows"}
+        assert found.failures == (earlier, Failure("i2, mlx-lm-draft", "out of rows"))
+        differing = found.timing["arms"]["mlx-lm-draft"]["differs_from_own_plain"]
+        assert differing["i1"]["index"] == 2
+        assert found.timing["arms"]["akunu-auto"]["differs_from_akunu"] == {}
+        assert not found.finished
 
 
 class TestPeers:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from akunu_py.bench.measured_model import Model
 from akunu_py.bench.result_file import Failure, write_result
+from akunu_py.bench.rows import plain
 from akunu_py.bench.tables import Column, Table
 from akunu_py.lab.commands.report import command_text, report
 from akunu_py.lab.pages.content import Source, make_page, warnings_of
@@ -94,7 +95,7 @@ def evil_result():
         command=EVIL,
         arguments={"drafter": EVIL},
         environment=type(ENVIRONMENT)(
-            **{**ENVIRONMENT.to_dict(), "device_name": EVIL, "commit": EVIL}
+            **{**plain(ENVIRONMENT), "device_name": EVIL, "commit": EVIL}
         ),
         model=Model(EVIL, EVIL, EVIL, 7, EVIL, 64, EVIL),
         deterministic={"total": {}, "categories": {EVIL: {"prompts": 2, "identical": 1}}},

@@ -8,16 +8,9 @@ import pytest
 from bench.result_values import HIT_RATE, result
 
 from akunu_py.errors import ConfigError
-from akunu_py.lab.plots import (
-    accepted_tokens,
-    canvas,
-    cost_curve,
-    heat_map,
-    positions,
-    speedup,
-    theory_curve,
-)
+from akunu_py.lab.plots import canvas, charts, heat_map, theory_curve
 from akunu_py.lab.plots.pictures import LeftOut, Picture, pictures_of
+from akunu_py.lab.sweep.heat_map import HeatMap
 
 pytest.importorskip("matplotlib", reason="the extra bench is not installed")
 
@@ -27,7 +20,7 @@ LONG = "a very long name of a category, with $x^2$ and more words than fit"
 
 def bars(count, low=0.5):
     return tuple(
-        speedup.Speedup(name, low + 0.2 * n, low + 0.1 * n, low + 0.35 * n)
+        charts.Speedup(name, low + 0.2 * n, low + 0.1 * n, low + 0.35 * n)
         for n, name in enumerate(itertools.islice(itertools.cycle((*CATEGORIES, LONG)), count))
     )
 
@@ -46,28 +39,28 @@ def grid(columns, rows):
     values = {(x, y): 0.5 + 0.1 * i + 0.03 * j for i, x in enumerate(xs) for j, y in enumerate(ys)}
     if len(values) > 1:
         del values[xs[-1], ys[-1]]
-    return heat_map.Grid("length rule", "order", "best speed", tuple(xs), tuple(ys), values)
+    return HeatMap("length rule", "order", "best speed", tuple(xs), tuple(ys), values)
 
 
 DRAWINGS = {
-    "speedup, one": lambda: speedup.draw(bars(1), "tokens a second, of those without"),
-    "speedup, many": lambda: speedup.draw(bars(8), "tokens a second, of those without"),
-    "speedup, forty": lambda: speedup.draw(bars(40), "tokens a second, of those without"),
-    "speedup, all lose": lambda: speedup.draw(bars(3, 0.2), "tokens a second"),
-    "accepted": lambda: accepted_tokens.draw(accepted_tokens.AcceptedTokens((9, 4, 3, 2, 40), 30)),
-    "accepted, one": lambda: accepted_tokens.draw(accepted_tokens.AcceptedTokens((12,), 0)),
-    "accepted, long": lambda: accepted_tokens.draw(
-        accepted_tokens.AcceptedTokens(tuple(range(65, 0, -1)), 3)
+    "speedup, one": lambda: charts.draw_speedups(bars(1), "tokens a second, of those without"),
+    "speedup, many": lambda: charts.draw_speedups(bars(8), "tokens a second, of those without"),
+    "speedup, forty": lambda: charts.draw_speedups(bars(40), "tokens a second, of those without"),
+    "speedup, all lose": lambda: charts.draw_speedups(bars(3, 0.2), "tokens a second"),
+    "accepted": lambda: charts.draw_accepted(charts.AcceptedTokens((9, 4, 3, 2, 40), 30)),
+    "accepted, one": lambda: charts.draw_accepted(charts.AcceptedTokens((12,), 0)),
+    "accepted, long": lambda: charts.draw_accepted(
+        charts.AcceptedTokens(tuple(range(65, 0, -1)), 3)
     ),
-    "positions": lambda: positions.draw(positions.Positions((9, 8, 7), (8, 6, 1))),
-    "positions, one": lambda: positions.draw(positions.Positions((9,), (8,))),
-    "positions, long": lambda: positions.draw(
-        positions.Positions(tuple(range(99, 35, -1)), tuple(range(90, 26, -1)))
+    "positions": lambda: charts.draw_positions(charts.Positions((9, 8, 7), (8, 6, 1))),
+    "positions, one": lambda: charts.draw_positions(charts.Positions((9,), (8,))),
+    "positions, long": lambda: charts.draw_positions(
+        charts.Positions(tuple(range(99, 35, -1)), tuple(range(90, 26, -1)))
     ),
     "theory": lambda: theory_curve.draw(theory_curve.Promise(points(7), 4, 0.02, 3.6)),
     "theory, many": lambda: theory_curve.draw(theory_curve.Promise(points(24), 8)),
-    "costs": lambda: cost_curve.draw({1: 1.0, 2: 1.1, 3: 1.3, 5: 2.6, 8: 3.0, 32: 9.0}),
-    "costs, one": lambda: cost_curve.draw({1: 1.0}),
+    "costs": lambda: charts.draw_costs({1: 1.0, 2: 1.1, 3: 1.3, 5: 2.6, 8: 3.0, 32: 9.0}),
+    "costs, one": lambda: charts.draw_costs({1: 1.0}),
     "heat map": lambda: heat_map.draw(grid(4, 3)),
     "heat map, one": lambda: heat_map.draw(grid(1, 1)),
     "heat map, wide": lambda: heat_map.draw(grid(12, 2)),
@@ -148,8 +141,8 @@ def test_colours_stay_apart_in_grey():
 
 def test_losing_bars_differ_in_more_than_colour():
     with canvas.style():
-        figure = speedup.draw(
-            (speedup.Speedup("a", 0.5, 0.4, 0.6), speedup.Speedup("b", 2.0, 1.9, 2.1)), "x"
+        figure = charts.draw_speedups(
+            (charts.Speedup("a", 0.5, 0.4, 0.6), charts.Speedup("b", 2.0, 1.9, 2.1)), "x"
         )
         hatches = {bar.get_hatch() for bar in figure.axes[0].patches}
     assert hatches == {None, "////"}
@@ -160,8 +153,8 @@ def test_losing_bars_differ_in_more_than_colour():
 )
 def test_any_name_can_be_drawn(text):
     with canvas.style():
-        bar = speedup.Speedup(text, 1.5, 1.4, 1.6)
-        assert canvas.render(speedup.draw((bar,), "x"), "svg").startswith(b"<?xml")
+        bar = charts.Speedup(text, 1.5, 1.4, 1.6)
+        assert canvas.render(charts.draw_speedups((bar,), "x"), "svg").startswith(b"<?xml")
     assert re.search(r"[\x00-\x1f\x7f\u202e]", canvas.label(text)) is None
     assert len(canvas.label(text)) <= 30
 

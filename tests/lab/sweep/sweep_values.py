@@ -2,12 +2,11 @@
 
 import random
 
-from akunu_py.bench.replay.runner import ReplayItem
+from akunu_py.bench.replay.runner import ItemCounts, ReplayItem
 from akunu_py.bench.replay.traces import half_of
 from akunu_py.cost_curve import CostCurve
 from akunu_py.lab.sweep.figures import cost_by_curve
 from akunu_py.lab.sweep.grid import PLAIN, Cell
-from akunu_py.lab.sweep.outcomes import ItemOutcome
 from akunu_py.types import DecodeStats
 
 CURVE = CostCurve({1: 1.0, 3: 1.3, 9: 2.5})
@@ -35,14 +34,14 @@ def items_of(sessions, per_session=2, length=60):
 def outcome(tokens, passes, decode_s=None, *, identical=None):
     """Passes of which as many drafted a token, accepted, as it takes to make the tokens."""
     accepted = tokens - passes
-    return ItemOutcome(
+    return ItemCounts(
         DecodeStats(
             steps=passes, steps_with_draft=accepted, drafted=accepted, accepted=accepted,
             tested=accepted, output_tokens=tokens,
             drafted_per_position=(accepted,) * (accepted > 0),
             accepted_per_position=(accepted,) * (accepted > 0),
         ),
-        drafter_s=0.001, decode_s=decode_s, identical=identical,
+        observe_s=0.001, decode_s=decode_s, identical=identical,
     )  # fmt: skip
 
 

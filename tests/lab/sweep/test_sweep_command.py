@@ -15,7 +15,7 @@ from akunu_py.engine.engine import Engine
 from akunu_py.lab.sweep import run as run_module
 from akunu_py.lab.sweep.plan import make_plan
 from akunu_py.lab.sweep.recorded import record_replies
-from akunu_py.lab.sweep.result import deterministic_figures, make_report, timing_figures
+from akunu_py.lab.sweep.report import deterministic_figures, make_report, timing_figures
 from akunu_py.lab.sweep.run import RECORDED, SweepOptions, SweepRun
 from akunu_py.types import GenerationConfig
 
@@ -147,7 +147,7 @@ def test_finished_cells_are_kept(replayed, tmp_path, monkeypatch):
     [
         (["--drafter", "magic"], "no drafter 'magic'"),
         (["--drafter", "recycling"], "decode with --live"),
-        (["--num-draft-tokens", "8..1"], "is no range"),
+        (["--num-draft-tokens", "8..1"], "is not a range"),
         (["--num-draft-tokens", "99"], "give 1 to 64"),
         (["--drafter", "auto", "--heat-map", "window,order"], "give two of what is varied"),
         (["--curve", "m9", "--trace", "{trace}"], "no curve and no file 'm9'"),

@@ -13,11 +13,12 @@ from sweep_values import (
 
 from akunu_py.bench.replay.jobs import Job, run_job
 from akunu_py.bench.replay.results import Results
+from akunu_py.bench.replay.runner import ItemCounts
 from akunu_py.bench.result_file import Costs
+from akunu_py.bench.rows import encode, parse, typed
 from akunu_py.cost_curve import CostCurve
 from akunu_py.lab.sweep.figures import Figures, compare, cost_by_clock, cost_by_curve
 from akunu_py.lab.sweep.grid import PLAIN, Cell, default_cell
-from akunu_py.lab.sweep.outcomes import ItemOutcome
 from akunu_py.lab.sweep.recorded import curve_of
 from akunu_py.lab.sweep.replayed import ReplayData, replay_cell, replay_cells
 from akunu_py.types import DecodeStats
@@ -39,14 +40,14 @@ def test_a_cells_figures_are_those_of_bench_replay(name, memory):
     outcomes, plain = replay_cell(cell, data), replay_cell(PLAIN, data)
     found = Figures(traces, lambda _item: True).of(outcomes, plain, cost_by_curve(CURVE))
     assert found.items == expected.items == 16
-    assert found.stats.tokens_per_pass == expected.tokens_per_pass > 1
+    assert found.stats.tokens_per_pass == expected.tokens_per_pass.ratio > 1
     assert found.stats.hit_rate == expected.hit_rate
     assert found.stats.fire_rate == expected.fire_rate
     assert found.stats.alpha == expected.alpha
     assert cell.num_draft_tokens == expected.limit
-    assert found.speed == pytest.approx(expected.speed, rel=1e-12)
-    assert found.speed_interval == pytest.approx(expected.speed_interval, rel=1e-12)
-    assert found.speed_interval[0] < found.speed < found.speed_interval[1]
+    for name in ("ratio", "low", "high"):
+        assert getattr(found.speed, name) == pytest.approx(getattr(expected.speed, name), rel=1e-12)
+    assert found.speed.low < found.speed.ratio < found.speed.high
 
 
 def test_settings_change_what_is_replayed():
@@ -83,10 +84,8 @@ def test_processes_change_nothing():
 
 
 def test_an_outcome_survives_json():
-    import json
-
     found = outcome(20, 12, 0.5, identical=True)
-    assert ItemOutcome.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert typed(parse(encode(found), "it"), ItemCounts, "it") == found
     assert found.stats.drafted_per_position == (8,)
 
 
@@ -98,7 +97,7 @@ def test_speeds_by_hand():
     plain = {"a": [outcome(20, 20)], "b": [outcome(20, 20)]}
     figures = Figures(traces, lambda _item: True).of(outcomes, plain, cost_by_curve(curve))
     # 8 of 12 passes over two rows: 4 + 8 * 1.5 = 16; 4 of 16: 12 + 6 = 18. The geometric mean.
-    assert figures.speed == pytest.approx((20 / 16 * 20 / 18) ** 0.5, rel=1e-12)
+    assert figures.speed.ratio == pytest.approx((20 / 16 * 20 / 18) ** 0.5, rel=1e-12)
     assert figures.stats.tokens_per_pass == 40 / 28
     assert figures.us_a_pass == pytest.approx(1e6 * 0.002 / 28)
     assert figures.decode_s is None
@@ -110,7 +109,7 @@ def test_speeds_by_the_clock():
     plain = {"a": [outcome(20, 20, 2.0), outcome(10, 10, 1.0)]}
     figures = Figures(traces, lambda _item: True).of(outcomes, plain, cost_by_clock)
     # Half the time for 20 tokens, as much for 10: 30 tokens in the time of 10 + 10 plain ones.
-    assert figures.speed == pytest.approx(30 / 20, rel=1e-12)
+    assert figures.speed.ratio == pytest.approx(30 / 20, rel=1e-12)
     assert (figures.decode_s, figures.identical) == (2.0, 1)
 
 
@@ -121,8 +120,9 @@ def test_sessions_are_resampled_whole():
     doubled = {c: {"t": [o for o in found["t"] for _ in range(2)]} for c, found in outcomes.items()}
     narrow = Figures(traces, lambda _item: True).of(outcomes[AUTO], outcomes[PLAIN], FLAT)
     same = Figures(twice, lambda _item: True).of(doubled[AUTO], doubled[PLAIN], FLAT)
-    assert same.speed_interval == pytest.approx(narrow.speed_interval, rel=1e-12)
-    assert compare(same, same).interval == (1.0, 1.0)
+    assert same.speed.low == pytest.approx(narrow.speed.low, rel=1e-12)
+    assert same.speed.high == pytest.approx(narrow.speed.high, rel=1e-12)
+    assert (compare(same, same).low, compare(same, same).high) == (1.0, 1.0)
     assert not compare(same, same).is_better
 
 

@@ -40,7 +40,7 @@ def test_numbers(texts, numbers):
     "text", ["", "x", "1..", "..4", "4..1", "1...3", "-1", "1.5", "1..99999999", "²", "1;2"]
 )
 def test_what_is_no_number(text):
-    with pytest.raises(ConfigError, match=r"is no (number|range)"):
+    with pytest.raises(ConfigError, match=r"is not a (number|range)"):
         parse_numbers([text])
 
 
@@ -292,11 +292,11 @@ def test_the_heat_map_takes_the_best_of_the_rest():
     assert choose_axes(speeds, None) == ("num_draft_tokens", "order")
     heat_map = make_heat_map(speeds, ("num_draft_tokens", "order"))
     # auto has no order: its 8 tokens are no column.
-    assert (heat_map.x_values, heat_map.y_values) == ((2, 4), (3, 5))
-    assert heat_map.speeds == {(2, 3): 1.3, (4, 3): 0.9, (2, 5): 1.1}
+    assert (heat_map.columns, heat_map.rows) == ((2, 4), (3, 5))
+    assert heat_map.values == {(2, 3): 1.3, (4, 3): 0.9, (2, 5): 1.1}
     by_drafter = make_heat_map(speeds, choose_axes(speeds, "drafter,num-draft-tokens"))
-    assert by_drafter.speeds["auto", 8] == 2.0
-    assert by_drafter.x_values == ("ngram", "lookup", "auto")
+    assert by_drafter.values["auto", 8] == 2.0
+    assert by_drafter.columns == ("ngram", "lookup", "auto")
     assert choose_axes({PLAIN: 1.0, Cell("auto", 3): 1.0}, None) is None
     for wanted in ("order", "order,order", "order,window", "a,b"):
         with pytest.raises(ConfigError, match="give two of what is varied, with a comma: drafter"):

@@ -1,8 +1,7 @@
 """Which cell is recommended, on outcomes made up by hand."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from sweep_values import (
     AUTO,
     FAST,
@@ -24,11 +23,11 @@ def test_the_best_of_one_half_is_judged_on_the_other():
     traces, outcomes = made_up(speeds)
     found = recommend(traces, outcomes, FLAT, default=AUTO, own=OWN)
     assert (found.best, found.take) == (FAST, FAST)
-    assert found.chosen_speed > found.figures[FAST].speed * 1.3  # by 30 passes and not by 20
+    assert found.chosen_speed > found.figures[FAST].speed.ratio * 1.3  # by 30 passes and not by 20
     assert set(found.comparisons) == {AUTO, NGRAM, PLAIN}
     against = found.comparisons[AUTO]
-    assert 1.25 < against.interval[0] <= against.ratio <= against.interval[1] < 1.4
-    assert against.items == sum(item.half == 1 for item in traces["t"])
+    assert 1.25 < against.low <= against.ratio <= against.high < 1.4
+    assert against.pairs == sum(item.half == 1 for item in traces["t"])
     assert found.words.startswith(f"Take {FAST.options}: +3")
     assert "against the default, --drafter auto --num-draft-tokens 32" in found.words
 
@@ -49,7 +48,7 @@ def test_better_within_the_interval_is_not_better():
         outcomes[FAST]["t"][number] = outcome(60, 20 if place % 6 == 0 else 43)
     found = recommend(traces, outcomes, FLAT, default=AUTO, own=OWN)
     against = found.comparisons[AUTO]
-    assert against.interval[0] < 1 < against.ratio
+    assert against.low < 1 < against.ratio
     assert (found.best, found.take) == (FAST, AUTO)
     assert f"The best one, {FAST.options}, does +" in found.words
 

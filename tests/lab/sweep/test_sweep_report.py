@@ -1,7 +1,6 @@
 """The tables and figures of a sweep, and what in them is not exact."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from sweep_values import (
     CURVE,
     NGRAM,
@@ -11,7 +10,7 @@ from sweep_values import (
 
 from akunu_py.lab.sweep.plan import make_plan
 from akunu_py.lab.sweep.replayed import ReplayData, replay_cell
-from akunu_py.lab.sweep.result import (
+from akunu_py.lab.sweep.report import (
     Sweep,
     deterministic_figures,
     make_report,
@@ -35,7 +34,9 @@ def test_a_report_has_the_default_and_plain_decoding_in_its_tables():
     assert [column.name for column in tables["heat_map"].columns] == ["x", "y", "value"]
     assert len(tables["heat_map"].rows) == 4 + 1  # the drafter as it ships has 4 and 4
     best = max(row[2] for row in tables["heat_map"].rows)
-    assert best == max(f.speed for cell, f in report.figures.items() if cell.order is not None)
+    assert best == max(
+        f.speed.ratio for cell, f in report.figures.items() if cell.order is not None
+    )
     assert len(tables["cells"].rows) == len(report.sweep.plan.grid.cells) == 9
     roles = [row[0] for row in tables["recommendation"].rows]
     assert any(role.endswith("the default") for role in roles)
@@ -123,14 +124,14 @@ def test_what_is_not_exact_is_marked_in_every_table_and_figure():
 
 
 def test_a_heat_map_has_what_is_not_exact_only_on_axes_of_its_own():
-    exact = lenient_report("num-draft-tokens,draft-length").heat_map.speeds
-    asked = lenient_report("num-draft-tokens,draft-length", "any").heat_map.speeds
+    exact = lenient_report("num-draft-tokens,draft-length").heat_map.values
+    asked = lenient_report("num-draft-tokens,draft-length", "any").heat_map.values
     assert exact[6, "fixed"] < asked[6, "fixed"]
     named = lenient_report("num-draft-tokens,lenience").heat_map
-    assert named.speeds[6, 1.0] == exact[6, "fixed"]
-    assert named.speeds[6, 0.5] == asked[6, "fixed"]
+    assert named.values[6, 1.0] == exact[6, "fixed"]
+    assert named.values[6, 0.5] == asked[6, "fixed"]
     assert named.y_heading == "lenience (below 1 not exact)"
-    assert named.y_values == (0.5, 1.0)
+    assert named.rows == (0.5, 1.0)
 
 
 def test_an_unfinished_sweep_has_what_there_is():

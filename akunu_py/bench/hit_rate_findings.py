@@ -1,18 +1,17 @@
-"""A hit-rate run as a result: figures that repeat, figures that do not, and tables."""
+"""Figures of a hit-rate run, those that repeat and those that do not, and its tables."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from akunu_py.bench import metrics
-from akunu_py.bench.bootstrap import LEAST_SESSIONS
-from akunu_py.bench.exactness import NOT_EXACT
-from akunu_py.bench.measured_model import Model
-from akunu_py.bench.metrics import NOT_ENOUGH, Speedup, TimedPair
-from akunu_py.bench.report import HitRateReport, Outcome, Summary
-from akunu_py.bench.result_file import BenchResult, Costs, Failure
-from akunu_py.bench.tables import Cell, Column, Table
+from akunu_py.bench.bootstrap import LEAST_SESSIONS, NOT_ENOUGH, Ratio
+from akunu_py.bench.hit_rate_report import HitRateReport, Outcome, Summary
+from akunu_py.bench.metrics import NOT_EXACT, TimedPair
+from akunu_py.bench.result_file import Costs, Failure
+from akunu_py.bench.run import Findings
+from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
 from akunu_py.models.traffic import MemoryTraffic
 
 Figures = dict[str, object]
@@ -30,16 +29,9 @@ _COLUMNS = (
     Column("coverage", "coverage", ".0%", detail=True),
     Column("off_tokens_per_s", "off\ntok/s", ".1f"),
     Column("on_tokens_per_s", "on\ntok/s", ".1f"),
-    Column("speedup", "speedup", ".2f", "x"),
-    Column("speedup_range", "95 %"),
-    Column("speedup_low", "speedup, low", ".2f", "x", detail=True),
-    Column("speedup_high", "speedup, high", ".2f", "x", detail=True),
-    Column("end_to_end", "end to end", ".2f", "x", detail=True),
-    Column("end_to_end_range", "end to end, 95 %", detail=True),
-    Column("end_to_end_low", "end to end, low", ".2f", "x", detail=True),
-    Column("end_to_end_high", "end to end, high", ".2f", "x", detail=True),
-    Column("normalised_speed", "normalised speed", ".2f", detail=True),
-    Column("normalised_range", "normalised speed, 95 %", detail=True),
+    *ratio_columns("speedup", "speedup", ".2f", "x"),
+    *ratio_columns("end_to_end", "end to end", ".2f", "x", detail=True),
+    *ratio_columns("normalised_speed", "normalised speed", ".2f", detail=True),
     Column("off_first_token_ms", "first token off", ".1f", " ms", detail=True),
     Column("on_first_token_ms", "first token on", ".1f", " ms", detail=True),
     Column("looping_share", "loops", ".0%"),
@@ -59,16 +51,8 @@ _DIFFERENCES = (
 )
 
 
-def hit_rate_result(
-    report: HitRateReport,
-    arguments: Mapping[str, object],
-    *,
-    draft_model: Model | None = None,
-    failures: Sequence[Failure] = (),
-) -> BenchResult:
-    """Return a run as a result; `arguments` are the command's settled options.
-
-    `failures` are those from before the run, of prompts that could not be read.
+def hit_rate_findings(report: HitRateReport, failures: Sequence[Failure] = ()) -> Findings:
+    """Return the figures, tables and rows of a run; `failures` are those from before it.
 
     Where the budget decides how much is drafted, counts of drafts depend on times, and on a device
     that rounds passes of several sizes differently so do the tokens: they are then under `timing`,
@@ -87,20 +71,13 @@ def hit_rate_result(
     times, curve = report.times, report.curve
     if times is not None and times.traffic is not None:
         timing["roofline"] = _roofline_figures(report.outcomes, times.traffic)
-    return BenchResult(
-        command="hit-rate",
-        arguments=arguments,
-        environment=report.environment,
-        model=report.model,
-        draft_model=draft_model,
-        costs=None if times is None or curve is None else Costs(times.unit_s, curve.points),
+    return Findings(
         deterministic=deterministic,
         timing=timing,
         tables=tuple(_tables(report)),
-        items=tuple(item.to_dict() for item in report.outcomes),
+        items=report.outcomes,
         failures=(*failures, *report.failures),
-        started=report.started,
-        seconds=report.seconds,
+        costs=None if times is None or curve is None else Costs(times.unit_s, dict(curve.points)),
         finished=report.finished,
     )
 
@@ -144,8 +121,8 @@ class Roofline:
     """
 
     tokens_per_s: float | None
-    off_share: Speedup
-    on_share: Speedup
+    off_share: Ratio
+    on_share: Ratio
 
 
 def roofline(outcomes: Iterable[Outcome], traffic: MemoryTraffic) -> Roofline:
@@ -176,8 +153,8 @@ def _roofline_figures(outcomes: Iterable[Outcome], traffic: MemoryTraffic) -> Fi
         "weight_bytes": traffic.weight_bytes,
         "cache_bytes_per_token": sum(part.per_token for part in traffic.caches),
         "tokens_per_s": found.tokens_per_s,
-        "off_share": found.off_share.to_dict(),
-        "on_share": found.on_share.to_dict(),
+        "off_share": found.off_share,
+        "on_share": found.on_share,
     }
 
 
@@ -231,7 +208,6 @@ def _drafting_figures(summary: Summary) -> Figures:
 
 
 def _timing_figures(summary: Summary) -> Figures:
-    normalised = summary.normalised_speed
     return {
         "off_tokens_per_s": summary.off_tokens_per_s,
         "on_tokens_per_s": summary.on_tokens_per_s,
@@ -241,7 +217,7 @@ def _timing_figures(summary: Summary) -> Figures:
         "on_prefill_s": sum(item.on.prefill_s for item in summary.outcomes),
         "off_first_token_s": summary.median_first_token_s(drafting=False),
         "on_first_token_s": summary.median_first_token_s(drafting=True),
-        "normalised_speed": None if normalised is None else normalised.to_dict(),
+        "normalised_speed": summary.normalised_speed,
         "propose_s": summary.stats.propose_s,
         "target_s": summary.stats.target_s,
         "commit_s": summary.stats.commit_s,
@@ -249,11 +225,11 @@ def _timing_figures(summary: Summary) -> Figures:
 
 
 def _ratios(report: HitRateReport) -> Figures:
-    found = {"decode": report.total.decode, "end_to_end": report.total.end_to_end}
+    found: Figures = {"decode": report.total.decode, "end_to_end": report.total.end_to_end}
     for name, summary in report.categories.items():
         found[f"decode/{name}"] = summary.decode
         found[f"end_to_end/{name}"] = summary.end_to_end
-    return {name: ratio.to_dict() for name, ratio in found.items()}
+    return found
 
 
 def _token_hash(outcomes: Iterable[Outcome]) -> str:
@@ -263,48 +239,37 @@ def _token_hash(outcomes: Iterable[Outcome]) -> str:
 
 
 def _tables(report: HitRateReport) -> Iterable[Table]:
-    total = report.total
-    rows = [_row(name, item) for name, item in report.categories.items()]
-    yield Table("hit_rate", "Hit rate by category", _COLUMNS, (*rows, _row("all", total)),
-                total_rows=1)  # fmt: skip
-    stats = total.stats
-    conditional = metrics.conditional_acceptance(stats)
+    rows = [_row(name, item) for name, item in (*report.categories.items(), ("all", report.total))]
+    yield table_of("hit_rate", "Hit rate by category", _COLUMNS, rows, total_rows=1)
+    stats = report.total.stats
     shares = metrics.accepted_per_position(stats)
     counts = zip(
-        stats.drafted_per_position, stats.accepted_per_position, shares, conditional, strict=False
-    )
-    positions = [(number, *cells) for number, cells in enumerate(counts, start=1)]
-    yield Table("positions", "Acceptance by position in the draft", _POSITIONS, tuple(positions),
-                detail=True)  # fmt: skip
+        stats.drafted_per_position, stats.accepted_per_position, shares,
+        metrics.conditional_acceptance(stats), strict=False,
+    )  # fmt: skip
+    positions = tuple((number, *cells) for number, cells in enumerate(counts, start=1))
+    title = "Acceptance by position in the draft"
+    yield Table("positions", title, _POSITIONS, positions, detail=True)
     if report.differences:
-        differing = [
+        differing = tuple(
             (item.id, item.first_difference, item.top2_margin) for item in report.differences
-        ]
-        yield Table("differences", "Replies that differ with drafting", _DIFFERENCES,
-                    tuple(differing), detail=True)  # fmt: skip
+        )
+        title = "Replies that differ with drafting"
+        yield Table("differences", title, _DIFFERENCES, differing, detail=True)
 
 
-def _row(name: str, summary: Summary) -> tuple[Cell, ...]:
-    figures = {**_reply_figures(summary), **_drafting_figures(summary), **_timing_figures(summary)}
-    decode, whole, normalised = summary.decode, summary.end_to_end, summary.normalised_speed
-    cells: dict[str, object] = {
-        **figures,
+def _row(name: str, summary: Summary) -> Figures:
+    return {
+        **_reply_figures(summary),
+        **_drafting_figures(summary),
+        **_timing_figures(summary),
         "category": name,
-        "speedup": decode.ratio,
-        "speedup_range": decode.range_text(".2f"),
-        "speedup_low": decode.low,
-        "speedup_high": decode.high,
-        "end_to_end": whole.ratio,
-        "end_to_end_range": whole.range_text(".2f"),
-        "end_to_end_low": whole.low,
-        "end_to_end_high": whole.high,
-        "normalised_speed": None if normalised is None else normalised.ratio,
-        "normalised_range": None if normalised is None else normalised.range_text(".2f"),
+        "speedup": summary.decode,
+        "end_to_end": summary.end_to_end,
         "off_first_token_ms": _milliseconds(summary.median_first_token_s(drafting=False)),
         "on_first_token_ms": _milliseconds(summary.median_first_token_s(drafting=True)),
         "identical": _identical(summary),
     }
-    return tuple(_cell(cells[column.name]) for column in _COLUMNS)
 
 
 def _identical(summary: Summary) -> str | None:
@@ -315,8 +280,3 @@ def _identical(summary: Summary) -> str | None:
 
 def _milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else 1e3 * seconds
-
-
-def _cell(value: object) -> Cell:
-    assert value is None or isinstance(value, str | int | float)  # noqa: S101 - cells of _COLUMNS
-    return value

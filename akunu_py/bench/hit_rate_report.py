@@ -1,36 +1,34 @@
-"""What a hit-rate run came to: replies with and without drafting, and the figures over them."""
+"""Results of a hit-rate run: replies with and without drafting, and the figures over them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
+from msgspec.structs import replace
+
 from akunu_py.bench import metrics
-from akunu_py.bench.environment import Environment
-from akunu_py.bench.exactness import reply_exactness
-from akunu_py.bench.measured_model import Model as Model  # noqa: PLC0414 - offered here too
-from akunu_py.bench.metrics import Pass, Speedup, TimedPair
-from akunu_py.bench.record import Record
+from akunu_py.bench.bootstrap import Ratio
+from akunu_py.bench.metrics import Pass, TimedPair
 from akunu_py.bench.result_file import Failure
-from akunu_py.bench.stats_record import read_stats, stats_dict
+from akunu_py.bench.rows import Count, Number, Row
 from akunu_py.bench.workloads import order_of
 from akunu_py.cost_curve import CostCurve
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.types import DecodeStats, Exactness, GenerationConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Row, frozen=True):
     """One reply: its tokens, its passes and where the time went.
 
     `first_token_s` are the seconds from the call to the first token, prefill included.
     """
 
-    token_ids: tuple[int, ...]
+    token_ids: tuple[Count, ...]
     finish_reason: str
-    prefill_s: float
-    first_token_s: float
-    decode_s: float
+    prefill_s: Number
+    first_token_s: Number
+    decode_s: Number
     stats: DecodeStats
     passes: tuple[Pass, ...]
 
@@ -44,36 +42,8 @@ class Reply:
         """Seconds of prefill and decoding together."""
         return self.prefill_s + self.decode_s
 
-    def to_dict(self) -> dict[str, object]:
-        """Return everything as JSON-ready values; a pass is [drafted, accepted, tokens]."""
-        return {
-            "tokens": len(self.token_ids),
-            "token_ids": list(self.token_ids),
-            "finish_reason": self.finish_reason,
-            "prefill_s": self.prefill_s,
-            "first_token_s": self.first_token_s,
-            "decode_s": self.decode_s,
-            **stats_dict(self.stats),
-            "passes": [[step.drafted, step.accepted, step.tokens] for step in self.passes],
-        }
 
-    @classmethod
-    def from_dict(cls, record: Record) -> "Reply":
-        """Return the reply of a JSON object; raises ConfigError saying what is wrong with it."""
-        passes = [Pass(*record.counts_of(entry, 3)) for entry in record.values("passes")]
-        return cls(
-            token_ids=record.counts("token_ids"),
-            finish_reason=record.text("finish_reason"),
-            prefill_s=record.number("prefill_s"),
-            first_token_s=record.number("first_token_s"),
-            decode_s=record.number("decode_s"),
-            stats=read_stats(record),
-            passes=tuple(passes),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Row, frozen=True):
     """One prompt, answered without (`off`) and with (`on`) drafting.
 
     `first_difference` is the index of the first generated token that differs, the shorter reply's
@@ -86,11 +56,11 @@ class Outcome:
     id: str
     category: str
     session: str
-    turn: int
-    num_prompt_tokens: int
+    turn: Count
+    num_prompt_tokens: Count
     off: Reply
     on: Reply
-    top2_margin: float | None = None
+    top2_margin: Number | None = None
 
     @property
     def first_difference(self) -> int | None:
@@ -100,35 +70,6 @@ class Outcome:
     def with_margin(self, margin: float) -> "Outcome":
         """Return the outcome with what is known of its first difference."""
         return replace(self, top2_margin=margin)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return everything as JSON-ready values."""
-        return {
-            "id": self.id,
-            "category": self.category,
-            "session": self.session,
-            "turn": self.turn,
-            "num_prompt_tokens": self.num_prompt_tokens,
-            "off": self.off.to_dict(),
-            "on": self.on.to_dict(),
-            "first_difference": self.first_difference,
-            "top2_margin": self.top2_margin,
-        }
-
-    @classmethod
-    def from_dict(cls, record: Record) -> "Outcome":
-        """Return the outcome of a JSON object; raises ConfigError saying what is wrong with it."""
-        margin = None if record.is_null("top2_margin") else record.number("top2_margin")
-        return cls(
-            id=record.text("id"),
-            category=record.text("category"),
-            session=record.text("session"),
-            turn=record.count("turn"),
-            num_prompt_tokens=record.count("num_prompt_tokens"),
-            off=Reply.from_dict(record.record("off")),
-            on=Reply.from_dict(record.record("on")),
-            top2_margin=margin,
-        )
 
 
 @dataclass(frozen=True)
@@ -196,19 +137,19 @@ class Summary:
         return self.on_tokens / self.on_decode_s if self.on_decode_s > 0 else None
 
     @cached_property
-    def decode(self) -> Speedup:
+    def decode(self) -> Ratio:
         """The speedup of decoding, with its interval."""
         return metrics.speedup([self._pair(item, item.off.decode_s, item.on.decode_s)
                                 for item in self.outcomes])  # fmt: skip
 
     @cached_property
-    def end_to_end(self) -> Speedup:
+    def end_to_end(self) -> Ratio:
         """The speedup of prefill and decoding together, with its interval."""
         return metrics.speedup([self._pair(item, item.off.whole_s, item.on.whole_s)
                                 for item in self.outcomes])  # fmt: skip
 
     @cached_property
-    def normalised_speed(self) -> Speedup | None:
+    def normalised_speed(self) -> Ratio | None:
         """The speed under the measured costs of passes; None where those are unknown."""
         if self.curve is None:
             return None
@@ -234,21 +175,17 @@ class Summary:
 
 @dataclass(frozen=True)
 class HitRateReport:
-    """A hit-rate run: what was measured, with what, and each prompt's outcome.
+    """A hit-rate run: each prompt's outcome.
 
-    `config` is that of the replies with drafting. `times` is what passes cost in this run, None
-    where they were not measured. `seconds` are those of the run, with the items' of earlier parts.
+    `config` is the configuration of the replies with drafting. `times` is what passes cost in this
+    run, None where they were not measured.
     """
 
     config: GenerationConfig
-    model: Model
-    environment: Environment
     outcomes: tuple[Outcome, ...]
     failures: tuple[Failure, ...] = ()
     times: PassTimes | None = None
     finished: bool = True
-    started: str = ""
-    seconds: float = 0.0
 
     @cached_property
     def curve(self) -> CostCurve | None:
@@ -278,7 +215,7 @@ class HitRateReport:
     @property
     def exactness(self) -> Exactness:
         """What drafting leaves alone."""
-        return reply_exactness(self.config)
+        return metrics.reply_exactness(self.config)
 
     @property
     def deterministic_passes(self) -> bool:

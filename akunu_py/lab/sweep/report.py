@@ -1,12 +1,13 @@
-"""A sweep as a result: the tables, and which figures must be the same in every run."""
+"""The report of a sweep: figures, those that must be the same in every run, and tables."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from akunu_py.bench.exactness import NOT_EXACT
-from akunu_py.bench.tables import Cell as TableCell
-from akunu_py.bench.tables import Column, Table
+from akunu_py.bench.metrics import NOT_EXACT
+from akunu_py.bench.result_file import Costs, Failure
+from akunu_py.bench.run import Findings
+from akunu_py.bench.tables import Column, Table, table_of
 from akunu_py.cost_curve import CostCurve
 from akunu_py.lab.sweep.figures import (
     CellFigures,
@@ -16,7 +17,7 @@ from akunu_py.lab.sweep.figures import (
     cost_by_clock,
     cost_by_curve,
 )
-from akunu_py.lab.sweep.grid import AXES, HEADINGS, Cell, Setting, varied
+from akunu_py.lab.sweep.grid import AXES, HEADINGS, Cell, varied
 from akunu_py.lab.sweep.heat_map import HeatMap, choose_axes, make_heat_map
 from akunu_py.lab.sweep.plan import Plan
 from akunu_py.lab.sweep.recommend import Recommendable, Recommendation, eligible_cells, recommend
@@ -68,7 +69,7 @@ class Sweep:
     recommendable: Recommendable = "identical"
 
     def exactness(self, cell: Cell) -> Exactness:
-        """Return what the replies of a cell have in common with those of plain decoding."""
+        """Return how the replies of a cell relate to replies of plain decoding."""
         return cell_exactness(cell, GenerationConfig(temperature=self.temperature))
 
     def eligible(self) -> list[Cell]:
@@ -94,7 +95,7 @@ class Report:
     @property
     def ranked(self) -> list[Cell]:
         """The cells, the fastest first; of equal ones the one that comes first in the grid."""
-        return sorted(self.figures, key=lambda cell: -self.figures[cell].speed)
+        return sorted(self.figures, key=lambda cell: -self.figures[cell].samples[0])
 
     def identical(self, cell: Cell) -> int | None:
         """Return how many replies are those of plain decoding, None where they need not be."""
@@ -130,7 +131,7 @@ def make_report(sweep: Sweep) -> Report:
     eligible = set(sweep.eligible())
     # A map shows what may be taken, and besides what departs from plain decoding by its own axes.
     speeds = {
-        cell: found.speed
+        cell: float(found.samples[0])
         for cell, found in figures.items()
         if cell in eligible or (cell.relaxed and set(cell.relaxed) <= set(axes or ()))
     }
@@ -195,7 +196,7 @@ def _counts(report: Report, cell: Cell) -> dict[str, object]:
         "tokens_per_pass": stats.tokens_per_pass,
         "hit_rate": stats.hit_rate,
         "identical": report.identical(cell),
-        "normalised_speed": None if sweep.curve_measured else report.passes[cell].speed,
+        "normalised_speed": None if sweep.curve_measured else report.passes[cell].speed.ratio,
     }
 
 
@@ -204,11 +205,10 @@ def timing_figures(report: Report) -> dict[str, object]:
     found = report.recommendation
     ratios: dict[str, object] = {}
     if found is not None:
-        for cell, comparison in found.comparisons.items():
-            low, high = comparison.interval
-            ratios[f"{found.best.key} over {cell.key}"] = {
-                "ratio": comparison.ratio, "low": low, "high": high, "pairs": comparison.items,
-            }  # fmt: skip
+        ratios = {
+            f"{found.best.key} over {cell.key}": comparison
+            for cell, comparison in found.comparisons.items()
+        }
     return {
         "ratios": ratios,
         "recommended": None if found is None else found.take.key,
@@ -216,8 +216,6 @@ def timing_figures(report: Report) -> dict[str, object]:
             cell.key: {
                 "exactness": report.sweep.exactness(cell),
                 "speed": figures.speed,
-                "low": figures.speed_interval[0],
-                "high": figures.speed_interval[1],
                 "normalised_speed": report.passes[cell].speed,
                 "tokens_per_pass": figures.stats.tokens_per_pass,
                 "drafter_s": figures.drafter_s,
@@ -228,7 +226,26 @@ def timing_figures(report: Report) -> dict[str, object]:
     }
 
 
-def item_figures(traces: Traces) -> tuple[dict[str, object], ...]:
+def sweep_findings(
+    report: Report,
+    *,
+    costs: Costs | None = None,
+    failures: Sequence[Failure] = (),
+    finished: bool = True,
+) -> Findings:
+    """Return the figures, tables and rows of a sweep; the last three are of its run."""
+    return Findings(
+        deterministic=deterministic_figures(report),
+        timing=timing_figures(report),
+        tables=make_tables(report),
+        items=_items(report.sweep.traces),
+        failures=tuple(failures),
+        costs=costs,
+        finished=finished,
+    )
+
+
+def _items(traces: Traces) -> tuple[dict[str, object], ...]:
     """Return the items: what was asked for, and in which half it is."""
     return tuple(
         {
@@ -255,7 +272,7 @@ def make_tables(report: Report) -> tuple[Table, ...]:
         _cells_table(report, kept, "fastest", "The fastest cells, and the drafters as they ship"),
         _recommendation_table(report),
         _cells_table(report, ranked, "cells", "All cells", detail=True),
-        _heat_map_table(report.heat_map),
+        None if report.heat_map is None else report.heat_map.table(),
     ]
     return tuple(table for table in tables if table is not None)
 
@@ -275,30 +292,36 @@ def _cells_table(
         Column("tokens_per_pass", "tok/\npass", ".2f"),
         Column("normalised_speed", "normal.\nspeed", ".3f", detail=not live),
         Column("speed", "speed", ".3f"),
-        Column("low", "low", ".3f"),
-        Column("high", "high", ".3f"),
+        Column("speed_low", "low", ".3f"),
+        Column("speed_high", "high", ".3f"),
         Column("us_a_pass", "us a\npass", ".0f", detail=live),
         Column("identical", "ident-\nical", detail=not live),
         Column("exactness", "exactness", detail=True),
     ]
-    rows = [
-        (cell.drafter, *(cell.setting(axis) for axis in axes), *_cells_row(report, cell))
-        for cell in cells
-    ]
+    records = ({**_cell_record(report, cell), **_settings(cell, axes)} for cell in cells)
     note = "Speed 1 is plain decoding; low and high are a 95 % interval over sessions."
-    return Table(name, title, tuple(columns), tuple(rows), note, detail=detail)
+    return table_of(name, title, columns, records, note=note, detail=detail)
 
 
-def _cells_row(report: Report, cell: Cell) -> tuple[TableCell, ...]:
+def _settings(cell: Cell, axes: Iterable[str]) -> dict[str, object]:
+    return {"drafter": cell.drafter, **{axis: cell.setting(axis) for axis in axes}}
+
+
+def _cell_record(report: Report, cell: Cell) -> dict[str, object]:
     figures = report.figures[cell]
-    stats, (low, high) = figures.stats, figures.speed_interval
-    exactness = report.sweep.exactness(cell)
-    identical = NOT_EXACT if exactness == "none" else report.identical(cell)
-    return (
-        stats.fire_rate, stats.hit_rate, stats.alpha, stats.drafted, stats.tokens_per_pass,
-        report.passes[cell].speed, figures.speed, low, high, figures.us_a_pass, identical,
-        _EXACTNESS[exactness],
-    )  # fmt: skip
+    stats, exactness = figures.stats, report.sweep.exactness(cell)
+    return {
+        "fire_rate": stats.fire_rate,
+        "hit_rate": stats.hit_rate,
+        "alpha": stats.alpha,
+        "drafted": stats.drafted,
+        "tokens_per_pass": stats.tokens_per_pass,
+        "normalised_speed": report.passes[cell].speed,
+        "speed": figures.speed,
+        "us_a_pass": figures.us_a_pass,
+        "identical": NOT_EXACT if exactness == "none" else report.identical(cell),
+        "exactness": _EXACTNESS[exactness],
+    }
 
 
 def _recommendation_table(report: Report) -> Table | None:
@@ -315,46 +338,26 @@ def _recommendation_table(report: Report) -> Table | None:
         roles[found.best] = f"the cell, {NOT_EXACT}"
     elif roles[found.best] != "the cell":
         roles[found.best] = f"the cell; {roles[found.best]}"
-    rows: list[tuple[TableCell, ...]] = []
+    records: list[dict[str, object]] = []
     for cell, figures in found.figures.items():
-        low, high = figures.speed_interval
         against = found.comparisons.get(cell)
-        rows.append((
-            roles[cell], cell.key, figures.speed, low, high,
-            None if against is None else against.ratio - 1,
-            None if against is None else against.interval[0] - 1,
-            None if against is None else against.interval[1] - 1,
-        ))  # fmt: skip
+        ends = (None,) * 3 if against is None else (against.ratio, against.low, against.high)
+        names = ("best_against", "best_against_low", "best_against_high")
+        changes = [None if end is None else end - 1 for end in ends]
+        records.append({
+            "role": roles[cell], "cell": cell.key, "speed": figures.speed,
+            **dict(zip(names, changes, strict=True)),
+        })  # fmt: skip
     columns = (
         Column("role", ""),
         Column("cell", "cell", detail=True),
         Column("speed", "speed", ".3f"),
-        Column("low", "low", ".3f", detail=True),
-        Column("high", "high", ".3f", detail=True),
+        Column("speed_low", "low", ".3f", detail=True),
+        Column("speed_high", "high", ".3f", detail=True),
         Column("best_against", "the cell\nagainst it", "+.1%"),
         Column("best_against_low", "low", "+.1%"),
         Column("best_against_high", "high", "+.1%"),
     )
     items = next(iter(found.figures.values())).items
     title = f"The cell that is best on half of the sessions, on the other half ({items} items)"
-    return Table("recommendation", title, columns, tuple(rows), report.words)
-
-
-def _heat_map_table(heat_map: HeatMap | None) -> Table | None:
-    if heat_map is None:
-        return None
-    columns = (
-        Column("x", heat_map.x_heading),
-        Column("y", heat_map.y_heading),
-        Column("value", "best speed", ".3f"),
-    )
-    pairs: list[tuple[Setting, Setting]] = [
-        (x, y) for y in heat_map.y_values for x in heat_map.x_values if (x, y) in heat_map.speeds
-    ]
-    return Table(
-        "heat_map",
-        f"The best speed by {heat_map.x_heading} and {heat_map.y_heading}",
-        columns,
-        tuple((x, y, heat_map.speeds[x, y]) for x, y in pairs),
-        detail=True,
-    )
+    return table_of("recommendation", title, columns, records, note=report.words)

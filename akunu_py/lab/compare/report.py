@@ -1,11 +1,14 @@
-"""The result of a comparison: tables for people, figures for files."""
+"""The report of a comparison: figures for files, tables for people."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from akunu_py.bench.bootstrap import LEAST_SESSIONS
-from akunu_py.bench.metrics import Speedup
-from akunu_py.bench.tables import Cell, Column, Table
+from akunu_py.bench.bootstrap import LEAST_SESSIONS, Ratio
+from akunu_py.bench.result_file import Costs, Failure
+from akunu_py.bench.rows import plain
+from akunu_py.bench.run import Findings
+from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
 from akunu_py.bench.workloads import order_of
 from akunu_py.lab.compare import akunu_arms, mlx_lm_arms
 from akunu_py.lab.compare.arm import Arm, Skipped
@@ -18,34 +21,22 @@ from akunu_py.lab.compare.figures import (
     identity,
     ratio,
 )
-from akunu_py.lab.compare.runner import ItemRun
+from akunu_py.lab.compare.runner import ItemRun, Runs
 
 AKUNU, MLX_LM = akunu_arms.PLAIN, mlx_lm_arms.PLAIN
 
 _SPEED = (
     Column("arm", "arm"),
     Column("tokens_per_s", "tokens/s", ".1f"),
-    Column("of_own_plain", "of own\nplain", ".2f"),
-    Column("of_own_plain_range", "95 %"),
-    Column("of_own_plain_low", "low", ".2f", detail=True),
-    Column("of_own_plain_high", "high", ".2f", detail=True),
-    Column("of_mlx_lm", "of\nmlx-lm", ".2f"),
-    Column("of_mlx_lm_range", "95 %"),
-    Column("of_mlx_lm_low", "low", ".2f", detail=True),
-    Column("of_mlx_lm_high", "high", ".2f", detail=True),
+    *ratio_columns("of_own_plain", "of own\nplain", ".2f"),
+    *ratio_columns("of_mlx_lm", "of\nmlx-lm", ".2f"),
 )
 _PROMPT = (
     Column("arm", "arm"),
     Column("prompt_tokens_per_s", "prompt\ntokens/s", ".1f"),
-    Column("prompt_of_mlx_lm", "of\nmlx-lm", ".2f"),
-    Column("prompt_of_mlx_lm_range", "95 %"),
-    Column("prompt_of_mlx_lm_low", "low", ".2f", detail=True),
-    Column("prompt_of_mlx_lm_high", "high", ".2f", detail=True),
+    *ratio_columns("prompt_of_mlx_lm", "of\nmlx-lm", ".2f"),
     Column("first_ms", "first\nms", ".1f"),
-    Column("end_to_end", "end to end,\nof mlx-lm", ".2f"),
-    Column("end_to_end_range", "95 %"),
-    Column("end_to_end_low", "low", ".2f", detail=True),
-    Column("end_to_end_high", "high", ".2f", detail=True),
+    *ratio_columns("end_to_end", "end to end,\nof mlx-lm", ".2f"),
 )
 _OUTPUT = (
     Column("arm", "arm"),
@@ -62,12 +53,11 @@ _CATEGORY = (
     Column("category", "category"),
     Column("arm", "arm"),
     Column("other", "of"),
-    Column("ratio", "speed", ".2f"),
-    Column("range", "95 %"),
-    Column("low", "low", ".2f", detail=True),
-    Column("high", "high", ".2f", detail=True),
+    *ratio_columns("ratio", "speed", ".2f"),
     Column("items", "items"),
 )
+_PROGRAMS = (Column("arm", "arm"), Column("program", "program"), Column("settings", "settings"))
+_SKIPPED = (Column("name", "skipped"), Column("reason", "reason"))
 _NOTE = (
     "Tokens a second of decoding behind the first pass; ratios are of all tokens over all seconds, "
     f"95 % an interval over sessions, at least {LEAST_SESSIONS} of them. mlx-lm is mlx-lm-plain."
@@ -77,7 +67,7 @@ _PROMPT_NOTE = (
     "those. End to end: tokens of the reply over all seconds."
 )
 _PARTS: dict[str, Part] = {"": "decoding", " prompt": "prompt", " end to end": "whole"}
-"""What is written behind the name of a ratio in files, for each part of a reply."""
+"""Suffixes of the names of ratios in files, for each part of a reply."""
 
 _OUTPUT_NOTE = (
     "Replies that are its own plain arm's, and akunu-plain's, of those both gave, and the largest "
@@ -87,7 +77,7 @@ _OUTPUT_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What runs came to, by the arms' names; the arms in their order."""
+    """Figures of the arms by their names; the arms in their order."""
 
     arms: tuple[Arm, ...]
     figures: Mapping[str, ArmFigures]
@@ -104,6 +94,34 @@ def compare(arms: Sequence[Arm], runs: Sequence[ItemRun], logits: Logits) -> Com
         figures={name: found for name, found in figures.items() if found is not None},
         own={arm.name: identity(runs, arm.name, arm.plain, logits) for arm in present},
         akunu={arm.name: identity(runs, arm.name, AKUNU, logits) for arm in present},
+    )
+
+
+def compare_findings(
+    comparison: Comparison,
+    runs: Runs,
+    *,
+    skipped: Sequence[Skipped],
+    failures: Sequence[Failure],
+    costs: Costs | None,
+) -> Findings:
+    """Return the figures, tables and rows of a comparison; `failures` are those from before it."""
+    measured = [run for run in runs.items if run.replies]
+    failed = [
+        Failure(f"{run.item.id}, {name}", error)
+        for run in runs.items
+        for name, error in run.errors.items()
+    ]
+    return Findings(
+        deterministic=deterministic(comparison, measured),
+        timing=timing(comparison, measured),
+        tables=tables(comparison, skipped, measured),
+        items=tuple(
+            {"id": run.item.id, "category": run.item.category, **plain(run)} for run in measured
+        ),
+        failures=(*failures, *failed),
+        costs=costs,
+        finished=runs.finished,
     )
 
 
@@ -148,7 +166,7 @@ def deterministic(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, 
 
 
 def timing(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, object]:
-    """Return ratios by "arm/other arm" and what is in `_PARTS`; by arm its rates and program."""
+    """Return ratios by "arm/other arm" and part; by arm its program, rates and differences."""
     ratios: dict[str, object] = {}
     for arm in comparison.arms:
         for other in dict.fromkeys((arm.plain, MLX_LM)):
@@ -156,7 +174,7 @@ def timing(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, object]
                 continue
             for behind, part in _PARTS.items():
                 found = ratio(runs, arm.name, other, part)
-                ratios[f"{arm.name}/{other}{behind}"] = found.to_dict()
+                ratios[f"{arm.name}/{other}{behind}"] = found
     arms = {}
     for arm in comparison.arms:
         figures = comparison.figures[arm.name]
@@ -168,43 +186,10 @@ def timing(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, object]
             "prompt_tokens_per_s": figures.prompt_tokens_per_s,
             "tokens_per_pass": figures.tokens_per_pass,
             "hit_rate": figures.hit_rate,
+            "differs_from_own_plain": comparison.own[arm.name].differences,
+            "differs_from_akunu": comparison.akunu[arm.name].differences,
         }
     return {"ratios": ratios, "arms": arms}
-
-
-def item_records(comparison: Comparison, runs: Sequence[ItemRun]) -> tuple[dict[str, object], ...]:
-    """Return an entry an item: what each arm did, and where its reply parts from others."""
-    records: list[dict[str, object]] = []
-    for run in runs:
-        arms: dict[str, object] = {}
-        for name, reply in run.replies.items():
-            arms[name] = {
-                "tokens": len(reply.token_ids),
-                "first_tokens": reply.num_first,
-                "first_s": reply.first_s,
-                "decode_s": reply.decode_s,
-                "passes": reply.num_passes,
-                "drafted": reply.num_drafted,
-                "accepted": reply.num_accepted,
-                "differs_from_own_plain": _difference(comparison.own[name], run),
-                "differs_from_akunu": _difference(comparison.akunu[name], run),
-            }
-        records.append(
-            {
-                "id": run.item.id,
-                "category": run.item.category,
-                "session": run.item.session,
-                "num_prompt_tokens": len(run.item.prompt),
-                "arms": arms,
-                "errors": dict(run.errors),
-            }
-        )
-    return tuple(records)
-
-
-def _difference(found: Identity, run: ItemRun) -> dict[str, object] | None:
-    difference = found.differences.get(run.item.id)
-    return None if difference is None else asdict(difference)
 
 
 def tables(
@@ -212,74 +197,73 @@ def tables(
 ) -> tuple[Table, ...]:
     """Return the tables; what was skipped has one of its own if there is any."""
     found = [
-        Table("speed", "Speed", _SPEED, _speed_rows(comparison, runs), _NOTE),
-        Table("prompt", "Prompts", _PROMPT, _prompt_rows(comparison, runs), _PROMPT_NOTE),
-        Table("output", "Drafts and output", _OUTPUT, _output_rows(comparison), _OUTPUT_NOTE),
+        table_of("speed", "Speed", _SPEED, _speed(comparison, runs), note=_NOTE),
+        table_of("prompt", "Prompts", _PROMPT, _prompt(comparison, runs), note=_PROMPT_NOTE),
+        table_of("output", "Drafts and output", _OUTPUT, _output(comparison), note=_OUTPUT_NOTE),
         _by_category(comparison, runs),
-        Table(
+        table_of(
             "programs",
             "Arms",
-            (Column("arm", "arm"), Column("program", "program"), Column("settings", "settings")),
-            tuple((arm.name, arm.version, arm.about) for arm in comparison.arms),
+            _PROGRAMS,
+            (
+                {"arm": arm.name, "program": arm.version, "settings": arm.about}
+                for arm in comparison.arms
+            ),
             detail=True,
         ),
     ]
     if skipped:
-        columns = (Column("arm", "skipped"), Column("reason", "reason"))
-        rows = tuple((arm.name, arm.reason) for arm in skipped)
-        found.append(Table("skipped", "Skipped", columns, rows))
+        found.append(table_of("skipped", "Skipped", _SKIPPED, map(asdict, skipped)))
     return tuple(found)
 
 
-def _speed_rows(comparison: Comparison, runs: Sequence[ItemRun]) -> tuple[tuple[Cell, ...], ...]:
-    rows: list[tuple[Cell, ...]] = []
+def _speed(comparison: Comparison, runs: Sequence[ItemRun]) -> Iterable[dict[str, Any]]:
+    for arm in comparison.arms:
+        yield {
+            "arm": arm.name,
+            "tokens_per_s": comparison.figures[arm.name].tokens_per_s,
+            "of_own_plain": _over(runs, arm.name, arm.plain),
+            "of_mlx_lm": _over(runs, arm.name, MLX_LM),
+        }
+
+
+def _prompt(comparison: Comparison, runs: Sequence[ItemRun]) -> Iterable[dict[str, Any]]:
     for arm in comparison.arms:
         figures = comparison.figures[arm.name]
-        own = None if arm.name == arm.plain else ratio(runs, arm.name, arm.plain)
-        theirs = None if arm.name == MLX_LM else ratio(runs, arm.name, MLX_LM)
-        rows.append((arm.name, figures.tokens_per_s, *_cells(own), *_cells(theirs)))
-    return tuple(rows)
+        yield {
+            "arm": arm.name,
+            "prompt_tokens_per_s": figures.prompt_tokens_per_s,
+            "prompt_of_mlx_lm": _over(runs, arm.name, MLX_LM, "prompt"),
+            "first_ms": 1e3 * figures.first_s,
+            "end_to_end": _over(runs, arm.name, MLX_LM, "whole"),
+        }
 
 
-def _prompt_rows(comparison: Comparison, runs: Sequence[ItemRun]) -> tuple[tuple[Cell, ...], ...]:
-    rows: list[tuple[Cell, ...]] = []
+def _over(runs: Sequence[ItemRun], arm: str, other: str, part: Part = "decoding") -> Ratio | None:
+    """Return an arm's ratio to another one; None to itself."""
+    return None if arm == other else ratio(runs, arm, other, part)
+
+
+def _output(comparison: Comparison) -> Iterable[dict[str, Any]]:
     for arm in comparison.arms:
         figures = comparison.figures[arm.name]
-        parts: tuple[Part, ...] = ("prompt", "whole")
-        prompt, whole = (
-            None if arm.name == MLX_LM else ratio(runs, arm.name, MLX_LM, part) for part in parts
-        )
-        rows.append(
-            (
-                arm.name,
-                figures.prompt_tokens_per_s,
-                *_cells(prompt),
-                1e3 * figures.first_s,
-                *_cells(whole),
-            )
-        )
-    return tuple(rows)
-
-
-def _output_rows(comparison: Comparison) -> tuple[tuple[Cell, ...], ...]:
-    rows: list[tuple[Cell, ...]] = []
-    for arm in comparison.arms:
-        figures = comparison.figures[arm.name]
-        rows.append(
-            (
-                arm.name,
-                figures.tokens_per_pass,
-                figures.hit_rate,
-                *_identity_cells(comparison.own[arm.name]),
-                *_identity_cells(comparison.akunu[arm.name]),
-            )
-        )
-    return tuple(rows)
+        own, akunu = comparison.own[arm.name], comparison.akunu[arm.name]
+        yield {
+            "arm": arm.name,
+            "tokens_per_pass": figures.tokens_per_pass,
+            "hit_rate": figures.hit_rate,
+            "as_own_plain": f"{own.identical}/{own.pairs}",
+            "own_first_difference": own.first,
+            "own_margin": own.margin,
+            "as_akunu": f"{akunu.identical}/{akunu.pairs}",
+            "akunu_first_difference": akunu.first,
+            "akunu_margin": akunu.margin,
+        }
 
 
 def _by_category(comparison: Comparison, runs: Sequence[ItemRun]) -> Table:
     """Return decoding speed over the own plain arm's by category; of plain arms over mlx-lm's."""
-    rows: list[tuple[Cell, ...]] = []
+    records: list[dict[str, Any]] = []
     for category in order_of(run.item.category for run in runs):
         chosen = [run for run in runs if run.item.category == category]
         for arm in comparison.arms:
@@ -287,29 +271,16 @@ def _by_category(comparison: Comparison, runs: Sequence[ItemRun]) -> Table:
                 continue
             other = MLX_LM if arm.name == arm.plain else arm.plain
             found = ratio(chosen, arm.name, other)
-            rows.append((category, arm.name, other, *_cells(found), found.pairs))
-    return Table(
+            records.append({
+                "category": category, "arm": arm.name, "other": other, "ratio": found,
+                "items": found.pairs,
+            })  # fmt: skip
+    return table_of(
         "by_category",
         "Speed by category",
         _CATEGORY,
-        tuple(rows),
-        "Arms that draft: of their own plain arm; plain arms: of mlx-lm-plain.",
+        records,
+        note="Arms that draft: of their own plain arm; plain arms: of mlx-lm-plain.",
         # Where all say that there are too few items, files are the place for it.
-        detail=all(row[3] is None for row in rows),
-    )
-
-
-def _cells(found: Speedup | None) -> tuple[Cell, Cell, Cell, Cell]:
-    """Return the ratio, its interval for people, and its ends; nothing for an arm by itself."""
-    if found is None:
-        return (None, None, None, None)
-    return (found.ratio, found.range_text(".2f"), found.low, found.high)
-
-
-def _identity_cells(found: Identity) -> tuple[Cell, Cell, Cell]:
-    differences = found.differences.values()
-    return (
-        f"{found.identical}/{found.pairs}",
-        min((difference.index for difference in differences), default=None),
-        max((difference.margin for difference in differences), default=None),
+        detail=all(record["ratio"].ratio is None for record in records),
     )

@@ -1,0 +1,139 @@
+"""Typed rows, and how they are written as JSON and read: the one form of all bench files.
+
+msgspec does both. What its types cannot say is checked here in both directions: numbers are finite
+and fit into 64 bits, nesting has an end. Every error is a ConfigError that names the place.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from akunu_py.errors import ConfigError
+
+T = TypeVar("T")
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Number = Annotated[float, msgspec.Meta(ge=0)]
+"""Finite, 0 or more."""
+
+_MAX_DEPTH = 32
+_MAX_BYTES = 256 << 20
+"""Of a file: larger than any result, smaller than what would fill a small machine's memory."""
+
+_PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(.*)`$")
+
+
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A value of a file: a JSON object with these fields and no others."""
+
+
+def plain(value: object, where: str = "the value", *, least: float = -math.inf) -> Any:
+    """Return a value as JSON has it: objects and arrays of texts, numbers, booleans and null.
+
+    Half surrogate pairs, as in names of files that are not UTF-8, are replaced. Raises ConfigError
+    for what JSON cannot say, and for a number below `least`.
+    """
+    try:
+        return _plain(msgspec.to_builtins(value, str_keys=True), where, least, 0)
+    except TypeError as error:
+        raise ConfigError(f"{where} cannot be written as JSON: {error}") from None
+
+
+def _plain(value: object, where: str, least: float, depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise ConfigError(f"{where} is nested more than {_MAX_DEPTH} deep")
+    if isinstance(value, Mapping):
+        return {
+            _text(str(key)): _plain(entry, f"{where}.{key}", least, depth + 1)
+            for key, entry in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [
+            _plain(entry, f"{where}[{index}]", least, depth + 1)
+            for index, entry in enumerate(value)
+        ]
+    if isinstance(value, str):
+        return _text(value)
+    if value is not None and not isinstance(value, bool) and not is_number(value):
+        raise ConfigError(f"{where} is {value!r:.60}; JSON has no such value")
+    if is_number(value) and value < least:  # type: ignore[operator]
+        raise ConfigError(f"{where} is {value!r}; it should be {least:g} or more")
+    return value
+
+
+def _text(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a number that JSON and 64 bits can hold; true and false are not."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**64
+
+
+def encode(value: object, where: str = "the value", *, indent: int = 0) -> str:
+    """Return a value as JSON text, on one line unless it is indented; raises as `plain` does."""
+    content = msgspec.json.encode(plain(value, where))
+    return (msgspec.json.format(content, indent=indent) if indent else content).decode()
+
+
+def parse(content: bytes | str, where: str, *, least: float = -math.inf) -> Any:
+    """Return the value of a JSON text; raises ConfigError naming `where` it stands."""
+    try:
+        return _plain(msgspec.json.decode(content), where, least, 0)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where} is not valid JSON: {error}") from None
+
+
+class FieldError(Exception):
+    """What is wrong with a field; the file or the line is known further up."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+    def __str__(self) -> str:
+        return f"field {self.field}: {self.args[0]}" if self.field else str(self.args[0])
+
+
+def convert(value: object, kind: type[T]) -> T:
+    """Return a parsed value as a row, or as any other type that msgspec knows.
+
+    Raises FieldError with the place of a field that does not fit, and what the row itself raises.
+    """
+    try:
+        return msgspec.convert(value, kind, str_keys=True)
+    except msgspec.ValidationError as error:
+        said = str(error)
+        place = _PLACE.search(said)
+        message = _PLACE.sub("", said).replace("`", "")
+        raise FieldError("" if place is None else place[1], message) from None
+
+
+def typed(value: object, kind: type[T], where: str) -> T:
+    """Return a parsed value as `convert` does; raises ConfigError naming `where` it stands."""
+    try:
+        return convert(value, kind)
+    except (FieldError, ConfigError) as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def read_file(path: Path) -> bytes:
+    """Return a file's content; raises ConfigError for one that is too large or cannot be read."""
+    try:
+        # A device can be read without end.
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path} is not a file")
+        size = path.stat().st_size
+        if size > _MAX_BYTES:
+            raise ConfigError(
+                f"{path} has {size >> 20} MiB; a result file has {_MAX_BYTES >> 20} at most"
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
