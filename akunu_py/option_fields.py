@@ -213,7 +213,7 @@ def options_of(config_class: type[Any]) -> tuple[Option, ...]:
     )
 
 
-def option_named(config_class: type[Any], name: str) -> Option | None:
+def option_named(config_class: type[object], name: str) -> Option | None:
     """Return the option with this name or another one of its names; hyphens are underscores."""
     name = name.replace("-", "_")
     found = (one for one in options_of(config_class) if name in (one.name, *one.also))
