@@ -175,7 +175,7 @@ class GenerationConfig(SamplingConfig):
     draft_budget: DraftBudget = option(
         "auto",
         Choice(get_args(DraftBudget)),
-        "auto: draft what pays on this machine; always: all there is.",
+        "Draft what pays on this machine (auto), or all there is (always).",
         metavar="WHEN",
         heading="Drafting",
     )

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
@@ -213,10 +213,10 @@ def options_of(config_class: type[Any]) -> tuple[Option, ...]:
     )
 
 
-def option_named(config_class: type[Any], name: str) -> Option | None:
+def option_named(options: Iterable[Option], name: str) -> Option | None:
     """Return the option with this name or another one of its names; hyphens are underscores."""
     name = name.replace("-", "_")
-    found = (one for one in options_of(config_class) if name in (one.name, *one.also))
+    found = (one for one in options if name in (one.name, *one.also))
     return next(found, None)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 HEADINGS = ("", "Model", "Sampling", "Drafting", "Output")
 """Groups in the order of --help. The first one has no name: what matters first."""
@@ -68,7 +69,7 @@ class Option(click.Option):
         return f"'{typed_name(self, ctx)}'"
 
 
-def option(*declarations: str, **attributes: Any) -> Any:
+def option(*declarations: str, **attributes: Any) -> Callable[[_F], _F]:
     """Declare an `Option`, as `click.option` does."""
     return click.option(*declarations, cls=Option, **attributes)
 

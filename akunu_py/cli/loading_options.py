@@ -117,7 +117,8 @@ def model_argument(function: Callable[_P, _R]) -> Callable[..., _R]:
                     f"the model is given twice, as {model} and as {model_option}; give it once"
                 )
             model = model_option
-        return function(*args, model=model, **options)
+        options["model"] = model
+        return function(*args, **options)
 
     argument = click.argument("model", required=False, shell_complete=completing.models)
     return argument(model_option(wrapped))

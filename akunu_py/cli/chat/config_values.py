@@ -150,7 +150,7 @@ def shown(config: GenerationConfig, name: str) -> str:
 
 def field_named(name: str) -> str:
     """Return the field that a name, or another program's name for it, means."""
-    declared = option_named(GenerationConfig, name)
+    declared = option_named(options_of(GenerationConfig), name)
     if declared is None:
         raise ConfigError(
             f"there is no setting {name}.{nearest(name, FIELDS)} /set lists them; `akunu chat "
