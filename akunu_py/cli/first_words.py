@@ -47,6 +47,7 @@ REFUSED: Mapping[str, str] = {
     "and `akunu models alias NAME MODEL` names a model",
     "embed": "akunu makes no embeddings",
     "install": "akunu installs no plug-ins; install a Python package beside it",
+    "logs": "type: akunu sessions list, for conversations that akunu chat kept",
     "keys": "akunu needs no keys; for models on the hub that do, set HF_TOKEN",
     "lora": _NO_TRAINING,
     "ps": _NOTHING_STAYS,

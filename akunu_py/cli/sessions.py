@@ -4,7 +4,6 @@ import json
 
 import click
 
-from akunu_py.cli.chat.session_store import SessionStore, default_store, described
 from akunu_py.cli.command import Command, option
 from akunu_py.cli.group import CommandGroup
 from akunu_py.cli.terminal import fitted, printable
@@ -12,6 +11,8 @@ from akunu_py.errors import ConfigError
 
 
 def _names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    from akunu_py.cli.chat.session_store import default_store  # noqa: PLC0415 - numpy
+
     names = (stored.name for stored in default_store().sessions())
     return [name for name in names if name.startswith(incomplete)]
 
@@ -42,6 +43,8 @@ def list_sessions(as_json: bool) -> None:
       akunu sessions list
       akunu sessions list --json
     """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_py.cli.chat.session_store import default_store, described  # noqa: PLC0415
+
     found = default_store().sessions()
     rows = [(stored, *described(stored)) for stored in found]
     if as_json:
@@ -71,7 +74,8 @@ def show(name: str) -> None:
       akunu sessions show 2026-11-22-183405
       akunu sessions show 2026-11-22 > conversation.md
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.cli.chat.session_file import markdown  # noqa: PLC0415 - the engine's values
+    from akunu_py.cli.chat.session_file import markdown  # noqa: PLC0415
+    from akunu_py.cli.chat.session_store import default_store  # noqa: PLC0415
 
     click.echo(printable(markdown(default_store().find(name).load())), nl=False)
 
@@ -88,9 +92,11 @@ def remove(names: tuple[str, ...], everything: bool, yes: bool) -> None:
       akunu sessions rm 2026-11-22-183405
       akunu sessions rm --all --yes
     """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_py.cli.chat.session_store import default_store  # noqa: PLC0415
+
     if bool(names) == everything:
         raise click.UsageError("give the NAME of a session, or --all")
-    store: SessionStore = default_store()
+    store = default_store()
     found = store.sessions() if everything else [store.find(name) for name in names]
     if not found:
         raise ConfigError("no conversation is kept yet")

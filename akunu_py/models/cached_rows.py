@@ -16,8 +16,10 @@ PREFILL_CHUNK = 512
 """Most rows of one prompt pass: enough for full speed."""
 
 _FIRST_CHUNK, _LEAST_CHUNK = 16, 8
-_CHUNK_S = 0.4
-"""Seconds that a prompt pass should take at most: Ctrl-C and progress wait for its end."""
+_SHORT_PASS_S, _LONG_PASS_S = 0.18, 0.45
+"""Seconds of a prompt pass. Ctrl-C and progress wait for its end, so a longer one gets fewer rows,
+and a shorter one gets more. The range is wide, so that sizes, on which the bits of rows may depend,
+do not change with every breath of the machine."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of tokens done and the total."""
@@ -126,14 +128,14 @@ class CachedRows:
         self.mark("prompt")
 
     def _fit_chunk(self, size: int, seconds: float) -> None:
-        """Choose the rows of the next prompt pass by the pace of one of `size` rows.
+        """Choose the rows of the next prompt pass by the time that one of `size` rows took.
 
         Powers of two: kernels are made for them. The end of a prompt tells nothing, a short pass
         reads the weights for few rows.
         """
-        if size < self._chunk:
+        if size < self._chunk or _SHORT_PASS_S <= seconds <= _LONG_PASS_S:
             return
-        fitting = max(1, int(size * _CHUNK_S / max(seconds, 1e-6)))
+        fitting = max(1, int(size * _LONG_PASS_S / max(seconds, 1e-6)))
         self._chunk = min(PREFILL_CHUNK, max(_LEAST_CHUNK, 1 << (fitting.bit_length() - 1)))
 
     def _keep_common_prefix(self, rows: Sequence[int]) -> None:

@@ -239,8 +239,9 @@ def test_chat_without_a_terminal(tiny_gguf):
     result = run("chat", tiny_gguf, "--max-tokens", 6, stdin=lines)
     assert result.exit_code == 1  # for /nonsense
     notes = result.stderr
-    assert notes.count("tokens/s") == 3
-    assert "1 reply, " in notes
+    # Of three replies, and of the last one again in /stats.
+    assert notes.count("tokens/s") == 4
+    assert "this run: 1 reply\n" in notes
     assert "there is no command /nonsense" in notes
     assert "the conversation is forgotten" in notes
     assert "/exit" in result.stdout

@@ -371,4 +371,4 @@ def test_a_copy_that_leaves_the_prompt_comes_from_the_reply_then():
     chain = Chain([1, 2, 3, 4, 5], [0.9] * 5, runs)
     at = Situation(memory_end=4, prompt_end=10)
     assert _origins(chain, 4, at) == (("prompt", "prompt", "reply", "reply"), (4, 5, -1, -1))
-    assert _origins(chain, 1, at) == ("prompt",)
+    assert _origins(chain, 1, at) == (("prompt",), (4,))

@@ -58,6 +58,17 @@ def test_the_short_end_of_a_prompt_says_nothing_of_the_pace(model, passes):
     assert passes(rows, 1200, 1e9)[0] == PREFILL_CHUNK
 
 
+def test_a_pace_that_varies_a_little_changes_no_size(model, passes):
+    rows = CachedRows(model)
+    assert passes(rows, 200, 100)[-2] == 32
+    rows.reset()
+    assert passes(rows, 200, 75)[:-1] == [32] * 6  # 0.43 s each
+    rows.reset()
+    assert passes(rows, 200, 170)[:-1] == [32] * 6  # 0.19 s
+    rows.reset()
+    assert passes(rows, 200, 400)[:2] == [32, 128]
+
+
 def test_reproducible_passes_depend_on_no_clock(model, passes):
     assert passes(AlignedRows(model), 1200, 10) == [PREFILL_CHUNK, PREFILL_CHUNK, 176]
 

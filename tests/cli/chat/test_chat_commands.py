@@ -213,7 +213,7 @@ def test_settings_are_in_groups_with_words(width):
     ("name", "words"),
     [
         ("temperature", "temperature 0: 0 takes .* Give 0 for the likeliest token, or a number from"),
-        ("draft-budget", "draft_budget auto: Draft as many .* Give auto or always"),
+        ("draft-budget", "draft_budget auto: Draft what pays .* Give auto or always"),
         ("stop_loops", "stop_loops on: .* Give on or off"),
     ],
 )  # fmt: skip
