@@ -1,4 +1,4 @@
-"""Options of how a model is loaded, and the engine they come to."""
+"""Options of loading a model, and the engine they make."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +12,7 @@ from akunu_py.cli import completing
 from akunu_py.cli.command import option, stack
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.verbosity import is_quiet
+from akunu_py.errors import ModelFormatError
 from akunu_py.settings import load_settings
 
 if TYPE_CHECKING:
@@ -193,7 +194,10 @@ def load_engine(
     Raises ConfigError where it, with the draft model, would not fit into this machine's memory,
     unless `--force` was given.
     """
-    from akunu_py.model_store.default_model import is_toy  # noqa: PLC0415 - not for --help
+    from akunu_py.model_store.default_model import (  # noqa: PLC0415 - not for --help
+        fetched_model_path,
+        is_toy,
+    )
 
     path = model_path(model)
     if model is None and is_toy(path) and not is_quiet():
@@ -204,8 +208,13 @@ def load_engine(
         loading = {**loading, "draft_model": draft}
     from akunu_py.engine.engine import Engine  # noqa: PLC0415 - mlx-lm takes over a second
 
-    exact_weights = check_memory(path, draft, loading)
-    return Engine.load(path, memory=memory, **{**loading, "exact_weights": exact_weights})
+    try:
+        exact_weights = check_memory(path, draft, loading)
+        return Engine.load(path, memory=memory, **{**loading, "exact_weights": exact_weights})
+    except ModelFormatError as error:
+        if path == fetched_model_path():
+            raise ModelFormatError(f"{error}: akunu models pull smollm2") from None
+        raise
 
 
 def check_memory(

