@@ -88,7 +88,7 @@ def test_a_plug_in_is_found_and_checked(monkeypatch):
 
 def test_what_is_missing_is_said_with_how_to_get_it():
     for name in drafter_names("draft model"):
-        with pytest.raises(ConfigError, match="--draft-model"):
+        with pytest.raises(ConfigError, match="draft_model when the model is loaded"):
             make_drafter(name)
     for name in drafter_names():
         check_drafter(name)

@@ -16,13 +16,21 @@ TOLERANCE = 5e-3
 UNCHECKED: dict[str, str] = {}
 # One of each file of `tiny_architectures`.
 OF_EACH_FILE = {builder.__module__: name for name, (_, builder) in BUILDERS.items()}.values()
+OF_EACH_ARCHITECTURE = {architecture: name for name, (architecture, _) in BUILDERS.items()}.values()
+
+
+def with_slow_variants(fast):
+    return [
+        pytest.param(name, marks=() if name in fast else pytest.mark.slow)
+        for name in sorted(BUILDERS)
+    ]
 
 
 def golden(name):
     return np.load(GOLDEN / f"{name}.npz")
 
 
-@pytest.mark.parametrize("name", sorted(BUILDERS))
+@pytest.mark.parametrize("name", with_slow_variants(OF_EACH_ARCHITECTURE))
 def test_logits_and_greedy_text_are_llama_cpps(tmp_path, name):
     model = build(name)
     recorded = golden(name)
@@ -54,13 +62,7 @@ def test_every_golden_file_has_its_model():
     assert {path.stem for path in GOLDEN.glob("*.npz")} == set(BUILDERS) - set(UNCHECKED)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in OF_EACH_FILE else pytest.mark.slow)
-        for name in sorted(BUILDERS)
-    ],
-)
+@pytest.mark.parametrize("name", with_slow_variants(OF_EACH_FILE))
 def test_quantized_forms_of_every_layer_compute_the_same(tmp_path, name):
     """Matrices in Q8_0 where their rows allow it: kept quantized and expanded give one result."""
     model = build(name)

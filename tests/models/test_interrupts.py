@@ -106,11 +106,10 @@ class Drafting:
 
 
 FAST = [
-    ("llama", "tree"), ("llama", "shorter"), ("llama", "another"), ("mamba2", "chain"),
-    ("mamba2: reproducible", "again"),
+    ("llama", "tree"), ("mamba2", "chain"), ("mamba2: reproducible", "again"),
 ]  # fmt: skip
 SLOW = [
-    ("llama", "chain"), ("llama", "reset"), ("llama, sliding", "chain"), ("mamba2", "shorter"),
+    ("llama", "chain"), ("llama", "shorter"), ("llama", "another"), ("llama", "reset"), ("llama, sliding", "chain"), ("mamba2", "shorter"),
     ("mamba2", "again"), ("llama: reproducible", "steps"), ("llama: reproducible", "shorter"),
 ]  # fmt: skip
 # A line may be interrupted between its instructions, too: one case of each kind of rows.

@@ -8,6 +8,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx import nn
+from pairwise import each_value
 from tiny_models import VOCABULARY, prompt_of, tiny
 
 from akunu_py.decoding.verifier import make_verifier
@@ -103,8 +104,9 @@ def oracle(tokens):
 
 
 @RULES
-@pytest.mark.parametrize("kind", [mx.float32, mx.float16, mx.bfloat16])
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize(
+    ("config", "kind"), each_value(tuple(CONFIGS.values()), (mx.float32, mx.float16, mx.bfloat16))
+)
 def test_where_one_token_is_possible_it_is_said(config, kind, rule):
     session = Session(Odd(only({41}, kind)), context=300)
     for drafter in (PlainDrafter(), oracle([41]), oracle([41, 7, 41, 41])):
@@ -112,8 +114,9 @@ def test_where_one_token_is_possible_it_is_said(config, kind, rule):
 
 
 @RULES
-@pytest.mark.parametrize("change", [only, overflowed])
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize(
+    ("config", "change"), each_value(tuple(CONFIGS.values()), (only, overflowed))
+)
 def test_impossible_tokens_are_never_said(config, change, rule):
     possible = {3, 50, 51}
     session = Session(Odd(change(possible)), context=300)
@@ -141,8 +144,9 @@ def test_overflowed_logits_share_the_probability():
 
 
 @RULES
-@pytest.mark.parametrize("value", [mx.nan, -mx.inf])
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize(
+    ("config", "value"), each_value(tuple(CONFIGS.values()), (mx.nan, -mx.inf))
+)
 def test_logits_that_are_no_numbers_end_the_reply(config, value, rule):
     """Whether their row is the first, is in flight, or is that of a draft; then all is well."""
     fresh = text(Session(tiny(), context=300), config, PlainDrafter(), max_tokens=7)

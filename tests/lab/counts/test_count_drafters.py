@@ -221,7 +221,7 @@ def test_what_is_wrong_is_said_before_the_first_token(tiny, tiny_gguf, tmp_path)
     with Engine.load(tiny_gguf) as bare:
         with pytest.raises(ConfigError, match="akunu counts fit"):
             bare.generate(PROMPT, drafter="corpus")
-        with pytest.raises(ConfigError, match="--draft-model"):
+        with pytest.raises(ConfigError, match="draft_model when the model is loaded"):
             bare.generate(PROMPT, drafter="ngram-draft-model")
         with pytest.raises(ConfigError, match="'auto' has no probabilities"):
             bare.generate(PROMPT, draft_length="entropy")

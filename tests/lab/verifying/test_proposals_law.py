@@ -83,10 +83,15 @@ def bias(p, q, length, *, num_proposals, num_draft_tokens, target, steps=None):
     return distance(found, plain_law(p, PROMPT, length))
 
 
+SIZES = (
+    (2, 2, 3, None), (3, 2, 2, None), (3, 3, 3, 1),
+    *(pytest.param(*size, marks=pytest.mark.slow)
+      for size in ((2, 2, 4, None), (2, 3, 3, None), (3, 2, 4, 1))),
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("target", [ToyDistributions, ChainsAlone])
-@pytest.mark.parametrize(("vocabulary", "num_proposals", "num_draft_tokens", "steps"), [
-    (2, 2, 4, None), (2, 3, 3, None), (3, 2, 2, None), (2, 2, 3, None), (3, 3, 3, 1), (3, 2, 4, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(("vocabulary", "num_proposals", "num_draft_tokens", "steps"), SIZES)
 def test_proposals_by_rejection_keep_the_law(
     target, vocabulary, num_proposals, num_draft_tokens, steps
 ):
