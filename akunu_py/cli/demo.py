@@ -70,7 +70,7 @@ def demo(model: str | None) -> None:
 
 
 def _run(plain: "Engine", drafted: "Engine") -> None:
-    """Show the task, both replies as they are made, and what they come to."""
+    """Show the task, both replies as they are made, and the result."""
     from akunu_py.cli.demo_race import Runner, race, warm_up  # noqa: PLC0415 - --help does without
     from akunu_py.cli.demo_view import SideBySide  # noqa: PLC0415 - rich
     from akunu_py.messages import Message  # noqa: PLC0415
@@ -108,7 +108,7 @@ def _run(plain: "Engine", drafted: "Engine") -> None:
 
 
 def _verdict(plain: "Runner", drafted: "Runner") -> str:
-    """Return what the two clocks, and the two texts, come to."""
+    """Compare the two clocks and the two texts in a sentence."""
     tokens, others = plain.outcome.token_ids, drafted.outcome.token_ids
     times = f"{drafted.seconds:.1f} s instead of {plain.seconds:.1f} s"
     if tokens != others:

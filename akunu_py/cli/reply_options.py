@@ -1,4 +1,4 @@
-"""Options of how replies are made, and the configuration they come to."""
+"""Options of how replies are made, and the configuration they make."""
 
 import contextlib
 import functools

@@ -155,7 +155,7 @@ def cancel_on_interrupt(cancel: Callable[[], None]) -> Iterator[None]:
 
 
 def statistics_line(result: "GenerationResult") -> str:
-    """Return what a reply came to in one line: counts, times, rates, and what is to be said."""
+    """Return the counts, times and rates of a reply, and its warnings, in one line."""
     parts = [f"{len(result.token_ids)} tokens"]
     if result.decode_tokens_per_s is not None:
         parts.append(f"{result.decode_tokens_per_s:.1f} tokens/s")

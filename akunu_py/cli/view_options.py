@@ -1,4 +1,4 @@
-"""Options of how a reply is drawn, and the view they come to."""
+"""Options of how a reply is drawn, and the view they make."""
 
 import sys
 from collections.abc import Callable

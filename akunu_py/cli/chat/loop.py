@@ -160,7 +160,7 @@ class Chat:
     def _conclude(
         self, reply: ChatReply, result: "GenerationResult", view: "ReplyView | StepTrace"
     ) -> None:
-        """Say what a reply came to, and keep it in the trace file."""
+        """Print the statistics of a reply, and write it to the trace file."""
         self._actions.last_result = result
         if result.token_ids or result.finish_reason != "cancelled":
             if not is_quiet():

@@ -27,7 +27,7 @@ _FIELDS = {"format", "model", "system", "turns"}
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A conversation at rest; `model` is the name of the one that answered, `path` its place."""
+    """A saved conversation; `model` is the name of the model that answered, `path` its file."""
 
     model: str
     system: str | None
@@ -38,7 +38,7 @@ class Session:
 def save_session(path: Path, session: Session) -> None:
     """Write a session to a file, whole or not at all.
 
-    Raises ConfigError where the file cannot be written, is there and is no session, or would be
+    Raises ConfigError where the file cannot be written, exists and is not a session, or would be
     larger than what is read.
     """
     record = {
@@ -62,7 +62,7 @@ def load_session(path: Path) -> Session:
     try:
         record = json.loads(content)
     except (ValueError, RecursionError):
-        raise ConfigError(f"{path} is no session: it is not JSON") from None
+        raise ConfigError(f"{path} is not a session: it is not JSON") from None
     written = record.get("format") if isinstance(record, dict) else None
     if isinstance(written, str) and written.startswith(_FORMATS) and written != FORMAT:
         raise ConfigError(
@@ -70,17 +70,17 @@ def load_session(path: Path) -> Session:
             f"one reads {FORMAT!r}"
         )
     if not isinstance(record, dict) or written != FORMAT:
-        raise ConfigError(f"{path} is no session: its format is not {FORMAT!r}")
+        raise ConfigError(f"{path} is not a session: its format is not {FORMAT!r}")
     if record.keys() - {"path"} != _FIELDS:
         odd = ", ".join(sorted((record.keys() - {"path"}) ^ _FIELDS))
-        raise ConfigError(f"{path} is no session: fields missing or too many: {odd}")
+        raise ConfigError(f"{path} is not a session: fields missing or too many: {odd}")
     system, turns = record["system"], record["turns"]
     place = record.get("path", "")
     texts = (record["model"], place, "" if system is None else system)
     if not all(isinstance(text, str) for text in texts):
-        raise ConfigError(f"{path} is no session: model, path and system must be texts")
+        raise ConfigError(f"{path} is not a session: model, path and system must be texts")
     if not isinstance(turns, list):
-        raise ConfigError(f"{path} is no session: turns must be a list")
+        raise ConfigError(f"{path} is not a session: turns must be a list")
     return Session(
         record["model"],
         system,
@@ -121,10 +121,10 @@ def read_regular_file(path: Path, most: int) -> bytes:
 
 def _turn(path: Path, number: int, turn: object) -> Turn:
     if not isinstance(turn, dict) or turn.keys() != {"user", "assistant"}:
-        raise ConfigError(f"{path} is no session: turn {number} must have user and assistant")
+        raise ConfigError(f"{path} is not a session: turn {number} must have user and assistant")
     user, assistant = turn["user"], turn["assistant"]
     if not isinstance(user, str) or not isinstance(assistant, str):
-        raise ConfigError(f"{path} is no session: turn {number} must hold texts")
+        raise ConfigError(f"{path} is not a session: turn {number} must hold texts")
     return Turn(user, assistant)
 
 

@@ -59,7 +59,7 @@ class FoldedThoughts:
         self._live.draw([self._line("thinking")])
 
     def finish(self) -> None:
-        """Leave the line with what it came to, and a blank one."""
+        """End the line with the length of the thought, followed by a blank line."""
         self._live.finish([self._line("thought")])
         self._stream.write("\n")
         self._stream.flush()

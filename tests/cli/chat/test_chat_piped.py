@@ -93,7 +93,7 @@ def test_a_saved_conversation_is_taken_up(tiny_gguf, tmp_path, monkeypatch):
     assert "system   be long" in notes
     path.write_text("{}")
     _, notes = chat(tmp_path / "no-model", "--load", path, lines="", code=2)
-    assert "is no session" in notes
+    assert "is not a session" in notes
 
 
 def test_what_fails_is_a_note_and_the_chat_goes_on(tiny_gguf, tmp_path):

@@ -81,7 +81,7 @@ def test_what_is_no_session_is_left_alone(store):
     assert len(store.sessions()) == 2
     turns, why = described(store.find("2026-11-22-183406"))
     assert turns == "damaged"
-    assert "is no session" in why
+    assert "is not a session" in why
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path):
