@@ -55,7 +55,7 @@ def changed(**fields):
         ("[]", "its format"),
         ('"x"', "its format"),
         (changed(format="akunu-chat-2"), "another version of akunu: its format is 'akunu-chat-2'"),
-        (changed(format=["akunu-chat-1"]), "no session: its format"),
+        (changed(format=["akunu-chat-1"]), "not a session: its format"),
         (changed(model="absent"), "fields missing or too many: model"),
         (changed(more=1), "fields missing or too many: more"),
         (changed(model=3), "must be texts"),
