@@ -66,6 +66,8 @@ def make_app(service: Service, access: Access) -> Starlette:
             Exception: _answer_error,
         },
     )
+    # A client that follows no redirects would see neither a reply nor an error.
+    app.router.redirect_slashes = False
     app.state.service = service
     return app
 

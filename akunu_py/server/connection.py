@@ -23,6 +23,9 @@ class TimedConnection(H11Protocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        # Its line would have the query, in which some clients send keys. uvicorn's own switch acts
+        # on a logger of the whole process, which other code may turn on again.
+        self.access_log = False
         self._header_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

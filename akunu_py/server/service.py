@@ -77,15 +77,14 @@ class Service:
     ) -> Response:
         """Queue a request and return the response of its reply.
 
-        `ignored` are fields, and types of parts and tools, that had no effect: they are logged once,
-        and listed in a header.
-        Raises UnavailableError if there is no place.
+        `ignored` are fields, and types of parts and tools, that had no effect: they are logged
+        once, and listed in a header. Raises UnavailableError if there is no place.
         """
         client, path = http.state.client, http.url.path
         headers = {}
         if ignored:
-            names = dict.fromkeys(one_line(name)[:_LONGEST_NAME] for name in ignored)
-            headers["x-akunu-ignored"] = ", ".join(names)[:_LONGEST_LIST]
+            names = dict.fromkeys(one_line(name).strip()[:_LONGEST_NAME] for name in ignored)
+            headers["x-akunu-ignored"] = ", ".join(names)[:_LONGEST_LIST].strip()
             for name in names:
                 if (path, name) not in self._told and len(self._told) < _MOST_TOLD:
                     self._told.add((path, name))
