@@ -93,7 +93,8 @@ def called(*calls, before=()):
 class ScriptedReply:
     def __init__(self, script, backend):
         self._script = iter(script)
-        self._backend = backend
+        # Those of now: an earlier test's reply may end while the next one begins.
+        self._paused, self._told = backend.paused, backend.cancelled
         self._cancelled = asyncio.Event()
 
     def __aiter__(self):
@@ -102,7 +103,7 @@ class ScriptedReply:
     async def __anext__(self):
         for step in self._script:
             if isinstance(step, Pause):
-                self._backend.paused.set()
+                self._paused.set()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(step.seconds):
                         await self._cancelled.wait()
@@ -115,7 +116,7 @@ class ScriptedReply:
     def cancel(self):
         if not self._cancelled.is_set():
             self._cancelled.set()
-            self._backend.cancelled.set()
+            self._told.set()
 
 
 @dataclass

@@ -48,27 +48,35 @@ def keeps_in_place(render: Callable[[Sequence[Message]], str]) -> bool:
 
 
 def as_notes(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return a conversation in which later system messages are notes in the message before them.
+    """Return a conversation in which later system messages are notes.
 
-    Each message depends only on what precedes the next turn, so that a longer conversation begins
-    with the same text.
+    A note is at the end of the user's or tool's message before it, which the client always sends
+    together with it. So a longer conversation begins with the same text. After a reply a note is at
+    the beginning of the user's next message.
     """
     placed: list[Message] = []
-    for message in messages:
-        if message.role != "system" or not placed:
-            placed.append(message)
-        elif placed[-1].role in {"user", "tool"}:
-            placed[-1] = _with_note(placed[-1], message.text)
-        else:
-            placed.append(Message("user", _note(message.text)))
+    waiting = ""  # notes for the next message
+    for place, message in enumerate(messages):
+        if message.role == "system" and place:
+            note = f"<system-reminder>\n{message.text}\n</system-reminder>"
+            if placed[-1].role in {"user", "tool"}:
+                placed[-1] = _joined(placed[-1], after=f"\n\n{note}")
+            else:
+                waiting += f"{note}\n\n"
+            continue
+        if waiting and message.role == "user":
+            message = _joined(message, before=waiting)  # noqa: PLW2901 - the same, with notes
+        elif waiting:
+            placed.append(Message("user", waiting.rstrip()))
+        waiting = ""
+        placed.append(message)
+    if waiting:
+        placed.append(Message("user", waiting.rstrip()))
     return tuple(placed)
 
 
-def _with_note(message: Message, text: str) -> Message:
+def _joined(message: Message, *, before: str = "", after: str = "") -> Message:
     if isinstance(message.content, str):
-        return replace(message, content=f"{message.content}\n\n{_note(text)}")
-    return replace(message, content=(*message.content, TextPart(f"\n\n{_note(text)}")))
-
-
-def _note(text: str) -> str:
-    return f"<system-reminder>\n{text}\n</system-reminder>"
+        return replace(message, content=f"{before}{message.content}{after}")
+    added = (TextPart(before), *message.content, TextPart(after))
+    return replace(message, content=tuple(part for part in added if part.text))
