@@ -2,9 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Hashable
-from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -52,8 +50,7 @@ async def read_body(
 def decode(body: bytes, kind: type[_T]) -> _T:
     """Return a body as a struct; raises RequestError that names the field at fault."""
     try:
-        decoder: msgspec.json.Decoder[_T] = _decoder(kind)
-        return decoder.decode(body)
+        return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         match = _PLACE.fullmatch(str(error))
         if match is None or not match["place"]:
@@ -68,18 +65,13 @@ def decode(body: bytes, kind: type[_T]) -> _T:
 
 def fields_of(body: bytes) -> tuple[str, ...]:
     """Return the names of a body's fields, for a body that `decode` accepts."""
-    return tuple(_decoder(dict[str, msgspec.Raw]).decode(body))
+    return tuple(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
 
 
 def unknown_fields(body: bytes, kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Return the fields of a body that a struct does not have, in their order."""
     known = {field.encode_name for field in msgspec.structs.fields(kind)}
     return tuple(name for name in fields_of(body) if name not in known)
-
-
-@cache
-def _decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
 
 
 def _plain(what: str) -> str:
