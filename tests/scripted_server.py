@@ -28,7 +28,7 @@ from akunu_py.server.events import (
     Usage,
 )
 from akunu_py.server.reply_response import Patience
-from akunu_py.server.running import server_of
+from akunu_py.server.running import listen, server_of
 from akunu_py.server.security import Access
 from akunu_py.server.service import Service
 
@@ -198,7 +198,8 @@ def running(backend=None, *, access=None, patience=None, defaults=None) -> Itera
     service = Service(backend, patience=patience or Patience())
     if defaults is not None:
         service.defaults = defaults
-    server = server_of(make_app(service, access or Access()), host="127.0.0.1", port=0)
+    server = server_of(make_app(service, access or Access()))
+    listening = listen("127.0.0.1", 0)
     ready = threading.Event()
     started = server.startup
 
@@ -207,10 +208,10 @@ def running(backend=None, *, access=None, patience=None, defaults=None) -> Itera
         ready.set()
 
     server.startup = startup
-    thread = threading.Thread(target=server.run, daemon=True)
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     assert ready.wait(20)
-    port = server.servers[0].sockets[0].getsockname()[1]
+    port = listening.getsockname()[1]
     try:
         url = f"http://127.0.0.1:{port}"
         with httpx.Client(base_url=url, timeout=20, trust_env=False) as client:
@@ -219,6 +220,7 @@ def running(backend=None, *, access=None, patience=None, defaults=None) -> Itera
         server.should_exit = True
         server.force_exit = True
         thread.join(20)
+        listening.close()
 
 
 def events_of(response) -> list[tuple[str | None, dict | str]]:

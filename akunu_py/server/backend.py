@@ -4,22 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
-from akunu_py.errors import AkunuError
 from akunu_py.server.events import Event
 from akunu_py.server.requests import ChatRequest, Request
-
-
-class UnavailableError(AkunuError):
-    """No reply can be made now: the queue is full, a model is loading, or memory is short.
-
-    Attributes:
-        retry_after_s: when to ask again, in seconds.
-
-    """
-
-    def __init__(self, message: str, *, retry_after_s: float = 5) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +76,8 @@ class Backend(Protocol):
         """Queue a request; returns at once.
 
         `client` tells clients apart, for fairness and for what must not pass between them. Raises
-        UnavailableError if there is no place; so may the first event, and AkunuError for
-        a request that cannot be answered.
+        ServerBusyError if there is no place; so may the first event, and any AkunuError for a
+        request that cannot be answered.
         """
 
     async def count_tokens(self, request: ChatRequest) -> int:

@@ -18,8 +18,8 @@ from akunu_py.errors import (
     ContextOverflowError,
     EngineStateError,
     MemoryLimitError,
+    ServerBusyError,
 )
-from akunu_py.server.backend import UnavailableError
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def problem_of(error: Exception) -> Problem:
             overflow = (error.num_tokens or 0, error.context or 0) if known else None
             code = "context_length_exceeded"
             return Problem(400, error.message, "messages", code, overflow=overflow)
-        case UnavailableError():
+        case ServerBusyError():
             return Problem(503, error.message, "", "server_busy", error.retry_after_s)
         case MemoryLimitError():
             return Problem(503, error.message, "", "out_of_memory", _MEMORY_RETRY_S)

