@@ -3,7 +3,8 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import mlx.core as mx
 from mlx import nn
@@ -23,6 +24,8 @@ do not change with every breath of the machine."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of tokens done and the total."""
+
+NO_CHECKPOINTS: Mapping[str, int] = MappingProxyType({})
 
 
 class CachedRows:
@@ -111,21 +114,38 @@ class CachedRows:
         `progress` is called with the number of rows held and the total, before the first chunk and
         after each. The end is marked where caches cannot go back to every row.
         """
+        for held in self.prefilling(rows):
+            if progress:
+                progress(held, len(rows))
+
+    def prefilling(
+        self, rows: Sequence[int], checkpoints: Mapping[str, int] = NO_CHECKPOINTS
+    ) -> Iterator[int]:
+        """Hold these rows as `prefill` does, one chunk at a time.
+
+        Yields the number of rows held, before the first chunk and after each. `checkpoints` are
+        further places to mark, by name: numbers of rows at which a chunk then ends.
+        """
         self._keep_common_prefix(rows)
-        kept, total = len(self.tokens), len(rows)
-        if progress:
-            progress(kept, total)
-        while len(self.tokens) < total:
-            start = len(self.tokens)
-            chunk = list(rows[start : start + min(self._chunk, PREFILL_CHUNK)])
+        total = len(rows)
+        self._mark_here(checkpoints)
+        yield len(self.tokens)
+        while (start := len(self.tokens)) < total:
+            ends = [place for place in checkpoints.values() if place > start]
+            chunk = list(rows[start : min(start + min(self._chunk, PREFILL_CHUNK), *ends, total)])
             started = time.perf_counter()
             with self.changing():
                 self.feed_apart(chunk)
             mx.clear_cache()
             self._fit_chunk(len(chunk), time.perf_counter() - started)
-            if progress:
-                progress(start + len(chunk), total)
+            self._mark_here(checkpoints)
+            yield len(self.tokens)
         self.mark("prompt")
+
+    def _mark_here(self, checkpoints: Mapping[str, int]) -> None:
+        for name, place in checkpoints.items():
+            if place == len(self.tokens):
+                self.mark(name)
 
     def _fit_chunk(self, size: int, seconds: float) -> None:
         """Choose the rows of the next prompt pass by the time that one of `size` rows took.
