@@ -1,4 +1,4 @@
-"""What the figures of benchmarks mean, one function each; docs/benchmarks.md has the formulas.
+"""What the figures of benchmarks mean, one function each; docs/measuring.md has the formulas.
 
 The counts of a reply are a `DecodeStats`, whose rates (fire rate, hit rate, alpha, tokens a pass)
 are defined there. A figure that does not exist, such as a share of nothing, is None.

@@ -1,4 +1,4 @@
-"""Prompts from files by path, in the formats that others use too; docs/benchmarks.md has them.
+"""Prompts from files by path, in the formats that others use too; docs/measuring.md has them.
 
 The fields of the first line that is understood say which format a file has. A line that is not of
 it is reported and the rest goes on. Nothing in a file is run: the tests and solutions of HumanEval

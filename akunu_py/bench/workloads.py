@@ -1,7 +1,7 @@
 """Prompts to measure with, and those that ship with akunu, by category.
 
 `prompts/CATEGORY.jsonl` holds one record a line: a prompt, or a session of several turns, of which
-each becomes a prompt. docs/benchmarks.md has the format. All were written for akunu, so that none
+each becomes a prompt. docs/measuring.md has the format. All were written for akunu, so that none
 of them is a text a model has been trained on word for word.
 """
 

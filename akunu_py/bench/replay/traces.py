@@ -1,6 +1,6 @@
 """Traces: recorded prompts and outputs, one JSON object a line, read strictly.
 
-The format is in docs/benchmarks.md. A line that does not fit it is reported with the field, and the
+The format is in docs/measuring.md. A line that does not fit it is reported with the field, and the
 rest goes on where the caller takes reports; nothing of such a line is used.
 """
 
