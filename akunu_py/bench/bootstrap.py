@@ -36,7 +36,7 @@ class Ratio(Row, frozen=True):
     pairs: Count
 
     def range_text(self, form: str) -> str:
-        """Return the interval as text, its ends in the given format; NOT_ENOUGH if there is none."""
+        """Return the interval as text, its ends in this format; NOT_ENOUGH if there is none."""
         if self.low is None or self.high is None:
             return NOT_ENOUGH
         return f"{self.low:{form}}-{self.high:{form}}"

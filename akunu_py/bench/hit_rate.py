@@ -1,9 +1,9 @@
 """The share of drafted tokens that a model accepts, and the speedup on this machine.
 
 Each prompt is answered twice, with drafting and without, from an empty KV cache. The two replies
-follow each other immediately, and their order alternates from prompt to prompt, so that heat or other
-work on the machine slows both alike. A drafter's memory is emptied before each session: a single
-prompt finds nothing in it, a turn of a conversation finds the earlier turns.
+follow each other immediately, and their order alternates from prompt to prompt, so that heat or
+other work on the machine slows both alike. A drafter's memory is emptied before each session: a
+single prompt finds nothing in it, a turn of a conversation finds the earlier turns.
 """
 
 import time

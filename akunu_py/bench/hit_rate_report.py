@@ -76,8 +76,8 @@ class Outcome(Row, frozen=True):
 class Summary:
     """The figures of some prompts. Rates are over all their passes and tokens, not over prompts.
 
-    `off_` means without drafting, `on_` with it. `curve` is the cost of passes, None if that was not
-    measured; `exactness` is the report's.
+    `off_` means without drafting, `on_` with it. `curve` is the cost of passes, None if that was
+    not measured; `exactness` is the report's.
     """
 
     outcomes: tuple[Outcome, ...]
