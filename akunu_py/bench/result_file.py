@@ -61,6 +61,7 @@ class BenchResult(Row, frozen=True, kw_only=True):
         model: the model, and `draft_model` its draft model; None where there is none.
         costs: C(m) of this run; None where it was not measured.
         deterministic: what must be the same in every run on a machine, nested by name; no seconds.
+            `costs` holds the points of cost curves that were loaded, by name.
         timing: what need not be; `ratios` holds paired comparisons by name, as `Ratio` has them,
             and fields with seconds end in _s.
         tables: for people.
@@ -70,8 +71,8 @@ class BenchResult(Row, frozen=True, kw_only=True):
         seconds: that the run took, all of its parts if it was continued.
         finished: False for a run that was interrupted.
 
-    Raises ConfigError for seconds among the deterministic figures, ratios that are not ratios and
-    items without id or category.
+    Raises ConfigError for seconds among the deterministic figures, ratios that are not ratios,
+    costs that are not curves, and items without id or category.
 
     """
 
@@ -94,6 +95,7 @@ class BenchResult(Row, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _refuse_seconds(self.deterministic, "deterministic")
         typed(self.timing.get("ratios", {}), dict[str, Ratio], "timing.ratios")
+        _ = self.doubts  # Raises where costs are not curves.
         for index, item in enumerate(self.items):
             if not isinstance(item.get("id"), str) or not isinstance(item.get("category"), str):
                 raise ConfigError(f"items[{index}] has no id or no category")
@@ -106,6 +108,21 @@ class BenchResult(Row, frozen=True, kw_only=True):
             started = None
         if started is None or started.utcoffset() is None:
             raise ConfigError(f"started is {self.started!r}; give ISO 8601 with a time zone")
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What makes the costs of passes implausible that figures of the result rest on."""
+        loaded = typed(
+            self.deterministic.get("costs", {}), dict[str, dict[int, float]], "deterministic.costs"
+        )
+        curves = {name: CostCurve(points) for name, points in loaded.items()}
+        if self.costs is not None and self.costs.costs:
+            curves["the measured costs"] = self.costs.curve()
+        return tuple(
+            f"{name}: {curve.doubt}; a pass over more rows should not cost less"
+            for name, curve in curves.items()
+            if curve.doubt
+        )
 
     @property
     def ratios(self) -> dict[str, Ratio]:
