@@ -1,6 +1,7 @@
 """A model's caches, and the tokens whose rows they hold."""
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,11 +19,14 @@ from akunu_py.models.rollback import RollbackCaches, Saved, leaves
 PREFILL_CHUNK = 512
 """Most rows of one prompt pass: enough for full speed."""
 
-_FIRST_CHUNK, _LEAST_CHUNK = 16, 8
-_SHORT_PASS_S, _LONG_PASS_S = 0.18, 0.45
-"""Seconds of a prompt pass. Ctrl-C and progress wait for its end, so a longer one gets fewer rows,
-and a shorter one gets more. The range is wide, so that sizes, on which the bits of rows may depend,
-do not change with every breath of the machine."""
+_FIRST_CHUNK, _CHUNK_STEP = 16, 8
+_SHORT_PASS_S, _PASS_S, _LONG_PASS_S = 0.2, 0.4, 0.48
+"""Seconds of a prompt pass: least, aim, most.
+
+Ctrl-C and progress wait for the end of a pass. Its rows are fitted to the aim once a full pass
+would take less or more. The range is wide, so that sizes, on which the bits of rows may depend, do
+not change with every breath of the machine.
+"""
 
 Progress = Callable[[int, int], None]
 """Called with the number of tokens done and the total."""
@@ -190,12 +194,14 @@ class CachedRows:
         further places to mark, by name: numbers of rows at which a chunk then ends.
         """
         self._keep_common_prefix(rows)
+        if not self._has_marks:
+            checkpoints = NO_CHECKPOINTS
         total = len(rows)
         self._mark_here(checkpoints)
         yield len(self.tokens)
         while (start := len(self.tokens)) < total:
-            ends = [place for place in checkpoints.values() if place > start]
-            chunk = list(rows[start : min(start + min(self._chunk, PREFILL_CHUNK), *ends, total)])
+            end = min([total, *(place for place in checkpoints.values() if place > start)])
+            chunk = list(rows[start : start + self._next_pass(end - start)])
             started = time.perf_counter()
             with self.changing():
                 self.feed_apart(chunk)
@@ -210,16 +216,24 @@ class CachedRows:
             if place == len(self.tokens):
                 self.mark(name)
 
-    def _fit_chunk(self, size: int, seconds: float) -> None:
-        """Choose the rows of the next prompt pass by the time that one of `size` rows took.
+    def _next_pass(self, remaining: int) -> int:
+        """Return the rows of the next prompt pass.
 
-        Powers of two: kernels are made for them. The end of a prompt tells nothing, a short pass
-        reads the weights for few rows.
+        Passes are about equal: a few rows left for the last would read all weights once more.
         """
-        if size < self._chunk or _SHORT_PASS_S <= seconds <= _LONG_PASS_S:
+        chunk = min(self._chunk, PREFILL_CHUNK)
+        passes = math.ceil(remaining / chunk)
+        return min(remaining, math.ceil(remaining / passes / _CHUNK_STEP) * _CHUNK_STEP)
+
+    def _fit_chunk(self, size: int, seconds: float) -> None:
+        """Fit the most rows of a prompt pass to the time that one of `size` rows took."""
+        # A much smaller pass says little of the pace: most of its time reads the weights.
+        if 2 * size < self._chunk:
             return
-        fitting = max(1, int(size * _LONG_PASS_S / max(seconds, 1e-6)))
-        self._chunk = min(PREFILL_CHUNK, max(_LEAST_CHUNK, 1 << (fitting.bit_length() - 1)))
+        pace = size / max(seconds, 1e-6)
+        if not _SHORT_PASS_S <= self._chunk / pace <= _LONG_PASS_S:
+            fitting = int(pace * _PASS_S) // _CHUNK_STEP * _CHUNK_STEP
+            self._chunk = min(PREFILL_CHUNK, max(_CHUNK_STEP, fitting))
 
     def _keep_common_prefix(self, rows: Sequence[int]) -> None:
         """Go back to the longest prefix of `rows` that the caches can go back to."""
@@ -234,12 +248,17 @@ class CachedRows:
         else:
             self.go_back(common)
 
+    @property
+    def _has_marks(self) -> bool:
+        """Whether there are places to go back to, since rows cannot be dropped at will."""
+        return self.rollback.supported and not self.rollback.by_length
+
     def mark(self, name: str) -> None:
         """Remember this place for `go_back`, in place of the last one of that name.
 
         Does nothing where any row can be dropped.
         """
-        if self.rollback.supported and not self.rollback.by_length:
+        if self._has_marks:
             self._marks[name] = (len(self.tokens), self.rollback.save())
 
     def go_back(self, length: int) -> None:
