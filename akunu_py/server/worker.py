@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from akunu_py.drafting import AutoState
 from akunu_py.engine.lane import CheckedCall, Lane
-from akunu_py.errors import ConfigError, EngineStateError, ServerBusyError
+from akunu_py.errors import AkunuError, ConfigError, EngineStateError, ServerBusyError
 from akunu_py.server.checkpoints import MESSAGE
 from akunu_py.server.prefix_cache import PrefixCache, Taken
 from akunu_py.server.reply_events import Prefilled, ReplyEvents, Started
@@ -134,7 +134,7 @@ class Worker:
         self._changed = threading.Condition()
         self._line: WaitingLine[Job] = WaitingLine(places)
         self._free = [engine.lane() for _ in range(parallel)]
-        self._lanes = tuple(self._free)
+        self._lanes = list(self._free)
         # The reply whose turn it is comes first.
         self._running: deque[_Running] = deque()
         self._clients = _ClientMemories()
@@ -179,10 +179,12 @@ class Worker:
     def health(self) -> Health:
         """Return the state of the worker."""
         last = self._last_turn
+        with self._changed:
+            waiting = len(self._line)
         return Health(
             alive=self._thread is not None and self._thread.is_alive(),
             running=len(self._running),
-            waiting=len(self._line),
+            waiting=waiting,
             last_turn_s=None if last is None else self._clock() - last,
         )
 
@@ -207,12 +209,7 @@ class Worker:
         if self._thread is not None:
             self._thread.join()
         else:
-            self._end_all()
-        while self.cache.unstored:
-            self.cache.store(self._lanes[0].session)
-        self.cache.close()
-        for lane in self._lanes:
-            lane.close()
+            self._shut_down()
 
     def _run(self) -> None:
         try:
@@ -220,10 +217,9 @@ class Worker:
                 if not self.step() and self.cache.unstored:
                     self.cache.store(self._lanes[0].session)
         except BaseException:
-            _log.exception("the worker has ended; restart the server")
-            raise
+            _log.exception("the worker has failed; restart the server")
         finally:
-            self._end_all()
+            self._shut_down()
 
     def _wait(self) -> bool:
         """Wait until there is work; return False if the worker is to end.
@@ -237,7 +233,8 @@ class Worker:
                     break
             return not self._stopping
 
-    def _end_all(self) -> None:
+    def _shut_down(self) -> None:
+        """End all replies; store the cache, and drop it with the lanes."""
         error = EngineStateError("the server was shut down; send the request again later")
         with self._changed:
             self._stopping = True
@@ -245,6 +242,11 @@ class Worker:
                 job.events.end(error)
         while self._running:
             self._end(self._running[0], error)
+        while self.cache.unstored:
+            self.cache.store(self._lanes[0].session)
+        self.cache.close()
+        while self._lanes:
+            self._lanes.pop().close()
 
     def _fill_lanes(self) -> None:
         """Drop cancelled jobs from the line; begin others while lanes are free."""
@@ -330,7 +332,10 @@ class Worker:
         self.cache.put(lane.session.exchange(None), last_message, (*prompt, *job.reply))
 
     def _fail(self, job: Job, error: Exception) -> None:
-        _log.info("a reply failed: %s", error, exc_info=not isinstance(error, ConfigError))
+        if isinstance(error, AkunuError):
+            _log.info("a reply failed: %s", error)
+        else:
+            _log.error("a reply failed", exc_info=error)
         job.events.end(error)
 
     def _share_costs(self) -> None:

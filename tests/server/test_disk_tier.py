@@ -3,6 +3,7 @@
 import hashlib
 import json
 import stat
+import time
 
 import mlx.core as mx
 import pytest
@@ -40,6 +41,17 @@ def replies(engine, folder, *prompts, **options):
         found.append((last.result.token_ids, started.num_cached))
     worker.close()
     return found
+
+
+def test_rows_are_written_when_there_is_nothing_else_to_do(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr("akunu_py.server.worker._IDLE_S", 0.01)
+    worker = Worker(engine, cache=PrefixCache(1 << 28, tier_of(engine, tmp_path)))
+    worker.start()
+    list(worker.submit(engine.check(engine.prompt_ids(TEXT), **OPTIONS)).events)
+    while not files(tmp_path, "json"):
+        time.sleep(0.01)
+    worker.close()
+    assert len(files(tmp_path, "json")) == 1
 
 
 def files(folder, suffix):

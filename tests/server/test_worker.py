@@ -323,6 +323,17 @@ class TestThread:
         run(worker)
         assert len(tokens_of(job)) == 12
 
+    def test_a_worker_that_fails_says_so(self, toy, make_worker, monkeypatch, caplog):
+        worker = make_worker(parallel=1)
+        monkeypatch.setattr(worker, "_fill_lanes", lambda: 1 // 0)
+        job = worker.submit(call(toy))
+        worker.start()
+        with pytest.raises(EngineStateError, match="shut down"):
+            read(job)
+        worker.close()
+        assert not worker.health().alive
+        assert "ZeroDivisionError" in caplog.text
+
     def test_a_cancelled_reply_frees_its_lane(self, toy, make_worker):
         worker = make_worker(parallel=1)
         worker.start()
