@@ -1,12 +1,13 @@
 """Rows at fixed places in passes of one size, for `--reproducible`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Self
 
 import mlx.core as mx
 from mlx import nn
 
 from akunu_py.errors import ConfigError
-from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows, Progress
+from akunu_py.models.cached_rows import NO_CHECKPOINTS, PREFILL_CHUNK, CachedRows
 from akunu_py.models.rollback import Saved
 
 BLOCK_ROWS = 8
@@ -93,17 +94,49 @@ class AlignedRows(CachedRows):
     def undo(self, count: int) -> None:
         """Drop the last `count` rows fed: the next pass goes back to the beginning of its block."""
 
-    def prefill(self, rows: Sequence[int], progress: Progress | None = None) -> None:
-        """Hold these rows; the next pass feeds the rows after the last whole block."""
-        if self.settled:
-            self._leave_block()
-            self.go_back(min(self._num_prompt_rows, len(self.tokens)))
+    def prefilling(
+        self, rows: Sequence[int], checkpoints: Mapping[str, int] = NO_CHECKPOINTS
+    ) -> Iterator[int]:
+        """Hold these rows; the next pass feeds the rows after the last whole block.
+
+        Checkpoints are moved to the beginning of their blocks.
+        """
+        self.rest()
         whole = len(rows) - len(rows) % BLOCK_ROWS
-        super().prefill(rows[:whole], progress)
+        yield from super().prefilling(
+            rows[:whole],
+            {name: place - place % BLOCK_ROWS for name, place in checkpoints.items()},
+        )
         self._num_prompt_rows = whole
         with self.changing():
             self._begin_block()
             self.tokens += rows[whole:]
+
+    def rest(self) -> None:
+        """Hold the rows of the prompt alone, which later prompts may keep."""
+        if self.settled:
+            self._leave_block()
+            self.go_back(min(self._num_prompt_rows, len(self.tokens)))
+
+    def reach(self, length: int) -> int:
+        """Return how many of the first `length` rows a later prompt would keep.
+
+        There are none within a reply, whose block is fed anew in every pass.
+        """
+        if self._before_block is not None:
+            return 0
+        return super().reach(min(length, self._num_prompt_rows))
+
+    def copy(self, length: int) -> Self:
+        """Return a copy of rows of the prompt."""
+        other = super().copy(length)
+        other.hold(other.tokens)
+        return other
+
+    def hold(self, tokens: Sequence[int]) -> None:
+        """Take note that the caches were filled with the rows of a prompt."""
+        super().hold(tokens)
+        self._num_prompt_rows = len(tokens)
 
     def _next_pass(self, remaining: int) -> int:
         """Return the rows of the next prompt pass, which depend on neither a clock nor the end."""

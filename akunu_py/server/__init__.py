@@ -1,1 +1,1 @@
-"""The HTTP server: four wire formats, and the worker that makes their replies."""
+"""The server: wire formats over HTTP, the worker that makes replies, and its cache of prompts."""
