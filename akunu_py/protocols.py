@@ -4,7 +4,7 @@
 checked with `isinstance` once, when a reply is put together.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -267,6 +267,12 @@ class Tokenizer(Protocol):
 
     def token_texts(self) -> Sequence[str]:
         """Return the text of each id, as the vocabulary writes it."""
+
+    def token_bytes(self) -> Sequence[bytes]:
+        """Return the bytes that each id adds to a text: none for control tokens and gaps."""
+
+    def control_tokens(self) -> Mapping[int, str]:
+        """Return the text of each id that is not part of a reply's text, such as <|im_end|>."""
 
     def detokenizer(self, *, continues: bool = False) -> Detokenizer:
         """Return a fresh incremental detokenizer.

@@ -1,0 +1,11 @@
+"""Replies in a given form: which tokens a JSON schema, an expression or a grammar allows next.
+
+Compiling and matching is llguidance's work (MIT); this room hands it the model's vocabulary and
+turns its errors into akunu's.
+"""
+
+from akunu_py.constraints.grammar import inline_schema
+from akunu_py.constraints.matcher import Matcher, make_matcher
+from akunu_py.constraints.vocabulary import MatcherVocabulary
+
+__all__ = ["Matcher", "MatcherVocabulary", "inline_schema", "make_matcher"]
