@@ -83,7 +83,9 @@ def probe_format(render: Render, end_texts: Collection[str]) -> ToolFormat:
         format_ = HARMONY
     answer = render([_ASK, Message("assistant", _CONTENT)], _SHOWN_TOOLS)
     if format_.marker in answer.partition(_ASK.text)[2]:
-        raise UnknownFormatError(f"{format_.marker} begins calls, and stands around other text, too")
+        raise UnknownFormatError(
+            f"{format_.marker} begins calls, and stands around other text, too"
+        )
     _check(format_, render, end_texts)
     return format_
 
