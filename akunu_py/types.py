@@ -14,6 +14,8 @@ from akunu_py.generation_config import (
     GenerationConfig,
     RowBits,
 )
+from akunu_py.messages import Message
+from akunu_py.reply_deltas import ReplyDelta, UnfinishedCall
 
 __all__ = [
     "DecodeStats",
@@ -35,7 +37,7 @@ __all__ = [
     "VerificationKind",
 ]
 
-FinishReason = Literal["stop", "length", "loop", "cancelled"]
+FinishReason = Literal["stop", "length", "loop", "cancelled", "tool_calls"]
 
 _CHAIN_PARENTS = tuple(tuple(range(-1, n - 1)) for n in range(65))
 
@@ -200,6 +202,11 @@ class GenerationResult:
     "different": of two tokens that are almost equally likely the other one may have been chosen;
     "unknown": not measured.
 
+    `message` is the reply of a chat as a message for its next turn: thoughts, text and complete
+    calls apart. It is None for a prompt that was continued. `unfinished_call` is a call that the
+    end of the reply cut off; it is not part of the message. The finish reason is "tool_calls" where
+    the model ended its reply with calls.
+
     `time_saved` estimates the share of plain decoding's time that drafting saved, as a range
     (low, high), below 0 if drafting cost time. It is None if nothing was drafted, `draft_budget` is
     "always", or too few drafts were timed so far (`akunu_py.decoding.time_saved`).
@@ -219,6 +226,8 @@ class GenerationResult:
     row_bits: RowBits = "unknown"
     time_to_first_token_s: float | None = None
     time_saved: tuple[float, float] | None = None
+    message: Message | None = None
+    unfinished_call: UnfinishedCall | None = None
 
     @property
     def decode_tokens_per_s(self) -> float | None:
@@ -246,6 +255,8 @@ class StreamEvent:
     """The addition of one step to a reply; the last event also has the result.
 
     The texts of `pieces`, none of them empty, make up `text`; an event without origins has none.
+    `deltas` are the additions to the message, in a chat: `text` without the markers of thoughts and
+    calls. What may yet become a marker comes with a later event.
     """
 
     text: str
@@ -253,3 +264,4 @@ class StreamEvent:
     step: StepStats | None = None
     result: GenerationResult | None = None
     pieces: tuple[TextPiece, ...] = ()
+    deltas: tuple[ReplyDelta, ...] = ()

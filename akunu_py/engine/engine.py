@@ -24,8 +24,11 @@ from akunu_py.engine.prompt_ids import (
     checked_ids,
     ids_of,
 )
+from akunu_py.engine.reasoning import end_of_prompt
 from akunu_py.engine.reply import Request
+from akunu_py.engine.reply_message import MessageReader
 from akunu_py.engine.reply_stream import ReplyStream
+from akunu_py.engine.tool_use import ChatPlan, ToolChoice, ToolUse
 from akunu_py.engine.trace_file import append_line
 from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
@@ -104,6 +107,7 @@ class Engine:
             loaded.model, context=context, kv_bits=kv_bits, reproducible=reproducible
         )
         self._kv_bits = kv_bits
+        self._tool_use = ToolUse(loaded.tokenizer)
         self._vocabulary = ""  # fingerprint, once a trace needs it
         self._drafters = DrafterFactory(
             loaded,
@@ -210,7 +214,7 @@ class Engine:
     ) -> ReplyStream:
         """Continue a prompt as `generate` does, event by event."""
         ids = self.prompt_ids(prompt)
-        return self._start(ids, config, progress, options, continues=True)
+        return self._start(ids, config, progress, options)
 
     def chat(
         self,
@@ -218,19 +222,24 @@ class Engine:
         config: GenerationConfig | None = None,
         *,
         tools: Sequence[GivenTool] | None = None,
+        tool_choice: ToolChoice = "auto",
         progress: Progress | None = None,
         **options: Unpack[GenerationOptions],
     ) -> GenerationResult:
         """Answer a conversation, laid out by the model's chat template.
 
         Messages, and the tools that the model may call, are values of `akunu_py.messages` or
-        mappings in OpenAI's chat format. A tool call is part of the reply's text, as the model
-        wrote it.
+        mappings in OpenAI's chat format. `tool_choice` says whether it calls any: "auto" leaves
+        that to the model, "none" forbids it, "required" demands at least one call, and
+        {"name": ...} one call of that tool. The result's `message` has text, thoughts and calls
+        apart (docs/tools.md).
 
         Raises as `generate` does, and ConfigError for malformed messages or tools, for a model
-        without a template, and for a template that ignores tools or tool calls.
+        without a template, and for tool calls that the template writes in an unknown way.
         """
-        stream = self.stream_chat(messages, config, tools=tools, progress=progress, **options)
+        stream = self.stream_chat(
+            messages, config, tools=tools, tool_choice=tool_choice, progress=progress, **options
+        )
         return stream.read_to_end()
 
     def stream_chat(
@@ -239,15 +248,17 @@ class Engine:
         config: GenerationConfig | None = None,
         *,
         tools: Sequence[GivenTool] | None = None,
+        tool_choice: ToolChoice = "auto",
         progress: Progress | None = None,
         **options: Unpack[GenerationOptions],
     ) -> ReplyStream:
-        """Answer a conversation as `chat` does, event by event."""
+        """Answer a conversation as `chat` does, event by event; events have `deltas`."""
         self._admission.check()
         said, offered = read_messages(messages), read_tools(tools)
         check_chat_length(said, offered, self.tokenizer, self.context)
-        ids = self.tokenizer.encode_chat(said, tools=offered)
-        return self._start(ids, config, progress, options, continues=False)
+        plan = self._tool_use.plan(said, offered, tool_choice)
+        ids = self.tokenizer.encode_chat(plan.messages, tools=plan.tools)
+        return self._start(ids, config, progress, options, plan=plan)
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the token ids of a prompt for `generate`; raises as `generate` does."""
@@ -429,9 +440,12 @@ class Engine:
         progress: Progress | None,
         options: GenerationOptions,
         *,
-        continues: bool,
+        plan: ChatPlan | None = None,
     ) -> ReplyStream:
-        """Check the call and make the stream; nothing runs before its first event is read."""
+        """Check the call and make the stream; nothing runs before its first event is read.
+
+        `plan` is that of a chat; a reply without one continues its prompt.
+        """
         choice = self._drafters.choose(with_options(config or GenerationConfig(), options))
         config = choice.config
         check_reply(
@@ -451,7 +465,9 @@ class Engine:
                     num_draft_tokens=choice.num_draft_tokens,
                     budgets=self._memories.budgets(config),
                     row_bits=partial(self._memories.row_bits, self._session),
-                    continues=continues,
+                    continues=plan is None,
+                    message=self._message_reader(prompt, plan),
+                    marks={} if plan is None else plan.marks,
                     progress=progress,
                     admit=self._admission.check,
                     ended=ended,
@@ -459,6 +475,11 @@ class Engine:
             )
             self._admission.admit(reply)
         return reply
+
+    def _message_reader(self, prompt: Sequence[int], plan: ChatPlan | None) -> MessageReader | None:
+        if plan is None:
+            return None
+        return MessageReader(end_of_prompt(prompt, self.tokenizer), plan.parser)
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
         return ids_of(prompt, self.tokenizer, self.vocabulary_size, parse_special=parse_special)

@@ -8,8 +8,8 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import Step
@@ -18,6 +18,7 @@ from akunu_py.decoding.stopping import LoopDetector
 from akunu_py.decoding.tree_choice import TreeCounts
 from akunu_py.decoding.verifier import make_verifier
 from akunu_py.engine.reasoning import reasoning_marks
+from akunu_py.engine.reply_message import MessageReader
 from akunu_py.engine.reply_text import ReplyText
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.session import Session
@@ -55,6 +56,8 @@ class Request:
         row_bits: measures whether rows of passes are bit-equal; called if anything was drafted.
         continues: whether the text continues the prompt's text, so that a space at its beginning
             is kept.
+        message: reads the reply's message from its text; None for a prompt that is continued.
+        marks: texts of further control tokens that are part of the reply's text, by id.
         progress: called with the number of prompt tokens done and in all.
         admit: called before each step; may raise.
         ended: called once when the reply is over, also after an error.
@@ -70,6 +73,8 @@ class Request:
     budgets: BudgetState | None = None
     row_bits: Callable[[], RowBits] = lambda: "unknown"
     continues: bool = False
+    message: MessageReader | None = None
+    marks: Mapping[int, str] = field(default_factory=dict)
     progress: Progress | None = None
     admit: Callable[[], None] = lambda: None
     ended: Callable[[], None] = lambda: None
@@ -88,7 +93,7 @@ class Reply:
             tokenizer.detokenizer(continues=request.continues),
             config.stop,
             tokenizer.end_ids,
-            reasoning_marks(tokenizer),
+            {**reasoning_marks(tokenizer), **request.marks},
         )
         room = session.context - len(request.prompt)
         self._max_tokens = room if config.max_tokens is None else min(config.max_tokens, room)
@@ -172,13 +177,25 @@ class Reply:
         step, pieces = self._text.take(step)
         self._recorder.add(step.stats)
         self._token_ids += step.token_ids
-        return step, StreamEvent(_joined(pieces), step.token_ids, step.stats, pieces=pieces)
+        reader = self._request.message
+        deltas = reader.feed(pieces) if reader is not None else ()
+        event = StreamEvent(
+            _joined(pieces), step.token_ids, step.stats, pieces=pieces, deltas=deltas
+        )
+        return step, event
 
     def _with_result(self, last: StreamEvent, reason: FinishReason) -> StreamEvent:
         """Return the last event with the result and the text that was held back."""
         if str(self._trees):
             _log.info("%s", self._trees)
-        pieces = (*last.pieces, *self._text.finish())
+        late = self._text.finish()
+        pieces = (*last.pieces, *late)
+        deltas, message, unfinished = last.deltas, None, None
+        if (reader := self._request.message) is not None:
+            deltas += (*reader.feed(late), *reader.finish())
+            message, unfinished = reader.message, reader.unfinished
+            if reason == "stop" and message.tool_calls and unfinished is None:
+                reason = "tool_calls"
         stats = self._recorder.stats
         decode_s = time.perf_counter() - self._prefilled
         result = GenerationResult(
@@ -196,8 +213,10 @@ class Reply:
             row_bits=self._request.row_bits() if stats.drafted else "equal",
             time_to_first_token_s=self._first_s,
             time_saved=None if self._budget is None else self._budget.saved.share(stats),
+            message=message,
+            unfinished_call=unfinished,
         )
-        return replace(last, text=_joined(pieces), result=result, pieces=pieces)
+        return replace(last, text=_joined(pieces), result=result, pieces=pieces, deltas=deltas)
 
     def _prefill_progress(self, done: int, total: int) -> None:
         if self._request.progress:

@@ -76,15 +76,7 @@ def optional_calls(
     made = _Grammar(format_, tools, control_ids)
     if not format_.only_first:
         return CallsGrammar(made.source(made.opening_after_marker()), format_.marker)
-    # Nothing but the whole beginning of a call tells it from text, and only at the start.
-    names = "|".join(re.escape(tool.name) for tool in tools)
-    calls = "|".join(
-        re.escape(opening.lstrip()) + f"({names})" + re.escape(after)
-        for opening in format_.openings
-        for after in format_.after_names
-    )
-    text = f"TEXT & ~/\\s*({_slashed(calls)})(?s:.*)/"
-    return CallsGrammar(made.source(made.opening(), instead=text))
+    return CallsGrammar(made.source_of_text_or_call())
 
 
 class _Grammar:
@@ -116,8 +108,8 @@ class _Grammar:
         """Return the terms between the marker and the first name."""
         return self._terms(self._format.openings[0].split(self._format.marker, 1)[1])
 
-    def source(self, opening: str, *, several: bool = True, instead: str = "") -> str:
-        """Return the whole grammar; a reply may be text of the terminal `instead`, too."""
+    def source(self, opening: str, *, several: bool = True) -> str:
+        """Return the grammar of calls, of which the first begins with these terms."""
         format_, rules = self._format, self._rules
         calls = [self._call(number, tool) for number, tool in enumerate(self._tools)]
         rules["call"] = " | ".join(calls)
@@ -126,37 +118,56 @@ class _Grammar:
             body += f" ({self._terms(format_.separator + format_.opens[0])} call)*"
         rules["calls"] = f"{body} {self._terms(format_.end)}"
         rules["start"] = "calls"
-        if instead:
-            rules["start"] += " | INSTEAD"
-            rules["INSTEAD"] = instead
-        return "\n".join(f"{name}: {body}" for name, body in rules.items()) + _TERMINALS
+        return self._written()
 
-    def _call(self, number: int, tool: Tool) -> str:
-        """Add the rules of a tool; return the name of its rule."""
+    def source_of_text_or_call(self) -> str:
+        """Return the grammar of a text or of a call that only its whole beginning sets apart.
+
+        That beginning is one terminal, and the terminal of texts excludes it. Otherwise a longer
+        text would always be preferred to it.
+        """
+        format_, rules = self._format, self._rules
+        opening = format_.openings[0].lstrip()
+        calls = [self._call(i, tool, opening) for i, tool in enumerate(self._tools)]
+        heads = "|".join(
+            re.escape(opening + tool.name + after)
+            for tool in self._tools
+            for after in format_.after_names
+        ).replace("/", "\\/")
+        rules["OTHER_TEXT"] = f"TEXT & ~/({heads})(?s:.*)/"
+        rules["start"] = f"OTHER_TEXT | ({' | '.join(calls)}) {self._terms(format_.end)}"
+        return self._written()
+
+    def _written(self) -> str:
+        lines = (f"{name}: {body}" for name, body in self._rules.items())
+        return "\n".join(lines) + _TERMINALS
+
+    def _call(self, number: int, tool: Tool, opening: str = "") -> str:
+        """Add the rules of a tool, with an opening before its name; return the rule's name."""
         format_, rule = self._format, f"call_{number}"
         close = self._terms(format_.close)
         arguments = format_.arguments
         if isinstance(arguments, TaggedArguments):
-            body = self._tagged(rule, tool, arguments)
+            body = self._tagged(rule, tool, arguments, opening)
         elif isinstance(arguments, QuotedArguments):
             written = self._object(
                 rule, tool.parameters, tool.parameters, arguments.quote, tool.name
             )
-            body = f"{self._after(tool)} {written} {close}"
+            body = f"{self._after(tool, opening)} {written} {close}"
         else:
-            body = f"{self._after(tool)} {_json(_closed(tool.parameters))} {close}"
+            body = f"{self._after(tool, opening)} {_json(_closed(tool.parameters))} {close}"
         self._rules[rule] = body
         return rule
 
-    def _after(self, tool: Tool) -> str:
-        """Return the terms from a tool's name to its arguments."""
-        written = [self._terms(tool.name + after) for after in self._format.after_names]
+    def _after(self, tool: Tool, opening: str = "") -> str:
+        """Return the terms from an opening before a tool's name to its arguments."""
+        written = [self._terms(opening + tool.name + after) for after in self._format.after_names]
         return written[0] if len(written) == 1 else f"({' | '.join(written)})"
 
-    def _tagged(self, rule: str, tool: Tool, tags: TaggedArguments) -> str:
+    def _tagged(self, rule: str, tool: Tool, tags: TaggedArguments, opening: str) -> str:
         """Return the terms for a call whose arguments are written one by one, in their order."""
         format_, schema = self._format, tool.parameters
-        close, after = self._terms(format_.close), self._after(tool)
+        close, after = self._terms(format_.close), self._after(tool, opening)
         required = schema.get("required", ())
         properties = _properties(tool)
         for key in properties:
@@ -184,7 +195,7 @@ class _Grammar:
             if needed:
                 break
         else:
-            some.append(self._terms(tool.name + format_.empty))
+            some.append(self._terms(opening + tool.name + format_.empty))
         return " | ".join(some)
 
     def _parameter(
@@ -192,7 +203,7 @@ class _Grammar:
     ) -> str:
         """Return the terms for one argument."""
         kinds = kinds_of(schema, root)
-        alternatives = []
+        alternatives: list[str] = []
         for start in dict.fromkeys(tags.value_starts.values()):
             here = [kind for kind in kinds if tags.value_starts[kind] == start]
             if here:
@@ -298,7 +309,7 @@ class _Grammar:
                 for number, part in enumerate(parts)
             )
             return f"({' | '.join(written)})"
-        alternatives = []
+        alternatives: list[str] = []
         for kind in kinds_of(given, root):
             if kind == "object":
                 alternatives.append(self._object(f"{rule}_o", given, root, quote, tool))
@@ -386,8 +397,10 @@ def _choices(schema: object, *, any_kind: bool = False) -> Sequence[Any] | None:
     """Return the values of an enum; only texts, unless `any_kind`."""
     if not isinstance(schema, Mapping):
         return None
-    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if not isinstance(values, list) or any_kind:
+    values: object = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if not isinstance(values, list):
+        return None
+    if any_kind:
         return values
     return [value for value in values if isinstance(value, str)] or None
 

@@ -10,7 +10,7 @@ import secrets
 import string
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool, ToolCall
@@ -83,6 +83,7 @@ class CallParser:
         self._ended = False
         self._deltas: list[ReplyDelta] = []
         self._count = 0
+        self._cut = False  # whether the reply ended within a call
         self._said = False  # whether there was content beside white space
         # Of the call that was begun and not ended yet.
         self._call: CallStart | None = None
@@ -109,21 +110,16 @@ class CallParser:
 
     def _read(self) -> _Steps:
         """Read content and calls by turns; yields where more text is needed."""
-        openings, separated = self._format.openings, ()
         while True:
-            head = yield from self._content(openings)
-            while head is not None:
-                whole = yield from self._one_call(head)
-                if not whole:
-                    break
-                separated = tuple(self._format.separator + text for text in self._format.opens)
-                head = yield from self._next_call(separated)
+            head = yield from self._content()
+            while head is not None and (yield from self._one_call(head)):
+                head = yield from self._next_call()
             if self._ended and not self._buffer:
                 return
 
-    def _content(self, openings: Sequence[str]) -> Generator[None, None, _Head | None]:
+    def _content(self) -> Generator[None, None, _Head | None]:
         """Pass on content up to a call; return its head, None at the end of the reply."""
-        leads = tuple(text.lstrip() for text in openings)
+        leads = tuple(text.lstrip() for text in self._format.openings)
         firsts = re.compile("|".join(re.escape(lead[0]) for lead in leads))
         place = 0
         while True:
@@ -249,13 +245,11 @@ class CallParser:
         if self._call is None:
             return
         call, text = self._call, "".join(self._arguments)
-        reason = "cut" if self._ended and not self._buffer else "malformed"
-        self._deltas.append(
-            UnfinishedCall(
-                call.index, call.id, call.name, text, "cut" if reason == "cut" else "malformed"
-            )
-        )
+        reason: Literal["cut", "malformed"] = "cut" if self._cut else "malformed"
+        self._deltas.append(UnfinishedCall(call.index, call.id, call.name, text, reason))
         self._call = None
+        if self._cut:
+            self._buffer = ""  # what was held back belongs to the call
 
     def _id(self, head: _Head, index: int) -> str:
         if self._format.id_form:
@@ -263,9 +257,10 @@ class CallParser:
             return self._format.id_form.format(name=head.name, index=number)
         return head.places.get(ID) or new_id()
 
-    def _next_call(self, separated: Sequence[str]) -> Generator[None, None, _Head | None]:
+    def _next_call(self) -> Generator[None, None, _Head | None]:
         """Return the head of the call that follows a call; None, behind the end, if none does."""
         if self._format.several:
+            separated = tuple(self._format.separator + text for text in self._format.opens)
             while True:
                 head = self._head(0, separated)
                 if isinstance(head, _Head):
@@ -427,10 +422,7 @@ class CallParser:
                         self._argue(_inside(text))
                         text = ""
                     return taken + text, end
-            elif self._ended:
-                # At the end of the reply the last text may be cut.
-                raise _MalformedError
-            else:
+            elif not self._ended:
                 size = len(self._buffer) - max(_overlap(self._buffer, end) for end in ends)
                 if streamed:
                     self._argue(_inside(self._take(size)))
@@ -456,6 +448,7 @@ class CallParser:
     def _more(self) -> _Steps:
         """Wait for more text within a call; raises at the end of the reply."""
         if self._ended:
+            self._cut = True
             raise _MalformedError
         yield
 

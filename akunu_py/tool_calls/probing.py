@@ -33,7 +33,8 @@ _NAMES = ("zqfirst", "zqsecond")
 _KEYS = ("zqkeyone", "zqkeytwo")
 _VALUES = ("zqvalueone", "zqvaluetwo")
 _IDS = ("zqcall001", "zqcall002")  # Mistral's templates require nine letters and digits
-_CONTENT = "zqcontent"
+_ID_FORM = "functions.{name}:{index}"  # Kimi's, which holds the name
+_CONTENT = "wxcontent"  # no letter in common with the names
 _ITEM = "zqitem"
 _SAMPLES: Mapping[Kind, tuple[Any, tuple[str, ...]]] = {
     "number": (73501, ("73501",)),
@@ -96,11 +97,15 @@ class _Probe:
 
     render: Render
     end_texts: Collection[str]
+    ids: Sequence[str] = _IDS
 
     def format(self) -> ToolFormat:
         one = self.section([{_KEYS[0]: _VALUES[0], _KEYS[1]: _VALUES[1]}])
         if one is None:
             raise UnknownFormatError("a message with a tool call cannot be rendered")
+        if _NAMES[0] not in one and _IDS[0] in one:
+            self.ids = [_ID_FORM.format(name=name, index=i) for i, name in enumerate(_NAMES)]
+            one = self.section([{_KEYS[0]: _VALUES[0], _KEYS[1]: _VALUES[1]}]) or ""
         self._check_words(one)
         json_text = self._json_arguments(one)
         before, rest = one.split(_NAMES[0], 1)
@@ -130,15 +135,15 @@ class _Probe:
         if json_text is None:
             made = self._with_tags(made, one)
         if after.startswith(":" + INDEX) and open_.endswith("functions."):
-            made = replace(made, id_form="functions.{name}:{index}")
+            made = replace(made, id_form=_ID_FORM)
         opening = made.openings[0].lstrip()
         if not opening:
             raise UnknownFormatError("nothing announces a call")
         return replace(made, only_first=opening[0] not in "<[", id_length=self._id_length(made))
 
-    def section(self, calls: Sequence[Mapping[str, Any]], ids: Sequence[str] = _IDS) -> str | None:
+    def section(self, calls: Sequence[Mapping[str, Any]], ids: Sequence[str] = ()) -> str | None:
         """Return what a message with these arguments adds to one with text; None if it fails."""
-        made = zip(_NAMES, ids, calls, strict=False)
+        made = zip(_NAMES, ids or self.ids, calls, strict=False)
         called = tuple(ToolCall(name, arguments, id_) for name, id_, arguments in made)
         return section_of(self.render, called, _SHOWN_TOOLS, self.end_texts)
 
@@ -283,14 +288,16 @@ def _check(format_: ToolFormat, render: Render, end_texts: Collection[str]) -> N
 
 
 def _trials(format_: ToolFormat) -> Iterator[tuple[ToolCall, ...]]:
+    form = format_.id_form or "zqcall{index:03}"
+
+    def call(index: int, name: str, arguments: Mapping[str, Any]) -> ToolCall:
+        return ToolCall(name, arguments, form.format(name=name, index=index))
+
     for arguments in ({}, _TEXTS, _TEXTS | _TYPES):
-        yield (ToolCall(_NAMES[0], arguments, _IDS[0]),)
+        yield (call(0, _NAMES[0], arguments),)
     if format_.several:
         made = itertools.product(_NAMES, ({}, _TEXTS))
-        yield tuple(
-            ToolCall(name, arguments, f"zqcall{number:03}")
-            for number, (name, arguments) in enumerate(made)
-        )
+        yield tuple(call(index, *parts) for index, parts in enumerate(made))
 
 
 def _around(text: str, key: str, value: str, *, is_json: bool) -> tuple[str, str]:
