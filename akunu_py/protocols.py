@@ -56,6 +56,14 @@ class CandidateObserver(Protocol):
 
 
 @runtime_checkable
+class SureDrafter(Protocol):
+    """A drafter that sometimes knows what must come next, and drafts it whatever it costs."""
+
+    def num_sure(self) -> int:
+        """Return how many tokens are sure to follow the observed ones: `Draft.sure`, unlimited."""
+
+
+@runtime_checkable
 class Extender(Protocol):
     """A drafter that can continue another drafter's tokens."""
 
@@ -216,6 +224,20 @@ class DistributionTarget(Target, Protocol):
 
         It would draw from these, after penalties, filters and temperature. Row 0 follows `last`,
         row i + 1 follows node i. `commit` keeps rows of this pass as after `choose`.
+        """
+
+
+class ReplyMasks(Protocol):
+    """The tokens that may follow a reply in a given form (`akunu_py.constraints`)."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Return the number of the reply's tokens so far."""
+
+    def mask(self, path: Sequence[int]) -> NDArray[np.uint32]:
+        """Return the tokens allowed after the reply so far and a path, uint32 [ceil(vocab / 32)].
+
+        Id i is bit i % 32 of word i // 32. Raises ConstraintError if there is none.
         """
 
 

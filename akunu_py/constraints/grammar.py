@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from llguidance import regex_to_lark
@@ -21,24 +23,97 @@ def inline_schema(schema: Mapping[str, Any]) -> str:
     return "%json " + json.dumps({"x-guidance": _LAYOUT, **schema}, ensure_ascii=False)
 
 
-def source_of(constraint: Constraint, vocabulary: MatcherVocabulary) -> str:
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What may come before a constraint begins: thoughts, and what a model's format asks for.
+
+    All texts may contain control tokens.
+
+    Attributes:
+        inside: marker that closes the thoughts which the prompt opened, or "".
+        thoughts: opening and closing marker of thoughts that the reply may open.
+        answers: markers of which one begins the answer; none if it begins without one.
+        speaker: text that may precede a further message, in formats of several messages, or "".
+        space: whether the reply begins with a space, which decoding drops.
+
+    """
+
+    inside: str = ""
+    thoughts: tuple[tuple[str, str], ...] = ()
+    answers: tuple[str, ...] = ()
+    speaker: str = ""
+    space: bool = False
+
+
+def source_of(
+    constraint: Constraint, vocabulary: MatcherVocabulary, opening: Opening | None = None
+) -> str:
     """Return a constraint as llguidance's grammar, in JSON."""
     body = _body(constraint)
-    if not constraint.trigger:
+    rules = _Rules(vocabulary)
+    rest = f"@{_BODY}"
+    if constraint.trigger:
+        rules.add("triggered", f"{rules.until(constraint.trigger)} {rest}")
+        rest = "(FREE | triggered)"
+    start = f"{rules.opening(opening)} {rest}" if opening else rest
+    if not rules.used and start == rest:
         return json.dumps({"grammars": [body]}, ensure_ascii=False)
+    rules.add("start", start)
     # The name of a grammar is what the first one calls it by.
-    head = f"start: FREE | head @{_BODY}\nFREE: /(?s:.*)/\n{_head(constraint.trigger, vocabulary)}"
     return json.dumps(
-        {"grammars": [{"lark_grammar": head}, {**body, "name": _BODY}]}, ensure_ascii=False
+        {"grammars": [{"lark_grammar": str(rules)}, {**body, "name": _BODY}]}, ensure_ascii=False
     )
 
 
-def _head(trigger: str, vocabulary: MatcherVocabulary) -> str:
-    """Return the rule for free text up to and including a trigger."""
-    terms = terms_of(trigger, vocabulary)
-    if terms[0].startswith("<"):
-        return f"head: FREE {' '.join(terms)}\n"
-    return f"head: until {' '.join(terms[1:])}\nuntil[lazy]: FREE {terms[0]}\n"
+class _Rules:
+    """Rules of a Lark grammar around a constraint, as they are written."""
+
+    def __init__(self, vocabulary: MatcherVocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._lines: list[str] = []
+
+    @property
+    def used(self) -> bool:
+        """Whether there is a rule."""
+        return bool(self._lines)
+
+    def __str__(self) -> str:
+        return "\n".join((*self._lines, "FREE: /(?s:.*)/", r"SPACE: /[ \n]{1,4}/", ""))
+
+    def add(self, name: str, terms: str) -> str:
+        """Add a rule; return its name."""
+        self._lines.append(f"{name}: {terms}")
+        return name.partition("[")[0]
+
+    def until(self, marker: str) -> str:
+        """Return terms for free text up to and including a marker."""
+        first, *others = terms_of(marker, self._vocabulary)
+        if first.startswith("<"):
+            return " ".join(("FREE", first, *others))
+        name = self.add(f"until_{len(self._lines)}[lazy]", f"FREE {first}")
+        return " ".join((name, *others))
+
+    def opening(self, opening: Opening) -> str:
+        """Return terms for what may come before the constraint."""
+        literal = partial(_joined_terms, vocabulary=self._vocabulary)
+        speaker = f"[{literal(opening.speaker)}]" if opening.speaker else ""
+        blocks = [f"{literal(begin)} {self.until(end)} [SPACE]" for begin, end in opening.thoughts]
+        answer = ""
+        if opening.answers:
+            answer = f"{speaker} ({' | '.join(map(literal, opening.answers))})"
+        thoughts = f"({' | '.join(blocks)})" if blocks else ""
+        if opening.inside:
+            first = f"{self.until(opening.inside)} [SPACE]"
+        elif opening.space:
+            first = f'(" " | {thoughts})' if thoughts else '" "'
+        else:
+            first = f"[{thoughts}]" if thoughts else ""
+        more = f"({speaker} {thoughts})*" if speaker and thoughts else ""
+        return f"{first} {more} {answer}".strip()
+
+
+def _joined_terms(text: str, vocabulary: MatcherVocabulary) -> str:
+    return " ".join(terms_of(text, vocabulary))
 
 
 def terms_of(text: str, vocabulary: MatcherVocabulary) -> list[str]:

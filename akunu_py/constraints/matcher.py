@@ -7,7 +7,7 @@ from llguidance import LLMatcher, LLParserLimits
 from numpy.typing import NDArray
 
 from akunu_py.constraint import Constraint
-from akunu_py.constraints.grammar import source_of
+from akunu_py.constraints.grammar import Opening, source_of
 from akunu_py.constraints.vocabulary import MatcherVocabulary
 from akunu_py.errors import ConstraintError
 
@@ -34,10 +34,16 @@ class Matcher:
         # Tokens behind the reply so far that the inner matcher has taken in for a mask.
         self._ahead: list[int] = []
         self._ended = False
+        self._forced: tuple[int, ...] | None = None
         self.num_tokens = 0
         if self._inner.is_error():
             raise ConstraintError(_reason(self._inner))
         self.mask(())
+
+    @property
+    def ended(self) -> bool:
+        """Whether the reply has its end token."""
+        return self._ended
 
     @property
     def stopped(self) -> bool:
@@ -84,12 +90,12 @@ class Matcher:
 
     def forced(self) -> tuple[int, ...]:
         """Return the tokens that must follow the reply so far; masks allow no others there."""
-        self._go_to(())
-        if self._ended or self._inner.is_stopped():
-            return ()
-        found = tuple(self._inner.compute_ff_tokens())
-        self._check()
-        return found
+        if self._forced is None:
+            self._go_to(())
+            over = self._ended or self._inner.is_stopped()
+            self._forced = () if over else tuple(self._inner.compute_ff_tokens())
+            self._check()
+        return self._forced
 
     def advance(self, tokens: Sequence[int]) -> None:
         """Add tokens to the reply; raises ConstraintError for one that is not allowed.
@@ -97,6 +103,7 @@ class Matcher:
         An end token ends the reply; nothing follows it.
         """
         self._go_to(())
+        self._forced = None
         for token in tokens:
             if self._ended or not self._takes(token):
                 raise ConstraintError(f"the token {token} is not allowed by the constraint")
@@ -108,6 +115,7 @@ class Matcher:
         if not 0 <= count <= self.num_tokens:
             raise ConstraintError(f"{count} of {self.num_tokens} tokens cannot be taken back")
         self.num_tokens -= count
+        self._forced = None
         if self._ended and count:
             # The inner matcher did not take the end token in.
             self._ended = False
@@ -155,14 +163,16 @@ class Matcher:
             raise ConstraintError(_reason(self._inner))
 
 
-def make_matcher(constraint: Constraint, vocabulary: MatcherVocabulary) -> Matcher:
-    """Return the matcher of a reply's constraint.
+def make_matcher(
+    constraint: Constraint, vocabulary: MatcherVocabulary, opening: Opening | None = None
+) -> Matcher:
+    """Return the matcher of a reply's constraint; `opening` is what may come before it.
 
     Raises ConstraintError for a source that is malformed, unsatisfiable or too complex, or that has
     a feature which llguidance lacks.
     """
     try:
-        return Matcher(vocabulary, source_of(constraint, vocabulary))
+        return Matcher(vocabulary, source_of(constraint, vocabulary, opening))
     except (ConstraintError, ValueError) as error:
         raise ConstraintError(f"{constraint.kind}: {error}") from None
 

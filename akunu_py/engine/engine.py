@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from akunu_py.drafting import open_memory, vocabulary_fingerprint
 from akunu_py.engine.admission import Admission
+from akunu_py.engine.constrained import Matchers, constrained_drafter
 from akunu_py.engine.drafter_factory import DrafterFactory
 from akunu_py.engine.generation_options import GenerationOptions, with_options
 from akunu_py.engine.memories import Memories
@@ -101,7 +102,7 @@ class Engine:
         block_rows = BLOCK_ROWS if reproducible else None
         context = usable_context(context, loaded.description.context, block_rows)
         self._admission = Admission()
-        # `close` deletes the four parts, and every call asks `_admission` before it uses them.
+        # `close` deletes these parts, and every call asks `_admission` before it uses them.
         self._loaded = loaded
         self._session = Session(
             loaded.model, context=context, kv_bits=kv_bits, reproducible=reproducible
@@ -116,6 +117,7 @@ class Engine:
             draft_model=draft_model,
             counts=counts,
         )
+        self._matchers = Matchers(self.tokenizer, self._session.vocabulary_size)
         self._memories = Memories(
             loaded,
             open_memory(memory, self.tokenizer.token_texts, self._session.vocabulary_size),
@@ -417,7 +419,7 @@ class Engine:
             self._admission.closed = True
             self._drafters.close()
             session = self._session
-            del self._loaded, self._session, self._drafters, self._memories
+            del self._loaded, self._session, self._drafters, self._memories, self._matchers
             # Last, since it also frees the memory that MLX keeps of deleted arrays.
             session.close()
 
@@ -446,23 +448,37 @@ class Engine:
 
         `plan` is that of a chat; a reply without one continues its prompt.
         """
-        choice = self._drafters.choose(with_options(config or GenerationConfig(), options))
+        config = with_options(config or GenerationConfig(), options)
+        if plan is not None and plan.constraint is not None:
+            if config.constraint is not None:
+                raise ConfigError(
+                    "a reply that may call tools cannot have a constraint, too; leave it out, or "
+                    "give tool_choice='none'"
+                )
+            config = replace(config, constraint=plan.constraint)
+        choice = self._drafters.choose(config)
         config = choice.config
         check_reply(
             prompt, config.logit_bias, context=self.context, vocabulary_size=self.vocabulary_size
         )
+        from_start = plan is None or plan.from_start
+        matcher = self._matchers.make(config, prompt, continues=from_start)
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a later call on the same engine")
             # Only now: a reply that was just ended is part of the memory that this one begins with.
             ended = self._memories.begin_reply(config)
+            drafter, most = constrained_drafter(
+                self._drafters.make(choice, self._memories.auto_state), choice, matcher
+            )
             reply = ReplyStream(
                 Request(
                     session=self._session,
                     tokenizer=self.tokenizer,
                     prompt=tuple(prompt),
                     config=config,
-                    drafter=self._drafters.make(choice, self._memories.auto_state),
-                    num_draft_tokens=choice.num_draft_tokens,
+                    drafter=drafter,
+                    num_draft_tokens=most,
+                    matcher=matcher,
                     budgets=self._memories.budgets(config),
                     row_bits=partial(self._memories.row_bits, self._session),
                     continues=plan is None,

@@ -36,6 +36,7 @@ class ChatPlan:
         tools: tools for the template.
         parser: reads the calls of the reply; None where there are none.
         constraint: grammar of the calls, or None.
+        from_start: whether the constraint holds for the whole reply, thoughts included.
         marks: texts of the control tokens around calls, by id.
 
     """
@@ -44,6 +45,7 @@ class ChatPlan:
     tools: Sequence[Tool] = ()
     parser: CallParser | None = None
     constraint: Constraint | None = None
+    from_start: bool = False
     marks: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -76,12 +78,6 @@ class ToolUse:
         if not callable_:
             return plan
         format_, control_ids = self._format, self._control_ids
-        if required and format_ is HARMONY:
-            # The answer of this format begins with a channel that calls are not in.
-            raise ConfigError(
-                "calls in gpt-oss's format cannot be required: leave the choice to the model with "
-                "tool_choice='auto'"
-            )
         if required:
             one = not isinstance(choice, str)
             grammar = required_calls(format_, callable_, control_ids, one=one)
@@ -93,6 +89,7 @@ class ToolUse:
             tools=plan.tools,
             parser=CallParser(format_, callable_),
             constraint=Constraint.grammar(grammar.lark, trigger=grammar.trigger),
+            from_start=format_ is HARMONY,
             marks={id_: text for text, id_ in control_ids.items() if text in texts},
         )
 

@@ -79,7 +79,6 @@ class ToolFormat:
         only_first: whether a call is recognised at the beginning of an answer alone, since no
             marker sets it apart from text.
         trigger: the text that announces a call, if it is not the first tag.
-        lead: what may stand before the first call besides, where a reply must begin with one.
         id_form: id of a call where the format derives it, with the fields `name` and `index`.
         id_length: length of ids that the template demands, or None.
 
@@ -97,7 +96,6 @@ class ToolFormat:
     several: bool = True
     only_first: bool = False
     trigger: str = ""
-    lead: str = ""
     id_form: str = ""
     id_length: int | None = None
 

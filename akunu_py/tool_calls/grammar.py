@@ -20,6 +20,7 @@ from akunu_py.tool_calls.format import (
     TaggedArguments,
     ToolFormat,
 )
+from akunu_py.tool_calls.known import HARMONY
 from akunu_py.tool_calls.values import kind_of, kinds_of, referred
 
 MOST_TOOLS = 512
@@ -63,6 +64,8 @@ def required_calls(
     tools, or for names of arguments that the format cannot write.
     """
     made = _Grammar(format_, tools, control_ids)
+    if format_ is HARMONY:
+        return CallsGrammar(made.source_of_messages(required=True))
     return CallsGrammar(made.source(made.opening(), several=not one))
 
 
@@ -74,6 +77,8 @@ def optional_calls(
     Arguments and errors are those of `required_calls`.
     """
     made = _Grammar(format_, tools, control_ids)
+    if format_ is HARMONY:
+        return CallsGrammar(made.source_of_messages(required=False))
     if not format_.only_first:
         return CallsGrammar(made.source(made.opening_after_marker()), format_.marker)
     return CallsGrammar(made.source_of_text_or_call())
@@ -90,8 +95,7 @@ class _Grammar:
         self._format = format_
         self._tools = tools
         self._ids = control_ids
-        texts = "".join(format_.texts)
-        names = sorted((name for name in control_ids if name in texts), key=len, reverse=True)
+        names = sorted(filter(None, control_ids), key=len, reverse=True)
         parts = [*map(re.escape, names), ID, INDEX]
         self._parts = re.compile(f"({'|'.join(parts)})")
         self._rules: dict[str, str] = {}
@@ -100,9 +104,9 @@ class _Grammar:
         """Return the terms before the first name, at the beginning of an answer."""
         opening = self._format.openings[0]
         text = opening.lstrip()
-        leads = [opening.removesuffix(text), self._format.lead]
-        optional = (f"({self._terms(lead)})? " for lead in leads if lead)
-        return "".join(optional) + self._terms(text)
+        space = opening.removesuffix(text)
+        optional = f"({self._terms(space)})? " if space else ""
+        return optional + self._terms(text)
 
     def opening_after_marker(self) -> str:
         """Return the terms between the marker and the first name."""
@@ -136,6 +140,20 @@ class _Grammar:
         ).replace("/", "\\/")
         rules["OTHER_TEXT"] = f"TEXT & ~/({heads})(?s:.*)/"
         rules["start"] = f"OTHER_TEXT | ({' | '.join(calls)}) {self._terms(format_.end)}"
+        return self._written()
+
+    def source_of_messages(self, *, required: bool) -> str:
+        """Return the grammar of a reply of gpt-oss: thoughts, remarks, an answer or a call."""
+        rules = self._rules
+        calls = [self._call(number, tool) for number, tool in enumerate(self._tools)]
+        for channel in ("analysis", "commentary"):
+            begin = self._terms(f"<|channel|>{channel}<|message|>")
+            speaker = self._terms("<|start|>assistant")
+            rules[channel] = f"{begin} {self._text(channel, '<|end|>')} {speaker}"
+        opening = self._terms(self._format.opens[0])
+        rules["calls"] = f"{opening} ({' | '.join(calls)})"
+        answer = "" if required else f" | {self._terms('<|channel|>final<|message|>')} TEXT"
+        rules["start"] = f"(analysis | commentary)* (calls{answer})"
         return self._written()
 
     def _written(self) -> str:

@@ -20,9 +20,11 @@ HARMONY = ToolFormat(
     ),
     several=False,
     trigger="to=functions.",
-    lead="<|start|>assistant",
 )
-"""gpt-oss's: OpenAI's "Harmony response format". A call ends the reply."""
+"""gpt-oss's: OpenAI's "Harmony response format". A call ends the reply.
+
+Its replies are several messages, each with a channel, so its grammar is that of a whole reply.
+"""
 
 HERMES = ToolFormat(
     name="json",

@@ -11,6 +11,7 @@ from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool
 from akunu_py.tool_calls.format import QuotedArguments, ToolFormat
 from akunu_py.tool_calls.grammar import MOST_TOOLS, optional_calls, required_calls
+from akunu_py.tool_calls.known import HARMONY
 from akunu_py.tool_calls.parser import parse_calls
 
 GEMMA = ToolFormat(
@@ -59,9 +60,9 @@ def test_what_is_allowed_is_read(name):
     found = [text for seed in range(25) if (text := walk(grammar.lark, seed)) is not None]
     assert found
     for text in found:
-        calls, rest = parse_calls(format_, text.removeprefix(format_.lead), TOOLS)
+        calls, rest = parse_calls(format_, text, TOOLS)
         assert calls, text
-        assert not rest.strip(), text
+        assert format_ is HARMONY or not rest.strip(), text
         assert format_.several or len(calls) == 1
         for call in calls:
             jsonschema.validate(call.arguments, schema_of(call.name))
@@ -73,7 +74,7 @@ def test_one_call_of_a_named_tool(name):
     lark = required_calls(format_, [TOOLS[2]], {}, one=True).lark
     texts = [text for seed in range(5) if (text := walk(lark, seed)) is not None]
     for text in texts:
-        [call], _ = parse_calls(format_, text.removeprefix(format_.lead), TOOLS)
+        [call], _ = parse_calls(format_, text, TOOLS)
         assert call.name == "a.b-c"
 
 
@@ -82,6 +83,13 @@ def test_behind_the_marker_the_rest_of_a_call_is_required(name):
     format_ = FORMATS[name]
     grammar = optional_calls(format_, TOOLS, {})
     assert not compile_error(grammar.lark)
+    if format_ is HARMONY:
+        assert allows(
+            grammar.lark,
+            "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>So.",
+        )
+        assert not allows(grammar.lark, "<|channel|>commentary to=functions.get_now<|message|>")
+        return
     if format_.only_first:
         assert not grammar.trigger
         assert allows(grammar.lark, "Hello there")
