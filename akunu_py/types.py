@@ -14,6 +14,8 @@ from akunu_py.generation_config import (
     GenerationConfig,
     RowBits,
 )
+from akunu_py.messages import Message
+from akunu_py.reply_deltas import ReplyDelta, UnfinishedCall
 
 __all__ = [
     "DecodeStats",
@@ -35,7 +37,7 @@ __all__ = [
     "VerificationKind",
 ]
 
-FinishReason = Literal["stop", "length", "loop", "cancelled"]
+FinishReason = Literal["stop", "length", "loop", "cancelled", "tool_calls"]
 
 _CHAIN_PARENTS = tuple(tuple(range(-1, n - 1)) for n in range(65))
 
@@ -61,7 +63,8 @@ class Draft:
     token that the target agrees, given that it agreed with the parent. `origins` names the drafter
     of each token, or the text it is copied from, if that adds to `source`. `places` has the index
     of the prompt's token that each token copies, or -1. `length` is the origin of the draft's
-    length, if a rule of the drafter decided it.
+    length, if a rule of the drafter decided it. The first `sure` tokens, a chain, are known to be
+    right and are never cut.
 
     Raises ContractError for parents out of order, siblings with equal tokens, or different lengths.
     """
@@ -74,6 +77,7 @@ class Draft:
     origins: tuple[str, ...] = ()
     length: LengthTrace | None = None
     places: tuple[int, ...] = ()
+    sure: int = 0
 
     def __post_init__(self) -> None:
         size = len(self.tokens)
@@ -117,13 +121,14 @@ class Draft:
         *,
         length: LengthTrace | None = None,
         places: tuple[int, ...] = (),
+        sure: int = 0,
     ) -> Self:
         """Make the draft in which each token follows the one before it."""
         tokens = tuple(tokens)
         size = len(tokens)
         known = size < len(_CHAIN_PARENTS)
         parents = _CHAIN_PARENTS[size] if known else tuple(range(-1, size - 1))
-        return cls(tokens, parents, source, match_length, confidence, origins, length, places)
+        return cls(tokens, parents, source, match_length, confidence, origins, length, places, sure)
 
     @classmethod
     def empty(cls, source: str = "") -> Self:
@@ -144,6 +149,7 @@ class Draft:
             self.origins[:size],
             self.length,
             self.places[:size],
+            min(self.sure, size),
         )
 
 
@@ -200,6 +206,15 @@ class GenerationResult:
     "different": of two tokens that are almost equally likely the other one may have been chosen;
     "unknown": not measured.
 
+    `message` is the reply of a chat as a message for its next turn: thoughts, text and complete
+    calls apart. It is None for a prompt that was continued. `unfinished_call` is a call that the
+    end of the reply cut off; it is not part of the message. The finish reason is "tool_calls" where
+    the model ended its reply with calls.
+
+    `constraint_met` says whether the text has the whole form that `constraint` asks for, which it
+    may lack where the reply ended early: at `max_tokens`, a stop text or a cancel. None without a
+    constraint.
+
     `time_saved` estimates the share of plain decoding's time that drafting saved, as a range
     (low, high), below 0 if drafting cost time. It is None if nothing was drafted, `draft_budget` is
     "always", or too few drafts were timed so far (`akunu_py.decoding.time_saved`).
@@ -219,6 +234,9 @@ class GenerationResult:
     row_bits: RowBits = "unknown"
     time_to_first_token_s: float | None = None
     time_saved: tuple[float, float] | None = None
+    message: Message | None = None
+    unfinished_call: UnfinishedCall | None = None
+    constraint_met: bool | None = None
 
     @property
     def decode_tokens_per_s(self) -> float | None:
@@ -246,6 +264,8 @@ class StreamEvent:
     """The addition of one step to a reply; the last event also has the result.
 
     The texts of `pieces`, none of them empty, make up `text`; an event without origins has none.
+    `deltas` are the additions to the message, in a chat: `text` without the markers of thoughts and
+    calls. What may yet become a marker comes with a later event.
     """
 
     text: str
@@ -253,3 +273,4 @@ class StreamEvent:
     step: StepStats | None = None
     result: GenerationResult | None = None
     pieces: tuple[TextPiece, ...] = ()
+    deltas: tuple[ReplyDelta, ...] = ()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from akunu_py.drafting import AutoState, open_memory, vocabulary_fingerprint
 from akunu_py.engine.admission import Admission
+from akunu_py.engine.constrained import Matchers, constrained_drafter
 from akunu_py.engine.drafter_factory import DrafterFactory
 from akunu_py.engine.generation_options import GenerationOptions, with_options
 from akunu_py.engine.lane import CheckedCall, Lane
@@ -25,8 +26,11 @@ from akunu_py.engine.prompt_ids import (
     checked_ids,
     ids_of,
 )
+from akunu_py.engine.reasoning import end_of_prompt
 from akunu_py.engine.reply import Request
+from akunu_py.engine.reply_message import MessageReader
 from akunu_py.engine.reply_stream import ReplyStream
+from akunu_py.engine.tool_use import ChatPlan, ToolChoice, ToolUse
 from akunu_py.engine.trace_file import append_line
 from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
@@ -99,10 +103,11 @@ class Engine:
         block_rows = BLOCK_ROWS if reproducible else None
         context = usable_context(context, loaded.description.context, block_rows)
         self._admission = Admission()
-        # `close` deletes the four parts, and every call asks `_admission` before it uses them.
+        # `close` deletes these parts, and every call asks `_admission` before it uses them.
         self._loaded = loaded
         self._kv_bits = kv_bits
         self._session = self._new_session(context)
+        self._tool_use = ToolUse(loaded.tokenizer)
         self._vocabulary = ""  # fingerprint, once a trace needs it
         self._drafters = DrafterFactory(
             loaded,
@@ -111,6 +116,7 @@ class Engine:
             draft_model=draft_model,
             counts=counts,
         )
+        self._matchers = Matchers(self.tokenizer, self._session.vocabulary_size)
         self._memories = Memories(
             loaded,
             open_memory(memory, self.tokenizer.token_texts, self._session.vocabulary_size),
@@ -208,8 +214,7 @@ class Engine:
         **options: Unpack[GenerationOptions],
     ) -> ReplyStream:
         """Continue a prompt as `generate` does, event by event."""
-        ids = self.prompt_ids(prompt)
-        return self._start(ids, config, progress, options, continues=True)
+        return self._start(self.check(self.prompt_ids(prompt), config, **options), progress)
 
     def chat(
         self,
@@ -217,19 +222,24 @@ class Engine:
         config: GenerationConfig | None = None,
         *,
         tools: Sequence[GivenTool] | None = None,
+        tool_choice: ToolChoice = "auto",
         progress: Progress | None = None,
         **options: Unpack[GenerationOptions],
     ) -> GenerationResult:
         """Answer a conversation, laid out by the model's chat template.
 
         Messages, and the tools that the model may call, are values of `akunu_py.messages` or
-        mappings in OpenAI's chat format. A tool call is part of the reply's text, as the model
-        wrote it.
+        mappings in OpenAI's chat format. `tool_choice` says whether it calls any: "auto" leaves
+        that to the model, "none" forbids it, "required" demands at least one call, and
+        {"name": ...} one call of that tool. The result's `message` has text, thoughts and calls
+        apart (docs/tools.md).
 
         Raises as `generate` does, and ConfigError for malformed messages or tools, for a model
-        without a template, and for a template that ignores tools or tool calls.
+        without a template, and for tool calls that the template writes in an unknown way.
         """
-        stream = self.stream_chat(messages, config, tools=tools, progress=progress, **options)
+        stream = self.stream_chat(
+            messages, config, tools=tools, tool_choice=tool_choice, progress=progress, **options
+        )
         return stream.read_to_end()
 
     def stream_chat(
@@ -238,21 +248,47 @@ class Engine:
         config: GenerationConfig | None = None,
         *,
         tools: Sequence[GivenTool] | None = None,
+        tool_choice: ToolChoice = "auto",
         progress: Progress | None = None,
         **options: Unpack[GenerationOptions],
     ) -> ReplyStream:
-        """Answer a conversation as `chat` does, event by event."""
-        ids = self.chat_ids(messages, tools)
-        return self._start(ids, config, progress, options, continues=False)
+        """Answer a conversation as `chat` does, event by event; events have `deltas`."""
+        call = self.check_chat(messages, config, tools=tools, tool_choice=tool_choice, **options)
+        return self._start(call, progress)
+
+    def check_chat(
+        self,
+        messages: Sequence[GivenMessage],
+        config: GenerationConfig | None = None,
+        *,
+        tools: Sequence[GivenTool] | None = None,
+        tool_choice: ToolChoice = "auto",
+        **options: Unpack[GenerationOptions],
+    ) -> CheckedCall:
+        """Lay out a conversation, and check the options of its reply; raises as `chat` does."""
+        self._admission.check()
+        plan = self._plan(messages, tools, tool_choice)
+        ids = self.tokenizer.encode_chat(plan.messages, tools=plan.tools)
+        return self.check(ids, config, plan=plan, **options)
 
     def chat_ids(
         self, messages: Sequence[GivenMessage], tools: Sequence[GivenTool] | None = None
     ) -> list[int]:
         """Return the token ids of a prompt for `chat`; raises as `chat` does."""
         self._admission.check()
+        # What may be called does not change how it is laid out.
+        plan = self._plan(messages, tools, "none")
+        return self.tokenizer.encode_chat(plan.messages, tools=plan.tools)
+
+    def _plan(
+        self,
+        messages: Sequence[GivenMessage],
+        tools: Sequence[GivenTool] | None,
+        tool_choice: ToolChoice,
+    ) -> ChatPlan:
         said, offered = read_messages(messages), read_tools(tools)
         check_chat_length(said, offered, self.tokenizer, self.context)
-        return self.tokenizer.encode_chat(said, tools=offered)
+        return self._tool_use.plan(said, offered, tool_choice)
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the token ids of a prompt for `generate`; raises as `generate` does."""
@@ -395,22 +431,33 @@ class Engine:
         prompt: Sequence[int],
         config: GenerationConfig | None = None,
         *,
-        continues: bool = False,
+        plan: ChatPlan | None = None,
         **options: Unpack[GenerationOptions],
     ) -> CheckedCall:
         """Check token ids and options of a reply; raises as `generate` does.
 
-        With `continues` the reply continues the text of the prompt, as in `generate`.
+        `plan` is that of a conversation. A reply without one continues the text of the prompt, as
+        in `generate`. A call is for one reply.
         """
         self._admission.check()
-        choice = self._drafters.choose(with_options(config or GenerationConfig(), options))
+        config = with_options(config or GenerationConfig(), options)
+        if plan is not None and plan.constraint is not None:
+            if config.constraint is not None:
+                raise ConfigError(
+                    "a reply that may call tools cannot have a constraint, too; leave it out, or "
+                    "give tool_choice='none'"
+                )
+            config = replace(config, constraint=plan.constraint)
+        choice = self._drafters.choose(config)
         check_reply(
             prompt,
             choice.config.logit_bias,
             context=self.context,
             vocabulary_size=self.vocabulary_size,
         )
-        return CheckedCall(tuple(prompt), choice, continues)
+        from_start = plan is None or plan.from_start
+        matcher = self._matchers.make(choice.config, prompt, continues=from_start)
+        return CheckedCall(tuple(prompt), choice, plan, matcher)
 
     def wait(self) -> None:
         """Wait for the pass that is under way between two steps of a reply, if one is."""
@@ -450,7 +497,7 @@ class Engine:
             self._admission.closed = True
             self._drafters.close()
             session = self._session
-            del self._loaded, self._session, self._drafters, self._memories
+            del self._loaded, self._session, self._drafters, self._memories, self._matchers
             # Last, since it also frees the memory that MLX keeps of deleted arrays.
             session.close()
 
@@ -466,17 +513,8 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _start(
-        self,
-        prompt: list[int],
-        config: GenerationConfig | None,
-        progress: Progress | None,
-        options: GenerationOptions,
-        *,
-        continues: bool,
-    ) -> ReplyStream:
-        """Check the call and make the stream; nothing runs before its first event is read."""
-        call = self.check(prompt, config, continues=continues, **options)
+    def _start(self, call: CheckedCall, progress: Progress | None) -> ReplyStream:
+        """Make the stream of a checked call; nothing runs before its first event is read."""
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a later call on the same engine")
             # Only now: a reply that was just ended is part of the memory that this one begins with.
@@ -496,18 +534,29 @@ class Engine:
         token_model: CachedTokenModel | None = None,
     ) -> Request:
         """Return what a reply on a session is made from."""
-        choice = call.choice
+        choice, plan = call.choice, call.plan
+        drafter, most = constrained_drafter(
+            self._drafters.make(choice, auto_state, token_model), choice, call.matcher
+        )
         return Request(
             session=session,
             tokenizer=self.tokenizer,
             prompt=call.prompt,
             config=choice.config,
-            drafter=self._drafters.make(choice, auto_state, token_model),
-            num_draft_tokens=choice.num_draft_tokens,
+            drafter=drafter,
+            num_draft_tokens=most,
+            matcher=call.matcher,
             budgets=self._memories.budgets(choice.config),
             row_bits=partial(self._memories.row_bits, session),
-            continues=call.continues,
+            continues=plan is None,
+            message=self._message_reader(call.prompt, plan),
+            marks={} if plan is None else plan.marks,
         )
+
+    def _message_reader(self, prompt: Sequence[int], plan: ChatPlan | None) -> MessageReader | None:
+        if plan is None:
+            return None
+        return MessageReader(end_of_prompt(prompt, self.tokenizer), plan.parser)
 
     def _new_session(self, context: int) -> Session:
         return Session(

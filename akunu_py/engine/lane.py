@@ -4,9 +4,11 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 
+from akunu_py.constraints import Matcher
 from akunu_py.drafting import AutoState
 from akunu_py.engine.drafter_factory import DrafterChoice
 from akunu_py.engine.reply import Reply, Request
+from akunu_py.engine.tool_use import ChatPlan
 from akunu_py.models.cached_rows import NO_CHECKPOINTS, Progress
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
@@ -15,18 +17,20 @@ from akunu_py.types import StreamEvent
 
 @dataclass(frozen=True, slots=True)
 class CheckedCall:
-    """A call whose prompt and options an engine has checked.
+    """A call whose prompt and options an engine has checked, for one reply.
 
     Attributes:
         prompt: token ids.
         choice: the drafter, and the configuration with its name filled in.
-        continues: whether the reply continues the prompt's text, as for `Engine.generate`.
+        plan: that of a conversation; None for a reply that continues the prompt's text.
+        matcher: the reply's place in its constraint; None for a reply in any form.
 
     """
 
     prompt: tuple[int, ...]
     choice: DrafterChoice
-    continues: bool = False
+    plan: ChatPlan | None = None
+    matcher: Matcher | None = None
 
 
 MakeRequest = Callable[[CheckedCall, Session, AutoState, CachedTokenModel | None], Request]

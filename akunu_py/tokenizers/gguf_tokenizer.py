@@ -17,6 +17,7 @@ from akunu_py.tokenizers.vocabulary import (
     read_vocabulary,
 )
 
+_NOT_TEXT = (TokenType.CONTROL, TokenType.UNKNOWN)
 _C_SPACES = " \t\n\v\f\r"
 
 
@@ -171,6 +172,18 @@ class GGUFTokenizer:
             hidden.reveal(part) if isinstance(part, str) else part for part in fragments
         )
 
+    def chat_text(
+        self, messages: Sequence[GivenMessage], *, tools: Sequence[GivenTool] | None = None
+    ) -> str:
+        """Return a conversation as the template writes it, without the beginning of a reply.
+
+        Control tokens are written out. Raises as `encode_chat` does.
+        """
+        checked_messages, checked_tools = read_messages(messages), read_tools(tools)
+        chosen = self._templates.choose(None, with_tools=bool(checked_tools))
+        given, given_tools = chosen.input.of(checked_messages, checked_tools)
+        return chosen.render(given, tools=given_tools, add_generation_prompt=False)
+
     def _encode_fragments(self, fragments: Iterable[str | int]) -> list[int]:
         ids: list[int] = []
         for fragment in fragments:
@@ -209,6 +222,15 @@ class GGUFTokenizer:
     def token_texts(self) -> Sequence[str]:
         """Return the text of each id, as the vocabulary writes it."""
         return self._vocabulary.tokens
+
+    def token_bytes(self) -> Sequence[bytes]:
+        """Return the bytes that each id adds to a text: none for control and unused tokens."""
+        return [self._codec.token_bytes[id_] for id_ in range(len(self._vocabulary.tokens))]
+
+    def control_tokens(self) -> Mapping[int, str]:
+        """Return the text of each id that is not part of a reply's text, such as <|im_end|>."""
+        uncommon = self._vocabulary.uncommon
+        return {id_: text for text, id_, kind in uncommon if kind in _NOT_TEXT}
 
     def detokenizer(self, *, continues: bool = False) -> ByteDetokenizer:
         """Return a fresh incremental detokenizer; see the protocol for `continues`."""
