@@ -15,18 +15,11 @@ from dataclasses import dataclass, field
 import httpx
 
 from akunu_py.decode_stats import DecodeStats
+from akunu_py.messages import ToolCall
+from akunu_py.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta, ReasoningDelta
 from akunu_py.server.app import make_app
 from akunu_py.server.backend import Health, ServedModel
-from akunu_py.server.events import (
-    Accepted,
-    ArgumentsDelta,
-    CallEnd,
-    CallStart,
-    ContentDelta,
-    Finished,
-    ReasoningDelta,
-    Usage,
-)
+from akunu_py.server.events import Accepted, Finished, Usage
 from akunu_py.server.reply_response import Patience
 from akunu_py.server.running import listen, server_of
 from akunu_py.server.security import Access
@@ -80,7 +73,7 @@ def call(index, name, arguments, size=7):
     return [
         CallStart(index, f"call_{index}_{name}"[:40], name),
         *(ArgumentsDelta(index, piece) for piece in pieces),
-        CallEnd(index),
+        CallEnd(index, ToolCall(name, json.loads(text))),
     ]
 
 

@@ -14,7 +14,17 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from akunu_py.constraint import Constraint
 from akunu_py.messages import Message, TextPart, Tool, ToolCall
+from akunu_py.reply_deltas import (
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    ContentDelta,
+    ReasoningDelta,
+    ReplyDelta,
+    UnfinishedCall,
+)
 from akunu_py.server import sse
 from akunu_py.server.conversation import (
     call_at,
@@ -26,25 +36,15 @@ from akunu_py.server.conversation import (
     without_equal_names,
 )
 from akunu_py.server.errors import Api, Problem, RequestError, openai_error
-from akunu_py.server.events import (
-    Accepted,
-    ArgumentsDelta,
-    CallEnd,
-    CallStart,
-    ContentDelta,
-    Delta,
-    Finished,
-    FinishReason,
-    ReasoningDelta,
-    Usage,
-)
-from akunu_py.server.generation_fields import SamplingFields, configured, refuse
+from akunu_py.server.events import Accepted, Finished, Usage
+from akunu_py.server.generation_fields import JSON_OBJECT, SamplingFields, configured, refuse
 from akunu_py.server.json_body import decode, read_body, unknown_fields
 from akunu_py.server.metrics import reply_figures
-from akunu_py.server.requests import ChatRequest, JsonFormat, ToolChoice
+from akunu_py.server.requests import ChatRequest, ToolChoice
 from akunu_py.server.service import Service
 from akunu_py.server.system_messages import merged_beginning
 from akunu_py.server.whole_reply import WholeReply
+from akunu_py.types import FinishReason
 
 PATH = "/v1/chat/completions"
 
@@ -172,6 +172,7 @@ def read_request(body: Body, model: str, service: Service) -> ChatRequest:
     options = body.options()
     newer, older = body.max_completion_tokens, body.max_tokens
     options["max_tokens"] = older if newer is None else newer
+    options["constraint"] = _answer_form(body.response_format)
     messages = [
         _message(message, f"messages[{place}]") for place, message in enumerate(body.messages)
     ]
@@ -183,7 +184,6 @@ def read_request(body: Body, model: str, service: Service) -> ChatRequest:
         tools=tools,
         tool_choice=_tool_choice(body.tool_choice, tools),
         parallel_tool_calls=body.parallel_tool_calls is not False,
-        json_format=_json_format(body.response_format),
         thinking=_thinking(body),
         effort="" if body.reasoning_effort in {None, "none"} else str(body.reasoning_effort),
     )
@@ -290,14 +290,14 @@ def _allowed(tool: object) -> str:
     raise RequestError("tool_choice.allowed_tools.tools is malformed", param="tool_choice")
 
 
-def _json_format(given: dict[str, Any] | None) -> JsonFormat | None:
+def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
     match given:
         case None | {"type": "text"}:
             return None
         case {"type": "json_object"}:
-            return JsonFormat()
+            return JSON_OBJECT
         case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
-            return JsonFormat(schema)
+            return Constraint.json_schema(schema)
     raise RequestError(
         'response_format is malformed; give {"type": "json_object"} or {"type": "json_schema", '
         '"json_schema": {"name": ..., "schema": {...}}}',
@@ -352,7 +352,7 @@ class ChatForm:
         del accepted
         return self._chunk({"role": "assistant", "content": ""})
 
-    def addition(self, delta: Delta) -> bytes:
+    def addition(self, delta: ReplyDelta) -> bytes:
         """Return the chunk of an addition."""
         match delta:
             case ContentDelta(text):
@@ -368,7 +368,7 @@ class ChatForm:
                 return self._chunk(
                     {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
                 )
-            case CallEnd():
+            case CallEnd() | UnfinishedCall():
                 return b""
 
     def alive(self) -> bytes:

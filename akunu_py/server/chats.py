@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from akunu_py.engine.generation_options import GenerationOptions
+from akunu_py.engine.tool_use import ToolChoice
 from akunu_py.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
 from akunu_py.server.checkpoints import Checkpoints
 from akunu_py.server.thoughts import Thoughts
@@ -31,6 +32,7 @@ class Chats:
         config: GenerationConfig | None = None,
         *,
         tools: Sequence[GivenTool] | None = None,
+        tool_choice: ToolChoice = "auto",
         client: str = "",
         **options: Unpack[GenerationOptions],
     ) -> Job:
@@ -43,10 +45,9 @@ class Chats:
         engine = self._worker.engine
         with self._lock:
             said = self._thoughts.restored(client, read_messages(messages))
-        ids = engine.chat_ids(said, offered)
-        call = engine.check(ids, config, **options)
+        call = engine.check_chat(said, config, tools=offered, tool_choice=tool_choice, **options)
         with self._lock:
-            places = self._checkpoints.of(said, offered, ids)
+            places = self._checkpoints.of(said, offered, call.prompt)
         return self._worker.submit(call, client=client, checkpoints=places, respell=True)
 
     def remember(self, messages: Sequence[GivenMessage], reply: Message, client: str = "") -> None:

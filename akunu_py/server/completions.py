@@ -11,23 +11,18 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from akunu_py.reply_deltas import ContentDelta, ReasoningDelta, ReplyDelta
 from akunu_py.server import sse
 from akunu_py.server.chat_completions import usage_fields
 from akunu_py.server.errors import Api, Problem, RequestError, openai_error
-from akunu_py.server.events import (
-    Accepted,
-    ContentDelta,
-    Delta,
-    Finished,
-    FinishReason,
-    ReasoningDelta,
-)
+from akunu_py.server.events import Accepted, Finished
 from akunu_py.server.generation_fields import SamplingFields, configured, refuse
 from akunu_py.server.json_body import decode, read_body, unknown_fields
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import CompletionRequest
 from akunu_py.server.service import Service
 from akunu_py.server.whole_reply import Call, WholeReply
+from akunu_py.types import FinishReason
 
 PATH = "/v1/completions"
 
@@ -136,7 +131,7 @@ class CompletionForm:
         del accepted
         return self.alive()
 
-    def addition(self, delta: Delta) -> bytes:
+    def addition(self, delta: ReplyDelta) -> bytes:
         """Return the chunk of more text; a continued text has neither thoughts nor calls."""
         match delta:
             case ContentDelta(text) | ReasoningDelta(text):

@@ -1,16 +1,14 @@
 """Events of a reply, from the backend to a wire format.
 
-A reply is `Accepted`, any number of additions, and `Finished`. Thoughts, text and calls come in the
-order in which the model wrote them. A call is `CallStart`, its arguments piece by piece, and
-`CallEnd`; a call without `CallEnd` was cut and must not be carried out.
+A reply is `Accepted`, any number of additions to its message (`akunu_py.reply_deltas`), and
+`Finished`. Thoughts, text and calls come in the order in which the model wrote them, one call after
+the other. A call without `CallEnd` was cut and must not be carried out.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
 
-from akunu_py.decode_stats import DecodeStats
-
-FinishReason = Literal["stop", "length", "loop", "cancelled", "tool_calls"]
+from akunu_py.reply_deltas import ReplyDelta
+from akunu_py.types import DecodeStats, FinishReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,44 +32,6 @@ class Prefilled:
     """So many of the prompt's tokens are in the cache; a sign of life."""
 
     num_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
-    """More text of the thoughts, without their markers."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ContentDelta:
-    """More text of the answer."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallStart:
-    """The beginning of tool call `index`, counted from 0; results refer to it by `id`."""
-
-    index: int
-    id: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ArgumentsDelta:
-    """More of the arguments of call `index`; the texts of a call together are a JSON object."""
-
-    index: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallEnd:
-    """Call `index` is complete."""
-
-    index: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +79,4 @@ class Finished:
     stop_text: str | None = None
 
 
-Delta = ReasoningDelta | ContentDelta | CallStart | ArgumentsDelta | CallEnd
-"""An addition to the message of a reply."""
-
-Event = Accepted | Prefilled | Delta | Finished
+Event = Accepted | Prefilled | ReplyDelta | Finished

@@ -5,9 +5,13 @@ from typing import Any
 
 import msgspec
 
+from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import GenerationConfig
 from akunu_py.server.errors import RequestError
+
+JSON_OBJECT = Constraint.json_schema({"type": "object"})
+"""What the type "json_object" of OpenAI's APIs asks for."""
 
 
 class SamplingFields(msgspec.Struct, kw_only=True):

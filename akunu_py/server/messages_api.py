@@ -12,7 +12,17 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
+from akunu_py.constraint import Constraint
 from akunu_py.messages import Message, Tool
+from akunu_py.reply_deltas import (
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    ContentDelta,
+    ReasoningDelta,
+    ReplyDelta,
+    UnfinishedCall,
+)
 from akunu_py.server import sse
 from akunu_py.server.conversation import (
     call_at,
@@ -24,24 +34,14 @@ from akunu_py.server.conversation import (
     without_equal_names,
 )
 from akunu_py.server.errors import Api, Problem, RequestError, anthropic_error
-from akunu_py.server.events import (
-    Accepted,
-    ArgumentsDelta,
-    CallEnd,
-    CallStart,
-    ContentDelta,
-    Delta,
-    Finished,
-    FinishReason,
-    ReasoningDelta,
-    Usage,
-)
+from akunu_py.server.events import Accepted, Finished, Usage
 from akunu_py.server.generation_fields import configured
 from akunu_py.server.json_body import decode, read_body, unknown_fields
-from akunu_py.server.requests import ChatRequest, JsonFormat, ToolChoice
+from akunu_py.server.requests import ChatRequest, ToolChoice
 from akunu_py.server.service import Service
 from akunu_py.server.system_messages import merged_beginning
 from akunu_py.server.whole_reply import Call, Text, Thoughts, WholeReply
+from akunu_py.types import FinishReason
 
 PATH = "/v1/messages"
 
@@ -168,14 +168,14 @@ def _read_request(
     choice = body.tool_choice
     output = body.output_config or _OutputConfig()
     thinking = None if body.thinking is None else body.thinking.type
+    form = _answer_form(output.format or body.output_format)
     return ChatRequest(
         model=model,
         messages=merged_beginning(said),
-        config=configured(service.defaults, options),
+        config=configured(service.defaults, {**options, "constraint": form}),
         tools=tools,
         tool_choice=_tool_choice(choice, tools),
         parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
-        json_format=_json_format(output.format or body.output_format),
         thinking={"enabled": True, "disabled": False}.get(thinking or ""),
         effort=output.effort or "",
     )
@@ -304,12 +304,12 @@ def _tool_choice(given: _ToolChoice | None, tools: tuple[Tool, ...]) -> ToolChoi
     return check_choice(choice, tools)
 
 
-def _json_format(given: dict[str, Any] | None) -> JsonFormat | None:
+def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
     match given:
         case None | {"type": "text"}:
             return None
         case {"type": "json_schema", "schema": dict(schema)}:
-            return JsonFormat(schema)
+            return Constraint.json_schema(schema)
     raise RequestError(
         'output_config.format is malformed; give {"type": "json_schema", "schema": {...}}',
         param="output_config.format",
@@ -350,7 +350,7 @@ class MessageForm:
         message = self._fields([], None, None, usage)
         return sse.named({"type": "message_start", "message": message})
 
-    def addition(self, delta: Delta) -> bytes:
+    def addition(self, delta: ReplyDelta) -> bytes:
         """Return the events of an addition, with the borders of blocks."""
         match delta:
             case ReasoningDelta(text):
@@ -367,6 +367,8 @@ class MessageForm:
                 return self._delta({"type": "input_json_delta", "partial_json": text})
             case CallEnd():
                 return self._end_block()
+            case UnfinishedCall():
+                return b""
 
     def alive(self) -> bytes:
         """Return a ping; clients do not count comments."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from akunu_py.generation_config import GenerationConfig
 from akunu_py.messages import Message, Tool
@@ -22,13 +22,6 @@ class ToolChoice:
     names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class JsonFormat:
-    """The answer is JSON: any object, or a value that fits a schema."""
-
-    schema: Mapping[str, Any] | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
     """A conversation to answer.
@@ -37,12 +30,11 @@ class ChatRequest:
         model: id of a model that the backend has.
         messages: the conversation. Of system messages, those at the beginning are one; later ones
             are where the client put them.
-        config: how to sample and when to end.
+        config: how to sample, in which form to answer, and when to end.
         tools: the tools that may be called.
         tool_choice: whether and which.
         parallel_tool_calls: whether a reply may hold more than one call.
         grammars: Lark grammars of tools whose only argument, `input`, is a text, by tool.
-        json_format: the form of the answer, if it is JSON.
         thinking: whether the model should think; None for the template's own way.
         effort: how much, in the client's word; "" if it has none.
 
@@ -55,7 +47,6 @@ class ChatRequest:
     tool_choice: ToolChoice = ToolChoice()
     parallel_tool_calls: bool = True
     grammars: Mapping[str, str] = field(default_factory=dict)
-    json_format: JsonFormat | None = None
     thinking: bool | None = None
     effort: str = ""
 

@@ -2,15 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from akunu_py.server.events import (
-    ArgumentsDelta,
-    CallEnd,
-    CallStart,
-    ContentDelta,
-    Event,
-    Finished,
-    ReasoningDelta,
-)
+from akunu_py.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta, ReasoningDelta
+from akunu_py.server.events import Event, Finished
 
 
 @dataclass(slots=True)

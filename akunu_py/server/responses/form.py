@@ -9,19 +9,18 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from akunu_py.server import sse
-from akunu_py.server.errors import Api, Problem, openai_message
-from akunu_py.server.events import (
-    Accepted,
+from akunu_py.reply_deltas import (
     ArgumentsDelta,
     CallEnd,
     CallStart,
     ContentDelta,
-    Delta,
-    Finished,
     ReasoningDelta,
-    Usage,
+    ReplyDelta,
+    UnfinishedCall,
 )
+from akunu_py.server import sse
+from akunu_py.server.errors import Api, Problem, openai_message
+from akunu_py.server.events import Accepted, Finished, Usage
 from akunu_py.server.responses.items import hidden_thoughts
 from akunu_py.server.responses.tools import ToolBook, custom_input
 from akunu_py.server.whole_reply import Call, Text, Thoughts, WholeReply
@@ -54,7 +53,7 @@ class ResponseForm:
         created = self._event("response.created", response=self._response("in_progress"))
         return created + self.alive()
 
-    def addition(self, delta: Delta) -> bytes:
+    def addition(self, delta: ReplyDelta) -> bytes:
         """Return the events of an addition, with the borders of items."""
         match delta:
             case ReasoningDelta(text):
@@ -70,6 +69,8 @@ class ResponseForm:
             case CallEnd(index):
                 self._open_calls[index].complete = True
                 return self._end_item()
+            case UnfinishedCall():
+                return b""
 
     def alive(self) -> bytes:
         """Return `response.in_progress` again; clients do not count comments."""

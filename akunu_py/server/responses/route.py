@@ -10,12 +10,13 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from akunu_py.constraint import Constraint
 from akunu_py.messages import Message
 from akunu_py.server.conversation import check_counts
 from akunu_py.server.errors import RequestError
-from akunu_py.server.generation_fields import configured, refuse
+from akunu_py.server.generation_fields import JSON_OBJECT, configured, refuse
 from akunu_py.server.json_body import decode, read_body, unknown_fields
-from akunu_py.server.requests import ChatRequest, JsonFormat
+from akunu_py.server.requests import ChatRequest
 from akunu_py.server.responses.form import ResponseForm
 from akunu_py.server.responses.items import Conversation, Item
 from akunu_py.server.responses.tools import ToolBook
@@ -103,6 +104,7 @@ def _read_request(
         "max_tokens": body.max_output_tokens,
         "temperature": body.temperature,
         "top_p": body.top_p,
+        "constraint": _answer_form(body.text.format if body.text else None),
     }
     effort = (body.reasoning and body.reasoning.effort) or ""
     return ChatRequest(
@@ -113,20 +115,19 @@ def _read_request(
         tool_choice=book.choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls is not False,
         grammars=book.grammars,
-        json_format=_json_format(body.text.format if body.text else None),
         thinking=False if effort == "none" else None,
         effort="" if effort == "none" else effort,
     )
 
 
-def _json_format(given: dict[str, Any] | None) -> JsonFormat | None:
+def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
     match given:
         case None | {"type": "text"}:
             return None
         case {"type": "json_object"}:
-            return JsonFormat()
+            return JSON_OBJECT
         case {"type": "json_schema", "schema": dict(schema)}:
-            return JsonFormat(schema)
+            return Constraint.json_schema(schema)
     raise RequestError(
         'text.format is malformed; give {"type": "json_schema", "name": ..., "schema": {...}}',
         param="text.format",

@@ -5,9 +5,11 @@ import json
 import pytest
 from scripted_server import ACCEPTED, USAGE, call, called, events_of, said, thought
 
+from akunu_py.constraint import Constraint
 from akunu_py.messages import TextPart
-from akunu_py.server.events import ContentDelta, Finished
-from akunu_py.server.requests import JsonFormat, ToolChoice
+from akunu_py.reply_deltas import ContentDelta
+from akunu_py.server.events import Finished
+from akunu_py.server.requests import ToolChoice
 
 PATH = "/v1/chat/completions"
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
@@ -255,11 +257,11 @@ def test_json_formats(server, backend):
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     given = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
     server.post(PATH, ASK | {"response_format": given})
-    assert backend.request.json_format == JsonFormat(schema)
+    assert backend.request.config.constraint == Constraint.json_schema(schema)
     server.post(PATH, ASK | {"response_format": {"type": "json_object"}})
-    assert backend.request.json_format == JsonFormat()
+    assert backend.request.config.constraint == Constraint.json_schema({"type": "object"})
     server.post(PATH, ASK | {"response_format": {"type": "text"}})
-    assert backend.request.json_format is None
+    assert backend.request.config.constraint is None
     response = server.post(PATH, ASK | {"response_format": {"type": "json_schema"}})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "response_format"

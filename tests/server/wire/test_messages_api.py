@@ -15,10 +15,12 @@ from scripted_server import (
     thought,
 )
 
+from akunu_py.constraint import Constraint
 from akunu_py.errors import ContextOverflowError
-from akunu_py.server.events import Accepted, ContentDelta, Finished, Prefilled
+from akunu_py.reply_deltas import ContentDelta
+from akunu_py.server.events import Accepted, Finished, Prefilled
 from akunu_py.server.reply_response import Patience
-from akunu_py.server.requests import JsonFormat, ToolChoice
+from akunu_py.server.requests import ToolChoice
 
 PATH = "/v1/messages"
 ASK = {
@@ -282,7 +284,7 @@ def test_json_schema(server, backend):
     schema = {"type": "object"}
     form = {"type": "json_schema", "schema": schema}
     server.post(PATH, ASK | {"output_config": {"format": form}})
-    assert backend.request.json_format == JsonFormat(schema)
+    assert backend.request.config.constraint == Constraint.json_schema(schema)
 
 
 def test_count_tokens(server, backend):

@@ -24,7 +24,8 @@ from akunu_py.errors import (
     ModelFormatError,
     ServerBusyError,
 )
-from akunu_py.server.events import Accepted, ContentDelta, Finished, Prefilled, ReasoningDelta
+from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
+from akunu_py.server.events import Accepted, Finished, Prefilled
 from akunu_py.server.reply_response import Patience
 
 BODIES = {

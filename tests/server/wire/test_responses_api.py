@@ -16,10 +16,12 @@ from scripted_server import (
     thought,
 )
 
+from akunu_py.constraint import Constraint
 from akunu_py.errors import ContextOverflowError
-from akunu_py.server.events import ContentDelta, Finished
+from akunu_py.reply_deltas import ContentDelta
+from akunu_py.server.events import Finished
 from akunu_py.server.reply_response import Patience
-from akunu_py.server.requests import JsonFormat, ToolChoice
+from akunu_py.server.requests import ToolChoice
 from akunu_py.server.responses.tools import shown_name
 
 PATH = "/v1/responses"
@@ -308,7 +310,9 @@ def test_tool_choice(server, given, choice):
 
 def test_json_schema(server):
     form = {"type": "json_schema", "name": "x", "schema": SCHEMA, "strict": True}
-    assert asked(server, "a", text={"format": form}).json_format == JsonFormat(SCHEMA)
+    assert asked(server, "a", text={"format": form}).config.constraint == Constraint.json_schema(
+        SCHEMA
+    )
 
 
 @pytest.mark.parametrize(

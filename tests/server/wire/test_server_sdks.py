@@ -8,8 +8,10 @@ import openai
 import pytest
 from scripted_server import ACCEPTED, USAGE, Pause, call, called, said, thought
 
+from akunu_py.constraint import Constraint
 from akunu_py.errors import ContextOverflowError, ServerBusyError
-from akunu_py.server.events import ContentDelta, Finished, ReasoningDelta
+from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
+from akunu_py.server.events import Finished
 
 KEY = "sk-none-of-ours-is-needed"
 ADD = {
@@ -178,10 +180,10 @@ def test_structured_output(client, backend):
     ask = [{"role": "user", "content": "x"}]
     reply = client.chat.completions.create(model="tiny", messages=ask, response_format=form)
     assert json.loads(reply.choices[0].message.content) == {"x": 5}
-    assert backend.request.json_format.schema == schema
+    assert backend.request.config.constraint == Constraint.json_schema(schema)
     text = {"format": {"type": "json_schema", "name": "n", "schema": schema, "strict": True}}
     client.responses.create(model="tiny", input="x", text=text)
-    assert backend.request.json_format.schema == schema
+    assert backend.request.config.constraint == Constraint.json_schema(schema)
 
 
 def test_errors_of_openai(client, backend):
