@@ -22,6 +22,7 @@ PHRASES: Mapping[str, str] = {
     "prompt": "generate",
     "pull": "models pull",
     "rm": "models rm",
+    "server": "serve",
     "settings": "config",
     "show": "models show",
     "version": "--version",
@@ -34,10 +35,6 @@ PHRASES: Mapping[str, str] = {
 _NOTHING_STAYS = (
     "akunu keeps no model in memory between commands; `akunu models list` shows the models on this "
     "machine"
-)
-_NO_SERVER = (
-    "akunu has no server; `akunu chat` is for people, `akunu generate --json` for programs, and "
-    "akunu_py.Engine for Python"
 )
 _NO_TRAINING = "akunu runs models and does not train them"
 
@@ -52,8 +49,6 @@ REFUSED: Mapping[str, str] = {
     "lora": _NO_TRAINING,
     "ps": _NOTHING_STAYS,
     "push": "akunu sends nothing anywhere",
-    "serve": _NO_SERVER,
-    "server": _NO_SERVER,
     "stop": _NOTHING_STAYS,
     "templates": "akunu keeps no prompts; a system message: akunu config set chat.system TEXT",
 }

@@ -66,15 +66,15 @@ class _Size(click.ParamType[int]):
     help="Keep them in FOLDER, too, privately, so that they survive a restart.",
 )  # fmt: skip
 @option(
-    "--api-key-file", type=GivenPath(path_type=Path), metavar="FILE", group="Access",
+    "--api-key-file", type=GivenPath(path_type=Path), metavar="FILE",
     help="Ask for one of the keys in FILE, one a line.",
 )  # fmt: skip
 @option(
-    "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME", group="Access",
+    "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
     help="Answer requests to NAME, such as a proxy's; repeatable.",
 )  # fmt: skip
 @option(
-    "--allowed-origin", "allowed_origins", multiple=True, metavar="ORIGIN", group="Access",
+    "--allowed-origin", "allowed_origins", multiple=True, metavar="ORIGIN",
     help="Answer web pages of ORIGIN, such as http://localhost:3000; repeatable.",
 )  # fmt: skip
 @generation_options

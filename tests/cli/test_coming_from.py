@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import types
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from akunu_py.cli.chat.config_values import CHAT_DEFAULT, with_field
 from akunu_py.cli.main import cli
 from akunu_py.generation_config import GenerationConfig
 from akunu_py.option_fields import options_of
+from akunu_py.server import running
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming-from.md"
 PROGRAMS = ("Ollama", "llama.cpp", "mlx_lm", "llm")
@@ -73,6 +75,11 @@ def place(tmp_path, monkeypatch, tiny_gguf, hub):
     monkeypatch.setenv("AKUNU_MAX_TOKENS", "2")
     monkeypatch.setenv("AKUNU_MODEL", str(tiny_gguf))
     monkeypatch.setattr(first_words, "at_terminal", lambda: True)
+    # A server that ends at once, on a port that is free.
+    ended = types.SimpleNamespace(run=lambda sockets: None)
+    monkeypatch.setattr("akunu_py.server.running.server_of", lambda app: ended)
+    listen = running.listen
+    monkeypatch.setattr(running, "listen", lambda host, port: listen(host, 0))
     return tmp_path
 
 
