@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Literal, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.drafting import open_memory, vocabulary_fingerprint
+from akunu_py.drafting import AutoState, open_memory, vocabulary_fingerprint
 from akunu_py.engine.admission import Admission
 from akunu_py.engine.drafter_factory import DrafterFactory
 from akunu_py.engine.generation_options import GenerationOptions, with_options
+from akunu_py.engine.lane import CheckedCall, Lane
 from akunu_py.engine.memories import Memories
 from akunu_py.engine.prompt_ids import (
     Prompt,
@@ -100,10 +101,8 @@ class Engine:
         self._admission = Admission()
         # `close` deletes the four parts, and every call asks `_admission` before it uses them.
         self._loaded = loaded
-        self._session = Session(
-            loaded.model, context=context, kv_bits=kv_bits, reproducible=reproducible
-        )
         self._kv_bits = kv_bits
+        self._session = self._new_session(context)
         self._vocabulary = ""  # fingerprint, once a trace needs it
         self._drafters = DrafterFactory(
             loaded,
@@ -243,11 +242,17 @@ class Engine:
         **options: Unpack[GenerationOptions],
     ) -> ReplyStream:
         """Answer a conversation as `chat` does, event by event."""
+        ids = self.chat_ids(messages, tools)
+        return self._start(ids, config, progress, options, continues=False)
+
+    def chat_ids(
+        self, messages: Sequence[GivenMessage], tools: Sequence[GivenTool] | None = None
+    ) -> list[int]:
+        """Return the token ids of a prompt for `chat`; raises as `chat` does."""
         self._admission.check()
         said, offered = read_messages(messages), read_tools(tools)
         check_chat_length(said, offered, self.tokenizer, self.context)
-        ids = self.tokenizer.encode_chat(said, tools=offered)
-        return self._start(ids, config, progress, options, continues=False)
+        return self.tokenizer.encode_chat(said, tools=offered)
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the token ids of a prompt for `generate`; raises as `generate` does."""
@@ -368,6 +373,44 @@ class Engine:
             reproducible=self.reproducible,
         )  # fmt: skip
 
+    def lane(self) -> Lane:
+        """Return a further place for replies, with caches of its own over the same weights.
+
+        A thread that makes several replies in turn needs one for each. It is closed before the
+        engine. Raises EngineStateError for a closed engine.
+        """
+        self._admission.check()
+        session = self._new_session(self.context)
+        return Lane(session, self._drafters.another_token_model(), self._request)
+
+    def measure_drafts(self, *, alone: bool) -> None:
+        """Say whether a reply runs alone; only then are the costs of passes with drafts measured.
+
+        For a thread that makes several replies in turn.
+        """
+        self._memories.measure_drafts(alone=alone)
+
+    def check(
+        self,
+        prompt: Sequence[int],
+        config: GenerationConfig | None = None,
+        *,
+        continues: bool = False,
+        **options: Unpack[GenerationOptions],
+    ) -> CheckedCall:
+        """Check token ids and options of a reply; raises as `generate` does.
+
+        With `continues` the reply continues the text of the prompt, as in `generate`.
+        """
+        choice = self._drafters.choose(with_options(config or GenerationConfig(), options))
+        check_reply(
+            prompt,
+            choice.config.logit_bias,
+            context=self.context,
+            vocabulary_size=self.vocabulary_size,
+        )
+        return CheckedCall(tuple(prompt), choice, continues)
+
     def wait(self) -> None:
         """Wait for the pass that is under way between two steps of a reply, if one is."""
         self._admission.check()
@@ -432,33 +475,52 @@ class Engine:
         continues: bool,
     ) -> ReplyStream:
         """Check the call and make the stream; nothing runs before its first event is read."""
-        choice = self._drafters.choose(with_options(config or GenerationConfig(), options))
-        config = choice.config
-        check_reply(
-            prompt, config.logit_bias, context=self.context, vocabulary_size=self.vocabulary_size
-        )
+        call = self.check(prompt, config, continues=continues, **options)
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a later call on the same engine")
             # Only now: a reply that was just ended is part of the memory that this one begins with.
-            ended = self._memories.begin_reply(config)
+            ended = self._memories.begin_reply(call.choice.config)
+            request = self._request(call, self._session, self._memories.auto_state)
             reply = ReplyStream(
-                Request(
-                    session=self._session,
-                    tokenizer=self.tokenizer,
-                    prompt=tuple(prompt),
-                    config=config,
-                    drafter=self._drafters.make(choice, self._memories.auto_state),
-                    num_draft_tokens=choice.num_draft_tokens,
-                    budgets=self._memories.budgets(config),
-                    row_bits=partial(self._memories.row_bits, self._session),
-                    continues=continues,
+                replace(
+                    request,
                     progress=progress,
+                    short_passes=progress is not None,
                     admit=self._admission.check,
                     ended=ended,
                 )
             )
             self._admission.admit(reply)
         return reply
+
+    def _request(
+        self,
+        call: CheckedCall,
+        session: Session,
+        auto_state: AutoState,
+        token_model: CachedTokenModel | None = None,
+    ) -> Request:
+        """Return what a reply on a session is made from."""
+        choice = call.choice
+        return Request(
+            session=session,
+            tokenizer=self.tokenizer,
+            prompt=call.prompt,
+            config=choice.config,
+            drafter=self._drafters.make(choice, auto_state, token_model),
+            num_draft_tokens=choice.num_draft_tokens,
+            budgets=self._memories.budgets(choice.config),
+            row_bits=partial(self._memories.row_bits, session),
+            continues=call.continues,
+        )
+
+    def _new_session(self, context: int) -> Session:
+        return Session(
+            self._loaded.model,
+            context=context,
+            kv_bits=self._kv_bits,
+            reproducible=self.reproducible,
+        )
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
         return ids_of(prompt, self.tokenizer, self.vocabulary_size, parse_special=parse_special)

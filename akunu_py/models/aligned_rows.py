@@ -1,12 +1,12 @@
 """Rows at fixed places in passes of one size, for `--reproducible`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import mlx.core as mx
 from mlx import nn
 
 from akunu_py.errors import ConfigError
-from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows, Progress
+from akunu_py.models.cached_rows import NO_CHECKPOINTS, PREFILL_CHUNK, CachedRows
 from akunu_py.models.rollback import Saved
 
 BLOCK_ROWS = 8
@@ -93,21 +93,30 @@ class AlignedRows(CachedRows):
     def undo(self, count: int) -> None:
         """Drop the last `count` rows fed: the next pass goes back to the beginning of its block."""
 
-    def prefill(self, rows: Sequence[int], progress: Progress | None = None) -> None:
-        """Hold these rows; the next pass feeds the rows after the last whole block."""
+    def prefilling(
+        self,
+        rows: Sequence[int],
+        checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
+        *,
+        short_passes: bool = False,  # noqa: ARG002 - what is reproducible depends on no clock
+    ) -> Iterator[int]:
+        """Hold these rows; the next pass feeds the rows after the last whole block.
+
+        Checkpoints are moved to the beginning of their blocks. Passes have one size.
+        """
         if self.settled:
             self._leave_block()
             self.go_back(min(self._num_prompt_rows, len(self.tokens)))
         whole = len(rows) - len(rows) % BLOCK_ROWS
-        super().prefill(rows[:whole], progress)
+        yield from super().prefilling(
+            rows[:whole],
+            {name: place - place % BLOCK_ROWS for name, place in checkpoints.items()},
+            short_passes=False,
+        )
         self._num_prompt_rows = whole
         with self.changing():
             self._begin_block()
             self.tokens += rows[whole:]
-
-    def _next_pass(self, remaining: int) -> int:
-        """Return the rows of the next prompt pass, which depend on neither a clock nor the end."""
-        return min(PREFILL_CHUNK, remaining)
 
     def _begin_block(self) -> None:
         """Begin a block with the current state of the caches."""

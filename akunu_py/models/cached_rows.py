@@ -4,7 +4,8 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import mlx.core as mx
 from mlx import nn
@@ -27,6 +28,8 @@ not change with every breath of the machine.
 
 Progress = Callable[[int, int], None]
 """Called with the number of tokens done and the total."""
+
+NO_CHECKPOINTS: Mapping[str, int] = MappingProxyType({})
 
 
 class CachedRows:
@@ -115,24 +118,56 @@ class CachedRows:
         `progress` is called with the number of rows held and the total, before the first chunk and
         after each. The end is marked where caches cannot go back to every row.
         """
+        for held in self.prefilling(rows):
+            if progress:
+                progress(held, len(rows))
+
+    def prefilling(
+        self,
+        rows: Sequence[int],
+        checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
+        *,
+        short_passes: bool = False,
+    ) -> Iterator[int]:
+        """Hold these rows as `prefill` does, one pass at a time.
+
+        Yields the number of rows held, before the first pass and after each. `checkpoints` are
+        further places to mark, by name: numbers of rows at which a pass then ends. Short passes
+        take less than half a second each, for callers that act between them; on a slow machine that
+        makes a prompt up to an eighth slower.
+        """
         self._keep_common_prefix(rows)
-        kept, total = len(self.tokens), len(rows)
-        if progress:
-            progress(kept, total)
-        while len(self.tokens) < total:
-            start = len(self.tokens)
-            chunk = list(rows[start : start + self._next_pass(total - start)])
+        total = len(rows)
+        self._mark_here(checkpoints)
+        yield len(self.tokens)
+        while (start := len(self.tokens)) < total:
+            end = min([place for place in checkpoints.values() if place > start], default=total)
+            size = self._next_pass(min(end, total) - start, short_passes=short_passes)
+            chunk = list(rows[start : start + size])
             started = time.perf_counter()
             with self.changing():
                 self.feed_apart(chunk)
             mx.clear_cache()
             self._fit_chunk(len(chunk), time.perf_counter() - started)
-            if progress:
-                progress(start + len(chunk), total)
+            self._mark_here(checkpoints)
+            yield len(self.tokens)
         self.mark("prompt")
 
-    def _next_pass(self, remaining: int) -> int:
+<<<<<<< HEAD
+    def _next_pass(self, remaining: int, *, short_passes: bool) -> int:
         """Return the rows of the next prompt pass.
+
+        Short passes are about equal: a few rows left for the last would read all weights once more.
+        """
+        if not short_passes:
+            return min(PREFILL_CHUNK, remaining)
+        chunk = min(self._chunk, PREFILL_CHUNK)
+        passes = math.ceil(remaining / chunk)
+        return min(remaining, math.ceil(remaining / passes / _CHUNK_STEP) * _CHUNK_STEP)
+
+    def _fit_chunk(self, size: int, seconds: float) -> None:
+        """Choose the rows of the next prompt pass by the time that one of `size` rows took.
+>>>>>>> 204e128
 
         Passes are about equal: a few rows left for the last would read all weights once more.
         """

@@ -2,7 +2,7 @@
 
 import contextlib
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import mlx.core as mx
 import numpy as np
@@ -13,7 +13,7 @@ from akunu_py.draft_trees import depths
 from akunu_py.errors import ContractError
 from akunu_py.models.aligned_rows import AlignedRows
 from akunu_py.models.cache import make_caches
-from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows, Progress
+from akunu_py.models.cached_rows import NO_CHECKPOINTS, PREFILL_CHUNK, CachedRows, Progress
 from akunu_py.models.reply_frame import ReplyFrame
 from akunu_py.models.rollback import Saved
 from akunu_py.models.row_bits import RowDifference, row_differences, rows_bit_equal
@@ -94,22 +94,42 @@ class Session:
         The longest common prefix with the cached rows is kept, as far as the caches can go back to
         it. At most `max_tokens` tokens will be asked for; no row is computed for tokens beyond.
         """
+        total = len(prompt)
+        kept: int | None = None
+        for held in self.beginning(prompt, sampler, max_tokens):
+            kept = held if kept is None else kept
+            if progress:
+                progress(held, total)
+        if progress:
+            progress(total, total)
+        return kept or 0
+
+    def beginning(
+        self,
+        prompt: Sequence[int],
+        sampler: Sampler,
+        max_tokens: int,
+        checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
+        *,
+        short_passes: bool = False,
+    ) -> Iterator[int]:
+        """Prefill as `begin` does, one prompt pass at a time.
+
+        Yields the number of rows held, first of those that were cached already. `checkpoints` are
+        places in the prompt to which caches should be able to go back, by name. `short_passes` is
+        for callers that act between them (`CachedRows.prefilling`).
+        """
         self._choices = RowChoices(sampler, self.vocabulary_size)
         self._forget_pass()
         self._end = min(self.context, len(prompt) + max_tokens)
-        total = len(prompt)
-        kept: list[int] = []
-
-        def report(done: int, _: int) -> None:
-            kept.append(done)
-            if progress:
-                progress(done, total)
-
-        with mx.stream(self._stream):
-            self._rows.prefill(prompt[:-1], report)
-        if progress:
-            progress(total, total)
-        return kept[0]
+        steps = self._rows.prefilling(prompt[:-1], checkpoints, short_passes=short_passes)
+        while True:
+            # Not around the `yield`: other work of this thread has streams of its own.
+            with mx.stream(self._stream):
+                held = next(steps, None)
+            if held is None:
+                return
+            yield held
 
     def reset(self) -> None:
         """Forget every row."""
