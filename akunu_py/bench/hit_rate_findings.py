@@ -18,6 +18,9 @@ Figures = dict[str, object]
 
 _COLUMNS = (
     Column("category", "category"),
+    *ratio_columns("speedup", "speedup", ".2f", "x"),
+    Column("off_tokens_per_s", "off\ntok/s", ".1f"),
+    Column("on_tokens_per_s", "on\ntok/s", ".1f"),
     Column("prompts", "prompts", detail=True),
     Column("fire_rate", "fire\nrate", ".0%"),
     Column("hit_rate", "hit\nrate", ".0%"),
@@ -27,9 +30,6 @@ _COLUMNS = (
     Column("mean_acceptance_vllm", "mean acceptance, vLLM", ".2f", detail=True),
     Column("mean_acceptance_spec_bench", "mean acceptance, Spec-Bench", ".2f", detail=True),
     Column("coverage", "coverage", ".0%", detail=True),
-    Column("off_tokens_per_s", "off\ntok/s", ".1f"),
-    Column("on_tokens_per_s", "on\ntok/s", ".1f"),
-    *ratio_columns("speedup", "speedup", ".2f", "x"),
     *ratio_columns("end_to_end", "end to end", ".2f", "x", detail=True),
     *ratio_columns("normalised_speed", "normalised speed", ".2f", detail=True),
     Column("off_first_token_ms", "first token off", ".1f", " ms", detail=True),

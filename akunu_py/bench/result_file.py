@@ -61,7 +61,7 @@ class BenchResult(Row, frozen=True, kw_only=True):
         model: the model; `draft_model` likewise, None if there is none.
         costs: C(m) of this run; None where it was not measured.
         deterministic: figures that are the same in every run on a machine, nested by name; no
-            seconds.
+            seconds. `costs` has the points of cost curves that were loaded, by name.
         timing: figures that vary; `ratios` has paired comparisons by name, each with the fields of
             `Ratio`, and fields with seconds end in _s.
         tables: for people.
@@ -71,8 +71,8 @@ class BenchResult(Row, frozen=True, kw_only=True):
         seconds: duration of the run, all its parts included if it was continued.
         finished: False for a run that was interrupted.
 
-    Raises ConfigError for seconds among the deterministic figures, malformed ratios, and items
-    without id or category.
+    Raises ConfigError for seconds among the deterministic figures, malformed ratios, costs that are
+    not curves, and items without id or category.
 
     """
 
@@ -95,6 +95,7 @@ class BenchResult(Row, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _refuse_seconds(self.deterministic, "deterministic")
         typed(self.timing.get("ratios", {}), dict[str, Ratio], "timing.ratios")
+        _ = self.doubts  # Raises where costs are not curves.
         for index, item in enumerate(self.items):
             if not isinstance(item.get("id"), str) or not isinstance(item.get("category"), str):
                 raise ConfigError(f"items[{index}] has no id or no category")
@@ -107,6 +108,21 @@ class BenchResult(Row, frozen=True, kw_only=True):
             started = None
         if started is None or started.utcoffset() is None:
             raise ConfigError(f"started is {self.started!r}; give ISO 8601 with a time zone")
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What makes the costs of passes implausible that figures of the result rest on."""
+        loaded = typed(
+            self.deterministic.get("costs", {}), dict[str, dict[int, float]], "deterministic.costs"
+        )
+        curves = {name: CostCurve(points) for name, points in loaded.items()}
+        if self.costs is not None and self.costs.costs:
+            curves["the measured costs"] = self.costs.curve()
+        return tuple(
+            f"{name}: {curve.doubt}; a pass over more rows should not cost less"
+            for name, curve in curves.items()
+            if curve.doubt
+        )
 
     @property
     def ratios(self) -> dict[str, Ratio]:

@@ -112,9 +112,9 @@ class SpeedReport:
 
 _COLUMNS = (
     Column("arm", "arm"),
-    Column("tokens_per_s", "tokens/s", ".1f"),
-    *ratio_columns("ratio", "of mlx-lm", ".3f", detail=True),
     *ratio_columns("median_ratio", "of mlx-lm,\nmedian", ".3f"),
+    *ratio_columns("ratio", "of mlx-lm", ".3f", detail=True),
+    Column("tokens_per_s", "tokens/s", ".1f"),
     Column("tokens_per_pass", "tokens\na pass", ".2f"),
     Column("hit_rate", "hit\nrate", ".0%"),
     Column("outside", "outside", ".1%"),

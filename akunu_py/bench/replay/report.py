@@ -14,13 +14,13 @@ from akunu_py.cost_curve import CostCurve
 
 _COLUMNS = (
     Column("drafter", "drafter"),
+    *ratio_columns("speed", "speed", ".3f", range_form=".2f"),
     Column("up_to", "up\nto"),
     Column("fire_rate", "fire\nrate", ".0%"),
     Column("hit_rate", "hit\nrate", ".0%"),
     Column("alpha", "alpha", ".0%"),
     Column("mean_draft", "mean\ndraft", ".1f"),
     *ratio_columns("tokens_per_pass", "tok/\npass", ".2f"),
-    *ratio_columns("speed", "speed", ".3f", range_form=".2f"),
     Column("us_a_pass", "us a\npass", ".0f"),
 )
 
@@ -31,6 +31,7 @@ def replay_findings(
     *,
     by: str,
     hashes: Mapping[str, str],
+    costs: Mapping[str, CostCurve],
     failures: Sequence[Failure] = (),
     finished: bool = True,
 ) -> Findings:
@@ -41,6 +42,7 @@ def replay_findings(
         jobs: the replayed jobs, each of one arm on one trace.
         by: grouping of the tables, "category" or "trace".
         hashes: of `content_hashes`.
+        costs: the curves, by name.
         failures: lines and items of the traces that could not be used.
         finished: False after an interrupt; arms that lack a trace are then left out.
 
@@ -48,6 +50,7 @@ def replay_findings(
     return Findings(
         deterministic={
             "hashes": hashes,
+            "costs": {name: curve.by_rows for name, curve in costs.items()},
             "curves": {curve.curve: _repeating(curve) for curve in report.curves},
             "not_replayable": report.not_replayable,
         },

@@ -94,8 +94,7 @@ def compare(  # noqa: PLR0917 - click passes by name
     akunu's weights; llama.cpp plainly and with each of its n-gram modes, on the same GGUF file;
     transformers plainly and with its prompt lookup, on the dequantised weights in float32. All
     draft with their default settings. A program that is not installed or cannot run the model is
-    skipped with the reason; pip install 'akunu-py[compare]' installs llama.cpp (xllamacpp) and
-    transformers with torch.
+    skipped with the reason, and with the command that installs it.
 
     \b
     Examples:

@@ -104,7 +104,7 @@ class Recorder:
     def result(self) -> Decoded:
         """Return the reply; raises ContractError if it has no token."""
         if not self._token_ids:
-            raise ContractError("the arm gave no token")
+            raise ContractError("the arm returned no token")
         return Decoded(
             token_ids=tuple(self._token_ids),
             num_first=self._num_first,
@@ -158,8 +158,8 @@ class UnavailableError(Exception):
     """A program cannot run this model here; the message has the reason and the remedy."""
 
 
-INSTALL = "pip install 'akunu-py[compare]'"
-"""The command that installs the other programs."""
+EXTRA = "compare"
+"""The extra that installs the other programs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
