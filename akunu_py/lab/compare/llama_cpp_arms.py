@@ -54,7 +54,7 @@ class LlamaCppArm:
         token_ids, timings = tuple(reply["tokens"]), reply["timings"]
         behind = next((token for token in token_ids[:-1] if token in end_ids), None)
         if behind is not None:
-            raise ContractError(f"llama.cpp went on behind token {behind}, which ends a reply")
+            raise ContractError(f"llama.cpp continued after token {behind}, which ends a reply")
         # A draft never exceeds the requested tokens, so all accepted ones are in the reply.
         num_accepted = timings.get("draft_n_accepted", 0)
         return Decoded(
