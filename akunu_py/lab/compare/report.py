@@ -59,19 +59,19 @@ _CATEGORY = (
 _PROGRAMS = (Column("arm", "arm"), Column("program", "program"), Column("settings", "settings"))
 _SKIPPED = (Column("name", "skipped"), Column("reason", "reason"))
 _NOTE = (
-    "Tokens a second of decoding behind the first pass; ratios are of all tokens over all seconds, "
-    f"95 % an interval over sessions, at least {LEAST_SESSIONS} of them. mlx-lm is mlx-lm-plain."
+    "Tokens a second of decoding after the first pass; a ratio is of all tokens / all seconds, "
+    f"with a 95 % interval over at least {LEAST_SESSIONS} sessions. mlx-lm is mlx-lm-plain."
 )
 _PROMPT_NOTE = (
-    "The prompt's tokens over the seconds to the first token of the reply; first: the median of "
-    "those. End to end: tokens of the reply over all seconds."
+    "The prompt's tokens / seconds to the first token of the reply; first is the median of these "
+    "times. End to end: tokens of the reply / all seconds."
 )
 _PARTS: dict[str, Part] = {"": "decoding", " prompt": "prompt", " end to end": "whole"}
 """Suffixes of the names of ratios in files, for each part of a reply."""
 
 _OUTPUT_NOTE = (
-    "Replies that are its own plain arm's, and akunu-plain's, of those both gave, and the largest "
-    "margin of akunu's two highest logits where one parts."
+    "Replies equal to its own plain arm's and to akunu-plain's, of those that both have, and the "
+    "largest margin of akunu's two highest logits where a reply diverges."
 )
 
 
