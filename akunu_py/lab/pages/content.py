@@ -1,4 +1,4 @@
-"""The content of a page of results, before it has a form: warnings and losses first."""
+"""The content of a page of results, without its form: warnings and losses first."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from akunu_py.lab.plots.canvas import render, require_matplotlib, style
 from akunu_py.lab.plots.pictures import LeftOut, count, mapping, number, pictures_of
 
 _LOOPING = 0.25
-"""Share of the output in repetition loops from which rates of drafting say little."""
+"""Share of loops in the output that makes rates of drafting unreliable."""
 
 _MOST_NAMED = 20
 _MOST_RESULTS = 50
@@ -19,7 +19,7 @@ Fact = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A result, what its file is called, and the command that makes it again."""
+    """A result, the name of its file, and the command that repeats it."""
 
     name: str
     command: str
@@ -28,7 +28,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A picture as SVG; `file` is a name for it that no other picture of the page has."""
+    """A picture as SVG; `file` is a unique name on the page."""
 
     file: str
     title: str
@@ -65,7 +65,7 @@ class Page:
 
 
 def make_page(sources: Sequence[Source], *, pictures: bool = True) -> Page:
-    """Return the page of some results; raises ConfigError where pictures need matplotlib."""
+    """Return the page of some results; raises ConfigError if matplotlib is missing."""
     if pictures:
         require_matplotlib()
     sections = [
@@ -97,7 +97,7 @@ def _pictures(section: int, result: BenchResult) -> tuple[tuple[Drawn, ...], tup
             if isinstance(picture, LeftOut):
                 left_out.append(picture)
             else:
-                # The place in the page, not the command: that word comes from a file.
+                # Named by place in the page, not by command, since that word comes from a file.
                 name = f"{section}-{picture.name}"
                 svg = render(picture.draw(), "svg")
                 drawn.append(Drawn(name, picture.title, picture.caption, svg))
@@ -105,7 +105,7 @@ def _pictures(section: int, result: BenchResult) -> tuple[tuple[Drawn, ...], tup
 
 
 def warnings_of(result: BenchResult) -> Iterator[str]:
-    """Yield what a reader must know first: what is not whole, not the same, or slower."""
+    """Yield the warnings: unfinished runs, failures, differing replies, slower ratios."""
     if not result.finished:
         yield f"unfinished: the run was interrupted after {len(result.items)} items"
     if result.failures:
@@ -128,7 +128,7 @@ def warnings_of(result: BenchResult) -> Iterator[str]:
 
 
 def _groups(result: BenchResult) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield the figures over all, and of each category, those that depend on times included."""
+    """Yield all figures over all items and of each category, including timed ones."""
     sources = (result.deterministic, mapping(result.timing, "drafting"))
     yield "all", {name: v for source in sources for name, v in mapping(source, "total").items()}
     for name in mapping(result.deterministic, "categories"):
@@ -146,7 +146,7 @@ def _differing(result: BenchResult) -> Iterator[str]:
 def _slower(result: BenchResult) -> Iterator[str]:
     for name, found in result.ratios.items():
         ratio, low, high = found.ratio, found.low, found.high
-        # A ratio without an interval says nothing.
+        # A ratio without an interval is not reliable.
         if ratio is None or ratio >= 1 or low is None or high is None:
             continue
         perhaps = "" if high < 1 else "perhaps "

@@ -1,4 +1,4 @@
-"""A page as HTML that needs nothing else, and as Markdown with its pictures beside it."""
+"""A page as self-contained HTML, and as Markdown with its pictures beside it."""
 
 from importlib.resources import files
 
@@ -13,10 +13,10 @@ PICTURES = "pictures"
 
 
 def html_page(page: Page) -> str:
-    """Return the page with its pictures in it; it has no script, and texts are escaped.
+    """Return the page with its pictures; it has no script, and texts are escaped.
 
-    Result files may come from anywhere: every text goes through jinja2's escaping. A picture is
-    what matplotlib drew, where texts are outlines.
+    Result files are not trusted: every text goes through jinja2's escaping. matplotlib draws texts
+    in pictures as outlines.
     """
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     source = (files("akunu_py.lab.pages") / "page.html.j2").read_text(encoding="utf-8")
@@ -50,7 +50,7 @@ def _markdown_section(section: Section) -> list[str]:
         "",
         f"## {escape_markdown(section.heading)}",
         "",
-        # Indented, a line is code whatever it holds.
+        # An indented line is code, whatever its text.
         f"    {' '.join(section.source.command.split())}",
         "",
         *(f"- {escape_markdown(name)}: {escape_markdown(value)}" for name, value in section.facts),

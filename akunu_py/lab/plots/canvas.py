@@ -1,6 +1,6 @@
-"""The border to matplotlib: one style, figures without a display, SVG and PNG that do not change.
+"""The interface to matplotlib: one style, no display, reproducible SVG and PNG.
 
-matplotlib is the extra `bench`: nothing outside this package imports it, and here only functions.
+matplotlib is the extra `bench`: only this package imports it, and only inside functions.
 """
 
 import contextlib
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DARK, MIDDLE, LIGHT = "#14365c", "#d9701c", "#9fc9eb"
-"""Blue, orange, pale blue: of lightness 22, 59 and 79 (CIE L*), so that grey keeps them apart, and
-of hues that the common forms of colour blindness do not mix."""
+"""Blue, orange and pale blue, of lightness 22, 59 and 79 (CIE L*): they are distinct in grey, and
+for the common forms of colour blindness."""
 
 GREY = "#5f5f5f"
 WIDTH = 7.2
-"""Inches of a picture's width."""
+"""Width of a picture in inches."""
 
 _DOTS_PER_INCH = 144
 _LONGEST_LABEL = 30
 
 
 def require_matplotlib() -> None:
-    """Raise ConfigError with the way to install it where matplotlib is missing."""
+    """Raise ConfigError, which says how to install it, if matplotlib is missing."""
     try:
         import matplotlib as _matplotlib  # noqa: F401, ICN001, PLC0415 - 0.2 s, and an extra
     except ImportError:
@@ -42,7 +42,7 @@ def require_matplotlib() -> None:
 
 @contextlib.contextmanager
 def style() -> Iterator[None]:
-    """Draw with matplotlib's defaults and a few settings, whatever the user's own file says."""
+    """Draw with matplotlib's defaults and a few settings, ignoring the user's own file."""
     import matplotlib as mpl  # noqa: PLC0415
 
     with mpl.rc_context():
@@ -60,7 +60,7 @@ def style() -> Iterator[None]:
                 "hatch.linewidth": 0.8,
                 "legend.frameon": False,
                 "svg.hashsalt": "akunu",
-                # Names come from files of others: "$" is a character, not mathematics.
+                # Names come from files: "$" is a character, not mathematics.
                 "text.parse_math": False,
             }
         )
@@ -76,7 +76,7 @@ def new_figure(height: float) -> tuple["Figure", "Axes"]:
 
 
 def render(figure: "Figure", form: str) -> bytes:
-    """Return a figure as "svg" or "png", the same bytes whenever it is drawn; inside `style`."""
+    """Return a figure as "svg" or "png", always with the same bytes; call inside `style`."""
     buffer = io.BytesIO()
     names = ("Date", "Creator", "Format", "Type") if form == "svg" else ("Software",)
     with warnings.catch_warnings():
@@ -87,7 +87,7 @@ def render(figure: "Figure", form: str) -> bytes:
 
 
 def label(text: str, longest: int = _LONGEST_LABEL) -> str:
-    """Return a name fit for a picture: one line, no control characters, the middle cut out."""
+    """Return a name for a picture: one line, no control characters, shortened in the middle."""
     clean = "".join(
         "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character)[0] == "C" else character
         for character in text

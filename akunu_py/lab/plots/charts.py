@@ -1,4 +1,4 @@
-"""Bars and lines of a measurement: speedups, accepted tokens, acceptance by place, costs."""
+"""Bars and lines: speedups, accepted tokens, acceptance by place, costs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _MOST_BARS = 24
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """One bar: a ratio of speeds, and `low`, `high` its 95 % interval."""
+    """One bar: a ratio of speeds with its 95 % interval, `low` to `high`."""
 
     name: str
     ratio: float
@@ -23,7 +23,7 @@ class Speedup:
 
 
 def draw_speedups(speedups: tuple[Speedup, ...], heading: str) -> "Figure":
-    """Draw horizontal bars from 1; those that lose are pale and hatched; `heading`: of the axis."""
+    """Draw horizontal bars from 1, pale and hatched below 1; `heading` is the axis label."""
     figure, axes = new_figure(1.15 + 0.36 * len(speedups))
     places = range(len(speedups))
     for place, item in zip(places, speedups, strict=True):
@@ -38,7 +38,7 @@ def draw_speedups(speedups: tuple[Speedup, ...], heading: str) -> "Figure":
             hatch="////" if loses else None,
         )
         low, high = item.low, item.high
-        # White under black: the line shows on the bar and beside it.
+        # White under black: the line is visible on the bar and beside it.
         for colour, width in (("white", 4.5), ("black", 1.6)):
             axes.plot([low, high], [place, place], color=colour, linewidth=width, zorder=3)
         for end in (low, high):
@@ -73,7 +73,7 @@ class AcceptedTokens:
 
 
 def draw_accepted(counts: AcceptedTokens) -> "Figure":
-    """Draw shares of all passes by accepted tokens; long tails go into one last bar."""
+    """Draw shares of all passes by accepted tokens; one last bar has the tail."""
     figure, axes = new_figure(3.3)
     passes = list(counts.passes)
     names = [str(number) for number in range(len(passes))]
@@ -123,7 +123,7 @@ class Positions:
 
 
 def draw_positions(positions: Positions) -> "Figure":
-    """Draw the accepted share as a line over bars of how many drafts reached the place."""
+    """Draw the accepted share as a line, over bars for the drafts that reach each place."""
     figure, axes = new_figure(3.3)
     places = list(range(1, len(positions.drafted) + 1))
     most = max(positions.drafted)
@@ -138,7 +138,7 @@ def draw_positions(positions: Positions) -> "Figure":
         100 * accepted / drafted
         for accepted, drafted in zip(positions.accepted, positions.drafted, strict=True)
     ]
-    # A white line below keeps the orange one visible where it crosses bars.
+    # A white line below keeps the orange line visible on bars.
     axes.plot(places, shares, color="white", linewidth=4)
     axes.plot(
         places,
@@ -162,7 +162,7 @@ def draw_positions(positions: Positions) -> "Figure":
 
 
 def draw_costs(costs: Mapping[int, float]) -> "Figure":
-    """Draw C(m), rows to cost in plain steps, with the line at which rows would cost full price."""
+    """Draw C(m) in plain steps, with the line on which each row costs a plain step."""
     figure, axes = new_figure(3.3)
     rows = sorted(costs)
     measured = [costs[number] for number in rows]

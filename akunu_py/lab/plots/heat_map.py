@@ -1,4 +1,4 @@
-"""The sweep's grid: a cell for each pair of settings."""
+"""The heat map of a sweep: a cell for each pair of settings."""
 
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 _MOST_NUMBERED_COLUMNS = 14
 _MOST_LARGE_COLUMNS = 16
 _MOST_LETTERS = 36
-"""Letters that names of columns may have in all beside each other, the longest names of rows left
-of them; more are set upright."""
+"""Most letters of a line with the names of columns and the longest name of a row; longer names are
+set upright."""
 
 _LONGEST_UPRIGHT = 24
 

@@ -1,7 +1,7 @@
-"""Which pictures a result has, and the figures of each; why others are left out.
+"""The pictures of a result with their figures, and the reasons for missing pictures.
 
-The figures of a result are nested by names that each command chooses, and files may come from
-anywhere. What is missing or of another kind is None, and the picture says what it lacks.
+Each command nests its figures by its own names, and files are not trusted. A figure that is missing
+or of another type is None, and its picture is replaced by the reason.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _MOST_POINTS = 24
 _MOST_CELLS = 40
 _MOST_THEORY = 4
 _MOST = 1e9
-"""No figure that is drawn or judged comes near it; floats beyond it overflow a scale."""
+"""Limit of figures, far above any real one; larger floats overflow a scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Picture:
 
     Attributes:
         name: for a file, of lower-case letters, digits and hyphens.
-        title: what it shows.
-        caption: how it is read.
-        draw: gives the figure; call it inside `canvas.style`.
+        title: subject of the picture.
+        caption: how to read it.
+        draw: returns the figure; call it inside `canvas.style`.
 
     """
 
@@ -45,14 +45,14 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A picture that a result lacks the figures for."""
+    """A picture whose figures a result lacks, with the reason."""
 
     title: str
     reason: str
 
 
 def pictures_of(result: BenchResult) -> tuple[Picture | LeftOut, ...]:
-    """Return the six kinds of pictures in their order, each drawn or with what it lacks."""
+    """Return the six kinds of pictures in their order, each with its figures or the reason."""
     return (
         _speedups(result),
         *_drafts(result),
@@ -90,7 +90,7 @@ def _speedups(result: BenchResult) -> Picture | LeftOut:
 
 
 def _ratios(result: BenchResult) -> Iterator[tuple[str, Ratio]]:
-    """Give the ratios of decoding with what a bar of each is called, what is over all last."""
+    """Yield the ratios of decoding with the names of their bars; the overall ratio is last."""
     ratios = result.ratios
     if result.command == "hit-rate":
         for name in ratios:
@@ -107,7 +107,7 @@ def _ratios(result: BenchResult) -> Iterator[tuple[str, Ratio]]:
 
 
 def _counted(result: BenchResult) -> Mapping[str, object]:
-    """Return the counts of drafts: under `timing` where times decide what is drafted."""
+    """Return the counts of drafts, which are in `timing` if drafts depend on times."""
     where = result.timing if "drafting" in result.timing else {"drafting": result.deterministic}
     return mapping(where, "drafting")
 
@@ -179,7 +179,7 @@ def _hit_rate_promise(result: BenchResult) -> theory_curve.Promise | None:
 
 
 def _predictions(result: BenchResult) -> Iterator[Picture | LeftOut]:
-    """Give a picture for each drafter of `bench alpha --speed`: their costs differ."""
+    """Yield a picture for each drafter of `bench alpha --speed`, since their costs differ."""
     made: dict[str, list[Mapping[str, object]]] = {}
     listed = result.timing.get("predictions")
     for entry in listed if isinstance(listed, list | tuple) else ():
@@ -219,7 +219,7 @@ def _predicted(entries: Iterable[Mapping[str, object]]) -> theory_curve.Promise 
         point = theory_curve.Point(f"temperature {entry.get('temperature')}", alpha, ratio)
         promises.append(theory_curve.Promise((point,), gamma, draft_cost, pass_cost))
     points = [point for promise in promises for point in promise.points]
-    # Each temperature measures the costs again, a little different; the curves have the first.
+    # Each temperature measures the costs again; the curves use the first.
     return replace(promises[0], points=tuple(points[:_MOST_POINTS])) if promises else None
 
 
@@ -250,7 +250,7 @@ def _heat_map(result: BenchResult) -> Picture | LeftOut:
 
 
 def mapping(value: object, *names: str) -> Mapping[str, object]:
-    """Return the object under these names, one in another; an empty one where there is none."""
+    """Return the object under these nested names; an empty one if it is missing."""
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}

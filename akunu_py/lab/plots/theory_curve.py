@@ -1,7 +1,7 @@
-"""Measured speedups beside what theorem 3.8 of Leviathan et al. 2023 promises at their acceptance.
+"""Measured speedups next to the prediction of theorem 3.8 of Leviathan et al. 2023.
 
-arXiv:2211.17192. The theorem takes a pass over several rows to cost what one over one row does;
-where the machine's costs are known, a second curve has them instead.
+arXiv:2211.17192. The theorem assumes that a pass over several rows costs as much as a pass over
+one. If the machine's costs are known, a second curve uses them instead.
 """
 
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Points, and what the curve is for.
+    """Points, and the parameters of the curve.
 
     `num_draft_tokens` is gamma; `draft_cost` c, the drafter's time a token in plain steps;
-    `pass_cost` C(gamma + 1) in plain steps, None where it was not measured.
+    `pass_cost` C(gamma + 1) in plain steps, None if it was not measured.
     """
 
     points: tuple[Point, ...]
@@ -42,7 +42,7 @@ class Promise:
 
 
 def draw(promise: Promise) -> "Figure":
-    """Draw the curves and the points, each with a marker and fill of its own."""
+    """Draw the curves and the points, each with its own marker and fill."""
     figure, axes = new_figure(4.0 + 0.16 * max(0, len(promise.points) - 12))
     gamma, cost = promise.num_draft_tokens, promise.draft_cost
     alphas = [step / _STEPS for step in range(_STEPS + 1)]
@@ -81,6 +81,6 @@ def draw(promise: Promise) -> "Figure":
     axes.set_xlabel("acceptance of a tested token, alpha")
     axes.set_ylabel("speedup")
     axes.grid()
-    # Beside the axes: points may lie anywhere in them.
+    # Beside the axes, since points may be anywhere inside.
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return figure

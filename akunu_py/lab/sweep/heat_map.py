@@ -1,4 +1,4 @@
-"""The best speed for each pair of values of two axes: found, kept in a table, and shown."""
+"""Heat maps: the best speed for each pair of values of two axes, as a table and in colour."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 _NAMES = ("x", "y", "value")
 _MOST = 1e9
 _LOW, _HIGH = (0, 34, 78), (254, 232, 56)
-"""Dark blue to yellow: the ends of cividis, whose lightness rises also for the colour-blind."""
+"""Dark blue to yellow: the ends of cividis, whose lightness also rises for the colour-blind."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """Values by (x, y), such as the best speeds; a pair may have none.
+    """Values by (x, y), such as the best speeds; a pair may lack a value.
 
     `x_heading`, `y_heading` and `value_heading` name the columns, the rows and the colours.
     """
@@ -33,7 +33,7 @@ class HeatMap:
     values: Mapping[tuple[Setting, Setting], float]
 
     def table(self) -> Table:
-        """Return the map as a table of a result, a row for each pair."""
+        """Return the map as a table of a result, with a row for each pair."""
         headings = (self.x_heading, self.y_heading, self.value_heading)
         columns = tuple(
             Column(name, heading, ".3f" if name == "value" else "")
@@ -50,7 +50,7 @@ class HeatMap:
 
 
 def heat_map_of(table: Table) -> HeatMap | None:
-    """Return the map of such a table, its settings as texts; None for another table."""
+    """Return the map in such a table, with settings as texts; None for another table."""
     if tuple(column.name for column in table.columns) != _NAMES:
         return None
     x, y, value = table.columns
@@ -71,10 +71,10 @@ def heat_map_of(table: Table) -> HeatMap | None:
 
 
 def choose_axes(cells: Mapping[Cell, float], wanted: str | None) -> tuple[str, str] | None:
-    """Return the axes of a heat map: those asked for as "X,Y", or the first two that are varied.
+    """Return the axes of a heat map: the requested ones, "X,Y", or the first two that are varied.
 
-    The longest draft comes first, the drafter last, of what is varied; None where fewer than two
-    are. Raises ConfigError for axes that are not varied.
+    Among varied axes the longest draft comes first and the drafter last; None if fewer than two
+    are varied. Raises ConfigError for axes that are not varied.
     """
     found = list(varied(cells))
     if wanted is None:
