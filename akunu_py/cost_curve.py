@@ -8,7 +8,6 @@ from functools import cached_property
 
 from akunu_py.errors import ConfigError
 
-
 NOISE = 0.1
 """Share by which medians of the same pass differ from run to run on a busy machine."""
 

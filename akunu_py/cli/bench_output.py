@@ -125,9 +125,9 @@ class Output:
         """Write the result's files, print it, and end the command where it did not go well.
 
         `head` and `tail` are printed above and below the tables on a terminal. Implausible costs,
-        failures and an interrupt are named on stderr in every form. Raises click's Exit with 130 after an
-        interrupt, with 1 where all items failed; ConfigError where a file cannot be written, after
-        the result was printed.
+        failures and an interrupt are named on stderr in every form. Raises click's Exit with 130
+        after an interrupt, with 1 where all items failed; ConfigError where a file cannot be
+        written, after the result was printed.
         """
         from akunu_py.bench.rows import encode  # noqa: PLC0415
         from akunu_py.errors import ConfigError  # noqa: PLC0415

@@ -115,7 +115,9 @@ class Report:
 
 def make_report(sweep: Sweep) -> Report:
     """Work out all figures. Raises ConfigError for a heat map of axes that are not varied."""
-    axes = choose_axes(dict.fromkeys(sweep.plan.grid.cells, 1.0), sweep.heat_axes)
+    axes = choose_axes(
+        dict.fromkeys(sweep.plan.grid.cells, 1.0), sweep.heat_axes, sweep.plan.default.drafter
+    )
     plain_cell = sweep.plan.own["none"]
     by_curve = cost_by_curve(sweep.curve)
     cost: Cost = cost_by_clock if sweep.live else by_curve
@@ -139,7 +141,9 @@ def make_report(sweep: Sweep) -> Report:
         sweep,
         figures,
         passes,
-        make_heat_map(speeds, axes) if axes and set(axes) <= set(varied(speeds)) else None,
+        make_heat_map(speeds, axes, sweep.plan.default.drafter)
+        if axes and set(axes) <= set(varied(speeds))
+        else None,
         recommend(
             sweep.traces,
             sweep.outcomes,
