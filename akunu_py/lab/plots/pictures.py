@@ -61,6 +61,8 @@ def pictures_of(result: BenchResult) -> tuple[Picture | LeftOut, ...]:
         return tuple(_replays(result))
     if result.command == "compare":
         return (*_programs(result), _costs(result))
+    if result.command == "sweep":
+        return (_speedups(result), *_heat_map(result))
     return (
         _speedups(result),
         *_drafts(result),
@@ -138,13 +140,14 @@ def _programs(result: BenchResult) -> Iterator[Picture | LeftOut]:
 
     Ratios are called "arm/other arm"; those of other parts of a reply have more behind that.
     """
-    pairs = [(*name.split("/", 1), ratio) for name, ratio in result.ratios.items() if "/" in name]
-    next_to_mlx_lm = ((arm, ratio) for arm, other, ratio in pairs if other == _MLX_LM)
-    drafting = (
-        (arm, ratio)
-        for arm, other, ratio in pairs
-        if other.endswith("-plain") and arm.startswith(other.removesuffix("plain"))
-    )
+    next_to_mlx_lm: list[tuple[str, Ratio]] = []
+    drafting: list[tuple[str, Ratio]] = []
+    for name, ratio in result.ratios.items():
+        arm, _, other = name.partition("/")
+        if other == _MLX_LM:
+            next_to_mlx_lm.append((arm, ratio))
+        if other.endswith("-plain") and arm.startswith(other.removesuffix("plain")):
+            drafting.append((arm, ratio))
     for name, title, heading, named in (
         ("programs", "Speed of each program", "tokens a second, of mlx-lm's", next_to_mlx_lm),
         ("drafting", "What drafting brings", "tokens a second, of the same program's", drafting),

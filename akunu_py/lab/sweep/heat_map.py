@@ -93,10 +93,18 @@ def heat_map_of(table: Table) -> HeatMap | None:
         x.heading,
         y.heading,
         value.heading,
-        columns=tuple(dict.fromkeys(column for column, _ in values)),
-        rows=tuple(dict.fromkeys(row for _, row in values)),
+        columns=tuple(sorted(dict.fromkeys(column for column, _ in values), key=_number_first)),
+        rows=tuple(sorted(dict.fromkeys(row for _, row in values), key=_number_first)),
         values=values,
     )
+
+
+def _number_first(setting: Setting) -> tuple[bool, float]:
+    """Order numbers before names; names keep the order in which they came."""
+    try:
+        return False, float(str(setting))
+    except ValueError:
+        return True, 0.0
 
 
 def choose_axes(

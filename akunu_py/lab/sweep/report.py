@@ -289,10 +289,10 @@ def _cells_table(
     live = report.sweep.live
     columns = [
         Column("drafter", "drafter"),
-        *(Column(axis, _SHORT.get(axis, HEADINGS[axis])) for axis in AXES if axis in axes),
         Column("speed", "speed", ".3f"),
         Column("speed_low", "low", ".3f"),
         Column("speed_high", "high", ".3f"),
+        *(Column(axis, _SHORT.get(axis, HEADINGS[axis])) for axis in AXES if axis in axes),
         Column("fire_rate", "fire\nrate", ".0%", detail=True),
         Column("hit_rate", "hit\nrate", ".0%"),
         Column("alpha", "alpha", ".0%", detail=True),

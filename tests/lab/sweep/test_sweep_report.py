@@ -8,6 +8,7 @@ from sweep_values import (
     outcome,
 )
 
+from akunu_py.lab.sweep.heat_map import heat_map_of
 from akunu_py.lab.sweep.plan import make_plan
 from akunu_py.lab.sweep.replayed import ReplayData, replay_cell
 from akunu_py.lab.sweep.report import (
@@ -142,3 +143,10 @@ def test_an_unfinished_sweep_has_what_there_is():
     assert make_tables(nothing) == ()
     assert nothing.words.startswith("No recommendation")
     assert deterministic_figures(nothing)["cells"] == {}
+
+
+def test_a_map_of_a_file_has_its_numbers_in_order():
+    report = make_report(sweep_of())
+    read = heat_map_of(report.heat_map.table())
+    assert read.columns == tuple(str(column) for column in report.heat_map.columns)
+    assert read.rows == tuple(str(row) for row in report.heat_map.rows)
