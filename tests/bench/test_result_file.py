@@ -47,7 +47,7 @@ def test_a_result_survives_the_file(tmp_path):
 
 
 def test_the_schema_takes_results():
-    """docs/benchmarks.md says how to get it."""
+    """docs/measuring.md says how to get it."""
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     VALIDATOR.validate(record())
     bare = result(model=None, costs=None, items=(), failures=(), tables=(), timing={})
