@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.bench.workloads import first_of_each, load_prompts
-from akunu_py.cli import completing
-from akunu_py.cli.bench_options import category_option, limit_option, limited, seed_option
+from akunu_py.cli.bench_options import (
+    category_option,
+    check_temperatures,
+    limit_option,
+    limited,
+    seed_option,
+)
 from akunu_py.cli.bench_output import Output, output_options, quick_option
-from akunu_py.cli.command import Command
+from akunu_py.cli.command import Command, option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.loading_options import load_engine, model_options
+from akunu_py.cli.loading_options import load_engine, model_argument, model_options
 from akunu_py.model_store.default_model import default_model_path
 
 if TYPE_CHECKING:
@@ -25,7 +30,7 @@ _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
 
 
 @click.command(cls=Command)
-@click.argument("model", required=False, shell_complete=completing.models)
+@model_argument
 @click.option(
     "--draft-model",
     type=click.Path(path_type=Path),
@@ -33,10 +38,12 @@ _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
     help="A smaller model to draft with. For the model that ships with akunu, the one that ships "
     "with it.",
 )
-@click.option(
+@option(
+    "-t",
     "--temperature",
-    "--temp",
     "temperatures",
+    also=("--temp",),
+    callback=check_temperatures,
     type=float,
     multiple=True,
     default=(0.0, 1.0),

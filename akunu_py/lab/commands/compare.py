@@ -14,7 +14,13 @@ from akunu_py.cli.bench_options import chosen_prompts, limit_option, limited, pr
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.loading_options import check_memory, draft_model_option, model_options, model_path
+from akunu_py.cli.loading_options import (
+    check_memory,
+    draft_model_option,
+    model_argument,
+    model_options,
+    model_path,
+)
 
 if TYPE_CHECKING:
     from akunu_py.bench.result_file import BenchResult, Failure
@@ -30,7 +36,7 @@ _MODULES = {"mlx-lm": "mlx_lm", "llama.cpp": "xllamacpp", "transformers": "torch
 
 
 @click.command(cls=Command)
-@click.argument("model", required=False, shell_complete=completing.models)
+@model_argument
 @click.option(
     "--drafter",
     "drafters",
@@ -48,6 +54,7 @@ _MODULES = {"mlx-lm": "mlx_lm", "llama.cpp": "xllamacpp", "transformers": "torch
     help="Compare with this program; repeatable. All, when left out.",
 )
 @click.option(
+    "-t",
     "--threads",
     type=click.IntRange(min=1),
     metavar="N",

@@ -23,6 +23,7 @@ from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
     load_engine,
+    model_argument,
     model_options,
 )
 from akunu_py.cli.reply_options import warn_if_not_exact
@@ -41,7 +42,7 @@ _TOKENS = 128
 
 
 @click.command(cls=Command)
-@click.argument("model", required=False, shell_complete=completing.models)
+@model_argument
 @click.option(
     "--trace",
     "traces",
@@ -194,7 +195,7 @@ def sweep(
         has_counts=loading["counts"] is not None,
         quick=quick,
     )
-    choose_axes(dict.fromkeys(plan.grid.cells, 1.0), options["heat_axes"])
+    choose_axes(dict.fromkeys(plan.grid.cells, 1.0), options["heat_axes"], plan.default.drafter)
     _warn(plan.grid.cells, options["temperature"])
     settled = SweepOptions(plan=plan, processes=processes, **options)
     arguments = {

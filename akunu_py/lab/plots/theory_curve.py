@@ -7,14 +7,24 @@ one. If the machine's costs are known, a second curve uses them instead.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from akunu_py.lab.plots.canvas import DARK, GREY, LIGHT, MIDDLE, label, new_figure
+from akunu_py.lab.plots.canvas import (
+    DARK,
+    GREY,
+    INK,
+    LIGHT,
+    MIDDLE,
+    PAPER,
+    SMALL,
+    label,
+    new_figure,
+)
 from akunu_py.lab.theory import expected_tokens, walltime_factor
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MARKERS = "osD^vP*Xp<>h"
-_FILLS = (MIDDLE, LIGHT, DARK, "white")
+_FILLS = (MIDDLE, LIGHT, DARK, PAPER)
 _STEPS = 200
 
 
@@ -42,8 +52,8 @@ class Promise:
 
 
 def draw(promise: Promise) -> "Figure":
-    """Draw the curves and the points, each with its own marker and fill."""
-    figure, axes = new_figure(4.0 + 0.16 * max(0, len(promise.points) - 12))
+    """Draw the curves and the points, each with a marker and fill of its own."""
+    figure, axes = new_figure(3.4 + 0.16 * len(promise.points))
     gamma, cost = promise.num_draft_tokens, promise.draft_cost
     alphas = [step / _STEPS for step in range(_STEPS + 1)]
     axes.plot(
@@ -72,15 +82,16 @@ def draw(promise: Promise) -> "Figure":
             marker=_MARKERS[number % len(_MARKERS)],
             markersize=9,
             markerfacecolor=_FILLS[number % len(_FILLS)],
-            markeredgecolor="black",
+            markeredgecolor=INK,
             label=label(point.name, 24),
             zorder=3,
         )
     axes.set_xlim(0, 1.02)
-    axes.set_ylim(bottom=0)
+    # The curve leaves the picture near 1, where no point is.
+    axes.set_ylim(0, max(2.0, 1.4 * max(point.speedup for point in promise.points)))
     axes.set_xlabel("acceptance of a tested token, alpha")
     axes.set_ylabel("speedup")
     axes.grid()
-    # Beside the axes, since points may be anywhere inside.
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    # Below the axes: points may lie anywhere in them.
+    figure.legend(loc="outside lower left", ncols=2, fontsize=SMALL)
     return figure

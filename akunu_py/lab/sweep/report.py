@@ -114,8 +114,10 @@ class Report:
 
 
 def make_report(sweep: Sweep) -> Report:
-    """Compute all figures. Raises ConfigError for a heat map of axes that are not varied."""
-    axes = choose_axes(dict.fromkeys(sweep.plan.grid.cells, 1.0), sweep.heat_axes)
+    """Work out all figures. Raises ConfigError for a heat map of axes that are not varied."""
+    axes = choose_axes(
+        dict.fromkeys(sweep.plan.grid.cells, 1.0), sweep.heat_axes, sweep.plan.default.drafter
+    )
     plain_cell = sweep.plan.own["none"]
     by_curve = cost_by_curve(sweep.curve)
     cost: Cost = cost_by_clock if sweep.live else by_curve
@@ -139,7 +141,9 @@ def make_report(sweep: Sweep) -> Report:
         sweep,
         figures,
         passes,
-        make_heat_map(speeds, axes) if axes and set(axes) <= set(varied(speeds)) else None,
+        make_heat_map(speeds, axes, sweep.plan.default.drafter)
+        if axes and set(axes) <= set(varied(speeds))
+        else None,
         recommend(
             sweep.traces,
             sweep.outcomes,
@@ -285,10 +289,10 @@ def _cells_table(
     live = report.sweep.live
     columns = [
         Column("drafter", "drafter"),
-        *(Column(axis, _SHORT.get(axis, HEADINGS[axis])) for axis in AXES if axis in axes),
         Column("speed", "speed", ".3f"),
         Column("speed_low", "low", ".3f"),
         Column("speed_high", "high", ".3f"),
+        *(Column(axis, _SHORT.get(axis, HEADINGS[axis])) for axis in AXES if axis in axes),
         Column("fire_rate", "fire\nrate", ".0%", detail=True),
         Column("hit_rate", "hit\nrate", ".0%"),
         Column("alpha", "alpha", ".0%", detail=True),
