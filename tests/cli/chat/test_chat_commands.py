@@ -23,6 +23,9 @@ from akunu_py.cli.chat.config_values import (
     shown,
     with_field,
 )
+from akunu_py.cli.chat.session_file import Session
+from akunu_py.cli.chat.session_store import default_store
+from akunu_py.engine.conversation import Turn
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import GenerationConfig
 
@@ -91,6 +94,15 @@ def test_completion_of_names_settings_and_switches():
     assert completed("/draft lo") == ["/draft lookup"]
     assert completed("/draft of") == ["/draft off"]
     assert completed("hello /s") == completed("/nothing x") == completed("/set top_k 5") == []
+
+
+def test_completion_of_sessions(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert completed("/sessions ") == []
+    path = default_store().save_new(Session("m", None, (Turn("hello", "hi"),)))
+    assert completed("/sessions 20") == [f"/sessions {path.stem}"]
+    assert completed("/sessions x") == []
 
 
 def test_completion_of_files(tmp_path, monkeypatch):
