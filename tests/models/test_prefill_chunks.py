@@ -69,6 +69,13 @@ def test_a_pace_that_varies_a_little_changes_no_size(model, passes):
     assert passes(rows, 200, 400)[:2] == [32, 128]
 
 
+def test_a_machine_that_gets_slower_gets_smaller_passes_again(model, passes):
+    rows = CachedRows(model)
+    assert passes(rows, 1200, 1e9)[-2] == PREFILL_CHUNK
+    rows.reset()
+    assert passes(rows, 700, 100)[:3] == [PREFILL_CHUNK, 32, 32]
+
+
 def test_reproducible_passes_depend_on_no_clock(model, passes):
     assert passes(AlignedRows(model), 1200, 10) == [PREFILL_CHUNK, PREFILL_CHUNK, 176]
 

@@ -186,7 +186,7 @@ def test_statistics_of_the_last_reply_and_of_this_run(conversation, notes):
         "this run: 1 reply",
     ]
     table = notes[2].splitlines()
-    assert table[0].split() == ["tokens", "10", "that", "the", "model", "wrote"]
+    assert table[0].split() == ["tokens", "10", "written", "by", "the", "model"]
     assert max(map(len, table)) <= width
     assert len(notes) == 3
     say(conversation, "b")
@@ -224,7 +224,7 @@ def test_draft_on_means_the_default_where_none_was_chosen(actions, conversation,
 def test_retry_says_where_the_reply_will_be_the_same(actions, conversation, notes):
     say(conversation, "a")
     assert do(actions, "/retry") == Question("a", instead=True)
-    assert "at temperature 0 a reply comes out as before" in notes[-1]
+    assert "at temperature 0 the reply will be the same" in notes[-1]
     notes.clear()
     with conversation.ask(Question("b")) as reply:
         for _ in reply:

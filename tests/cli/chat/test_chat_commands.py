@@ -63,7 +63,7 @@ def test_lines_that_are_messages(line):
         ("/rset", "did you mean /reset"),
         ("/zzzz", "there is no command /zzzz; /help"),
         ("/load", "give /load FILE"),
-        ("/undo 3", "/undo takes nothing"),
+        ("/undo 3", "/undo takes no argument"),
     ],
 )
 def test_wrong_commands(line, words):
@@ -211,12 +211,13 @@ def test_settings_are_in_groups_with_words(width):
     said = " ".join(text.split())
     assert {"Drafting", "Display", "reasoning"} <= set(names)
     assert all(name in said for name in FIELDS)
-    assert "stop 'the end' a text before which the reply ends" in said
+    assert "stop 'the end' the reply ends before this text" in said
     assert "reasoning fold thoughts" in said
     if width == 80:
         assert len(lines) <= 36
         assert (
-            "  temperature         0          0: the likeliest token; higher: more varied" in lines
+            "  temperature         0          0 picks the likeliest token; higher varies more"
+            in lines
         )
     assert width is None or max(map(len, lines[:-1])) <= width
 

@@ -104,7 +104,7 @@ def test_what_fails_is_a_note_and_the_chat_goes_on(tiny_gguf, tmp_path):
     )
     replies, notes = chat(tiny_gguf, *ENDLESS, "--max-tokens", 3, lines=lines + "a\n", code=1)
     for words in (
-        "is a folder", "no text in UTF-8", "none.gguf", "top_p is 7", "nothing has been said yet",
+        "is a folder", "not UTF-8 text", "none.gguf", "top_p is 7", "nothing has been said yet",
         "/edit needs a terminal",
     ):  # fmt: skip
         assert words in notes
