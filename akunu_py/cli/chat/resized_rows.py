@@ -27,7 +27,6 @@ class ResizedRows:
     """Erases the rows of an application that a narrower terminal has added by wrapping."""
 
     def __init__(self, app: Application[Any]) -> None:
-        self._columns = 0
         self._cells: list[int] = []  # of each row down to the cursor's
         self._cursor = 0  # its column
         app.after_render += self._remember
@@ -40,11 +39,10 @@ class ResizedRows:
             place = screen.get_cursor_position(app.layout.current_window)
             self._cells = [_cells(screen, row) for row in range(place.y + 1)]
             self._cursor = place.x
-        self._columns = app.output.get_size().columns
 
     def _erase(self, app: Application[Any]) -> None:
-        columns = app.output.get_size().columns
-        if not self._cells or columns >= self._columns:
+        columns = max(1, app.output.get_size().columns)
+        if max(self._cells, default=0) <= columns:
             return
         *above, last = (max(1, -(-cells // columns)) for cells in self._cells)
         added = sum(above) - len(above) + min(self._cursor // columns, last - 1)

@@ -199,8 +199,9 @@ def test_a_line_taller_than_the_screen_is_there_once(chat):
 
 
 def test_what_is_typed_during_a_reply_is_not_shown_in_it(roomy_gguf, tmp_path):
+    # 1,000 tokens take seconds: they come before and after what is typed.
     endless = ["--logit-bias", "2=-1e6", "--logit-bias", "6=-1e6", "--drafter", "none"]
-    with PtyChild("chat", roomy_gguf, *endless, "--max-tokens", 300, home=tmp_path) as child:
+    with PtyChild("chat", roomy_gguf, *endless, "--max-tokens", 1000, home=tmp_path) as child:
         child.ready()
         child.type("hello\r")
         child.characters(40)
@@ -430,6 +431,9 @@ def test_a_line_is_typed_while_the_screen_changes_its_width(chat, reflows):
     environment = {} if reflows else {"XTERM_VERSION": "XTerm(390)"}
     with chat("--max-tokens", 4, rows=50, columns=160, **environment) as child:
         child.ready()
+        # Rows above, which scroll out: a narrower tmux keeps the blank rows below.
+        child.type("/help\r")
+        child.ready()
         written = 0
         for count, columns in ((30, 50), (10, 160), (10, 80), (5, 50), (5, 160)):
             typed, words = words[:count], words[count:]
@@ -447,7 +451,9 @@ def test_a_line_is_typed_while_the_screen_changes_its_width(chat, reflows):
     text = " ".join(screen.rows())
     assert re.findall(r"word\d+", text) == [f"word{number}" for number in range(60)]
     assert text.count("> word0") == 1
+    # Nothing that was said before is erased.
     assert "/help lists the commands" in text
+    assert "Ctrl-C  stops a reply and keeps what was said" in text
 
 
 def test_what_is_said_first_and_how_the_prompt_looks(chat):
