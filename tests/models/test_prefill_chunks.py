@@ -38,6 +38,7 @@ def passes(model, monkeypatch):
         (100, [16, 32, 32, 32, 32, 32, 24]),  # 0.32 s each
         (1, [16, *[8] * 23]),  # no pass is shorter
         (1e9, [16, 184]),
+        (float("inf"), [16, 184]),  # a clock that has not moved
     ],
 )
 def test_passes_take_less_than_half_a_second_where_they_can(model, passes, pace, found):
