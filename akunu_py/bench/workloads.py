@@ -1,8 +1,8 @@
-"""Prompts to measure with, and those that ship with akunu, by category.
+"""Prompts for measurements, and the shipped ones by category.
 
 `prompts/CATEGORY.jsonl` holds one record a line: a prompt, or a session of several turns, of which
-each becomes a prompt. docs/benchmarks.md has the format. All were written for akunu, so that none
-of them is a text a model has been trained on word for word.
+each becomes a prompt. docs/measuring.md has the format. All were written for akunu, so no
+model has been trained on these texts word for word.
 """
 
 import json
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 CATEGORIES = ("completion", "edit", "boilerplate", "config", "session", "prose", "novel")
 """completion: new code; edit: a whole file again, with a change; boilerplate: code that repeats
-itself with other names; config: JSON, TOML, YAML and the like; session: edits of one file, turn by
-turn; prose: natural language, some about a given text; novel: replies with nothing to copy. Drafts
-from what was seen fit edits, boilerplate, configuration and sessions better than the others."""
+with other names; config: JSON, TOML, YAML and the like; session: edits of one file, turn by
+turn; prose: natural language, some about a given text; novel: replies with nothing to copy. Copied
+drafts fit edits, boilerplate, configuration and sessions better than the others."""
 
 PromptKind = Literal["raw", "chat"]
 Message = Mapping[str, str]
@@ -43,14 +43,14 @@ _OPTIONAL = {
 class Prompt:
     """One prompt: a text to continue (`kind` "raw") or a conversation to answer ("chat").
 
-    `language` is that of its code, as behind a code fence, and "" where it has none. `reference` is
-    a reply as it should be ("" where there is none): the whole file after an edit, without a fence.
-    Prompts of one `session` (the id, where none is given) are `turn` 0, 1, ... of one conversation:
-    what a drafter remembers of a turn may serve the next one, and is forgotten between sessions.
+    `language` is the language of its code, as after a code fence, or "". `reference` is an ideal
+    reply: the whole file after an edit, without a fence; "" if there is none. Prompts of one
+    `session` (by default the id) are turns 0, 1, ... of one conversation: a drafter may use its
+    memory of earlier turns, which is emptied between sessions.
 
     Raises ContractError for an unknown kind, an empty id, category or text, half a surrogate pair,
-    which no tokenizer takes, a turn that is no whole number from 0 on, and a conversation that is
-    malformed or does not end with the user.
+    which no tokenizer takes, a turn that is not a whole number from 0 on, and a conversation that
+    is malformed or does not end with the user.
     """
 
     id: str
@@ -112,18 +112,18 @@ class Prompt:
 
     @property
     def last_user_text(self) -> str:
-        """The text itself, or what the user said last: what a model without a template gets."""
+        """The text, or the user's last message: the input of a model without a template."""
         return self.text if self.kind == "raw" else self.messages[-1]["content"]
 
     def encode(self, tokenizer: "Tokenizer") -> list[int]:
-        """Return the ids, laid out by the chat template where prompt and model have one."""
+        """Return the ids, rendered by the chat template if it is a chat and the model has one."""
         if self.kind == "chat" and tokenizer.has_chat_template:
             return tokenizer.encode_chat(self.messages)
         return tokenizer.encode(self.last_user_text)
 
 
 def order_of(categories: Iterable[str]) -> tuple[str, ...]:
-    """Return categories, each once: the shipped ones in their order, then others as they come."""
+    """Return categories, each once: the shipped ones in their order, then others as found."""
     found = dict.fromkeys(categories)
     shipped = [category for category in CATEGORIES if category in found]
     return (*shipped, *(category for category in found if category not in CATEGORIES))
@@ -145,10 +145,10 @@ def load_prompts(
 ) -> tuple[Prompt, ...]:
     """Return the shipped prompts of these categories, or all, in the order of CATEGORIES.
 
-    Of each category the first `limit`, where one is given. Raises ConfigError for an unknown
+    With `limit` only the first prompts of each category. Raises ConfigError for an unknown
     category, ContractError for a malformed file.
     """
-    # 40 ms that `akunu --help`, which needs CATEGORIES alone, must not pay.
+    # This import takes 40 ms, and `akunu --help` needs only CATEGORIES.
     from importlib.resources import files  # noqa: PLC0415
 
     wanted = CATEGORIES if categories is None else tuple(categories)
@@ -170,9 +170,9 @@ def load_prompts(
 
 
 def parse_prompts(text: str, name: str) -> list[Prompt]:
-    """Read prompts, one JSON object a line; `name` is what errors call the text.
+    """Read prompts, one JSON object a line; errors call the text `name`.
 
-    Raises ContractError naming the line.
+    Raises ContractError, which names the line.
     """
     prompts: list[Prompt] = []
     seen: set[str] = set()
@@ -193,9 +193,9 @@ def parse_prompts(text: str, name: str) -> list[Prompt]:
 
 
 def prompts_of(record: Any) -> list[Prompt]:
-    """Return the prompt of a JSON object, or those of a session's turns.
+    """Return the prompt of a JSON object, or the prompts of a session's turns.
 
-    Raises ContractError for anything else; a field too many is a mistake too.
+    Raises ContractError for any other object; an unknown field is an error, too.
     """
     if not isinstance(record, dict):
         raise ContractError("a prompt is a JSON object")
@@ -230,7 +230,7 @@ def prompts_of(record: Any) -> list[Prompt]:
 
 
 def _turns(record: Mapping[str, Any]) -> list[Prompt]:
-    """Make a prompt of each turn, after the turns before it as they are written down."""
+    """Make a prompt of each turn, after the earlier turns as they are written."""
     turns = record["turns"]
     if not isinstance(turns, list) or not turns:
         raise ContractError(f"turns is {turns!r:.60}; it is a list of one turn or more")
@@ -263,7 +263,7 @@ def _turns(record: Mapping[str, Any]) -> list[Prompt]:
 
 
 def _is_text(value: object) -> bool:
-    """Return whether this is a text with something in it that can be encoded."""
+    """Return whether this is a text that is not blank and can be encoded."""
     if not isinstance(value, str) or not value.strip():
         return False
     try:

@@ -51,7 +51,6 @@ class AlignedRows(CachedRows):
 
     def __init__(self, model: nn.Module, kv_bits: int | None = None) -> None:
         super().__init__(model, kv_bits)
-        self._chunk = PREFILL_CHUNK
         if not self.rollback.supported:
             raise ConfigError(
                 "this model keeps its context in a cache that cannot roll back, which reproducible "
@@ -106,8 +105,9 @@ class AlignedRows(CachedRows):
             self._begin_block()
             self.tokens += rows[whole:]
 
-    def _fit_chunk(self, size: int, seconds: float) -> None:
-        """Leave prompt passes as large as they are: what is reproducible depends on no clock."""
+    def _next_pass(self, remaining: int) -> int:
+        """Return the rows of the next prompt pass, which depend on neither a clock nor the end."""
+        return min(PREFILL_CHUNK, remaining)
 
     def _begin_block(self) -> None:
         """Begin a block with the current state of the caches."""

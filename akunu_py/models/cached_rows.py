@@ -1,6 +1,7 @@
 """A model's caches, and the tokens whose rows they hold."""
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,11 +16,14 @@ from akunu_py.models.rollback import RollbackCaches, Saved
 PREFILL_CHUNK = 512
 """Most rows of one prompt pass: enough for full speed."""
 
-_FIRST_CHUNK, _LEAST_CHUNK = 16, 8
-_SHORT_PASS_S, _LONG_PASS_S = 0.18, 0.45
-"""Seconds of a prompt pass. Ctrl-C and progress wait for its end, so a longer one gets fewer rows,
-and a shorter one gets more. The range is wide, so that sizes, on which the bits of rows may depend,
-do not change with every breath of the machine."""
+_FIRST_CHUNK, _CHUNK_STEP = 16, 8
+_SHORT_PASS_S, _PASS_S, _LONG_PASS_S = 0.2, 0.4, 0.48
+"""Seconds of a prompt pass: least, aim, most.
+
+Ctrl-C and progress wait for the end of a pass. Its rows are fitted to the aim once a full pass
+would take less or more. The range is wide, so that sizes, on which the bits of rows may depend, do
+not change with every breath of the machine.
+"""
 
 Progress = Callable[[int, int], None]
 """Called with the number of tokens done and the total."""
@@ -117,7 +121,7 @@ class CachedRows:
             progress(kept, total)
         while len(self.tokens) < total:
             start = len(self.tokens)
-            chunk = list(rows[start : start + min(self._chunk, PREFILL_CHUNK)])
+            chunk = list(rows[start : start + self._next_pass(total - start)])
             started = time.perf_counter()
             with self.changing():
                 self.feed_apart(chunk)
@@ -127,16 +131,24 @@ class CachedRows:
                 progress(start + len(chunk), total)
         self.mark("prompt")
 
-    def _fit_chunk(self, size: int, seconds: float) -> None:
-        """Choose the rows of the next prompt pass by the time that one of `size` rows took.
+    def _next_pass(self, remaining: int) -> int:
+        """Return the rows of the next prompt pass.
 
-        Powers of two: kernels are made for them. The end of a prompt tells nothing, a short pass
-        reads the weights for few rows.
+        Passes are about equal: a few rows left for the last would read all weights once more.
         """
-        if size < self._chunk or _SHORT_PASS_S <= seconds <= _LONG_PASS_S:
+        chunk = min(self._chunk, PREFILL_CHUNK)
+        passes = math.ceil(remaining / chunk)
+        return min(remaining, math.ceil(remaining / passes / _CHUNK_STEP) * _CHUNK_STEP)
+
+    def _fit_chunk(self, size: int, seconds: float) -> None:
+        """Fit the most rows of a prompt pass to the time that one of `size` rows took."""
+        # A much smaller pass says little of the pace: most of its time reads the weights.
+        if 2 * size < self._chunk:
             return
-        fitting = max(1, int(size * _LONG_PASS_S / max(seconds, 1e-6)))
-        self._chunk = min(PREFILL_CHUNK, max(_LEAST_CHUNK, 1 << (fitting.bit_length() - 1)))
+        pace = size / max(seconds, 1e-6)
+        if not _SHORT_PASS_S <= self._chunk / pace <= _LONG_PASS_S:
+            fitting = int(pace * _PASS_S) // _CHUNK_STEP * _CHUNK_STEP
+            self._chunk = min(PREFILL_CHUNK, max(_CHUNK_STEP, fitting))
 
     def _keep_common_prefix(self, rows: Sequence[int]) -> None:
         """Go back to the longest prefix of `rows` that the caches can go back to."""

@@ -86,7 +86,7 @@ def test_prompts_fit_the_default_model_with_a_reply_of_256_tokens(tokenizer, cat
 
 
 def test_the_docs_have_the_numbers_of_items_and_their_sizes(tokenizer):
-    page = (Path(__file__).parents[2] / "docs/benchmarks.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/measuring.md").read_text()
     section = page.partition("## Workloads")[2].partition("\n## ")[0]
     for category in CATEGORIES:
         sizes = [num_tokens(tokenizer, prompt) for prompt in of_category(category)]

@@ -94,8 +94,7 @@ def compare(  # noqa: PLR0917 - click passes by name
     the weights as akunu loads them; llama.cpp plainly and with each of its n-gram modes, on the
     same GGUF file; transformers plainly and with its prompt lookup, on the dequantised weights in
     float32. Each drafts as it does by default. What is not installed or cannot run the model is
-    skipped and named; pip install 'akunu-py[compare]' installs llama.cpp (xllamacpp) and
-    transformers with torch.
+    skipped and named, with the command that installs it.
 
     \b
     Examples:

@@ -158,8 +158,8 @@ class UnavailableError(Exception):
     """A program cannot run this model here; the message says why, and how it could."""
 
 
-INSTALL = "pip install 'akunu-py[compare]'"
-"""How to get the programs that akunu does not need."""
+EXTRA = "compare"
+"""The extra with the programs that akunu does not need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

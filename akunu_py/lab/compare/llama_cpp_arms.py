@@ -10,8 +10,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from akunu_py.errors import ContractError
+from akunu_py.extras import install_command
 from akunu_py.lab.compare.arm import (
-    INSTALL,
+    EXTRA,
     Arm,
     Decoded,
     Program,
@@ -107,7 +108,7 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
     try:
         import xllamacpp  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise UnavailableError(f"xllamacpp is not installed: {INSTALL}") from error
+        raise UnavailableError(f"xllamacpp is not installed: {install_command(EXTRA)}") from error
 
     def serve(mode: str = "none") -> Any:
         types = xllamacpp.common_speculative_type

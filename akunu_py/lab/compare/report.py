@@ -27,14 +27,14 @@ AKUNU, MLX_LM = akunu_arms.PLAIN, mlx_lm_arms.PLAIN
 
 _SPEED = (
     Column("arm", "arm"),
-    Column("tokens_per_s", "tokens/s", ".1f"),
-    *ratio_columns("of_own_plain", "of own\nplain", ".2f"),
     *ratio_columns("of_mlx_lm", "of\nmlx-lm", ".2f"),
+    *ratio_columns("of_own_plain", "of own\nplain", ".2f"),
+    Column("tokens_per_s", "tokens/s", ".1f"),
 )
 _PROMPT = (
     Column("arm", "arm"),
-    Column("prompt_tokens_per_s", "prompt\ntokens/s", ".1f"),
     *ratio_columns("prompt_of_mlx_lm", "of\nmlx-lm", ".2f"),
+    Column("prompt_tokens_per_s", "prompt\ntokens/s", ".1f"),
     Column("first_ms", "first\nms", ".1f"),
     *ratio_columns("end_to_end", "end to end,\nof mlx-lm", ".2f"),
 )

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from akunu_py.errors import ConfigError
+from akunu_py.extras import install_command
 from akunu_py.lab.compare.arm import (
-    INSTALL,
+    EXTRA,
     Arm,
     Decoded,
     Program,
@@ -113,7 +114,7 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
         import torch  # noqa: PLC0415 - an extra
         import transformers  # noqa: F401, PLC0415
     except ImportError as error:
-        raise UnavailableError(f"torch is not installed: {INSTALL}") from error
+        raise UnavailableError(f"torch is not installed: {install_command(EXTRA)}") from error
     loaded = subject.load()
     needed = 4 * loaded.description.parameters
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from akunu_py.errors import ConfigError
+from akunu_py.extras import install_command
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +35,8 @@ def require_matplotlib() -> None:
         import matplotlib as _matplotlib  # noqa: F401, ICN001, PLC0415 - 0.2 s, and an extra
     except ImportError:
         raise ConfigError(
-            "pictures need matplotlib, which is not installed: pip install 'akunu-py[bench]', "
-            "or leave them out with --no-pictures"
+            f"pictures need matplotlib, which is not installed: {install_command('bench')}; or "
+            "leave them out with --no-pictures"
         ) from None
 
 

@@ -167,6 +167,7 @@ def deterministic_figures(report: Report) -> dict[str, object]:
             "output_tokens": sum(len(i.output) for items in sweep.traces.values() for i in items),
             "token_ids_sha256": digest.hexdigest(),
         },
+        "costs": {} if sweep.curve_measured else {"the curve": sweep.curve.by_rows},
         "cells": {
             cell.key: _counts(report, cell)
             for cell in report.figures
@@ -285,15 +286,15 @@ def _cells_table(
     columns = [
         Column("drafter", "drafter"),
         *(Column(axis, _SHORT.get(axis, HEADINGS[axis])) for axis in AXES if axis in axes),
+        Column("speed", "speed", ".3f"),
+        Column("speed_low", "low", ".3f"),
+        Column("speed_high", "high", ".3f"),
         Column("fire_rate", "fire\nrate", ".0%", detail=True),
         Column("hit_rate", "hit\nrate", ".0%"),
         Column("alpha", "alpha", ".0%", detail=True),
         Column("drafted", "drafted", detail=True),
         Column("tokens_per_pass", "tok/\npass", ".2f"),
         Column("normalised_speed", "normal.\nspeed", ".3f", detail=not live),
-        Column("speed", "speed", ".3f"),
-        Column("speed_low", "low", ".3f"),
-        Column("speed_high", "high", ".3f"),
         Column("us_a_pass", "us a\npass", ".0f", detail=live),
         Column("identical", "ident-\nical", detail=not live),
         Column("exactness", "exactness", detail=True),

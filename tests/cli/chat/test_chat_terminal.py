@@ -135,6 +135,7 @@ def test_edit_opens_the_editor_and_sends_what_it_saved(chat, tmp_path):
     assert "hello" not in content
 
 
+@pytest.mark.slow
 def test_an_editor_that_fails_is_a_note(chat):
     with chat("--max-tokens", 4, EDITOR="false", VISUAL="") as child:
         child.ready()
@@ -166,7 +167,8 @@ def shown(child, columns=80, rows=24):
     return screen.rows()
 
 
-@pytest.mark.parametrize("lines", [25, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("lines", [25, 60])
 def test_a_message_taller_than_the_screen_is_there_once(roomy_gguf, tmp_path, lines):
     with PtyChild("chat", roomy_gguf, "--max-tokens", 4, home=tmp_path) as child:
         child.ready()
@@ -225,6 +227,7 @@ class BarAtOnce(PtyChild):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_interrupted_prompt_leaves_no_progress_bar(roomy_gguf, tmp_path):
     text = "hello world the " * 480
     with BarAtOnce("chat", roomy_gguf, "--max-tokens", 4, home=tmp_path) as child:
@@ -255,6 +258,7 @@ def test_a_dumb_terminal_gets_no_codes(chat):
     assert "\x1b" not in child.seen
 
 
+@pytest.mark.slow
 def test_a_line_is_taken_to_the_editor(chat, tmp_path):
     editor = tmp_path / "editor"
     editor.write_text(
@@ -318,6 +322,7 @@ def test_nobody_reads_on(tiny_gguf, tmp_path):
     assert result.returncode != 0
 
 
+@pytest.mark.slow
 def test_turns_have_space_between_them(chat):
     with chat("--max-tokens", 4) as child:
         child.ready()
@@ -384,6 +389,7 @@ def test_a_conversation_goes_on_in_the_next_chat(tiny_gguf, chat, tmp_path):
     assert [entry.name for entry in kept.parent.iterdir()] == [kept.name]
 
 
+@pytest.mark.slow
 def test_what_shall_not_be_kept_is_not(chat, tmp_path):
     with chat(*ENDLESS, "--max-tokens", 8, "--no-keep") as child:
         child.ready()
@@ -393,6 +399,7 @@ def test_what_shall_not_be_kept_is_not(chat, tmp_path):
     assert not (tmp_path / "akunu" / "sessions").exists()
 
 
+@pytest.mark.slow
 def test_a_chat_resized_to_fifty_columns_and_back(chat):
     """What is said before, while it is narrow and after stands there once, as it was drawn."""
     with chat("--max-tokens", 4) as child:

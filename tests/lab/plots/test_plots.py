@@ -8,6 +8,7 @@ import pytest
 from bench.result_values import HIT_RATE, result
 
 from akunu_py.errors import ConfigError
+from akunu_py.extras import install_command
 from akunu_py.lab.plots import canvas, charts, heat_map, theory_curve
 from akunu_py.lab.plots.pictures import LeftOut, Picture, pictures_of
 from akunu_py.lab.sweep.heat_map import HeatMap
@@ -220,5 +221,5 @@ def test_without_matplotlib_the_way_to_install_it_is_said(monkeypatch):
         return real(name, *rest, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ConfigError, match=r"pip install 'akunu-py\[bench\]'"):
+    with pytest.raises(ConfigError, match=re.escape(install_command("bench"))):
         canvas.require_matplotlib()
