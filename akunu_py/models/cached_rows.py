@@ -153,6 +153,11 @@ class CachedRows:
             yield len(self.tokens)
         self.mark("prompt")
 
+    def _mark_here(self, checkpoints: Mapping[str, int]) -> None:
+        for name, place in checkpoints.items():
+            if place == len(self.tokens):
+                self.mark(name)
+
     def _next_pass(self, remaining: int, *, short_passes: bool) -> int:
         """Return the rows of the next prompt pass.
 
