@@ -6,6 +6,7 @@
         UnsupportedArchitectureError  a model family akunu has no class for
       ConfigError                     an option or argument out of its range
         MemoryLimitError              a model that does not fit into this machine's memory
+        ConstraintError               a form of the reply that cannot be compiled or met
       HubError                        a hub or package index fails
       ContextOverflowError            the prompt leaves no room in the context
       EngineStateError                the engine is closed, busy or forked
@@ -69,6 +70,10 @@ class MemoryLimitError(ConfigError):
     def __init__(self, message: str, *, fits_alone: bool = False) -> None:
         super().__init__(message)
         self.fits_alone = fits_alone
+
+
+class ConstraintError(ConfigError):
+    """A constraint is malformed, unsatisfiable or too complex, or allows no further token."""
 
 
 class HubError(AkunuError):

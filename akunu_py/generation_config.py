@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Self, get_args
 
+from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError
 from akunu_py.option_fields import (
     Biases,
@@ -13,6 +14,7 @@ from akunu_py.option_fields import (
     Switch,
     Text,
     Texts,
+    Value,
     check_options,
     option,
     options_of,
@@ -157,6 +159,13 @@ class GenerationConfig(SamplingConfig):
         heading="Output",
     )
     """The finish reason is then "loop": see `akunu_py.decoding.stopping`."""
+    constraint: Constraint | None = option(
+        None,
+        Value(Constraint, "a Constraint, or one of json_schema, regex, grammar and choices"),
+        "Give the reply a form: a JSON schema, an expression, a grammar or choices.",
+        heading="Output",
+    )
+    """See `akunu_py.constraints`."""
     drafter: str | None = option(
         None,
         Text("a drafter's name, or 'none'"),

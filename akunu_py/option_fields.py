@@ -117,6 +117,19 @@ class Texts(Kind[tuple[str, ...]]):
 
 
 @dataclass(frozen=True, slots=True)
+class Value(Kind[_T]):
+    """A value of a class of its own; `wanted` describes it in a message, after "give"."""
+
+    of: type[_T]
+    wanted: str
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ConfigError unless it is an object of the class."""
+        if not isinstance(value, self.of):
+            raise ConfigError(f"{name} is {value!r}; give {self.wanted}")
+
+
+@dataclass(frozen=True, slots=True)
 class Biases(Kind[Mapping[int, float]]):
     """Numbers by token id."""
 

@@ -4,7 +4,7 @@
 checked with `isinstance` once, when a reply is put together.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -53,6 +53,14 @@ class CandidateObserver(Protocol):
         tokens are included, since the target's candidates after them are known as well. Rows of the
         prompt are not.
         """
+
+
+@runtime_checkable
+class SureDrafter(Protocol):
+    """A drafter that sometimes knows what must come next, and drafts it whatever it costs."""
+
+    def num_sure(self) -> int:
+        """Return how many tokens are sure to follow the observed ones: `Draft.sure`, unlimited."""
 
 
 @runtime_checkable
@@ -219,6 +227,20 @@ class DistributionTarget(Target, Protocol):
         """
 
 
+class ReplyMasks(Protocol):
+    """The tokens that may follow a reply in a given form (`akunu_py.constraints`)."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Return the number of the reply's tokens so far."""
+
+    def mask(self, path: Sequence[int]) -> NDArray[np.uint32]:
+        """Return the tokens allowed after the reply so far and a path, uint32 [ceil(vocab / 32)].
+
+        Id i is bit i % 32 of word i // 32. Raises ConstraintError if there is none.
+        """
+
+
 class Detokenizer(Protocol):
     """Token ids to text, step by step; never emits half a character."""
 
@@ -267,6 +289,12 @@ class Tokenizer(Protocol):
 
     def token_texts(self) -> Sequence[str]:
         """Return the text of each id, as the vocabulary writes it."""
+
+    def token_bytes(self) -> Sequence[bytes]:
+        """Return the bytes that each id adds to a text: none for control tokens and gaps."""
+
+    def control_tokens(self) -> Mapping[int, str]:
+        """Return the text of each id that is not part of a reply's text, such as <|im_end|>."""
 
     def detokenizer(self, *, continues: bool = False) -> Detokenizer:
         """Return a fresh incremental detokenizer.

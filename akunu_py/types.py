@@ -61,7 +61,8 @@ class Draft:
     token that the target agrees, given that it agreed with the parent. `origins` names the drafter
     of each token, or the text it is copied from, if that adds to `source`. `places` has the index
     of the prompt's token that each token copies, or -1. `length` is the origin of the draft's
-    length, if a rule of the drafter decided it.
+    length, if a rule of the drafter decided it. The first `sure` tokens, a chain, are known to be
+    right and are never cut.
 
     Raises ContractError for parents out of order, siblings with equal tokens, or different lengths.
     """
@@ -74,6 +75,7 @@ class Draft:
     origins: tuple[str, ...] = ()
     length: LengthTrace | None = None
     places: tuple[int, ...] = ()
+    sure: int = 0
 
     def __post_init__(self) -> None:
         size = len(self.tokens)
@@ -117,13 +119,14 @@ class Draft:
         *,
         length: LengthTrace | None = None,
         places: tuple[int, ...] = (),
+        sure: int = 0,
     ) -> Self:
         """Make the draft in which each token follows the one before it."""
         tokens = tuple(tokens)
         size = len(tokens)
         known = size < len(_CHAIN_PARENTS)
         parents = _CHAIN_PARENTS[size] if known else tuple(range(-1, size - 1))
-        return cls(tokens, parents, source, match_length, confidence, origins, length, places)
+        return cls(tokens, parents, source, match_length, confidence, origins, length, places, sure)
 
     @classmethod
     def empty(cls, source: str = "") -> Self:
@@ -144,6 +147,7 @@ class Draft:
             self.origins[:size],
             self.length,
             self.places[:size],
+            min(self.sure, size),
         )
 
 
@@ -200,6 +204,10 @@ class GenerationResult:
     "different": of two tokens that are almost equally likely the other one may have been chosen;
     "unknown": not measured.
 
+    `constraint_met` says whether the text has the whole form that `constraint` asks for, which it
+    may lack where the reply ended early: at `max_tokens`, a stop text or a cancel. None without a
+    constraint.
+
     `time_saved` estimates the share of plain decoding's time that drafting saved, as a range
     (low, high), below 0 if drafting cost time. It is None if nothing was drafted, `draft_budget` is
     "always", or too few drafts were timed so far (`akunu_py.decoding.time_saved`).
@@ -219,6 +227,7 @@ class GenerationResult:
     row_bits: RowBits = "unknown"
     time_to_first_token_s: float | None = None
     time_saved: tuple[float, float] | None = None
+    constraint_met: bool | None = None
 
     @property
     def decode_tokens_per_s(self) -> float | None:

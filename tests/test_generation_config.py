@@ -4,7 +4,7 @@ import typing
 
 import pytest
 
-from akunu_py.engine.generation_options import GenerationOptions
+from akunu_py.engine.generation_options import ConstraintOptions, GenerationOptions
 from akunu_py.generation_config import DRAFTING_FIELDS, GenerationConfig, SamplingConfig
 from akunu_py.option_fields import Count, Number, options_of
 
@@ -13,7 +13,10 @@ OPTIONS = options_of(GenerationConfig)
 
 def test_the_keywords_of_the_api_are_the_options():
     """Type checkers know keywords only where they are written out; mypy sees no missing one."""
-    assert typing.get_type_hints(GenerationOptions) == typing.get_type_hints(GenerationConfig)
+    keywords = typing.get_type_hints(GenerationOptions)
+    for name in typing.get_type_hints(ConstraintOptions):
+        del keywords[name]
+    assert keywords == typing.get_type_hints(GenerationConfig)
 
 
 def test_every_option_says_what_it_does():
@@ -48,7 +51,7 @@ def test_every_option_of_drafting_is_marked_as_one():
     """Plain decoding, as measurements compare with it, leaves out those that are."""
     sampling = {one.name for one in options_of(SamplingConfig)}
     others = {
-        "max_tokens", "seed", "stop", "stop_loops", "drafter", "num_draft_tokens", "draft_budget",
+        "max_tokens", "seed", "stop", "stop_loops", "constraint", "drafter", "num_draft_tokens", "draft_budget",
     }  # fmt: skip
     assert not sampling & {*DRAFTING_FIELDS}
     assert {one.name for one in OPTIONS} == sampling | others | {*DRAFTING_FIELDS}

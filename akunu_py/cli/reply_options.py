@@ -33,6 +33,7 @@ DRAFTER_NAMES = (
 
 _FLAGS: Mapping[str, tuple[str, ...]] = {
     "penalty_window": (),
+    "constraint": (),
     "adjust_residual": ("--adjust/--no-adjust",),
 }
 """Flags that do not follow from an option's name; none for an option that `/set` alone has."""
@@ -82,11 +83,15 @@ def in_flags(text: str) -> str:
             for parameter in context.command.params
             if isinstance(parameter, click.Option)
             and parameter.name is not None
-            and (parameter.name in flags or "_" in parameter.name or parameter.name == "context")
+            and (parameter.name in flags or "_" in parameter.name or parameter.name in _WORDS)
         }
     names = "|".join(name for name in flags if "_" in name)
-    found = rf"""(?<![\w'"/.-])({names})(?![\w'"/])|^({"|".join(flags)})(?= )"""
+    found = rf"""(?<![\w'"/.-])({names})(?![\w'"/])|^({"|".join(flags)})(?=[ :])"""
     return re.sub(found, lambda match: flags[match[0]], text)
+
+
+_WORDS = ("context", "regex", "grammar", "choices")
+"""Names of one word of options that are not a reply's; messages begin with them."""
 
 
 def _click_option(declared: Option) -> Callable[..., Any]:

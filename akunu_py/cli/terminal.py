@@ -185,6 +185,8 @@ def remarks(result: "GenerationResult") -> list[str]:
             "cancelled": "interrupted",
         }
         parts.append(ends[result.finish_reason])
+    if result.constraint_met is False:
+        parts.append("incomplete: not the form asked for")
     return parts
 
 

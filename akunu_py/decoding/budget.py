@@ -161,8 +161,8 @@ class Budget:
         """
         self.tree = None
         self._proposed = len(draft)
-        if not draft.tokens:
-            if self._drafter.asked:
+        if len(draft) == draft.sure:
+            if self._drafter.asked and not draft.tokens:
                 self._drafter.pace(0.0, self.rate)
             return draft
         self._source = draft.source
@@ -172,7 +172,7 @@ class Budget:
         probabilities = self._acceptance.probabilities(draft)
         if draft.is_chain:
             size, gain = self._best_size(probabilities)
-            kept = draft.first(size)
+            kept = draft.first(max(size, draft.sure))
         else:
             kept, gain, weighed = self._best_part(draft, probabilities)
             taken = kept.is_chain or self._trees is None or self._trees.takes_tree(kept)

@@ -16,7 +16,7 @@ from akunu_py.decoding.stopping import LoopDetector, cut_at_end
 from akunu_py.decoding.tree_choice import TreeChoice
 from akunu_py.decoding.verify import verify_match
 from akunu_py.errors import ContractError
-from akunu_py.protocols import CandidateObserver, CandidateTarget, Drafter, Target
+from akunu_py.protocols import CandidateObserver, CandidateTarget, Drafter, SureDrafter, Target
 from akunu_py.types import Draft, FinishReason, StepStats, Verification
 
 NUM_CANDIDATES = 8
@@ -70,12 +70,13 @@ def decode(
     """
     budget = budget or VerifyAll(target)
     observe = observer(drafter, target)
+    num_sure = drafter.num_sure if isinstance(drafter, SureDrafter) else int
     remaining = max_tokens
     while remaining > 0:
         started = clock()
         # A pass always adds one token of its own to the accepted ones.
         room = min(num_draft_tokens, target.max_draft_tokens(), remaining - 1)
-        proposed = propose(drafter, budget.limit(room))
+        proposed = propose(drafter, max(budget.limit(room), min(num_sure(), room)))
         draft = budget.trim(proposed)
         drafted = clock()
         verification = verify_match(draft, target.choose(last, draft))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from akunu_py.drafting import AutoState, open_memory, vocabulary_fingerprint
 from akunu_py.engine.admission import Admission
+from akunu_py.engine.constrained import Matchers, constrained_drafter
 from akunu_py.engine.drafter_factory import DrafterFactory
 from akunu_py.engine.generation_options import GenerationOptions, with_options
 from akunu_py.engine.lane import CheckedCall, Lane
@@ -99,7 +100,7 @@ class Engine:
         block_rows = BLOCK_ROWS if reproducible else None
         context = usable_context(context, loaded.description.context, block_rows)
         self._admission = Admission()
-        # `close` deletes the four parts, and every call asks `_admission` before it uses them.
+        # `close` deletes these parts, and every call asks `_admission` before it uses them.
         self._loaded = loaded
         self._kv_bits = kv_bits
         self._session = self._new_session(context)
@@ -111,6 +112,7 @@ class Engine:
             draft_model=draft_model,
             counts=counts,
         )
+        self._matchers = Matchers(self.tokenizer, self._session.vocabulary_size)
         self._memories = Memories(
             loaded,
             open_memory(memory, self.tokenizer.token_texts, self._session.vocabulary_size),
@@ -409,7 +411,8 @@ class Engine:
             context=self.context,
             vocabulary_size=self.vocabulary_size,
         )
-        return CheckedCall(tuple(prompt), choice, continues)
+        matcher = self._matchers.make(choice.config, prompt, continues=continues)
+        return CheckedCall(tuple(prompt), choice, matcher, continues)
 
     def wait(self) -> None:
         """Wait for the pass that is under way between two steps of a reply, if one is."""
@@ -449,7 +452,7 @@ class Engine:
             self._admission.closed = True
             self._drafters.close()
             session = self._session
-            del self._loaded, self._session, self._drafters, self._memories
+            del self._loaded, self._session, self._drafters, self._memories, self._matchers
             # Last, since it also frees the memory that MLX keeps of deleted arrays.
             session.close()
 
@@ -502,13 +505,17 @@ class Engine:
     ) -> Request:
         """Return what a reply on a session is made from."""
         choice = call.choice
+        drafter, most = constrained_drafter(
+            self._drafters.make(choice, auto_state, token_model), choice, call.matcher
+        )
         return Request(
             session=session,
             tokenizer=self.tokenizer,
             prompt=call.prompt,
             config=choice.config,
-            drafter=self._drafters.make(choice, auto_state, token_model),
-            num_draft_tokens=choice.num_draft_tokens,
+            drafter=drafter,
+            num_draft_tokens=most,
+            matcher=call.matcher,
             budgets=self._memories.budgets(choice.config),
             row_bits=partial(self._memories.row_bits, session),
             continues=call.continues,

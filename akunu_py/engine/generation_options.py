@@ -2,16 +2,26 @@
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
-from typing import TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
 
+from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError
 from akunu_py.option_fields import options_of
 from akunu_py.types import DraftBudget, DraftLength, DraftSampling, GenerationConfig
 
 
-class GenerationOptions(TypedDict, total=False):
-    """The fields of `GenerationConfig`, as keyword arguments.
+class ConstraintOptions(TypedDict, total=False):
+    """Keywords that make a `GenerationConfig.constraint`; at most one of them is given."""
+
+    json_schema: Mapping[str, Any] | bool | str
+    regex: str
+    grammar: str
+    choices: Sequence[str]
+
+
+class GenerationOptions(ConstraintOptions, total=False):
+    """The fields of `GenerationConfig`, as keyword arguments, and what makes a constraint.
 
     They are written out for type checkers. mypy compares each with its field in `with_options`, and
     a test finds missing ones.
@@ -30,6 +40,7 @@ class GenerationOptions(TypedDict, total=False):
     seed: int | None
     stop: tuple[str, ...]
     stop_loops: bool
+    constraint: Constraint | None
     drafter: str | None
     num_draft_tokens: int | None
     draft_budget: DraftBudget
@@ -50,9 +61,27 @@ class GenerationOptions(TypedDict, total=False):
 def with_options(config: GenerationConfig, options: GenerationOptions) -> GenerationConfig:
     """Return a configuration with some fields replaced; raises ConfigError for unknown names."""
     names = [declared.name for declared in options_of(GenerationConfig)]
-    for name in options:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
+    fields: dict[str, Any] = {}
+    forms: list[str] = []
+    for name, value in options.items():
+        if name in _FORMS:
+            fields["constraint"] = _FORMS[name](value)
+            forms.append(name)
+        elif name in names:
+            forms += ["constraint"] * (name == "constraint")
+            fields[name] = value
+        else:
+            near = difflib.get_close_matches(name, (*names, *_FORMS), n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}"
             raise ConfigError(f"there is no option {name}{hint}")
-    return dataclasses.replace(config, **options)
+    if len(forms) > 1:
+        raise ConfigError(f"a reply has one form; give one of {' and '.join(forms)}")
+    return dataclasses.replace(config, **fields)
+
+
+_FORMS: Mapping[str, Callable[[Any], Constraint]] = {
+    "json_schema": Constraint.json_schema,
+    "regex": Constraint.regex,
+    "grammar": Constraint.grammar,
+    "choices": Constraint.choices,
+}

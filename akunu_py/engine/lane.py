@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 
+from akunu_py.constraints import Matcher
 from akunu_py.drafting import AutoState
 from akunu_py.engine.drafter_factory import DrafterChoice
 from akunu_py.engine.reply import Reply, Request
@@ -20,12 +21,14 @@ class CheckedCall:
     Attributes:
         prompt: token ids.
         choice: the drafter, and the configuration with its name filled in.
+        matcher: the state of its constraint, for one reply; None for a reply in any form.
         continues: whether the reply continues the prompt's text, as for `Engine.generate`.
 
     """
 
     prompt: tuple[int, ...]
     choice: DrafterChoice
+    matcher: Matcher | None = None
     continues: bool = False
 
 

@@ -1,9 +1,11 @@
 """Reasoning: telling what a model thinks from what it answers."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
+from akunu_py.constraints import Opening
 from akunu_py.protocols import Tokenizer
 from akunu_py.types import TextPiece
 
@@ -55,6 +57,12 @@ In order: DeepSeek and Qwen, Seed-OSS, Magistral, Cohere's Command A, Apertus, L
 Gemma 4, gpt-oss (OpenAI's "Harmony response format"), Solar Open.
 """
 
+_FINAL = ("<|channel|>final<|message|>", "<|content|>")
+"""Opening markers of answers to the user, as opposed to tools."""
+
+_TOKEN = re.compile(r"<[^<>]*>|\[/?[A-Z]+\]")
+"""A part of a marker that vocabularies have as one token."""
+
 _SPEAKERS = ("<|start|>assistant", "<|begin|>assistant")
 _MESSAGE_END = "<|end|>"
 _BLOCKS = THOUGHTS | _ANSWERS
@@ -87,6 +95,35 @@ def reasoning_marks(tokenizer: Tokenizer) -> Mapping[int, str]:
                 }
         _known[tokenizer] = marks
     return marks
+
+
+def opening_of(prompt_end: str, tokenizer: Tokenizer, *, space: bool = False) -> Opening:
+    """Return what may come before the answer of a reply to this prompt.
+
+    Thoughts may, if the prompt opens them or the vocabulary has their markers as tokens. `space` is
+    as in `Opening`.
+    """
+    begin = len(tokenizer.encode(""))
+
+    def known(*markers: str) -> bool:
+        parts = [part for marker in markers for part in _TOKEN.findall(marker)]
+        return all(len(tokenizer.encode(part, parse_special=True)) == begin + 1 for part in parts)
+
+    marker = opening_marker(prompt_end)
+    if marker in _ANSWERS:
+        return Opening()
+    messages = any(known(opens, closes) for opens, closes in _ANSWERS.items())
+    thoughts = tuple(pair for pair in THOUGHTS.items() if known(*pair))
+    if not messages:
+        inside = "" if marker is None else THOUGHTS[marker]
+        return Opening(inside, () if inside else thoughts, space=space and not inside)
+    answers = tuple(opens for opens in _FINAL if known(opens, _MESSAGE_END))
+    return Opening(
+        "" if marker is None else THOUGHTS[marker],
+        thoughts,
+        answers,
+        next((speaker for speaker in _SPEAKERS if known(speaker)), ""),
+    )
 
 
 def end_of_prompt(prompt: Sequence[int], tokenizer: Tokenizer) -> str:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from akunu_py.constraints import Matcher
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import Step
 from akunu_py.decoding.stats import StatsRecorder
@@ -53,6 +54,7 @@ class Request:
         config: sampling, drafting and ending; the field `drafter` is set.
         drafter: made for this reply.
         num_draft_tokens: upper limit of a draft, in tokens; overrides the config.
+        matcher: the reply's place in its constraint; None for a reply in any form.
         budgets: state of the draft budget; None verifies whole drafts.
         row_bits: measures whether rows of passes are bit-equal; called if anything was drafted.
         continues: whether the text continues the prompt's text, so that a space at its beginning
@@ -71,6 +73,7 @@ class Request:
     config: GenerationConfig
     drafter: Drafter
     num_draft_tokens: int
+    matcher: Matcher | None = None
     budgets: BudgetState | None = None
     row_bits: Callable[[], RowBits] = lambda: "unknown"
     continues: bool = False
@@ -148,6 +151,7 @@ class Reply:
                 sampler,
                 self._max_tokens,
                 request.checkpoints,
+                allowed=request.matcher,
                 short_passes=request.short_passes,
             )
             self._num_cached = next(passes)
@@ -196,6 +200,8 @@ class Reply:
             self._first_s = time.perf_counter() - self._started
         if step.tree is not None:
             self._trees.add(step.tree)
+        if self._request.matcher is not None:
+            self._request.matcher.advance(step.token_ids)
         step, pieces = self._text.take(step)
         self._recorder.add(step.stats)
         self._token_ids += step.token_ids
@@ -222,9 +228,17 @@ class Reply:
             exactness=self._request.config.exactness,
             row_bits=self._request.row_bits() if stats.drafted else "equal",
             time_to_first_token_s=self._first_s,
+            constraint_met=self._constraint_met(reason),
             time_saved=None if self._budget is None else self._budget.saved.share(stats),
         )
         return replace(last, text=_joined(pieces), result=result, pieces=pieces)
+
+    def _constraint_met(self, reason: FinishReason) -> bool | None:
+        """Return whether the whole text has the form that was asked for."""
+        matcher = self._request.matcher
+        if matcher is None:
+            return None
+        return matcher.ended or (reason == "length" and matcher.may_end)
 
     def _prefill_progress(self, done: int, total: int) -> None:
         if self._request.progress:

@@ -1,19 +1,21 @@
 """mlx-lm's tokenizers behind akunu's protocol."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from akunu_py.errors import ModelFormatError
+from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf.keys import MAX_SIZE
 from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
 from akunu_py.models.mlx_folder import end_ids, from_library, read_json, submodules
 from akunu_py.models.whole_mlx_lm import TokenizerWrapper
 from akunu_py.models.whole_mlx_lm import load_tokenizer as mlx_load_tokenizer
 from akunu_py.protocols import Detokenizer
+from akunu_py.tokenizers.bpe import decode_alphabet
 from akunu_py.tokenizers.gguf_tokenizer import partition
 from akunu_py.tokenizers.special_text import SpecialTextGuard
+from akunu_py.tokenizers.spm import decode_piece
 from akunu_py.tokenizers.template_choice import Templates
 from akunu_py.tokenizers.template_input import TemplateInput, Value
 
@@ -163,6 +165,33 @@ class FolderTokenizer:
         for text, token in ids.items():
             texts[token] = text
         return texts
+
+    def token_bytes(self) -> Sequence[bytes]:
+        """Return the bytes that each id adds to a text: none for control tokens and gaps."""
+        # Added tokens are written as they are, those of the model as its decoder reads them.
+        added = {id_: str(token) for id_, token in self._wrapper.added_tokens_decoder.items()}
+        decode = self._decode_token()
+        return [
+            b"" if id_ in self._silent else added[id_].encode() if id_ in added else decode(text)
+            for id_, text in enumerate(self.token_texts())
+        ]
+
+    def _decode_token(self) -> Callable[[str], bytes]:
+        """Return the function from a token's text in the vocabulary to its bytes."""
+        backend = getattr(self._wrapper, "backend_tokenizer", None)
+        steps = "" if backend is None else str(backend.decoder)
+        if "ByteLevel" in steps:
+            return decode_alphabet
+        if "ByteFallback" in steps or backend is None:
+            return decode_piece
+        raise ConfigError(
+            "the bytes of this folder's tokens are not known, so a reply cannot be constrained; "
+            "use a GGUF file of the model"
+        )
+
+    def control_tokens(self) -> Mapping[int, str]:
+        """Return the text of each id that is not part of a reply's text, such as <|im_end|>."""
+        return {id_: text for text, id_ in self._special}
 
     def detokenizer(self, *, continues: bool = False) -> Detokenizer:  # noqa: ARG002
         """Return a fresh incremental detokenizer; mlx-lm's own decides about leading spaces."""

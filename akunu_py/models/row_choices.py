@@ -1,10 +1,12 @@
 """Rows of logits to ids on the host: the target's choices and its candidates."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import mlx.core as mx
 
+from akunu_py.protocols import ReplyMasks
 from akunu_py.sampling.probabilities import no_choice
 from akunu_py.sampling.sampler import Choice, Sampler, is_choice
 
@@ -50,18 +52,28 @@ class RowChoices:
         self._width = min(count, self._vocabulary_size)
 
     @property
-    def needs_history(self) -> bool:
-        """Whether a choice depends on the text before its row."""
+    def needs_tokens(self) -> bool:
+        """Whether the host must know the tokens before a row to choose after it."""
         return self.sampler.chain.needs_history
 
     def recent(self, fed: Sequence[int], path: Sequence[int]) -> tuple[int, ...]:
         """Return the tokens up to a row that penalties look at; none without penalties."""
         window = self.sampler.chain.window
-        return (*fed[-window:], *path)[-window:] if self.needs_history else ()
+        return (*fed[-window:], *path)[-window:] if self.sampler.chain.needs_history else ()
+
+    def masks(
+        self,
+        logits: mx.array,  # noqa: ARG002 - for constrained replies
+        fed: Sequence[int],  # noqa: ARG002
+        paths: Sequence[Sequence[int]],
+    ) -> Iterable[mx.array | None]:
+        """Return the tokens allowed after each row; None for all of them."""
+        return repeat(None, len(paths))
 
     def pending(self, logits: mx.array, fed: Sequence[int], path: Sequence[int]) -> PendingChoice:
         """Choose after a row; `logits` are [1, vocab]."""
-        choice = self.sampler.choice(logits, len(fed) + len(path), self.recent(fed, path))
+        (mask,) = self.masks(logits, fed, (path,))
+        choice = self.sampler.choice(logits, len(fed) + len(path), self.recent(fed, path), mask)
         told = choice.token
         if self._width:
             told = mx.concatenate([told, top_candidates(logits, self._width)[0]])
@@ -92,8 +104,10 @@ class RowChoices:
         """
         rows = logits.squeeze(0)
         choices = [
-            self.sampler.choice(row, len(fed) + len(path), self.recent(fed, path))
-            for row, path in zip(mx.split(rows, len(paths)), paths, strict=True)
+            self.sampler.choice(row, len(fed) + len(path), self.recent(fed, path), mask)
+            for row, path, mask in zip(
+                mx.split(rows, len(paths)), paths, self.masks(logits, fed, paths), strict=True
+            )
         ]
         results = [choice.token for choice in choices]
         width, count = self._width, len(paths)
@@ -119,6 +133,34 @@ class RowChoices:
             return
         ids: list[list[int]] = top_candidates(logits[0], self._width).tolist()  # type: ignore[assignment]
         self.found += [(path[-1], best) for path, best in zip(paths, ids, strict=True)]
+
+
+class ConstrainedChoices(RowChoices):
+    """The choices of a reply in a given form.
+
+    `allowed` gives the masks. It knows the reply up to the last committed token; `start` is the
+    number of the prompt's tokens.
+    """
+
+    def __init__(
+        self, sampler: Sampler, vocabulary_size: int, allowed: ReplyMasks, start: int
+    ) -> None:
+        super().__init__(sampler, vocabulary_size)
+        self._allowed = allowed
+        self._start = start
+
+    @property
+    def needs_tokens(self) -> bool:
+        """True: a mask depends on the whole reply before its row."""
+        return True
+
+    def masks(
+        self, logits: mx.array, fed: Sequence[int], paths: Sequence[Sequence[int]]
+    ) -> Iterable[mx.array]:
+        """Return the tokens allowed after each row, found while the device computes the logits."""
+        mx.async_eval(logits)  # type: ignore[no-untyped-call]
+        committed = self._start + self._allowed.num_tokens - len(fed)
+        return [mx.array(self._allowed.mask(path[committed:])) for path in paths]
 
 
 def top_candidates(logits: mx.array, count: int) -> mx.array:

@@ -17,9 +17,10 @@ from akunu_py.models.cached_rows import NO_CHECKPOINTS, PREFILL_CHUNK, CachedRow
 from akunu_py.models.reply_frame import ReplyFrame
 from akunu_py.models.rollback import Saved
 from akunu_py.models.row_bits import RowDifference, row_differences, rows_bit_equal
-from akunu_py.models.row_choices import PendingChoice, RowChoices
+from akunu_py.models.row_choices import ConstrainedChoices, PendingChoice, RowChoices
 from akunu_py.models.traffic import MemoryTraffic, memory_traffic
 from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
+from akunu_py.protocols import ReplyMasks
 from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.types import Draft, PassReport
@@ -37,7 +38,8 @@ class Session:
     While nothing is drafted, one step is kept in flight, as in mlx-lm's plain loop: the pass over
     the token being chosen is queued before that token is read back. A draft that then arrives loses
     nothing: its first token is checked against the step in flight, and the rest goes into the next
-    pass. Penalties need each token on the host first, so with penalties nothing is in flight.
+    pass. Penalties and constraints need each token on the host first, so with them nothing is in
+    flight.
 
     Recurrent states cannot drop the rows of rejected tokens. They are restored to before the pass,
     and the rows to keep are *carried*: fed again in front of the next pass, which reads the weights
@@ -88,15 +90,17 @@ class Session:
         sampler: Sampler,
         max_tokens: int,
         progress: Progress | None = None,
+        allowed: ReplyMasks | None = None,
     ) -> int:
         """Prefill all but the last token of a prompt; return how many were cached already.
 
         The longest common prefix with the cached rows is kept, as far as the caches can go back to
         it. At most `max_tokens` tokens will be asked for; no row is computed for tokens beyond.
+        `allowed` gives the tokens among which the reply's are chosen; by default, all.
         """
         total = len(prompt)
         kept: int | None = None
-        for held in self.beginning(prompt, sampler, max_tokens):
+        for held in self.beginning(prompt, sampler, max_tokens, allowed=allowed):
             kept = held if kept is None else kept
             if progress:
                 progress(held, total)
@@ -111,6 +115,7 @@ class Session:
         max_tokens: int,
         checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
         *,
+        allowed: ReplyMasks | None = None,
         short_passes: bool = False,
     ) -> Iterator[int]:
         """Prefill as `begin` does, one prompt pass at a time.
@@ -119,7 +124,11 @@ class Session:
         places in the prompt to which caches should be able to go back, by name. `short_passes` is
         for callers that act between them (`CachedRows.prefilling`).
         """
-        self._choices = RowChoices(sampler, self.vocabulary_size)
+        if allowed is None:
+            self._choices = RowChoices(sampler, self.vocabulary_size)
+        else:
+            size = self.vocabulary_size
+            self._choices = ConstrainedChoices(sampler, size, allowed, len(prompt))
         self._forget_pass()
         self._end = min(self.context, len(prompt) + max_tokens)
         steps = self._rows.prefilling(prompt[:-1], checkpoints, short_passes=short_passes)
@@ -168,8 +177,8 @@ class Session:
 
     @property
     def pipelined(self) -> bool:
-        """Whether a step is kept in flight in this reply; not with penalties, see above."""
-        return self._choices is not None and not self._choices.needs_history
+        """Whether a step is kept in flight in this reply; see the class docstring."""
+        return self._choices is not None and not self._choices.needs_tokens
 
     @property
     def in_flight(self) -> bool:
@@ -272,9 +281,10 @@ class Session:
             logits, paths = self._feed(rows, start)
             self._choosing.find_candidates(logits[:, start:], paths)
             chain = self._choosing.sampler.chain
-            for place, path in enumerate(paths):
+            masks = self._choosing.masks(logits, self._rows.tokens, paths)
+            for place, (path, mask) in enumerate(zip(paths, masks, strict=True)):
                 recent = self._choosing.recent(self._rows.tokens, path)
-                row = chain.log_probabilities(logits[:, start + place], recent)[0]
+                row = chain.log_probabilities(logits[:, start + place], recent, mask)[0]
                 found[place] = probabilities(row, greedy=chain.greedy, kind=logits.dtype)
         return found
 
@@ -378,9 +388,9 @@ class Session:
         self._in_flight = None
         position = len(self._rows.tokens)
         choosing = self._choosing
-        if position + 1 >= self._end or choosing.needs_history:
+        if position + 1 >= self._end or choosing.needs_tokens:
             return choosing.read(pending, last)
-        # The token is not known on the host yet; only penalties would need it.
+        # The token is not known on the host yet; only penalties and constraints would need it.
         logits = self._rows.feed(pending.choice.token)[:, 0]
         self._in_flight = choosing.pending(logits, self._rows.tokens, (-1,))
         self._in_flight.queue()

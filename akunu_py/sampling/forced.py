@@ -27,9 +27,15 @@ class ForcedSampler(Sampler):
         self._start = start
         self._tokens = tuple(tokens)
 
-    def choice(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> Choice:
+    def choice(
+        self,
+        logits: mx.array,
+        position: int,
+        recent: Sequence[int] = (),
+        mask: mx.array | None = None,
+    ) -> Choice:
         """Return the text's token at a position, after the work of choosing one."""
-        own = super().choice(logits, position, recent)
+        own = super().choice(logits, position, recent, mask)
         index = position - self._start
         if not 0 <= index < len(self._tokens):
             return own

@@ -54,14 +54,24 @@ class Sampler:
         """
         return self.choice(logits, position, recent).token
 
-    def choice(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> Choice:
-        """Choose as `choose` does; also return the total for `is_choice`."""
+    def choice(
+        self,
+        logits: mx.array,
+        position: int,
+        recent: Sequence[int] = (),
+        mask: mx.array | None = None,
+    ) -> Choice:
+        """Choose as `choose` does; also return the total for `is_choice`.
+
+        `mask` has the tokens that a constraint allows; see `akunu_py.sampling.transforms.only`.
+        """
         chain = self.chain
-        if not chain.greedy and not chain.needs_history:
+        if not chain.greedy and not chain.needs_history and mask is None:
             return Choice(*self._draw(logits, self._key(position)))
         # Not compiled: the number of recent tokens varies, and greedy choices gain too little.
         window = recent[-chain.window :] if chain.needs_history else ()
-        return Choice(*self._chosen(logits, window, None if chain.greedy else self._key(position)))
+        key = None if chain.greedy else self._key(position)
+        return Choice(*self._chosen(logits, window, key, mask))
 
     def _key(self, position: int) -> mx.array:
         return mx.array(noise_key(self.seed, position, Purpose.TARGET), dtype=mx.uint32)
@@ -70,9 +80,13 @@ class Sampler:
         return self._chosen(logits, (), key)
 
     def _chosen(
-        self, logits: mx.array, recent: Sequence[int], key: mx.array | None
+        self,
+        logits: mx.array,
+        recent: Sequence[int],
+        key: mx.array | None,
+        mask: mx.array | None = None,
     ) -> tuple[mx.array, mx.array]:
-        row, total = self.chain.normalised(logits, recent)
+        row, total = self.chain.normalised(logits, recent, mask)
         row = self.chain.filtered(row)
         if key is not None:
             row = row + gumbel_row(key, self._strides)[None]

@@ -1,8 +1,9 @@
 """Transforms of one row of logits: penalties, filters, temperature.
 
 Definitions and default order are mlx-lm 0.32's (`mlx_lm.sample_utils`): bias and penalties on the
-logits, then top-p, min-p and top-k on the untempered log-probabilities, and temperature last. Each
-filter equals mlx-lm's, except for ties at the edge of top-k: here the lowest id is kept, there any.
+logits, then top-p, min-p and top-k on the untempered log-probabilities, and temperature last. The
+mask of a constraint comes between the two, before normalisation. Each filter equals mlx-lm's,
+except for ties at the edge of top-k: here the lowest id is kept, there any.
 
 A row is [1, vocab]. Filters run one row at a time, so that the number of rows in a pass cannot
 select another kernel with other last bits.
@@ -126,6 +127,15 @@ def frequency_penalty(penalty: float) -> HistoryTransform:
     return transform
 
 
+def only(row: mx.array, mask: mx.array) -> mx.array:
+    """Return a row [1, vocab] with -inf for tokens outside a set.
+
+    `mask` is uint32 [ceil(vocab / 32)]: the token with id i is bit i % 32 of word i // 32.
+    """
+    bits = (mask[:, None] >> mx.arange(32, dtype=mx.uint32)) & 1
+    return mx.where(bits.reshape(1, -1)[:, : row.shape[-1]] == 1, row, -math.inf)
+
+
 def _assign(row: mx.array, ids: mx.array, values: mx.array) -> mx.array:
     # Indexed assignment rebinds the name to a new array; the caller's row is unchanged.
     row = mx.array(row)
@@ -188,9 +198,11 @@ class TransformChain:
         """Whether the transforms depend on the tokens before a row."""
         return bool(self.history)
 
-    def log_probabilities(self, row: mx.array, recent: Sequence[int] = ()) -> mx.array:
-        """Return the row [1, vocab] after penalties, normalisation and filters."""
-        return self.filtered(self.normalised(row, recent)[0])
+    def log_probabilities(
+        self, row: mx.array, recent: Sequence[int] = (), mask: mx.array | None = None
+    ) -> mx.array:
+        """Return the row [1, vocab] after penalties, mask, normalisation and filters."""
+        return self.filtered(self.normalised(row, recent, mask)[0])
 
     def filtered(self, row: mx.array) -> mx.array:
         """Return a row of log-probabilities [1, vocab] after the filters."""
@@ -198,8 +210,12 @@ class TransformChain:
             row = keep(row)
         return row
 
-    def normalised(self, row: mx.array, recent: Sequence[int] = ()) -> tuple[mx.array, mx.array]:
+    def normalised(
+        self, row: mx.array, recent: Sequence[int] = (), mask: mx.array | None = None
+    ) -> tuple[mx.array, mx.array]:
         """Return log-probabilities [1, vocab] of a row of logits after penalties, and their total.
+
+        `mask` has the tokens that a constraint allows, as in `only`; the others get probability 0.
 
         The total is what was subtracted, [1, 1]. It is NaN where a logit is NaN, and -inf where all
         are -inf; then no token can be chosen. A logit of -inf has probability 0. Logits of +inf,
@@ -214,6 +230,8 @@ class TransformChain:
             row = row.astype(mx.float32)
         for adjust in self.history:
             row = adjust(recent, row)
+        if mask is not None:
+            row = only(row, mask)
         # The total of finite logits stays finite: it exceeds the largest by at most ln(vocabulary),
         # and float16 rounds 16 above its largest number down to that number.
         row = mx.minimum(row, mx.finfo(row.dtype).max)

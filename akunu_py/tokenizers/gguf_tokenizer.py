@@ -17,6 +17,7 @@ from akunu_py.tokenizers.vocabulary import (
     read_vocabulary,
 )
 
+_NOT_TEXT = (TokenType.CONTROL, TokenType.UNKNOWN)
 _C_SPACES = " \t\n\v\f\r"
 
 
@@ -209,6 +210,15 @@ class GGUFTokenizer:
     def token_texts(self) -> Sequence[str]:
         """Return the text of each id, as the vocabulary writes it."""
         return self._vocabulary.tokens
+
+    def token_bytes(self) -> Sequence[bytes]:
+        """Return the bytes that each id adds to a text: none for control and unused tokens."""
+        return [self._codec.token_bytes[id_] for id_ in range(len(self._vocabulary.tokens))]
+
+    def control_tokens(self) -> Mapping[int, str]:
+        """Return the text of each id that is not part of a reply's text, such as <|im_end|>."""
+        uncommon = self._vocabulary.uncommon
+        return {id_: text for text, id_, kind in uncommon if kind in _NOT_TEXT}
 
     def detokenizer(self, *, continues: bool = False) -> ByteDetokenizer:
         """Return a fresh incremental detokenizer; see the protocol for `continues`."""

@@ -78,6 +78,12 @@ def _decode(text: str) -> bytes:
     return text.replace(_SPACE, " ").encode()
 
 
+def decode_piece(text: str) -> bytes:
+    """Return the bytes of a piece as the vocabulary writes it: <0x0A> is one byte."""
+    match = _BYTE.fullmatch(text)
+    return bytes((int(match[1], 16),)) if match else _decode(text)
+
+
 def read_byte_ids(vocabulary: Vocabulary) -> dict[int, int]:
     """Return token id -> byte value of the byte tokens: all 256 or none.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from akunu_py.cli.chat.config_values import FIELDS
+from akunu_py.cli.chat.config_values import NAMES
 from akunu_py.errors import ConfigError
 
 Completes = Literal["nothing", "file", "session", "setting", "switch"]
@@ -135,7 +135,7 @@ def completions(before: str) -> Iterator[Completion]:
         names = [stored.name for stored in default_store().sessions()]
         yield from (Completion(n, len(argument)) for n in names if n.startswith(argument))
     elif " " not in argument:
-        words = (*FIELDS, "reasoning") if command.completes == "setting" else ()
+        words = (*NAMES, "reasoning") if command.completes == "setting" else ()
         if command.completes == "switch":
             words = tuple(w for w in re.split(r"\W+", command.argument) if w.islower())
             words += _drafters() if command.name == "draft" else ()

@@ -1,0 +1,20 @@
+"""Replies in a given form: which tokens a JSON schema, an expression or a grammar allows next.
+
+Compiling and matching is llguidance's work (MIT); this room hands it the model's vocabulary and
+turns its errors into akunu's.
+"""
+
+from akunu_py.constraints.drafter import GRAMMAR, ConstrainedDrafter
+from akunu_py.constraints.grammar import Opening, inline_schema
+from akunu_py.constraints.matcher import Matcher, make_matcher
+from akunu_py.constraints.vocabulary import MatcherVocabulary
+
+__all__ = [
+    "GRAMMAR",
+    "ConstrainedDrafter",
+    "Matcher",
+    "MatcherVocabulary",
+    "Opening",
+    "inline_schema",
+    "make_matcher",
+]

@@ -1,0 +1,85 @@
+"""Drafts of constrained replies: what must come next, and what another drafter thinks."""
+
+from akunu_py.constraints.matcher import Matcher
+from akunu_py.draft_trees import part
+from akunu_py.protocols import Drafter, Extender
+from akunu_py.types import Draft
+
+GRAMMAR = "grammar"
+"""Origin of tokens that a constraint leaves no choice about."""
+
+_CAPABILITIES = ("begin_reply", "observe_candidates", "add_rule", "use_curve")
+"""Methods of the optional protocols that a loop, a budget or a reply calls on a drafter."""
+
+
+class ConstrainedDrafter:
+    """Drafts what must come next, and then what another drafter proposes and the constraint allows.
+
+    The matcher is read here, not moved: whoever makes the reply advances it.
+
+    Args:
+        inner: the reply's drafter.
+        matcher: the reply's place in its constraint.
+        num_draft_tokens: upper limit of the inner drafter's part.
+
+    """
+
+    def __init__(self, inner: Drafter, matcher: Matcher, num_draft_tokens: int) -> None:
+        self._inner = inner
+        self._matcher = matcher
+        self._most = num_draft_tokens
+        self._extender = inner if isinstance(inner, Extender) else None
+        self.observe = inner.observe
+        # Protocols are checked by the methods that an object has.
+        for name in _CAPABILITIES:
+            if hasattr(inner, name):
+                setattr(self, name, getattr(inner, name))
+
+    def num_sure(self) -> int:
+        """Return how many tokens must come next."""
+        return len(self._matcher.forced())
+
+    def propose(self, limit: int) -> Draft:
+        """Draft what must come next, followed by the inner drafter's tokens if it is an `Extender`.
+
+        Where nothing must come, draft as the inner drafter does.
+        """
+        sure = self._matcher.forced()[:limit]
+        more = min(limit - len(sure), self._most)
+        if not sure:
+            return self._allowed(self._inner.propose(more))
+        chain = Draft.chain(sure, GRAMMAR, 0, (1.0,) * len(sure), sure=len(sure))
+        if self._extender is None or more <= 0:
+            return chain
+        return self._allowed(_joined(chain, self._extender.extend(sure, more)))
+
+    def _allowed(self, draft: Draft) -> Draft:
+        """Return the part of a draft that the constraint allows."""
+        if draft.is_chain:
+            return draft.first(self._matcher.validate(draft.tokens))
+        paths: dict[int, tuple[int, ...]] = {-1: ()}
+        for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
+            if (before := paths.get(parent)) is not None:
+                path = (*before, token)
+                if self._matcher.validate(path) == len(path):
+                    paths[node] = path
+        return part(draft, [node for node in paths if node >= 0])
+
+
+def _joined(chain: Draft, more: Draft) -> Draft:
+    """Return a chain followed by another one."""
+    if not more.tokens:
+        return chain
+    origins = more.origins or (more.source,) * len(more)
+    # Unknown confidence is below 0.
+    confidence = more.confidence or (-1.0,) * len(more)
+    return Draft.chain(
+        (*chain.tokens, *more.tokens),
+        more.source,
+        more.match_length,
+        (*chain.confidence, *confidence),
+        (GRAMMAR,) * len(chain) + origins,
+        length=more.length,
+        places=(-1,) * len(chain) + more.places if more.places else (),
+        sure=chain.sure,
+    )

@@ -1,0 +1,102 @@
+"""A model's vocabulary in llguidance's form."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from llguidance import LLTokenizer
+
+from akunu_py.errors import ConfigError
+from akunu_py.protocols import Tokenizer
+
+SPECIAL = b"\xff"
+"""llguidance's mark before the name of a token that is not text. No UTF-8 text has this byte."""
+
+_BEFORE = ("\x02", "\n", ".")
+"""Texts that no token joins with what follows them; the first that the vocabulary can spell."""
+
+
+class MatcherVocabulary:
+    """A vocabulary for matchers; making one takes up to a second, so an engine makes one.
+
+    Control tokens are not text. A grammar calls them by their name, such as <|tool_call|>, or by
+    their id, as in <[151657]>.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        num_logits: number of the model's logits; ids without a token are never allowed.
+
+    Attributes:
+        size: number of ids, which is that of the model's logits.
+        tokens: bytes of each id as llguidance has them.
+        control_ids: id of each control token by its text.
+
+    Raises ConfigError for a vocabulary without an end token.
+
+    """
+
+    def __init__(self, tokenizer: Tokenizer, num_logits: int) -> None:
+        self.size = num_logits
+        self.end_ids = frozenset(id_ for id_ in tokenizer.end_ids if id_ < num_logits)
+        if not self.end_ids:
+            raise ConfigError(
+                "the model's vocabulary has no token that ends a reply, so a reply cannot be "
+                "constrained; use another model"
+            )
+        tokens = [bytes(token) for token in tokenizer.token_bytes()][:num_logits]
+        self.control_ids: dict[str, int] = {}
+        for id_, text in tokenizer.control_tokens().items():
+            if id_ < len(tokens):
+                tokens[id_] = SPECIAL + text.encode()
+                self.control_ids[text] = id_
+        tokens += [b""] * (num_logits - len(tokens))
+        self.tokens: Sequence[bytes] = tokens
+        encode = _Continuation(tokenizer)
+        self.drops_space = encode.drops_space
+        self.library = LLTokenizer(
+            _Given(tokens, min(self.end_ids), encode),  # type: ignore[arg-type]
+            n_vocab=num_logits,
+            eos_token=sorted(self.end_ids),
+        )
+
+
+class _Continuation:
+    """Text to ids as within a longer text, without begin token or a space in front.
+
+    Attributes:
+        drops_space: whether decoding drops a space at the beginning of a reply.
+
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._encode = tokenizer.encode
+        self._before, self._ids = "", tokenizer.encode("")
+        for text in _BEFORE:
+            ids = tokenizer.encode(text)
+            if tokenizer.decode(ids) == text:
+                self._before, self._ids = text, ids
+                break
+        spaced = self(" a")
+        detokenizer = tokenizer.detokenizer()
+        shown = detokenizer.feed(spaced) + detokenizer.finish()
+        self.drops_space = bool(spaced) and not shown.startswith(" ")
+
+    def __call__(self, text: str) -> list[int]:
+        ids, size = self._encode(self._before + text), len(self._ids)
+        # Where a token joins the two texts there is no canonical beginning.
+        return ids[size:] if ids[:size] == self._ids else []
+
+
+class _Given:
+    """What llguidance asks a tokenizer for."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+    special_token_ids: Sequence[int] = ()
+
+    def __init__(self, tokens: Sequence[bytes], end_id: int, encode: _Continuation) -> None:
+        self.tokens = tokens
+        self.eos_token_id = end_id
+        self._encode = encode
+
+    def __call__(self, text: Any) -> list[int]:
+        return self._encode(text if isinstance(text, str) else bytes(text).decode())

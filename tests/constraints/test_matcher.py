@@ -1,0 +1,150 @@
+"""Matchers: what may follow a reply, what must, and where it ends."""
+
+import pytest
+from matched import allowed, ids_of, tiny
+
+from akunu_py.constraint import Constraint
+from akunu_py.constraints import inline_schema, make_matcher
+from akunu_py.errors import ConstraintError
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+CALL = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+
+
+def matcher(constraint):
+    return make_matcher(constraint, tiny()[1])
+
+
+def end_ids():
+    return tiny()[1].end_ids
+
+
+def test_masks_along_a_path_allow_its_tokens_and_leave_the_reply_where_it_was():
+    here = matcher(Constraint.json_schema(PERSON))
+    path = ids_of('{"name": "Bob", "age": 12}')
+    masks = [here.mask(path[:size]) for size in range(len(path) + 1)]
+    assert all(token in allowed(mask) for token, mask in zip(path, masks, strict=False))
+    assert allowed(masks[-1]) == end_ids()
+    assert here.num_tokens == 0
+    assert (here.mask(()) == masks[0]).all()
+
+
+def test_masks_of_a_tree_do_not_depend_on_the_order_of_its_paths():
+    here = matcher(Constraint.choices(["yes", "no", "nothing"]))
+    paths = [(), ids_of("n"), ids_of("y"), [*ids_of("n"), *ids_of("o")], ids_of("n")]
+    masks = [here.mask(path) for path in paths]
+    fresh = [matcher(Constraint.choices(["yes", "no", "nothing"])).mask(path) for path in paths]
+    assert [allowed(mask) for mask in masks] == [allowed(mask) for mask in fresh]
+
+
+def test_a_path_that_is_not_allowed_has_no_mask():
+    here = matcher(Constraint.choices(["yes"]))
+    assert here.mask(ids_of("no")).min() == 0xFFFFFFFF
+    assert here.forced() == tuple(ids_of("yes"))
+
+
+def test_what_must_come_is_forced_and_masks_allow_nothing_else():
+    here = matcher(Constraint.json_schema(PERSON))
+    forced = here.forced()
+    assert tiny()[0].decode(forced) == '{"name":'
+    for size, token in enumerate(forced):
+        assert allowed(here.mask(forced[:size])) == {token}
+
+
+def test_validate_counts_the_tokens_that_fit():
+    here = matcher(Constraint.json_schema(PERSON))
+    good = ids_of('{"name": "Bob"')
+    assert here.validate([*good, *ids_of("}")]) == len(good)
+    assert here.validate([*good, *end_ids()]) == len(good)
+    assert here.num_tokens == 0
+
+
+def test_a_reply_may_end_or_go_on_and_ends_when_it_is_complete():
+    here = matcher(Constraint.regex("ab?"))
+    here.advance(ids_of("a"))
+    assert here.may_end
+    assert not here.stopped
+    assert allowed(here.mask(())) == {*ids_of("b"), *end_ids()}
+    here.advance(ids_of("b"))
+    assert here.stopped
+    assert allowed(here.mask(())) == end_ids()
+    assert here.forced() == ()
+
+
+def test_the_reply_goes_back_also_over_its_end():
+    here = matcher(Constraint.json_schema(PERSON))
+    path = ids_of('{"name": "Bob", "age": 12}')
+    before = allowed(here.mask(path[:4]))
+    here.advance([*path, min(end_ids())])
+    assert here.stopped
+    assert here.validate(path) == 0
+    here.rollback(len(path) - 4 + 1)
+    assert allowed(here.mask(())) == before
+    assert here.num_tokens == 4
+    here.advance(path[4:])
+    assert here.stopped
+
+
+def test_a_token_that_does_not_fit_is_refused_and_the_reply_stays():
+    here = matcher(Constraint.choices(["yes", "no"]))
+    with pytest.raises(ConstraintError, match="is not allowed"):
+        here.advance(ids_of("x"))
+    assert here.validate(ids_of("yes")) == len(ids_of("yes"))
+
+
+def test_a_grammar_has_schemas_and_control_tokens():
+    """akunu-tiny has <|system|> as a control token."""
+    here = matcher(Constraint.grammar(f"start: <|system|> {inline_schema(CALL)} <|end|>"))
+    path = ids_of('<|system|>{"a": 5}<|end|>')
+    assert here.forced()[0] == path[0]
+    assert here.validate(path) == len(path)
+
+
+@pytest.mark.parametrize("trigger", ["<call>", "<|system|>", "<|system|>call\n"])
+def test_a_constraint_begins_after_its_trigger(trigger):
+    here = matcher(Constraint.json_schema(CALL, trigger=trigger))
+    before, call = ids_of("some {text"), ids_of(f'{trigger}{{"a": 5}}')
+    end = min(end_ids())
+    assert here.validate([*before, end]) == len(before) + 1
+    assert here.validate([*before, *call, end]) == len(before) + len(call) + 1
+    wrong = [*before, *ids_of(f'{trigger}{{"b"')]
+    assert here.validate(wrong) < len(wrong)
+    here.advance([*before, *call])
+    assert allowed(here.mask(())) == end_ids()
+
+
+@pytest.mark.parametrize(
+    ("constraint", "message"),
+    [
+        (Constraint.regex("(a"), "regex: .*unclosed group"),
+        (Constraint.regex("a(?=b)"), "regex: .*look-ahead"),
+        (Constraint.json_schema({"not": {}}), 'json_schema: .*"not"'),
+        (Constraint.json_schema({"type": "integer", "minimum": 2, "maximum": 1}), "json_schema: .*minimum"),
+        (Constraint.json_schema(False), "json_schema: .*false"),
+        (Constraint.grammar("start: other"), 'grammar: .*"other"'),
+        (Constraint.grammar("start: <|nothing|>"), "grammar: .*unknown special token"),
+        (Constraint.grammar("start: start"), "grammar: "),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compiled_is_said(constraint, message):
+    with pytest.raises(ConstraintError, match=message):
+        matcher(constraint)
+
+
+def test_a_grammar_may_name_the_end():
+    here = matcher(Constraint.grammar('start: "a" <|end|>'))
+    path = ids_of("a<|end|>")
+    assert path[-1] in end_ids()
+    assert here.validate([*path, *path]) == len(path)
+    here.advance(path)
+    assert here.stopped

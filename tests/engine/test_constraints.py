@@ -1,0 +1,126 @@
+"""Constrained replies of an engine: form, drafts, ends, and what went before."""
+
+import json
+
+import pytest
+
+from akunu_py import Engine
+from akunu_py.constraint import Constraint
+from akunu_py.errors import ConfigError, ConstraintError
+from akunu_py.model_store.default_model import toy_model_path
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 8},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "kind": {"enum": ["alpha", "beta"]},
+    },
+    "required": ["name", "age", "kind"],
+    "additionalProperties": False,
+}
+ASK = [{"role": "user", "content": "Bob is 12, of kind alpha."}]
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with Engine.load(toy_model_path()) as loaded:
+        yield loaded
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_drafted_reply_is_the_plain_one(engine, temperature):
+    replies = [
+        engine.chat(
+            ASK, json_schema=SCHEMA, drafter=drafter, draft_budget="always", temperature=temperature,
+            seed=5, max_tokens=100,
+        )
+        for drafter in ("none", "auto", "ngram", "tree")
+    ]  # fmt: skip
+    plain = replies[0]
+    assert plain.finish_reason == "stop"
+    assert plain.constraint_met
+    assert json.loads(plain.text)["kind"] in ("alpha", "beta")
+    assert not plain.stats.drafted
+    for drafted in replies[1:]:
+        assert drafted.token_ids == plain.token_ids
+        assert drafted.stats.accepted > 5
+
+
+def test_what_must_come_is_drafted_whatever_the_budget_says(engine):
+    """The budget of a fresh reply knows no costs and asks no drafter; sure tokens are drafted."""
+    stream = engine.stream_chat(ASK, json_schema=SCHEMA, max_tokens=100)
+    events = list(stream)
+    assert events[0].step.num_draft_tokens == events[0].step.num_accepted_tokens > 0
+    sources = {piece.source for event in events for piece in event.pieces}
+    assert "grammar" in sources
+
+
+def test_a_verifier_by_probability_keeps_to_the_form(engine):
+    reply = engine.chat(
+        ASK, json_schema=SCHEMA, draft_sampling="rejection", temperature=1.0, drafter="ngram",
+        draft_budget="always", seed=1, max_tokens=100,
+    )  # fmt: skip
+    assert set(json.loads(reply.text)) == set(SCHEMA["properties"])
+
+
+def test_penalties_and_bias_come_before_the_mask(engine):
+    no = engine.tokenizer.encode("no")[-1]
+    reply = engine.chat(ASK, choices=["yes", "no"], logit_bias={no: 100.0}, repetition_penalty=1.2)
+    assert reply.text == "no"
+
+
+def test_a_reply_that_ends_within_the_form_says_so(engine):
+    reply = engine.chat(ASK, json_schema=SCHEMA, max_tokens=5)
+    assert reply.finish_reason == "length"
+    assert reply.constraint_met is False
+    stopped = engine.chat(ASK, json_schema=SCHEMA, stop=('"age"',))
+    assert stopped.finish_reason == "stop"
+    assert stopped.constraint_met is False
+    assert engine.chat(ASK, max_tokens=2).constraint_met is None
+
+
+def test_a_prefix_that_is_cached_changes_nothing(engine):
+    first = engine.chat(ASK, json_schema=SCHEMA)
+    again = engine.chat(ASK, json_schema=SCHEMA)
+    assert again.num_cached_tokens > 0
+    assert again.token_ids == first.token_ids
+    free = engine.chat(ASK, max_tokens=8)
+    assert engine.chat(ASK, json_schema=SCHEMA).token_ids == first.token_ids
+    assert engine.chat(ASK, max_tokens=8).token_ids == free.token_ids
+
+
+def test_generate_and_a_trigger(engine):
+    assert engine.generate("Answer:", regex="[a-c]{3}").text in {
+        first + second + third for first in "abc" for second in "abc" for third in "abc"
+    }
+    constraint = Constraint.choices(["!"], trigger="e")
+    reply = engine.generate("The", constraint=constraint, max_tokens=60)
+    before, trigger, after = reply.text.partition("e")
+    assert not trigger or after in ("!", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"json_schema": {"not": {}}}, 'json_schema: .*"not"'),
+        ({"json_schema": "{"}, "json_schema is not JSON"),
+        ({"json_schema": "[]"}, "json_schema is a JSON list"),
+        ({"regex": ""}, "regex is ''; give"),
+        ({"choices": []}, "choices is"),
+        ({"regex": "a", "choices": ["b"]}, "one of regex and choices"),
+        ({"constraint": "a"}, "constraint is 'a'; give a Constraint"),
+        ({"json_shema": {}}, "did you mean json_schema"),
+    ],
+)
+def test_what_is_not_a_form_is_refused_before_anything_runs(engine, options, message):
+    with pytest.raises(ConfigError, match=message):
+        engine.stream_chat(ASK, **options)
+
+
+def test_a_dead_end_is_an_error_and_the_engine_goes_on(engine):
+    """Contradicting character sets cannot be seen when the grammar is compiled."""
+    grammar = 'start: "a" NEVER\nNEVER: /[b]/ & /[c]/'
+    with pytest.raises(ConstraintError):
+        engine.chat(ASK, grammar=grammar)
+    assert engine.chat(ASK, choices=["yes"]).text == "yes"
