@@ -216,7 +216,7 @@ class Worker:
             while self._wait():
                 if not self.step() and self.cache.unstored:
                     self.cache.store(self._lanes[0].session)
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - the replies learn that it ended, whatever it was
             _log.exception("the worker has failed; restart the server")
         finally:
             self._shut_down()
