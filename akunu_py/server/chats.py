@@ -41,11 +41,11 @@ class Chats:
         """
         offered = read_tools(tools)
         engine = self._worker.engine
+        # One at a time: libraries do not promise that a tokenizer can be shared.
         with self._lock:
             said = self._thoughts.restored(client, read_messages(messages))
-        ids = engine.chat_ids(said, offered)
-        call = engine.check(ids, config, **options)
-        with self._lock:
+            ids = engine.chat_ids(said, offered)
+            call = engine.check(ids, config, **options)
             places = self._checkpoints.of(said, offered, ids)
         return self._worker.submit(call, client=client, checkpoints=places, respell=True)
 
