@@ -404,6 +404,7 @@ class Engine:
 
         With `continues` the reply continues the text of the prompt, as in `generate`.
         """
+        self._admission.check()
         choice = self._drafters.choose(with_options(config or GenerationConfig(), options))
         check_reply(
             prompt,

@@ -1,6 +1,7 @@
 """Rows at fixed places in passes of one size, for `--reproducible`."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Self
 
 import mlx.core as mx
 from mlx import nn
@@ -104,9 +105,7 @@ class AlignedRows(CachedRows):
 
         Checkpoints are moved to the beginning of their blocks. Passes have one size.
         """
-        if self.settled:
-            self._leave_block()
-            self.go_back(min(self._num_prompt_rows, len(self.tokens)))
+        self.rest()
         whole = len(rows) - len(rows) % BLOCK_ROWS
         yield from super().prefilling(
             rows[:whole],
@@ -117,6 +116,32 @@ class AlignedRows(CachedRows):
         with self.changing():
             self._begin_block()
             self.tokens += rows[whole:]
+
+    def rest(self) -> None:
+        """Hold the rows of the prompt alone, which later prompts may keep."""
+        if self.settled:
+            self._leave_block()
+            self.go_back(min(self._num_prompt_rows, len(self.tokens)))
+
+    def reach(self, length: int) -> int:
+        """Return how many of the first `length` rows a later prompt would keep.
+
+        There are none within a reply, whose block is fed anew in every pass.
+        """
+        if self._before_block is not None:
+            return 0
+        return super().reach(min(length, self._num_prompt_rows))
+
+    def copy(self, length: int) -> Self:
+        """Return a copy of rows of the prompt."""
+        other = super().copy(length)
+        other.hold(other.tokens)
+        return other
+
+    def hold(self, tokens: Sequence[int]) -> None:
+        """Take note that the caches were filled with the rows of a prompt."""
+        super().hold(tokens)
+        self._num_prompt_rows = len(tokens)
 
     def _begin_block(self) -> None:
         """Begin a block with the current state of the caches."""

@@ -5,14 +5,16 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from types import MappingProxyType
+from typing import Any, Self
 
 import mlx.core as mx
 from mlx import nn
 
 from akunu_py.blas import fit_threads
 from akunu_py.models.cache import make_caches
-from akunu_py.models.rollback import RollbackCaches, Saved
+from akunu_py.models.rollback import RollbackCaches, Saved, leaves
 
 PREFILL_CHUNK = 512
 """Most rows of one prompt pass: enough for full speed."""
@@ -60,6 +62,67 @@ class CachedRows:
         # Places that caches without `by_length` go back to, and the number of tokens held there.
         self._marks: dict[str, tuple[int, Saved]] = {}
         self.settled = True
+
+    def empty(self) -> Self:
+        """Return rows of the same model that hold nothing, with prompt passes of the same size."""
+        other = type(self)(self.model, self._kv_bits)
+        other._chunk = self._chunk  # noqa: SLF001 - of the same class
+        return other
+
+    def hold(self, tokens: Sequence[int]) -> None:
+        """Take note that the caches were filled with the rows of a prompt."""
+        self.tokens = list(tokens)
+
+    def rest(self) -> None:
+        """Hold nothing but the rows of `tokens`, between two replies."""
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all arrays held here, marked places included."""
+        found = {
+            id(array): array.nbytes
+            for array in _arrays([[vars(leaf) for leaf in leaves(self.caches)], self._marks])
+        }
+        return sum(found.values())
+
+    def reach(self, length: int) -> int:
+        """Return how many of the first `length` rows `go_back` would keep."""
+        if not self.settled:
+            return 0
+        surplus = len(self.tokens) - length
+        if surplus <= 0:
+            return len(self.tokens)
+        if self.rollback.can_drop(surplus):
+            return length
+        return max((held for held, _ in self._marks.values() if held <= length), default=0)
+
+    def copy(self, length: int) -> Self:
+        """Return a copy of as many rows as `reach(length)`; the rows here stay as they are.
+
+        Later passes over one do not change the other. Raises RollbackError for caches of unknown
+        kinds.
+        """
+        other = self.empty()
+        held = self.reach(length)
+        surplus = len(self.tokens) - held
+        if self.rollback.by_length:
+            saved, surplus = [held] * len(self.rollback.save()), 0
+        elif self.rollback.can_drop(surplus):
+            saved = self.rollback.save()
+        else:
+            surplus = 0
+            saved = next(saved for place, saved in self._marks.values() if place == held)
+        with other.changing():
+            other.rollback.copy(self.rollback, saved)
+            other.tokens = self.tokens[: held + surplus]
+            other._marks = {  # noqa: SLF001 - of the same class
+                name: mark for name, mark in self._marks.items() if mark[0] <= held
+            }
+            if surplus:
+                other.drop(surplus)
+            # Now, since views would keep the memory that they look at.
+            mx.eval(list(_arrays([vars(leaf) for leaf in leaves(other.caches)])))
+        return other
 
     def close(self) -> None:
         """Drop the model and its caches."""
@@ -137,12 +200,14 @@ class CachedRows:
         makes a prompt up to an eighth slower.
         """
         self._keep_common_prefix(rows)
+        if not self._has_marks:
+            checkpoints = NO_CHECKPOINTS
         total = len(rows)
         self._mark_here(checkpoints)
         yield len(self.tokens)
         while (start := len(self.tokens)) < total:
-            end = min([place for place in checkpoints.values() if place > start], default=total)
-            size = self._next_pass(min(end, total) - start, short_passes=short_passes)
+            end = min([total, *(place for place in checkpoints.values() if place > start)])
+            size = self._next_pass(end - start, short_passes=short_passes)
             chunk = list(rows[start : start + size])
             started = time.perf_counter()
             with self.changing():
@@ -192,12 +257,17 @@ class CachedRows:
         else:
             self.go_back(common)
 
+    @property
+    def _has_marks(self) -> bool:
+        """Whether there are places to go back to, since rows cannot be dropped at will."""
+        return self.rollback.supported and not self.rollback.by_length
+
     def mark(self, name: str) -> None:
         """Remember this place for `go_back`, in place of the last one of that name.
 
         Does nothing where any row can be dropped.
         """
-        if self.rollback.supported and not self.rollback.by_length:
+        if self._has_marks:
             self._marks[name] = (len(self.tokens), self.rollback.save())
 
     def go_back(self, length: int) -> None:
@@ -228,3 +298,16 @@ class CachedRows:
         with self.changing():
             self.rollback.drop(count)
             del self.tokens[len(self.tokens) - count :]
+
+
+def _arrays(value: Any) -> Iterator[mx.array]:
+    """Yield the arrays in caches and in what `RollbackCaches.save` returns."""
+    if isinstance(value, mx.array):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _arrays(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _arrays(part)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from _arrays([getattr(value, field.name) for field in fields(value)])

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
@@ -14,10 +15,12 @@ from akunu_py.errors import ContractError
 from akunu_py.models.aligned_rows import AlignedRows
 from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import NO_CHECKPOINTS, PREFILL_CHUNK, CachedRows, Progress
+from akunu_py.models.model_digest import model_digest
 from akunu_py.models.reply_frame import ReplyFrame
 from akunu_py.models.rollback import Saved
 from akunu_py.models.row_bits import RowDifference, row_differences, rows_bit_equal
 from akunu_py.models.row_choices import ConstrainedChoices, PendingChoice, RowChoices
+from akunu_py.models.row_file import Layout, read_rows, write_rows
 from akunu_py.models.traffic import MemoryTraffic, memory_traffic
 from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
 from akunu_py.protocols import ReplyMasks
@@ -139,6 +142,47 @@ class Session:
             if held is None:
                 return
             yield held
+
+    @property
+    def rows(self) -> CachedRows:
+        """Return the rows held now; between two passes they can be copied."""
+        return self._rows
+
+    def exchange(self, rows: CachedRows | None) -> CachedRows:
+        """Hand the rows over, and go on with others of this model; None for empty ones.
+
+        Not within a reply. Nothing else may use the rows that are given.
+        """
+        mx.synchronize(self._stream)
+        self._forget_pass()
+        held, self._rows = self._rows, self._rows.empty() if rows is None else rows
+        with mx.stream(self._stream):
+            held.rest()
+        return held
+
+    def copy(self, rows: CachedRows, length: int) -> CachedRows:
+        """Return a copy of the first `length` rows, or of fewer; see `CachedRows.copy`."""
+        with mx.stream(self._stream):
+            return rows.copy(length)
+
+    def write_rows(self, path: Path, rows: CachedRows) -> Layout:
+        """Write rows to a new file; see `row_file.write_rows`."""
+        with mx.stream(self._stream):
+            return write_rows(path, rows)
+
+    def read_rows(self, path: Path, layout: Layout, tokens: Sequence[int]) -> CachedRows:
+        """Return the rows of a file; raises as `row_file.read_rows`."""
+        rows = self._rows.empty()
+        with mx.stream(self._stream):
+            read_rows(path, layout, tokens, rows)
+        return rows
+
+    def digest(self) -> str:
+        """Return a name for the model and its caches; see `model_digest`."""
+        with mx.stream(self._stream):
+            return model_digest(
+                self._rows.model, kv_bits=self._kv_bits, reproducible=self._reproducible
+            )
 
     def reset(self) -> None:
         """Forget every row."""
