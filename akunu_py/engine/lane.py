@@ -8,6 +8,7 @@ from akunu_py.constraints import Matcher
 from akunu_py.drafting import AutoState
 from akunu_py.engine.drafter_factory import DrafterChoice
 from akunu_py.engine.reply import Reply, Request
+from akunu_py.engine.tool_use import ChatPlan
 from akunu_py.models.cached_rows import NO_CHECKPOINTS, Progress
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
@@ -22,14 +23,14 @@ class CheckedCall:
         prompt: token ids.
         choice: the drafter, and the configuration with its name filled in.
         matcher: the state of its constraint, for one reply; None for a reply in any form.
-        continues: whether the reply continues the prompt's text, as for `Engine.generate`.
+        plan: that of a chat; None for a reply that continues the prompt's text.
 
     """
 
     prompt: tuple[int, ...]
     choice: DrafterChoice
     matcher: Matcher | None = None
-    continues: bool = False
+    plan: ChatPlan | None = None
 
 
 MakeRequest = Callable[[CheckedCall, Session, AutoState, CachedTokenModel | None], Request]

@@ -21,6 +21,7 @@ from akunu_py.decoding.stopping import LoopDetector
 from akunu_py.decoding.tree_choice import TreeCounts
 from akunu_py.decoding.verifier import make_verifier
 from akunu_py.engine.reasoning import reasoning_marks
+from akunu_py.engine.reply_message import MessageReader
 from akunu_py.engine.reply_text import ReplyText
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.session import Session
@@ -59,6 +60,8 @@ class Request:
         row_bits: measures whether rows of passes are bit-equal; called if anything was drafted.
         continues: whether the text continues the prompt's text, so that a space at its beginning
             is kept.
+        message: reads the reply's message from its text; None for a prompt that is continued.
+        marks: texts of further control tokens that are part of the reply's text, by id.
         progress: called with the number of prompt tokens done and in all.
         checkpoints: places in the prompt to which caches should be able to go back, by name.
         short_passes: whether somebody waits for the end of each prompt pass.
@@ -77,6 +80,8 @@ class Request:
     budgets: BudgetState | None = None
     row_bits: Callable[[], RowBits] = lambda: "unknown"
     continues: bool = False
+    message: MessageReader | None = None
+    marks: Mapping[int, str] = field(default_factory=dict)
     progress: Progress | None = None
     checkpoints: Mapping[str, int] = field(default_factory=dict)
     short_passes: bool = False
@@ -97,7 +102,7 @@ class Reply:
             tokenizer.detokenizer(continues=request.continues),
             config.stop,
             tokenizer.end_ids,
-            reasoning_marks(tokenizer),
+            {**reasoning_marks(tokenizer), **request.marks},
         )
         room = session.context - len(request.prompt)
         self._max_tokens = room if config.max_tokens is None else min(config.max_tokens, room)
@@ -205,13 +210,25 @@ class Reply:
         step, pieces = self._text.take(step)
         self._recorder.add(step.stats)
         self._token_ids += step.token_ids
-        return step, StreamEvent(_joined(pieces), step.token_ids, step.stats, pieces=pieces)
+        reader = self._request.message
+        deltas = reader.feed(pieces) if reader is not None else ()
+        event = StreamEvent(
+            _joined(pieces), step.token_ids, step.stats, pieces=pieces, deltas=deltas
+        )
+        return step, event
 
     def _with_result(self, last: StreamEvent, reason: FinishReason) -> StreamEvent:
         """Return the last event with the result and the text that was held back."""
         if str(self._trees):
             _log.info("%s", self._trees)
-        pieces = (*last.pieces, *self._text.finish())
+        late = self._text.finish()
+        pieces = (*last.pieces, *late)
+        deltas, message, unfinished = last.deltas, None, None
+        if (reader := self._request.message) is not None:
+            deltas += (*reader.feed(late), *reader.finish())
+            message, unfinished = reader.message, reader.unfinished
+            if reason == "stop" and message.tool_calls and unfinished is None:
+                reason = "tool_calls"
         stats = self._recorder.stats
         decode_s = time.perf_counter() - self._prefilled
         result = GenerationResult(
@@ -230,8 +247,10 @@ class Reply:
             time_to_first_token_s=self._first_s,
             constraint_met=self._constraint_met(reason),
             time_saved=None if self._budget is None else self._budget.saved.share(stats),
+            message=message,
+            unfinished_call=unfinished,
         )
-        return replace(last, text=_joined(pieces), result=result, pieces=pieces)
+        return replace(last, text=_joined(pieces), result=result, pieces=pieces, deltas=deltas)
 
     def _constraint_met(self, reason: FinishReason) -> bool | None:
         """Return whether the whole text has the form that was asked for."""
