@@ -225,7 +225,7 @@ class Reply:
         pieces = (*last.pieces, *late)
         deltas, message, unfinished = last.deltas, None, None
         if (reader := self._request.message) is not None:
-            deltas += (*reader.feed(late), *reader.finish())
+            deltas += (*reader.feed(late), *reader.finish(cut=reason != "stop"))
             message, unfinished = reader.message, reader.unfinished
             if reason == "stop" and message.tool_calls and unfinished is None:
                 reason = "tool_calls"
