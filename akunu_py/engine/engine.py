@@ -483,7 +483,13 @@ class Engine:
             ended = self._memories.begin_reply(call.choice.config)
             request = self._request(call, self._session, self._memories.auto_state)
             reply = ReplyStream(
-                replace(request, progress=progress, admit=self._admission.check, ended=ended)
+                replace(
+                    request,
+                    progress=progress,
+                    short_passes=progress is not None,
+                    admit=self._admission.check,
+                    ended=ended,
+                )
             )
             self._admission.admit(reply)
         return reply

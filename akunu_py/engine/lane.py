@@ -72,6 +72,7 @@ class Lane:
         request = replace(
             self._make(call, self.session, state, self._token_model),
             checkpoints=checkpoints,
+            short_passes=True,
             progress=progress,
             ended=state.finish,
         )

@@ -59,6 +59,7 @@ class Request:
             is kept.
         progress: called with the number of prompt tokens done and in all.
         checkpoints: places in the prompt to which caches should be able to go back, by name.
+        short_passes: whether somebody waits for the end of each prompt pass.
         admit: called before each step; may raise.
         ended: called once when the reply is over, also after an error.
 
@@ -75,6 +76,7 @@ class Request:
     continues: bool = False
     progress: Progress | None = None
     checkpoints: Mapping[str, int] = field(default_factory=dict)
+    short_passes: bool = False
     admit: Callable[[], None] = lambda: None
     ended: Callable[[], None] = lambda: None
 
@@ -142,7 +144,11 @@ class Reply:
             self._check()
             total = len(request.prompt)
             passes = session.beginning(
-                request.prompt, sampler, self._max_tokens, request.checkpoints
+                request.prompt,
+                sampler,
+                self._max_tokens,
+                request.checkpoints,
+                short_passes=request.short_passes,
             )
             self._num_cached = next(passes)
             self._prefill_progress(self._num_cached, total)

@@ -213,11 +213,11 @@ class TestErrors:
         sound, spared = getattr(Session, method), worker._running[0].lane.session
         bad = worker.submit(call(toy, "ace" * 8))
 
-        def fails(self, *arguments):
+        def fails(self, *arguments, **options):
             if self is not spared and not raised:
                 raised.append(self)
                 raise error
-            return sound(self, *arguments)
+            return sound(self, *arguments, **options)
 
         raised = []
         monkeypatch.setattr(Session, method, fails)
