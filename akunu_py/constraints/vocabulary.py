@@ -43,9 +43,9 @@ class MatcherVocabulary:
                 "constrained; use another model"
             )
         # The token of the byte 0xFF would count as special; no text has it.
-        tokens = [
-            b"" if token.startswith(SPECIAL) else token for token in tokenizer.token_bytes()
-        ][:num_logits]
+        tokens = [b"" if token.startswith(SPECIAL) else token for token in tokenizer.token_bytes()][
+            :num_logits
+        ]
         self.control_ids: dict[str, int] = {}
         for id_, text in tokenizer.control_tokens().items():
             if id_ < len(tokens):
