@@ -81,7 +81,20 @@ class HubError(AkunuError):
 
 
 class ContextOverflowError(AkunuError):
-    """The prompt does not fit into the context."""
+    """The prompt does not fit into the context.
+
+    Attributes:
+        num_tokens: tokens of the prompt, or of as much of it as was counted; None if unknown.
+        context: tokens of the context; None if unknown.
+
+    """
+
+    def __init__(
+        self, message: str, *, num_tokens: int | None = None, context: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.num_tokens = num_tokens
+        self.context = context
 
 
 class EngineStateError(AkunuError, RuntimeError):

@@ -20,6 +20,7 @@ _COMMANDS = {
     "doctor": "akunu_py.cli.doctor:doctor",
     "generate": "akunu_py.cli.generate:generate",
     "models": "akunu_py.cli.models:models",
+    "serve": "akunu_py.cli.serve:serve",
     "sessions": "akunu_py.cli.sessions:sessions",
     "tune": "akunu_py.cli.tune:tune",
 }
@@ -35,6 +36,7 @@ _SUMMARIES = {
     "doctor": "Check the machine and the installation, and say what to improve.",
     "generate": "Answer one prompt and print the reply.",
     "models": "Fetch, look at, name, convert and delete models.",
+    "serve": "Serve a model to coding agents and other clients, until Ctrl-C.",
     "sessions": "List, show and delete the conversations that akunu chat kept.",
     "tune": "Measure what a pass costs by its rows, and say which drafts pay.",
 }

@@ -214,8 +214,7 @@ class Engine:
         **options: Unpack[GenerationOptions],
     ) -> ReplyStream:
         """Continue a prompt as `generate` does, event by event."""
-        ids = self.prompt_ids(prompt)
-        return self._start(ids, config, progress, options)
+        return self._start(self.check(self.prompt_ids(prompt), config, **options), progress)
 
     def chat(
         self,
@@ -254,24 +253,42 @@ class Engine:
         **options: Unpack[GenerationOptions],
     ) -> ReplyStream:
         """Answer a conversation as `chat` does, event by event; events have `deltas`."""
-        ids, plan = self.chat_prompt(messages, tools, tool_choice)
-        return self._start(ids, config, progress, options, plan=plan)
+        call = self.check_chat(messages, config, tools=tools, tool_choice=tool_choice, **options)
+        return self._start(call, progress)
 
-    def chat_prompt(
+    def check_chat(
         self,
         messages: Sequence[GivenMessage],
+        config: GenerationConfig | None = None,
+        *,
         tools: Sequence[GivenTool] | None = None,
         tool_choice: ToolChoice = "auto",
-    ) -> tuple[list[int], ChatPlan]:
-        """Return the token ids of a prompt for `chat`, and the plan of its reply.
-
-        Raises as `chat` does.
-        """
+        **options: Unpack[GenerationOptions],
+    ) -> CheckedCall:
+        """Lay out a conversation, and check the options of its reply; raises as `chat` does."""
         self._admission.check()
+        plan = self._plan(messages, tools, tool_choice)
+        ids = self.tokenizer.encode_chat(plan.messages, tools=plan.tools)
+        return self.check(ids, config, plan=plan, **options)
+
+    def chat_ids(
+        self, messages: Sequence[GivenMessage], tools: Sequence[GivenTool] | None = None
+    ) -> list[int]:
+        """Return the token ids of a prompt for `chat`; raises as `chat` does."""
+        self._admission.check()
+        # What may be called does not change how it is laid out.
+        plan = self._plan(messages, tools, "none")
+        return self.tokenizer.encode_chat(plan.messages, tools=plan.tools)
+
+    def _plan(
+        self,
+        messages: Sequence[GivenMessage],
+        tools: Sequence[GivenTool] | None,
+        tool_choice: ToolChoice,
+    ) -> ChatPlan:
         said, offered = read_messages(messages), read_tools(tools)
         check_chat_length(said, offered, self.tokenizer, self.context)
-        plan = self._tool_use.plan(said, offered, tool_choice)
-        return self.tokenizer.encode_chat(plan.messages, tools=plan.tools), plan
+        return self._tool_use.plan(said, offered, tool_choice)
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the token ids of a prompt for `generate`; raises as `generate` does."""
@@ -419,8 +436,8 @@ class Engine:
     ) -> CheckedCall:
         """Check token ids and options of a reply; raises as `generate` and `chat` do.
 
-        A reply with a `plan`, as `chat_prompt` gives, is the answer of a chat. Without one it
-        continues the text of the prompt.
+        `plan` is that of a conversation. A reply without one continues the text of the prompt, as
+        in `generate`. A call is for one reply.
         """
         self._admission.check()
         config = with_options(config or GenerationConfig(), options)
@@ -440,7 +457,7 @@ class Engine:
         )
         from_start = plan is None or plan.from_start
         matcher = self._matchers.make(choice.config, prompt, continues=from_start)
-        return CheckedCall(tuple(prompt), choice, matcher, plan)
+        return CheckedCall(tuple(prompt), choice, plan, matcher)
 
     def wait(self) -> None:
         """Wait for the pass that is under way between two steps of a reply, if one is."""
@@ -496,20 +513,8 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _start(
-        self,
-        prompt: list[int],
-        config: GenerationConfig | None,
-        progress: Progress | None,
-        options: GenerationOptions,
-        *,
-        plan: ChatPlan | None = None,
-    ) -> ReplyStream:
-        """Check the call and make the stream; nothing runs before its first event is read.
-
-        `plan` is that of a chat; a reply without one continues its prompt.
-        """
-        call = self.check(prompt, config, plan=plan, **options)
+    def _start(self, call: CheckedCall, progress: Progress | None) -> ReplyStream:
+        """Make the stream of a checked call; nothing runs before its first event is read."""
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a later call on the same engine")
             # Only now: a reply that was just ended is part of the memory that this one begins with.
@@ -535,7 +540,7 @@ class Engine:
         token_model: CachedTokenModel | None = None,
     ) -> Request:
         """Return what a reply on a session is made from."""
-        choice = call.choice
+        choice, plan = call.choice, call.plan
         drafter, most = constrained_drafter(
             self._drafters.make(choice, auto_state, token_model), choice, call.matcher
         )
@@ -549,10 +554,15 @@ class Engine:
             matcher=call.matcher,
             budgets=self._memories.budgets(choice.config),
             row_bits=partial(self._memories.row_bits, session),
-            continues=call.plan is None,
-            message=self._message_reader(call.prompt, call.plan),
-            marks={} if call.plan is None else call.plan.marks,
+            continues=plan is None,
+            message=self._message_reader(call.prompt, plan),
+            marks={} if plan is None else plan.marks,
         )
+
+    def _message_reader(self, prompt: Sequence[int], plan: ChatPlan | None) -> MessageReader | None:
+        if plan is None:
+            return None
+        return MessageReader(end_of_prompt(prompt, self.tokenizer), plan.parser)
 
     def _new_session(self, context: int) -> Session:
         return Session(
@@ -561,11 +571,6 @@ class Engine:
             kv_bits=self._kv_bits,
             reproducible=self.reproducible,
         )
-
-    def _message_reader(self, prompt: Sequence[int], plan: ChatPlan | None) -> MessageReader | None:
-        if plan is None:
-            return None
-        return MessageReader(end_of_prompt(prompt, self.tokenizer), plan.parser)
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
         return ids_of(prompt, self.tokenizer, self.vocabulary_size, parse_special=parse_special)

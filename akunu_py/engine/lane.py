@@ -17,20 +17,20 @@ from akunu_py.types import StreamEvent
 
 @dataclass(frozen=True, slots=True)
 class CheckedCall:
-    """A call whose prompt and options an engine has checked.
+    """A call whose prompt and options an engine has checked, for one reply.
 
     Attributes:
         prompt: token ids.
         choice: the drafter, and the configuration with its name filled in.
-        matcher: the state of its constraint, for one reply; None for a reply in any form.
-        plan: that of a chat; None for a reply that continues the prompt's text.
+        plan: that of a conversation; None for a reply that continues the prompt's text.
+        matcher: the reply's place in its constraint; None for a reply in any form.
 
     """
 
     prompt: tuple[int, ...]
     choice: DrafterChoice
-    matcher: Matcher | None = None
     plan: ChatPlan | None = None
+    matcher: Matcher | None = None
 
 
 MakeRequest = Callable[[CheckedCall, Session, AutoState, CachedTokenModel | None], Request]

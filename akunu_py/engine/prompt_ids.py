@@ -59,7 +59,9 @@ def check_length(
             if tokens > 2 * context:
                 raise ContextOverflowError(
                     f"the first {characters:,} characters of the prompt have {tokens:,} tokens "
-                    f"and the context holds {context}, the reply included; {_SHORTEN}"
+                    f"and the context holds {context}, the reply included; {_SHORTEN}",
+                    num_tokens=tokens,
+                    context=context,
                 )
 
 
@@ -90,7 +92,9 @@ def check_reply(
     if len(prompt) >= context:
         raise ContextOverflowError(
             f"the prompt has {len(prompt)} tokens and the context holds {context}, the reply "
-            f"included; {_SHORTEN}"
+            f"included; {_SHORTEN}",
+            num_tokens=len(prompt),
+            context=context,
         )
     for token in biases:
         check_id(token, "logit_bias", vocabulary_size)

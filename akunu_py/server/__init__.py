@@ -1,1 +1,1 @@
-"""Replies for several clients at once: a worker thread, and a cache of prompts."""
+"""The server: wire formats over HTTP, the worker that makes replies, and its cache of prompts."""

@@ -46,9 +46,9 @@ class Chats:
         # One at a time: libraries do not promise that a tokenizer can be shared.
         with self._lock:
             said = self._thoughts.restored(client, read_messages(messages))
-            ids, plan = engine.chat_prompt(said, offered, tool_choice)
-            call = engine.check(ids, config, plan=plan, **options)
-            places = self._checkpoints.of(said, offered, ids)
+        call = engine.check_chat(said, config, tools=offered, tool_choice=tool_choice, **options)
+        with self._lock:
+            places = self._checkpoints.of(said, offered, call.prompt)
         return self._worker.submit(call, client=client, checkpoints=places, respell=True)
 
     def remember(self, messages: Sequence[GivenMessage], reply: Message, client: str = "") -> None:

@@ -70,7 +70,6 @@ class Checkpoints:
     def _rendered(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
         """Return the tokens of a conversation; none where the template refuses it."""
         try:
-            ids, _ = self._engine.chat_prompt(messages, tools, "none")
+            return self._engine.chat_ids(messages, tools)
         except AkunuError:
             return []
-        return ids

@@ -108,9 +108,7 @@ def test_each_turn_prefills_the_new_text(make, turns):
                 assert talk.result.token_ids == expected.token_ids
                 cold.reset()
     # The text did come back in other ids: without them most would have been read again.
-    assert turns < 30 or talk.job.call.prompt != tuple(
-        worker.engine.chat_prompt(talk.messages[:-1])[0]
-    )
+    assert turns < 30 or talk.job.call.prompt != tuple(worker.engine.chat_ids(talk.messages[:-1]))
 
 
 @TURNS

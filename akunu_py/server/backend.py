@@ -1,0 +1,90 @@
+"""What the HTTP layer asks of the worker."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, Self
+
+from akunu_py.server.events import Event
+from akunu_py.server.requests import ChatRequest, Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """A model that a request may name.
+
+    Attributes:
+        id: the name in requests and answers, one word.
+        name: the name for people.
+        context: tokens of a conversation, the reply included.
+        created: when the file was made, in seconds since 1970.
+        loaded: whether it is in memory.
+        thinks: whether its replies can begin with thoughts.
+        calls_tools: whether its template takes tools.
+        fills_in: whether its vocabulary has the tokens to fill a gap.
+        template: the source of its chat template; "" for none.
+
+    """
+
+    id: str
+    name: str
+    context: int
+    created: int = 0
+    loaded: bool = True
+    thinks: bool = False
+    calls_tools: bool = True
+    fills_in: bool = False
+    template: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """The state of the worker.
+
+    Attributes:
+        state: "ok", "loading" while no request can be answered yet, or "dead".
+        running: replies under way.
+        waiting: replies in the queue.
+        places: replies that can be under way at once.
+        cache_bytes: memory of the prefix cache.
+
+    """
+
+    state: Literal["ok", "loading", "dead"] = "ok"
+    running: int = 0
+    waiting: int = 0
+    places: int = 1
+    cache_bytes: int = 0
+
+
+class Reply(Protocol):
+    """The events of one reply, which end with `Finished` or an exception."""
+
+    def __aiter__(self) -> Self:
+        """Return the reply itself."""
+
+    async def __anext__(self) -> Event:
+        """Return the next event; a reader that stops waiting for it loses none."""
+
+    def cancel(self) -> None:
+        """End the reply within one step, in whatever phase; a second call does nothing."""
+
+
+class Backend(Protocol):
+    """Makes replies for many clients; called from the thread of the event loop alone."""
+
+    def submit(self, request: Request, client: str) -> Reply:
+        """Queue a request; returns at once.
+
+        `client` tells clients apart, for fairness and for what must not pass between them. Raises
+        ServerBusyError if there is no place; so may the first event, and any AkunuError for a
+        request that cannot be answered.
+        """
+
+    async def count_tokens(self, request: ChatRequest) -> int:
+        """Return the number of tokens of a conversation's prompt."""
+
+    def models(self) -> Sequence[ServedModel]:
+        """Return the models that may be named, the default first."""
+
+    def health(self) -> Health:
+        """Return the state of the worker, without waiting for it."""

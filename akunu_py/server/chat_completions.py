@@ -1,0 +1,430 @@
+"""/v1/chat/completions: OpenAI's format, with the fields that other local servers have added.
+
+A field that akunu lacks is refused if a reply without it would be another one than was asked for;
+others are ignored and listed in a header. Thoughts are sent as `reasoning_content` and `reasoning`,
+since clients read one or the other, and accepted as either and as `reasoning_details`.
+"""
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from akunu_py.constraint import Constraint
+from akunu_py.messages import Message, TextPart, Tool, ToolCall
+from akunu_py.reply_deltas import (
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    ContentDelta,
+    ReasoningDelta,
+    ReplyDelta,
+    UnfinishedCall,
+)
+from akunu_py.server import sse
+from akunu_py.server.conversation import (
+    call_at,
+    check_choice,
+    check_counts,
+    message_at,
+    refuse_media,
+    tool_at,
+    without_equal_names,
+)
+from akunu_py.server.errors import Api, Problem, RequestError, openai_error
+from akunu_py.server.events import Accepted, Finished, Usage
+from akunu_py.server.generation_fields import JSON_OBJECT, SamplingFields, configured, refuse
+from akunu_py.server.json_body import decode, read_body, unknown_fields
+from akunu_py.server.metrics import reply_figures
+from akunu_py.server.requests import ChatRequest, ToolChoice
+from akunu_py.server.service import Service
+from akunu_py.server.system_messages import merged_beginning
+from akunu_py.server.whole_reply import WholeReply
+from akunu_py.types import FinishReason
+
+PATH = "/v1/chat/completions"
+
+_REFUSED = {
+    "logprobs": "akunu does not return probabilities; leave it out",
+    "functions": "give the functions as tools",
+    "function_call": "give tool_choice",
+    "audio": "akunu's models read and write only text",
+    "web_search_options": "akunu does not search; give the model a tool that does",
+    "grammar": "use response_format or tools",
+    "json_schema": "give it as response_format",
+    "structured_outputs": "give a JSON schema as response_format",
+    "guided_json": "give a JSON schema as response_format",
+    "guided_regex": "use response_format or tools",
+    "guided_choice": "use response_format or tools",
+    "guided_grammar": "use response_format or tools",
+    "bad_words": "use logit_bias",
+    "ignore_eos": "akunu always ends at the model's end token",
+    "min_tokens": "akunu always ends at the model's end token",
+    "continue_final_message": "end with a message of the user or a tool",
+    "documents": "put them into a message",
+}
+"""Fields that would change the reply, and what to do instead."""
+
+_NO_EFFECT = frozenset({
+    "user", "store", "metadata", "service_tier", "prompt_cache_key", "safety_identifier",
+    "prompt_cache_retention", "verbosity", "prediction", "top_logprobs",
+})  # fmt: skip
+"""Fields of OpenAI's API that say nothing about the text of a reply."""
+
+_FINISH: dict[FinishReason, str] = {
+    "stop": "stop", "length": "length", "loop": "stop", "tool_calls": "tool_calls",
+}  # fmt: skip
+
+
+class _Part(msgspec.Struct):
+    type: str = "text"
+    text: str | None = None
+    refusal: str | None = None
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+    id: str | None = None
+    type: str = "function"
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: str | list[_Part] | None = None
+    name: str | None = None
+    tool_calls: list[_Call] | None = None
+    tool_call_id: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    reasoning_details: list[dict[str, Any]] | None = None
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class _Own(msgspec.Struct):
+    """akunu's own wishes: `metrics` adds the figures of the reply."""
+
+    metrics: bool = False
+
+
+class Body(SamplingFields, kw_only=True):
+    """The body of a request."""
+
+    messages: list[_Message]
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n: int | None = None
+    modalities: list[str] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    thinking: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    timings_per_token: bool | None = None
+    akunu: _Own | None = None
+
+
+async def chat_completions(http: HttpRequest) -> Response:
+    """Answer `POST /v1/chat/completions`."""
+    service: Service = http.app.state.service
+    raw = await read_body(http)
+    body = decode(raw, Body)
+    unknown = unknown_fields(raw, Body)
+    if any(name in _REFUSED for name in unknown):
+        refuse(_REFUSED, decode(raw, dict[str, Any]))
+    model = service.model(body.model)
+    request = read_request(body, model.id, service)
+    options = body.stream_options
+    form = ChatForm(
+        model.id,
+        include_usage=bool(options and options.include_usage),
+        figures=bool(body.timings_per_token or (body.akunu and body.akunu.metrics)),
+    )
+    ignored = [name for name in unknown if name not in _NO_EFFECT and name not in _REFUSED]
+    return service.respond(http, request, form, stream=bool(body.stream), ignored=ignored)
+
+
+def read_request(body: Body, model: str, service: Service) -> ChatRequest:
+    """Return what a body asks for; raises RequestError and ConfigError naming the field."""
+    if body.n not in {None, 1}:
+        raise RequestError("n is not supported; send the request n times", param="n")
+    if body.modalities and body.modalities != ["text"]:
+        raise RequestError("modalities: akunu's models write only text", param="modalities")
+    check_counts(body.messages, body.tools or ())
+    if not body.messages:
+        raise RequestError("messages is empty; give at least one message", param="messages")
+    options = body.options()
+    newer, older = body.max_completion_tokens, body.max_tokens
+    options["max_tokens"] = older if newer is None else newer
+    options["constraint"] = _answer_form(body.response_format)
+    messages = [
+        _message(message, f"messages[{place}]") for place, message in enumerate(body.messages)
+    ]
+    tools = _tools(body.tools or ())
+    return ChatRequest(
+        model=model,
+        messages=merged_beginning(messages),
+        config=configured(service.defaults, options),
+        tools=tools,
+        tool_choice=_tool_choice(body.tool_choice, tools),
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+        thinking=_thinking(body),
+        effort="" if body.reasoning_effort in {None, "none"} else str(body.reasoning_effort),
+    )
+
+
+def _message(message: _Message, place: str) -> Message:
+    role = "system" if message.role == "developer" else message.role
+    calls = tuple(
+        _call(call, f"{place}.tool_calls[{index}]")
+        for index, call in enumerate(message.tool_calls or ())
+    )
+    if message.content is None and not calls:
+        raise RequestError(f"{place}.content is missing; give a text", param=f"{place}.content")
+    return message_at(
+        place,
+        role=role,
+        content=_content(message.content, f"{place}.content"),
+        name=message.name or "",
+        tool_calls=calls,
+        tool_call_id=message.tool_call_id or "",
+        reasoning=_reasoning(message) if role == "assistant" else "",
+    )
+
+
+def _call(call: _Call, place: str) -> ToolCall:
+    if call.type != "function":
+        raise RequestError(
+            f"{place}.type is {call.type!r:.60}; akunu knows only 'function'", param=place
+        )
+    return call_at(place, call.function.name, call.function.arguments, call.id or "")
+
+
+def _content(content: str | list[_Part] | None, place: str) -> str | tuple[TextPart, ...]:
+    if not isinstance(content, list):
+        return content or ""
+    parts = []
+    for index, part in enumerate(content):
+        if part.type not in {"text", "input_text", "output_text", "refusal"}:
+            raise refuse_media(part.type, f"{place}[{index}]")
+        text = part.refusal if part.type == "refusal" else part.text
+        if text is None:
+            raise RequestError(
+                f"{place}[{index}].text is missing; give a text", param=f"{place}[{index}].text"
+            )
+        parts.append(TextPart(text))
+    if not parts:
+        return ""
+    return parts[0].text if len(parts) == 1 else tuple(parts)
+
+
+def _reasoning(message: _Message) -> str:
+    if said := message.reasoning or message.reasoning_content:
+        return said
+    texts = [detail.get("text") for detail in message.reasoning_details or ()]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _tools(tools: Sequence[dict[str, Any]]) -> tuple[Tool, ...]:
+    found = []
+    for index, given in enumerate(tools):
+        match given:
+            case {"type": "function", "function": dict(function)}:
+                place = f"tools[{index}]"
+                name, description = function.get("name"), function.get("description")
+                found.append(tool_at(place, name, description, function.get("parameters")))
+            case _:
+                raise RequestError(
+                    f"tools[{index}] is not a function; give "
+                    '{"type": "function", "function": {"name": ..., "parameters": {...}}}',
+                    param=f"tools[{index}]",
+                )
+    return without_equal_names(found)
+
+
+def _tool_choice(given: str | dict[str, Any] | None, tools: tuple[Tool, ...]) -> ToolChoice:
+    choice = ToolChoice()
+    match given:
+        case None | "auto":
+            pass
+        case "none":
+            choice = ToolChoice("none")
+        case "required":
+            choice = ToolChoice("required")
+        case {"type": "function", "function": {"name": str(name)}}:
+            choice = ToolChoice("required", (name,))
+        case {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "auto" | "required" as mode, "tools": [*allowed]},
+        }:
+            choice = ToolChoice(mode, tuple(_allowed(one) for one in allowed))
+        case _:
+            raise RequestError(
+                "tool_choice is malformed; give 'auto', 'none', 'required' or "
+                '{"type": "function", "function": {"name": ...}}',
+                param="tool_choice",
+            )
+    return check_choice(choice, tools)
+
+
+def _allowed(tool: object) -> str:
+    match tool:
+        case {"function": {"name": str(name)}}:
+            return name
+    raise RequestError("tool_choice.allowed_tools.tools is malformed", param="tool_choice")
+
+
+def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
+    match given:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return JSON_OBJECT
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            return Constraint.json_schema(schema)
+    raise RequestError(
+        'response_format is malformed; give {"type": "json_object"} or {"type": "json_schema", '
+        '"json_schema": {"name": ..., "schema": {...}}}',
+        param="response_format",
+    )
+
+
+def _thinking(body: Body) -> bool | None:
+    for name, value in (body.chat_template_kwargs or {}).items():
+        if name not in {"enable_thinking", "thinking"} or not isinstance(value, bool):
+            raise RequestError(
+                f"chat_template_kwargs has {name!r:.60}; akunu takes only enable_thinking, true or "
+                "false",
+                param="chat_template_kwargs",
+            )
+        return value
+    if body.reasoning_effort == "none":
+        return False
+    match body.thinking:
+        case {"type": "disabled"}:
+            return False
+        case {"type": "enabled"}:
+            return True
+    return None
+
+
+def usage_fields(usage: Usage) -> dict[str, Any]:
+    """Return the usage of a reply as OpenAI's older APIs have it."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+class ChatForm:
+    """A reply as chat completion or its chunks."""
+
+    api: Api = "openai"
+
+    def __init__(self, model: str, *, include_usage: bool = False, figures: bool = False) -> None:
+        self._model = model
+        self._include_usage = include_usage
+        self._figures = figures
+        self._id = "chatcmpl-" + secrets.token_hex(12)
+        self._created = int(time.time())
+
+    def opening(self, accepted: Accepted | None) -> bytes:
+        """Return the chunk with the role."""
+        del accepted
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def addition(self, delta: ReplyDelta) -> bytes:
+        """Return the chunk of an addition."""
+        match delta:
+            case ContentDelta(text):
+                return self._chunk({"content": text})
+            case ReasoningDelta(text):
+                return self._chunk({"reasoning_content": text, "reasoning": text})
+            case CallStart(index, id_, name):
+                # Some clients join the names of all chunks, so it comes once.
+                function = {"name": name, "arguments": ""}
+                call = {"index": index, "id": id_, "type": "function", "function": function}
+                return self._chunk({"tool_calls": [call]})
+            case ArgumentsDelta(index, text):
+                return self._chunk(
+                    {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+                )
+            case CallEnd() | UnfinishedCall():
+                return b""
+
+    def alive(self) -> bytes:
+        """Return a chunk that adds nothing."""
+        return self._chunk({})
+
+    def closing(self, finished: Finished) -> bytes:
+        """Return the chunk with the finish reason, the usage if it was asked for, and the end."""
+        last = self._chunk({}, _FINISH[finished.reason])
+        if self._include_usage or self._figures:
+            fields = self._fields("chat.completion.chunk") | {"choices": []}
+            fields["usage"] = usage_fields(finished.usage)
+            if self._figures:
+                fields |= reply_figures(finished.usage)
+            last += sse.data(fields)
+        return last + sse.DONE
+
+    def failing(self, problem: Problem) -> bytes:
+        """Return the error as an event. SDKs raise it; clients that wait for the end find one."""
+        return sse.data(openai_error(problem)) + sse.DONE
+
+    def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
+        """Return the chat completion."""
+        message: dict[str, Any] = {"role": "assistant", "content": reply.text, "refusal": None}
+        if reply.reasoning:
+            message |= {"reasoning_content": reply.reasoning, "reasoning": reply.reasoning}
+        if reply.calls:
+            message["content"] = reply.text or None
+            message["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
+                for call in reply.calls
+            ]
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": _FINISH[finished.reason],
+        }
+        fields = self._fields("chat.completion") | {
+            "choices": [choice],
+            "usage": usage_fields(finished.usage),
+        }
+        return fields | reply_figures(finished.usage) if self._figures else fields
+
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
+        fields = self._fields("chat.completion.chunk")
+        fields["choices"] = [
+            {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        ]
+        if self._include_usage:
+            fields["usage"] = None
+        return sse.data(fields)
+
+    def _fields(self, kind: str) -> dict[str, Any]:
+        return {"id": self._id, "object": kind, "created": self._created, "model": self._model}

@@ -1,0 +1,175 @@
+"""/v1/completions: OpenAI's older format, which continues a text or fills a gap in it.
+
+Editors use it with `suffix`, for models whose vocabulary has the tokens of fill-in-the-middle.
+"""
+
+import secrets
+import time
+from typing import Any
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from akunu_py.reply_deltas import ContentDelta, ReasoningDelta, ReplyDelta
+from akunu_py.server import sse
+from akunu_py.server.chat_completions import usage_fields
+from akunu_py.server.errors import Api, Problem, RequestError, openai_error
+from akunu_py.server.events import Accepted, Finished
+from akunu_py.server.generation_fields import SamplingFields, configured, refuse
+from akunu_py.server.json_body import decode, read_body, unknown_fields
+from akunu_py.server.metrics import reply_figures
+from akunu_py.server.requests import CompletionRequest
+from akunu_py.server.service import Service
+from akunu_py.server.whole_reply import Call, WholeReply
+from akunu_py.types import FinishReason
+
+PATH = "/v1/completions"
+
+_REFUSED = {
+    "echo": "put the prompt before the text yourself",
+    "grammar": "use /v1/chat/completions with response_format",
+    "guided_json": "use /v1/chat/completions with response_format",
+    "guided_regex": "use /v1/chat/completions with response_format",
+    "guided_choice": "use /v1/chat/completions with response_format",
+    "guided_grammar": "use /v1/chat/completions with response_format",
+    "min_tokens": "akunu always ends at the model's end token",
+    "ignore_eos": "akunu always ends at the model's end token",
+}
+_NO_EFFECT = frozenset({"user"})
+_FINISH: dict[FinishReason, str] = {
+    "stop": "stop", "length": "length", "loop": "stop", "tool_calls": "stop",
+}  # fmt: skip
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class Body(SamplingFields, kw_only=True):
+    """The body of a request."""
+
+    prompt: str | list[str | int | list[int]]
+    suffix: str | None = None
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    max_tokens: int | None = None
+    n: int | None = None
+    best_of: int | None = None
+    logprobs: int | None = None
+    timings_per_token: bool | None = None
+
+
+async def completions(http: HttpRequest) -> Response:
+    """Answer `POST /v1/completions`."""
+    service: Service = http.app.state.service
+    raw = await read_body(http)
+    body = decode(raw, Body)
+    unknown = unknown_fields(raw, Body)
+    if any(name in _REFUSED for name in unknown):
+        refuse(_REFUSED, decode(raw, dict[str, Any]))
+    model = service.model(body.model)
+    if body.suffix and not model.fills_in:
+        raise RequestError(
+            f"suffix: the vocabulary of {model.id} has no tokens to fill a gap; leave it out, or "
+            "use a model made for code completion",
+            param="suffix",
+        )
+    for name, value in (("n", body.n), ("best_of", body.best_of)):
+        if value not in {None, 1}:
+            raise RequestError(f"{name} is not supported; send the request again", param=name)
+    if body.logprobs is not None:
+        raise RequestError(
+            "logprobs is not supported; akunu does not return probabilities", param="logprobs"
+        )
+    request = CompletionRequest(
+        model=model.id,
+        prompt=_prompt(body.prompt),
+        suffix=body.suffix or None,
+        config=configured(service.defaults, {**body.options(), "max_tokens": body.max_tokens}),
+    )
+    options = body.stream_options
+    form = CompletionForm(
+        model.id,
+        include_usage=bool(options and options.include_usage),
+        figures=bool(body.timings_per_token),
+    )
+    ignored = [name for name in unknown if name not in _NO_EFFECT and name not in _REFUSED]
+    return service.respond(http, request, form, stream=bool(body.stream), ignored=ignored)
+
+
+def _prompt(given: str | list[str | int | list[int]]) -> str | tuple[int, ...]:
+    """Return the only prompt of a request: a text, or token ids."""
+    if isinstance(given, str):
+        return given
+    ids = [token for token in given if isinstance(token, int)]
+    if ids and len(ids) == len(given):
+        return tuple(ids)
+    if len(given) != 1:
+        raise RequestError(
+            f"prompt has {len(given)} prompts; send a request for each", param="prompt"
+        )
+    [only] = given
+    return tuple(only) if isinstance(only, list) else str(only)
+
+
+class CompletionForm:
+    """A reply as text completion or its chunks."""
+
+    api: Api = "openai"
+
+    def __init__(self, model: str, *, include_usage: bool = False, figures: bool = False) -> None:
+        self._model = model
+        self._include_usage = include_usage
+        self._figures = figures
+        self._id = "cmpl-" + secrets.token_hex(12)
+        self._created = int(time.time())
+
+    def opening(self, accepted: Accepted | None) -> bytes:
+        """Return a chunk without text, so that the first byte does not wait for the prefill."""
+        del accepted
+        return self.alive()
+
+    def addition(self, delta: ReplyDelta) -> bytes:
+        """Return the chunk of more text; a continued text has neither thoughts nor calls."""
+        match delta:
+            case ContentDelta(text) | ReasoningDelta(text):
+                return sse.data(self._fields(text))
+        return b""
+
+    def alive(self) -> bytes:
+        """Return a chunk without text."""
+        return sse.data(self._fields(""))
+
+    def closing(self, finished: Finished) -> bytes:
+        """Return the chunk with the finish reason, the usage if it was asked for, and the end."""
+        last = sse.data(self._fields("", _FINISH[finished.reason]))
+        if self._include_usage or self._figures:
+            fields = self._fields("") | {"choices": [], "usage": usage_fields(finished.usage)}
+            if self._figures:
+                fields |= reply_figures(finished.usage)
+            last += sse.data(fields)
+        return last + sse.DONE
+
+    def failing(self, problem: Problem) -> bytes:
+        """Return the error as an event, and the end."""
+        return sse.data(openai_error(problem)) + sse.DONE
+
+    def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
+        """Return the text completion."""
+        text = "".join(part.text for part in reply.parts if not isinstance(part, Call))
+        fields = self._fields(text, _FINISH[finished.reason])
+        fields["usage"] = usage_fields(finished.usage)
+        return fields | reply_figures(finished.usage) if self._figures else fields
+
+    def _fields(self, text: str, finish_reason: str | None = None) -> dict[str, Any]:
+        choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}
+        fields: dict[str, Any] = {
+            "id": self._id,
+            "object": "text_completion",
+            "created": self._created,
+            "model": self._model,
+            "choices": [choice],
+        }
+        return fields

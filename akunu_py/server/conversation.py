@@ -1,0 +1,85 @@
+"""Parts of a conversation that all chat formats read alike."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from akunu_py.errors import ConfigError
+from akunu_py.messages import Message, Tool, ToolCall
+from akunu_py.server.errors import RequestError
+from akunu_py.server.requests import ToolChoice
+
+MOST_MESSAGES = 10_000
+MOST_TOOLS = 1_000
+
+
+def check_counts(messages: Sequence[Any], tools: Sequence[Any], *, name: str = "messages") -> None:
+    """Refuse more messages or tools than any client sends; raises RequestError."""
+    for what, values, most in ((name, messages, MOST_MESSAGES), ("tools", tools, MOST_TOOLS)):
+        if len(values) > most:
+            raise RequestError(f"{what} has {len(values)} entries; give at most {most}", param=what)
+
+
+def message_at(place: str, **fields: Any) -> Message:
+    """Return a message; raises RequestError that names the field at fault with its place."""
+    try:
+        return Message(**fields)
+    except ConfigError as error:
+        raise RequestError(f"{place}.{error.message}", param=place) from None
+
+
+def call_at(place: str, name: str, arguments: object, id_: str) -> ToolCall:
+    """Return a call of an earlier reply, whose arguments may be JSON text.
+
+    Raises RequestError that names the field at fault with its place.
+    """
+    function = {"name": name, "arguments": arguments}
+    try:
+        return ToolCall.of({"id": id_, "function": function}, place)
+    except ConfigError as error:
+        raise RequestError(error.message, param=place) from None
+
+
+def tool_at(place: str, name: object, description: object, schema: object) -> Tool:
+    """Return a tool; a missing description or schema is None.
+
+    Raises RequestError that names the field at fault with its place.
+    """
+    given = {"name": name, "description": description, "parameters": schema}
+    try:
+        return Tool.of({"function": given}, place)
+    except ConfigError as error:
+        raise RequestError(error.message, param=place) from None
+
+
+def without_equal_names(tools: Sequence[Tool]) -> tuple[Tool, ...]:
+    """Return the tools; raises RequestError if two have the same name."""
+    names = [tool.name for tool in tools]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise RequestError(
+                f"tools[{place}] has the name {name!r} of another tool; rename one", param="tools"
+            )
+    return tuple(tools)
+
+
+def check_choice(choice: ToolChoice, tools: Sequence[Tool]) -> ToolChoice:
+    """Return a choice; raises RequestError if it names or demands a tool that is not offered."""
+    names = [tool.name for tool in tools]
+    if choice.mode == "required" and not names:
+        raise RequestError(
+            "tool_choice demands a call, but there are no tools", param="tool_choice"
+        )
+    for name in choice.names:
+        if name not in names:
+            raise RequestError(
+                f"tool_choice names {name!r:.100}, which is not one of the tools",
+                param="tool_choice",
+            )
+    return choice
+
+
+def refuse_media(kind: str, place: str) -> RequestError:
+    """Return the error for a part that is not text."""
+    return RequestError(
+        f"{place}.type is {kind!r:.60}; akunu's models read only text", param=f"{place}.type"
+    )

@@ -1,0 +1,82 @@
+"""Events of a reply, from the backend to a wire format.
+
+A reply is `Accepted`, any number of additions to its message (`akunu_py.reply_deltas`), and
+`Finished`. Thoughts, text and calls come in the order in which the model wrote them, one call after
+the other. A call without `CallEnd` was cut and must not be carried out.
+"""
+
+from dataclasses import dataclass, field
+
+from akunu_py.reply_deltas import ReplyDelta
+from akunu_py.types import DecodeStats, FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The prompt is tokenized and fits.
+
+    Attributes:
+        num_prompt_tokens: tokens of the prompt.
+        num_cached_tokens: how many of them need no prefill, as far as is known yet.
+        cache_note: why the others do, in a few words.
+
+    """
+
+    num_prompt_tokens: int
+    num_cached_tokens: int = 0
+    cache_note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """So many of the prompt's tokens are in the cache; a sign of life."""
+
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Counts and times of a reply; times in seconds.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt.
+        cached_tokens: how many of them were reused from a cache.
+        completion_tokens: generated tokens, thoughts included.
+        reasoning_tokens: how many of them were thoughts.
+        cache_note: why the rest of the prompt was prefilled, in a few words.
+        stats: drafted and accepted tokens.
+
+    """
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    cache_note: str = ""
+    stats: DecodeStats = field(default_factory=DecodeStats)
+
+    @property
+    def prefilled_tokens(self) -> int:
+        """Tokens of the prompt that no cache had."""
+        return self.prompt_tokens - self.cached_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a reply.
+
+    Attributes:
+        reason: why it ended.
+        usage: its counts.
+        stop_text: the stop text before which it ended, if one did; None also if it is unknown.
+
+    """
+
+    reason: FinishReason
+    usage: Usage
+    stop_text: str | None = None
+
+
+Event = Accepted | Prefilled | ReplyDelta | Finished

@@ -1,0 +1,80 @@
+"""Reads the JSON body of a request, within limits."""
+
+import asyncio
+import re
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from akunu_py.server.errors import RequestError
+
+MOST_BODY_BYTES = 32 * 2**20
+"""Anthropic's own limit; a conversation of 200,000 tokens has about 1 MB."""
+
+BODY_TIMEOUT_S = 60.0
+"""Longest time in which a body must arrive."""
+
+_T = TypeVar("_T")
+_PLACE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<place>.*)`)?", re.DOTALL)
+
+
+async def read_body(
+    request: Request, *, most: int = MOST_BODY_BYTES, timeout_s: float = BODY_TIMEOUT_S
+) -> bytes:
+    """Return the body of a request.
+
+    Raises RequestError for a body that is too large or too slow.
+    """
+    too_large = RequestError(
+        f"the body has more than {most / 2**20:g} MB; send fewer or shorter messages", status=413
+    )
+    declared = request.headers.get("content-length", "")
+    # A server of ASGI has checked that it is a number.
+    if declared.isdecimal() and int(declared) > most:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for part in request.stream():
+                body += part
+                if len(body) > most:
+                    raise too_large
+    except TimeoutError:
+        raise RequestError(
+            f"the body did not arrive within {timeout_s:g} seconds", status=408
+        ) from None
+    return bytes(body)
+
+
+def decode(body: bytes, kind: type[_T]) -> _T:
+    """Return a body as a struct; raises RequestError that names the field at fault."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        match = _PLACE.fullmatch(str(error))
+        if match is None or not match["place"]:
+            raise RequestError(f"the body: {_plain(str(error))}") from None
+        place = match["place"].lstrip(".")
+        raise RequestError(f"{place}: {_plain(match['what'])}", param=place) from None
+    except RecursionError:
+        raise RequestError("the body is nested too deeply") from None
+    except ValueError as error:  # msgspec.DecodeError, UnicodeDecodeError
+        raise RequestError(f"the body is not JSON: {error}") from None
+
+
+def fields_of(body: bytes) -> tuple[str, ...]:
+    """Return the names of a body's fields, for a body that `decode` accepts."""
+    return tuple(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
+
+
+def unknown_fields(body: bytes, kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the fields of a body that a struct does not have, in their order."""
+    known = {field.encode_name for field in msgspec.structs.fields(kind)}
+    return tuple(name for name in fields_of(body) if name not in known)
+
+
+def _plain(what: str) -> str:
+    """Return msgspec's words as part of a sentence: "expected int, got str"."""
+    text = what.replace("`", "")
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,451 @@
+"""/v1/messages and /v1/messages/count_tokens: Anthropic's format.
+
+Claude Code adds fields faster than servers learn them, and a refusal ends its session. So unknown
+fields, blocks and tools are ignored and listed in a header; only images and documents are refused.
+"""
+
+import hashlib
+import secrets
+from typing import Any
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+
+from akunu_py.constraint import Constraint
+from akunu_py.messages import Message, Tool
+from akunu_py.reply_deltas import (
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    ContentDelta,
+    ReasoningDelta,
+    ReplyDelta,
+    UnfinishedCall,
+)
+from akunu_py.server import sse
+from akunu_py.server.conversation import (
+    call_at,
+    check_choice,
+    check_counts,
+    message_at,
+    refuse_media,
+    tool_at,
+    without_equal_names,
+)
+from akunu_py.server.errors import Api, Problem, RequestError, anthropic_error
+from akunu_py.server.events import Accepted, Finished, Usage
+from akunu_py.server.generation_fields import configured
+from akunu_py.server.json_body import decode, read_body, unknown_fields
+from akunu_py.server.requests import ChatRequest, ToolChoice
+from akunu_py.server.service import Service
+from akunu_py.server.system_messages import merged_beginning
+from akunu_py.server.whole_reply import Call, Text, Thoughts, WholeReply
+from akunu_py.types import FinishReason
+
+PATH = "/v1/messages"
+
+_MODEL_PREFIXES = ("claude", "anthropic")
+"""Claude Code asks small tasks of models that it names itself."""
+
+_BILLING = "x-anthropic-billing-header:"
+"""Beginning of a block of Claude Code that differs in every request and is not for the model."""
+
+_MEDIA = frozenset({"image", "document", "video", "audio", "file", "container_upload"})
+_NO_EFFECT = frozenset({"metadata", "service_tier", "context_management", "betas", "container"})
+_STOP: dict[FinishReason, str] = {
+    "stop": "end_turn", "length": "max_tokens", "loop": "end_turn", "tool_calls": "tool_use",
+}  # fmt: skip
+
+
+class _Block(msgspec.Struct):
+    """A block of any type: each has some of the fields."""
+
+    type: str = "text"
+    text: str | None = None
+    thinking: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: Any = None
+    tool_use_id: str | None = None
+    content: Any = None
+    is_error: bool | None = None
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: str | list[_Block] | None = None
+
+
+class _Tool(msgspec.Struct):
+    name: str = ""
+    type: str | None = None
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+
+
+class _ToolChoice(msgspec.Struct):
+    type: str
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class _Thinking(msgspec.Struct):
+    type: str
+
+
+class _OutputConfig(msgspec.Struct):
+    effort: str | None = None
+    format: dict[str, Any] | None = None
+
+
+class CountBody(msgspec.Struct, kw_only=True):
+    """The body of a request to count tokens, and the conversation of one for a reply."""
+
+    messages: list[_Message]
+    model: str | None = None
+    system: str | list[_Block] | None = None
+    tools: list[_Tool] | None = None
+    tool_choice: _ToolChoice | None = None
+    thinking: _Thinking | None = None
+    output_config: _OutputConfig | None = None
+    output_format: dict[str, Any] | None = None
+
+
+class Body(CountBody, kw_only=True):
+    """The body of a request for a reply."""
+
+    max_tokens: int | None = None
+    stream: bool | None = None
+    stop_sequences: list[str] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+
+
+async def messages(http: HttpRequest) -> Response:
+    """Answer `POST /v1/messages`."""
+    service: Service = http.app.state.service
+    raw = await read_body(http)
+    body = decode(raw, Body)
+    ignored = [name for name in unknown_fields(raw, Body) if name not in _NO_EFFECT]
+    model = service.model(body.model, prefixes=_MODEL_PREFIXES)
+    options = {
+        "max_tokens": body.max_tokens,
+        "stop": body.stop_sequences,
+        "temperature": body.temperature,
+        "top_p": body.top_p,
+        "top_k": body.top_k,
+    }
+    request = _read_request(body, model.id, service, ignored, options)
+    form = MessageForm(body.model or model.id)
+    return service.respond(http, request, form, stream=bool(body.stream), ignored=ignored)
+
+
+async def count_tokens(http: HttpRequest) -> Response:
+    """Answer `POST /v1/messages/count_tokens`."""
+    service: Service = http.app.state.service
+    body = decode(await read_body(http), CountBody)
+    model = service.model(body.model, prefixes=_MODEL_PREFIXES)
+    count = await service.backend.count_tokens(_read_request(body, model.id, service, [], {}))
+    return JSONResponse({"input_tokens": count})
+
+
+def _read_request(
+    body: CountBody, model: str, service: Service, ignored: list[str], options: dict[str, Any]
+) -> ChatRequest:
+    """Return what a body asks for; adds what has no effect to `ignored`.
+
+    Raises RequestError that names the field at fault.
+    """
+    check_counts(body.messages, body.tools or ())
+    if not body.messages:
+        raise RequestError("messages is empty; give at least one message", param="messages")
+    said = _system(body.system)
+    for index, message in enumerate(body.messages):
+        said += _messages(message, f"messages[{index}]", ignored)
+    tools = _tools(body.tools or [], ignored)
+    choice = body.tool_choice
+    output = body.output_config or _OutputConfig()
+    thinking = None if body.thinking is None else body.thinking.type
+    form = _answer_form(output.format or body.output_format)
+    return ChatRequest(
+        model=model,
+        messages=merged_beginning(said),
+        config=configured(service.defaults, {**options, "constraint": form}),
+        tools=tools,
+        tool_choice=_tool_choice(choice, tools),
+        parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
+        thinking={"enabled": True, "disabled": False}.get(thinking or ""),
+        effort=output.effort or "",
+    )
+
+
+def _system(system: str | list[_Block] | None) -> list[Message]:
+    if isinstance(system, str):
+        texts = [system]
+    else:
+        texts = [_text(block, f"system[{place}]") for place, block in enumerate(system or [])]
+    text = "\n\n".join(text for text in texts if text and not text.startswith(_BILLING))
+    return [Message("system", text)] if text else []
+
+
+def _messages(message: _Message, place: str, ignored: list[str]) -> list[Message]:
+    """Return the messages of one of Anthropic's, in which results of tools are blocks."""
+    blocks = message.content
+    if isinstance(blocks, str) or blocks is None:
+        blocks = [_Block(text=blocks or "")]
+    if message.role == "assistant":
+        return [_assistant(blocks, place, ignored)]
+    found: list[Message] = []
+    texts: list[str] = []
+    for index, block in enumerate(blocks):
+        where = f"{place}.content[{index}]"
+        if block.type == "tool_result":
+            _add_text(found, message.role, texts, place)
+            result = _result_text(block, where)
+            call = block.tool_use_id or ""
+            found.append(message_at(where, role="tool", content=result, tool_call_id=call))
+        elif block.type == "text":
+            texts.append(_text(block, where))
+        elif block.type in _MEDIA:
+            raise refuse_media(block.type, where)
+        else:
+            ignored.append(block.type)
+    _add_text(found, message.role, texts, place)
+    return found or [message_at(place, role=message.role)]
+
+
+def _add_text(found: list[Message], role: str, texts: list[str], place: str) -> None:
+    if texts:
+        found.append(message_at(place, role=role, content="\n\n".join(texts)))
+        texts.clear()
+
+
+def _assistant(blocks: list[_Block], place: str, ignored: list[str]) -> Message:
+    thoughts, texts, calls = [], [], []
+    for index, block in enumerate(blocks):
+        where = f"{place}.content[{index}]"
+        match block.type:
+            case "text":
+                texts.append(_text(block, where))
+            case "thinking":
+                thoughts.append(block.thinking or "")
+            case "tool_use":
+                arguments = {} if block.input is None else block.input
+                calls.append(call_at(where, block.name or "", arguments, block.id or ""))
+            case _:
+                ignored.append(block.type)
+    return message_at(
+        place,
+        role="assistant",
+        content="".join(texts),
+        reasoning="\n\n".join(thoughts),
+        tool_calls=tuple(calls),
+    )
+
+
+def _text(block: _Block, place: str) -> str:
+    if block.type in _MEDIA:
+        raise refuse_media(block.type, place)
+    if block.text is None:
+        raise RequestError(f"{place}.text is missing; give a text", param=f"{place}.text")
+    return block.text
+
+
+def _result_text(block: _Block, place: str) -> str:
+    """Return the text of a tool's result, which is a text or a list of blocks."""
+    content = block.content
+    if content is None or isinstance(content, str):
+        text = content or ""
+    else:
+        try:
+            parts = msgspec.convert(content, list[_Block])
+        except msgspec.ValidationError:
+            raise RequestError(
+                f"{place}.content is neither a text nor a list of blocks", param=f"{place}.content"
+            ) from None
+        texts = [
+            _text(part, f"{place}.content[{index}]")
+            for index, part in enumerate(parts)
+            if part.text is not None or part.type in _MEDIA
+        ]
+        text = "\n".join(texts)
+    return text or ("the tool failed" if block.is_error else "")
+
+
+def _tools(given: list[_Tool], ignored: list[str]) -> tuple[Tool, ...]:
+    """Return the tools that a client carries out; those of Anthropic's servers have no schema."""
+    found = []
+    for index, tool in enumerate(given):
+        if tool.type not in {None, "custom"}:
+            ignored.append(str(tool.type))
+            continue
+        place = f"tools[{index}]"
+        found.append(tool_at(place, tool.name, tool.description, tool.input_schema))
+    return without_equal_names(found)
+
+
+def _tool_choice(given: _ToolChoice | None, tools: tuple[Tool, ...]) -> ToolChoice:
+    match given:
+        case None | _ToolChoice(type="auto"):
+            choice = ToolChoice()
+        case _ToolChoice(type="none"):
+            choice = ToolChoice("none")
+        case _ToolChoice(type="any"):
+            choice = ToolChoice("required")
+        case _ToolChoice(type="tool", name=str(name)):
+            choice = ToolChoice("required", (name,))
+        case _:
+            raise RequestError(
+                "tool_choice is malformed; give the type auto, any, none, or tool with a name",
+                param="tool_choice",
+            )
+    return check_choice(choice, tools)
+
+
+def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
+    match given:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_schema", "schema": dict(schema)}:
+            return Constraint.json_schema(schema)
+    raise RequestError(
+        'output_config.format is malformed; give {"type": "json_schema", "schema": {...}}',
+        param="output_config.format",
+    )
+
+
+def usage_fields(usage: Usage) -> dict[str, Any]:
+    """Return the usage of a reply; `input_tokens` are those that no cache had."""
+    return {
+        "input_tokens": usage.prefilled_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": usage.cached_tokens,
+        "output_tokens": usage.completion_tokens,
+    }
+
+
+class MessageForm:
+    """A reply as message or its stream, in which one block after the other is open."""
+
+    api: Api = "anthropic"
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._id = "msg_" + secrets.token_hex(12)
+        self._index = -1
+        self._open = ""  # type of the open block
+        self._thoughts = ""
+
+    def opening(self, accepted: Accepted | None) -> bytes:
+        """Return `message_start`, whose usage must have numbers even if none is known yet."""
+        usage = Usage(prompt_tokens=0, completion_tokens=0)
+        if accepted is not None:
+            usage = Usage(
+                prompt_tokens=accepted.num_prompt_tokens,
+                cached_tokens=accepted.num_cached_tokens,
+                completion_tokens=0,
+            )
+        message = self._fields([], None, None, usage)
+        return sse.named({"type": "message_start", "message": message})
+
+    def addition(self, delta: ReplyDelta) -> bytes:
+        """Return the events of an addition, with the borders of blocks."""
+        match delta:
+            case ReasoningDelta(text):
+                opened = self._block("thinking", {"thinking": "", "signature": ""})
+                self._thoughts += text
+                return opened + self._delta({"type": "thinking_delta", "thinking": text})
+            case ContentDelta(text):
+                opened = self._block("text", {"text": ""})
+                return opened + self._delta({"type": "text_delta", "text": text})
+            case CallStart(_, id_, name):
+                ended = self._end_block()
+                return ended + self._block("tool_use", {"id": id_, "name": name, "input": {}})
+            case ArgumentsDelta(_, text):
+                return self._delta({"type": "input_json_delta", "partial_json": text})
+            case CallEnd():
+                return self._end_block()
+            case UnfinishedCall():
+                return b""
+
+    def alive(self) -> bytes:
+        """Return a ping; clients do not count comments."""
+        return sse.named({"type": "ping"})
+
+    def closing(self, finished: Finished) -> bytes:
+        """Return the end of the open block and of the message."""
+        reason, sequence = _stop(finished)
+        delta = {"stop_reason": reason, "stop_sequence": sequence}
+        ended = {"type": "message_delta", "delta": delta, "usage": usage_fields(finished.usage)}
+        return self._end_block() + sse.named(ended) + sse.named({"type": "message_stop"})
+
+    def failing(self, problem: Problem) -> bytes:
+        """Return the event `error`."""
+        return sse.named(anthropic_error(problem, self._id))
+
+    def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
+        """Return the message."""
+        blocks: list[dict[str, Any]] = []
+        for part in reply.parts:
+            match part:
+                case Thoughts(text):
+                    sign = _signature(text)
+                    blocks.append({"type": "thinking", "thinking": text, "signature": sign})
+                case Text(text):
+                    blocks.append({"type": "text", "text": text})
+                case Call(id_, name, arguments, complete=True):
+                    block = {"type": "tool_use", "id": id_, "name": name}
+                    blocks.append(block | {"input": msgspec.json.decode(arguments)})
+        return self._fields(blocks, *_stop(finished), finished.usage)
+
+    def _block(self, kind: str, fields: dict[str, Any]) -> bytes:
+        """Open a block of a type, unless one is open."""
+        if self._open == kind:
+            return b""
+        ended = self._end_block()
+        self._open = kind
+        self._index += 1
+        block = {"type": kind, **fields}
+        start = {"type": "content_block_start", "index": self._index, "content_block": block}
+        return ended + sse.named(start)
+
+    def _end_block(self) -> bytes:
+        if not self._open:
+            return b""
+        signed = b""
+        if self._open == "thinking":
+            sign = _signature(self._thoughts)
+            signed = self._delta({"type": "signature_delta", "signature": sign})
+            self._thoughts = ""
+        self._open = ""
+        return signed + sse.named({"type": "content_block_stop", "index": self._index})
+
+    def _delta(self, delta: dict[str, Any]) -> bytes:
+        return sse.named({"type": "content_block_delta", "index": self._index, "delta": delta})
+
+    def _fields(
+        self, content: list[dict[str, Any]], reason: str | None, sequence: str | None, usage: Usage
+    ) -> dict[str, Any]:
+        return {
+            "id": self._id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._model,
+            "content": content,
+            "stop_reason": reason,
+            "stop_sequence": sequence,
+            "usage": usage_fields(usage),
+        }
+
+
+def _stop(finished: Finished) -> tuple[str, str | None]:
+    if finished.reason == "stop" and finished.stop_text is not None:
+        return "stop_sequence", finished.stop_text
+    return _STOP[finished.reason], None
+
+
+def _signature(thoughts: str) -> str:
+    """Return a name of thoughts; clients expect one, and send it back with them."""
+    return "akunu-" + hashlib.sha256(thoughts.encode()).hexdigest()

@@ -1,0 +1,84 @@
+"""/v1/models in one shape that every client reads.
+
+OpenAI's and Anthropic's clients look for different fields of the entries in `data`. Codex reads
+`models`, a catalog of its own. Claude Code shows only models whose ids begin with "claude", so each
+model is listed under such a name, too.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+
+from akunu_py.server.backend import ServedModel
+from akunu_py.server.service import CLAUDE_PREFIX, Service
+
+
+async def model_list(http: HttpRequest) -> Response:
+    """Answer `GET /v1/models`."""
+    service: Service = http.app.state.service
+    models = service.backend.models()
+    entries = [_entry(model, model.id) for model in models]
+    entries += [_entry(model, CLAUDE_PREFIX + model.id) for model in models]
+    return JSONResponse(
+        {
+            "object": "list",
+            "data": entries,
+            "has_more": False,
+            "first_id": entries[0]["id"] if entries else None,
+            "last_id": entries[-1]["id"] if entries else None,
+            "models": [_catalog_entry(model, place) for place, model in enumerate(models)],
+        }
+    )
+
+
+async def one_model(http: HttpRequest) -> Response:
+    """Answer `GET /v1/models/NAME`."""
+    service: Service = http.app.state.service
+    name = http.path_params["name"]
+    return JSONResponse(_entry(service.model(name), name))
+
+
+def _entry(model: ServedModel, id_: str) -> dict[str, Any]:
+    return {
+        "id": id_,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "akunu",
+        "type": "model",
+        "display_name": model.name,
+        "created_at": datetime.fromtimestamp(model.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lifecycle": "active",
+        "max_input_tokens": model.context,
+        "max_tokens": model.context,
+        # Names of the same in vLLM and in LM Studio.
+        "max_model_len": model.context,
+        "context_length": model.context,
+    }
+
+
+def _catalog_entry(model: ServedModel, priority: int) -> dict[str, Any]:
+    levels = [{"effort": "medium", "description": "as much as the model does"}]
+    return {
+        "slug": model.id,
+        "display_name": model.name,
+        "description": None,
+        "context_window": model.context,
+        "max_context_window": model.context,
+        "default_reasoning_level": "medium" if model.thinks else None,
+        "supported_reasoning_levels": levels if model.thinks else [],
+        "supports_reasoning_summaries": model.thinks,
+        "shell_type": "default",
+        "visibility": "list",
+        "supported_in_api": True,
+        "priority": priority,
+        "truncation_policy": {"mode": "tokens", "limit": 10_000},
+        "input_modalities": ["text"],
+        "base_instructions": "",
+        "support_verbosity": False,
+        "default_verbosity": None,
+        "apply_patch_tool_type": "freeform",
+        "supports_parallel_tool_calls": True,
+        "experimental_supported_tools": [],
+    }

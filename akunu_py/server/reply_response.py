@@ -1,0 +1,291 @@
+"""One reply as an HTTP response, streamed or whole, in the form of an API.
+
+The same rules hold for all APIs. An error before the first byte has a status of its own, and a
+later one is an event of the stream: a stream never just ends. While nothing comes, signs of life
+do. A client that goes away, or does not read, ends its reply at once.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from akunu_py.errors import ServerBusyError
+from akunu_py.reply_deltas import ReplyDelta
+from akunu_py.server import sse
+from akunu_py.server.backend import Reply
+from akunu_py.server.errors import Api, Problem, error_body, error_headers, problem_of
+from akunu_py.server.events import Accepted, Event, Finished, Prefilled, Usage
+from akunu_py.server.whole_reply import WholeReply
+
+
+class ReplyForm(Protocol):
+    """The form of one reply in one API; it may keep what it has sent."""
+
+    api: Api
+
+    def opening(self, accepted: Accepted | None) -> bytes:
+        """Return the first bytes of a stream; the prompt's size may not be known yet."""
+
+    def addition(self, delta: ReplyDelta) -> bytes:
+        """Return the bytes of an addition; none if nothing is to be said yet."""
+
+    def alive(self) -> bytes:
+        """Return what the API's clients take for a sign of life."""
+
+    def closing(self, finished: Finished) -> bytes:
+        """Return the last bytes of a stream."""
+
+    def failing(self, problem: Problem) -> bytes:
+        """Return the last bytes of a stream that ends with an error."""
+
+    def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
+        """Return the reply as one object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long the response waits, in seconds.
+
+    Attributes:
+        first_s: for the prompt's size or an error, before a stream begins without them.
+        alive_s: for the next event, before a sign of life. Clients give up after 15 seconds.
+        send_s: for the client to read.
+
+    """
+
+    first_s: float = 0.5
+    alive_s: float = 8.0
+    send_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a response went, for metrics and the log.
+
+    `usage` is None unless the reply finished; `first_s` is the time to the first addition, None
+    without one. Times in seconds.
+    """
+
+    status: int
+    usage: Usage | None
+    first_s: float | None
+    total_s: float
+    disconnected: bool = False
+
+
+class ReplyResponse(Response):
+    """Answers one request; an ASGI application.
+
+    Args:
+        reply: the events.
+        form: the form of the API.
+        stream: whether the client asked for a stream.
+        headers: headers of the answer, if it is not an error.
+        request_id: named in errors.
+        record: called once, at the end.
+        patience: how long to wait for what.
+
+    """
+
+    def __init__(
+        self,
+        reply: Reply,
+        form: ReplyForm,
+        *,
+        stream: bool,
+        headers: Mapping[str, str],
+        request_id: str,
+        record: Callable[[Outcome], None] = lambda _: None,
+        patience: Patience = Patience(),
+    ) -> None:
+        self._reply = reply
+        self._events = _Events(reply)
+        self._form = form
+        self._stream = stream
+        self._own_headers = dict(headers)
+        self._request_id = request_id
+        self._record = record
+        self._patience = patience
+        self._status = 200
+        self._usage: Usage | None = None
+        self._started = time.perf_counter()
+        self._first_s: float | None = None
+        self.background = None
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or stop at once when the client goes away."""
+        answering = self._answer_streamed if self._stream else self._answer_whole
+        work = asyncio.create_task(answering(send))
+        gone = asyncio.create_task(_disconnect(receive))
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._reply.cancel()
+            work.cancel()
+            gone.cancel()
+            await asyncio.gather(work, gone, self._events.close(), return_exceptions=True)
+        total_s = time.perf_counter() - self._started
+        error = None if work.cancelled() else work.exception()
+        disconnected = work.cancelled() or isinstance(error, ClientDisconnect)
+        self._record(Outcome(self._status, self._usage, self._first_s, total_s, disconnected))
+        if error is not None and not disconnected:
+            raise error
+
+    async def _answer_whole(self, send: Send) -> None:
+        whole = WholeReply()
+        note = ""
+        try:
+            while whole.finished is None:
+                event = await self._events.read()
+                if isinstance(event, Accepted):
+                    note = event.cache_note
+                self._notice(event)
+                whole.add(event)
+            body = self._form.whole(whole, _checked(whole.finished))
+        except Exception as error:  # noqa: BLE001 - each becomes an answer
+            await self._refuse(error, send)
+            return
+        self._usage = usage = whole.finished.usage
+        headers = _cache_headers(usage.cached_tokens, usage.prefilled_tokens, note)
+        await self._send_json(send, 200, body, self._own_headers | headers)
+
+    async def _answer_streamed(self, send: Send) -> None:
+        try:
+            event = await self._events.next(self._patience.first_s)
+        except Exception as error:  # noqa: BLE001 - each becomes an answer
+            await self._refuse(error, send)
+            return
+        accepted = event if isinstance(event, Accepted) else None
+        headers = dict(sse.HEADERS) | self._own_headers
+        if accepted is not None:
+            cached = accepted.num_cached_tokens
+            prefilled = accepted.num_prompt_tokens - cached
+            headers |= _cache_headers(cached, prefilled, accepted.cache_note)
+        await self._send(
+            send, {"type": "http.response.start", "status": 200, "headers": _raw(headers)}
+        )
+        await self._write(send, self._form.opening(accepted))
+        try:
+            if event is None or accepted is not None:
+                event = await self._next_with_life(send)
+            while not isinstance(event, Finished):
+                if not isinstance(event, Accepted | Prefilled):
+                    self._notice(event)
+                    await self._write(send, self._form.addition(event))
+                event = await self._next_with_life(send)
+            last = self._form.closing(_checked(event))
+            self._usage = event.usage
+        except ClientDisconnect:
+            raise
+        except Exception as error:  # noqa: BLE001 - each becomes the stream's last event
+            problem = problem_of(error)
+            self._status = problem.status
+            last = self._form.failing(problem)
+        await self._write(send, last)
+        await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _next_with_life(self, send: Send) -> Event:
+        """Return the next event that is more than progress, with signs of life until it comes."""
+        until = time.perf_counter() + self._patience.alive_s
+        while True:
+            event = await self._events.next(max(0.0, until - time.perf_counter()))
+            if event is not None and not isinstance(event, Prefilled):
+                return event
+            if time.perf_counter() >= until:
+                await self._write(send, self._form.alive())
+                until = time.perf_counter() + self._patience.alive_s
+
+    def _notice(self, event: Event) -> None:
+        if self._first_s is None and not isinstance(event, Accepted | Prefilled | Finished):
+            self._first_s = time.perf_counter() - self._started
+
+    async def _refuse(self, error: Exception, send: Send) -> None:
+        problem = problem_of(error)
+        body = error_body(problem, self._form.api, self._request_id)
+        await self._send_json(send, problem.status, body, error_headers(problem))
+
+    async def _send_json(
+        self, send: Send, status: int, body: dict[str, Any], headers: Mapping[str, str]
+    ) -> None:
+        self._status = status
+        content = msgspec.json.encode(body)
+        own = {"content-type": "application/json", "content-length": str(len(content))}
+        fields = _raw(own | dict(headers))
+        await self._send(send, {"type": "http.response.start", "status": status, "headers": fields})
+        await self._send(send, {"type": "http.response.body", "body": content, "more_body": False})
+
+    async def _write(self, send: Send, body: bytes) -> None:
+        if body:
+            await self._send(send, {"type": "http.response.body", "body": body, "more_body": True})
+
+    async def _send(self, send: Send, message: dict[str, Any]) -> None:
+        try:
+            async with asyncio.timeout(self._patience.send_s):
+                await send(message)
+        except TimeoutError:
+            # A client that does not read is as good as gone.
+            raise ClientDisconnect from None
+
+
+class _Events:
+    """Reads events with a limit on the wait, without losing one."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+        self._pending: asyncio.Task[Event] | None = None
+
+    async def next(self, timeout_s: float) -> Event | None:
+        """Return the next event, or None when the time is over."""
+        if self._pending is None:
+            self._pending = asyncio.create_task(self.read())
+        done, _ = await asyncio.wait({self._pending}, timeout=timeout_s)
+        if not done:
+            return None
+        task, self._pending = self._pending, None
+        return task.result()
+
+    async def close(self) -> None:
+        if self._pending is not None:
+            self._pending.cancel()
+            await asyncio.gather(self._pending, return_exceptions=True)
+
+    async def read(self) -> Event:
+        """Return the next event; not to be mixed with `next`."""
+        try:
+            return await anext(self._reply)
+        except StopAsyncIteration:
+            raise RuntimeError("a reply ended without its last event") from None
+
+
+def _checked(finished: Finished) -> Finished:
+    """Refuse the end of a reply that the server cancelled while its client waited."""
+    if finished.reason == "cancelled":
+        raise ServerBusyError(
+            "the server ended this reply before it was complete; ask again", retry_after_s=1
+        )
+    return finished
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _cache_headers(cached: int, prefilled: int, note: str) -> dict[str, str]:
+    value = f"reused={cached}; prefilled={prefilled}"
+    return {"x-akunu-cache": f"{value}; note={note}" if note else value}
+
+
+def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Return headers as ASGI has them; characters outside of Latin-1 become question marks."""
+    return [
+        (name.encode("latin-1"), value.encode("latin-1", "replace"))
+        for name, value in headers.items()
+    ]

@@ -1,0 +1,67 @@
+"""What the wire formats make of a request, and the backend answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from akunu_py.generation_config import GenerationConfig
+from akunu_py.messages import Message, Tool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Whether tools are called, and which.
+
+    Attributes:
+        mode: "auto" leaves it to the model, "none" forbids calls, "required" demands one.
+        names: the tools that may be called; empty for all.
+
+    """
+
+    mode: Literal["auto", "none", "required"] = "auto"
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """A conversation to answer.
+
+    Attributes:
+        model: id of a model that the backend has.
+        messages: the conversation. Of system messages, those at the beginning are one; later ones
+            are where the client put them.
+        config: how to sample, in which form to answer, and when to end.
+        tools: the tools that may be called.
+        tool_choice: whether and which.
+        parallel_tool_calls: whether a reply may hold more than one call.
+        grammars: Lark grammars of tools whose only argument, `input`, is a text, by tool.
+        thinking: whether the model should think; None for the template's own way.
+        effort: how much, in the client's word; "" if it has none.
+
+    """
+
+    model: str
+    messages: tuple[Message, ...]
+    config: GenerationConfig
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = ToolChoice()
+    parallel_tool_calls: bool = True
+    grammars: Mapping[str, str] = field(default_factory=dict)
+    thinking: bool | None = None
+    effort: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionRequest:
+    """A text, or token ids, to continue; with a suffix, a gap to fill in.
+
+    `suffix` is None where nothing follows. It is only given for a model that can fill in.
+    """
+
+    model: str
+    prompt: str | tuple[int, ...]
+    config: GenerationConfig
+    suffix: str | None = None
+
+
+Request = ChatRequest | CompletionRequest

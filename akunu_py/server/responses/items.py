@@ -1,0 +1,198 @@
+"""The input of a request: items to messages.
+
+Thoughts, text and calls of one turn are separate items there, and one message here. A message that
+lies between calls and their results belongs to the turn that made the calls.
+"""
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from akunu_py.messages import Message, ToolCall
+from akunu_py.server.conversation import call_at, message_at, refuse_media
+from akunu_py.server.errors import RequestError
+from akunu_py.server.responses.tools import ToolBook, shown_name
+
+_TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
+_MEDIA = frozenset(
+    {"input_image", "input_file", "input_audio", "output_audio", "computer_screenshot"}
+)
+_OWN_THOUGHTS = "akunu1."
+
+
+class Item(msgspec.Struct):
+    """An item of any type: each has some of the fields."""
+
+    type: str | None = None
+    role: str | None = None
+    content: Any = None
+    call_id: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    arguments: str | dict[str, Any] | None = None
+    input: str | None = None
+    output: Any = None
+    action: dict[str, Any] | None = None
+    summary: Any = None
+    encrypted_content: str | None = None
+    tools: list[dict[str, Any]] | None = None
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What the model said at once."""
+
+    place: str
+    thoughts: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+    results: list[Message] = field(default_factory=list)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a call has no result yet."""
+        return len(self.results) < len(self.calls)
+
+    def messages(self) -> list[Message]:
+        said = message_at(
+            self.place,
+            role="assistant",
+            content="\n\n".join(self.texts),
+            reasoning="\n\n".join(self.thoughts),
+            tool_calls=tuple(self.calls),
+        )
+        return [said, *self.results]
+
+
+class Conversation:
+    """Makes messages of items, one after the other.
+
+    Args:
+        book: gets the tools that items bring along.
+        ignored: gets the types of items that have no effect.
+
+    """
+
+    def __init__(self, book: ToolBook, ignored: list[str]) -> None:
+        self._book = book
+        self._ignored = ignored
+        self._messages: list[Message] = []
+        self._turn: _Turn | None = None
+
+    def messages(self) -> list[Message]:
+        """Return the messages of all items so far."""
+        self._end_turn()
+        return self._messages
+
+    def add(self, item: Item, place: str) -> None:
+        """Add an item of `place`; raises RequestError for a malformed one."""
+        match item.type:
+            case None | "message":
+                self._add_message(item, place)
+            case "reasoning":
+                self._said(place).thoughts.append(_thoughts(item))
+            case "function_call":
+                self._add_call(item, item.arguments, place)
+            case "custom_tool_call":
+                self._add_call(item, {"input": item.input or ""}, place)
+            case "local_shell_call":
+                shell = Item(name="local_shell", call_id=item.call_id)
+                self._add_call(shell, item.action or {}, place)
+            case "function_call_output" | "custom_tool_call_output" | "local_shell_call_output":
+                self._add_result(item, place)
+            case "tool_search_output" | "additional_tools":
+                self._book.add(item.tools or [], f"{place}.tools", self._ignored)
+            case kind:
+                self._ignored.append(str(kind))
+
+    def _add_message(self, item: Item, place: str) -> None:
+        text = _text(item.content, f"{place}.content")
+        if item.role == "assistant":
+            self._said(place).texts.append(text)
+            return
+        self._end_turn()
+        role = "system" if item.role == "developer" else item.role
+        self._messages.append(message_at(place, role=role, content=text))
+
+    def _add_call(self, item: Item, arguments: object, place: str) -> None:
+        turn = self._said(place)
+        name = shown_name(item.namespace or "", item.name or "")
+        turn.calls.append(call_at(place, name, arguments, item.call_id or ""))
+
+    def _add_result(self, item: Item, place: str) -> None:
+        text = _text(item.output, f"{place}.output")
+        result = message_at(place, role="tool", content=text, tool_call_id=item.call_id or "")
+        if self._turn is not None and self._turn.waits:
+            self._turn.results.append(result)
+        else:
+            self._end_turn()
+            self._messages.append(result)
+
+    def _said(self, place: str) -> _Turn:
+        """Return the turn that an item of the model belongs to."""
+        if self._turn is not None and self._turn.results and not self._turn.waits:
+            self._end_turn()
+        if self._turn is None:
+            self._turn = _Turn(place)
+        return self._turn
+
+    def _end_turn(self) -> None:
+        if self._turn is not None:
+            self._messages += self._turn.messages()
+        self._turn = None
+
+
+def hidden_thoughts(text: str) -> str:
+    """Return thoughts as `encrypted_content`, which clients send back unchanged.
+
+    Nothing is secret: it is the text itself, so that the next prompt begins as this one ended.
+    """
+    return _OWN_THOUGHTS + base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def _thoughts(item: Item) -> str:
+    hidden = item.encrypted_content or ""
+    if hidden.startswith(_OWN_THOUGHTS):
+        try:
+            return base64.b64decode(
+                hidden.removeprefix(_OWN_THOUGHTS), altchars=b"-_", validate=True
+            ).decode()
+        except (binascii.Error, ValueError):
+            pass  # the visible thoughts are used
+    for shown in (item.content, item.summary):
+        if isinstance(shown, list):
+            texts = [part.get("text") for part in shown if isinstance(part, dict)]
+            if found := [text for text in texts if isinstance(text, str)]:
+                return "\n\n".join(found)
+    return ""
+
+
+def _text(content: object, place: str) -> str:
+    """Return the text of a message or a result: a text, a list of parts, or an object with one."""
+    match content:
+        case None:
+            return ""
+        case str(text):
+            return text
+        case {"content": str(text)}:
+            return text
+        case [*parts]:
+            found = [_part(part, f"{place}[{index}]") for index, part in enumerate(parts)]
+            return "\n".join(part for part in found if part is not None)
+    raise RequestError(f"{place} is neither a text nor a list of parts", param=place)
+
+
+def _part(part: object, place: str) -> str | None:
+    match part:
+        case {"type": str(kind)} if kind in _MEDIA:
+            raise refuse_media(kind, place)
+        case {"type": "refusal", "refusal": str(text)}:
+            return text
+        case {"type": str(kind), "text": str(text)} if kind in _TEXTS:
+            return text
+        case {"type": str(kind)} if kind not in _TEXTS:
+            return None
+    raise RequestError(f"{place} is not a part of a message; give a type and a text", param=place)

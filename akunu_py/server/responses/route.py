@@ -1,0 +1,154 @@
+"""The route: a body to a request.
+
+Codex adds fields, items and tools faster than servers learn them. So unknown ones are ignored and
+listed in a header; refused is only what asks for a response that this server does not have.
+"""
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from akunu_py.constraint import Constraint
+from akunu_py.messages import Message
+from akunu_py.server.conversation import check_counts
+from akunu_py.server.errors import RequestError
+from akunu_py.server.generation_fields import JSON_OBJECT, configured, refuse
+from akunu_py.server.json_body import decode, read_body, unknown_fields
+from akunu_py.server.requests import ChatRequest
+from akunu_py.server.responses.form import ResponseForm
+from akunu_py.server.responses.items import Conversation, Item
+from akunu_py.server.responses.tools import ToolBook
+from akunu_py.server.service import Service
+from akunu_py.server.system_messages import merged_beginning
+
+PATH = "/v1/responses"
+
+_REFUSED = {
+    "previous_response_id": "akunu keeps no responses; send the whole conversation as input",
+    "conversation": "akunu keeps no conversations; send the whole conversation as input",
+    "background": "akunu answers while the client waits; leave it out",
+    "prompt": "akunu has no stored prompts; send the text as instructions",
+    "top_logprobs": "akunu does not return probabilities; leave it out",
+}
+_NO_EFFECT = frozenset({
+    "client_metadata", "include", "metadata", "prompt_cache_key", "prompt_cache_retention",
+    "safety_identifier", "service_tier", "store", "stream_options", "truncation", "user",
+})  # fmt: skip
+_ECHOED = ("metadata", "store", "truncation", "user", "prompt_cache_key", "service_tier")
+
+
+class _Reasoning(msgspec.Struct):
+    effort: str | None = None
+    summary: str | None = None
+
+
+class _Text(msgspec.Struct):
+    format: dict[str, Any] | None = None
+
+
+class Body(msgspec.Struct, kw_only=True):
+    """The body of a request."""
+
+    input: str | list[Item]
+    model: str | None = None
+    instructions: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: _Reasoning | None = None
+    text: _Text | None = None
+    stream: bool | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+
+
+async def responses(http: HttpRequest) -> Response:
+    """Answer `POST /v1/responses`."""
+    service: Service = http.app.state.service
+    raw = await read_body(http)
+    body = decode(raw, Body)
+    given = decode(raw, dict[str, Any])
+    refuse(_REFUSED, given)
+    unknown = unknown_fields(raw, Body)
+    ignored = [name for name in unknown if name not in _NO_EFFECT and name not in _REFUSED]
+    model = service.model(body.model)
+    book = ToolBook()
+    request = _read_request(body, model.id, service, book, ignored)
+    form = ResponseForm(_echoed(body, model.id, given), book)
+    return service.respond(http, request, form, stream=bool(body.stream), ignored=ignored)
+
+
+def _read_request(
+    body: Body, model: str, service: Service, book: ToolBook, ignored: list[str]
+) -> ChatRequest:
+    """Return what a body asks for; fills `book`, and adds what has no effect to `ignored`.
+
+    Raises RequestError that names the field at fault.
+    """
+    book.add(body.tools or [], "tools", ignored)
+    said = [Message("system", body.instructions)] if body.instructions else []
+    if isinstance(body.input, str):
+        said.append(Message("user", body.input))
+    else:
+        check_counts(body.input, body.tools or (), name="input")
+        conversation = Conversation(book, ignored)
+        for place, item in enumerate(body.input):
+            conversation.add(item, f"input[{place}]")
+        said += conversation.messages()
+    if not said:
+        raise RequestError("input is empty; give a text or at least one item", param="input")
+    options = {
+        "max_tokens": body.max_output_tokens,
+        "temperature": body.temperature,
+        "top_p": body.top_p,
+        "constraint": _answer_form(body.text.format if body.text else None),
+    }
+    effort = (body.reasoning and body.reasoning.effort) or ""
+    return ChatRequest(
+        model=model,
+        messages=merged_beginning(said),
+        config=configured(service.defaults, options),
+        tools=book.shown,
+        tool_choice=book.choice(body.tool_choice),
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+        grammars=book.grammars,
+        thinking=False if effort == "none" else None,
+        effort="" if effort == "none" else effort,
+    )
+
+
+def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
+    match given:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return JSON_OBJECT
+        case {"type": "json_schema", "schema": dict(schema)}:
+            return Constraint.json_schema(schema)
+    raise RequestError(
+        'text.format is malformed; give {"type": "json_schema", "name": ..., "schema": {...}}',
+        param="text.format",
+    )
+
+
+def _echoed(body: Body, model: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request that its response repeats."""
+    reasoning = body.reasoning or _Reasoning()
+    return {
+        **{name: given.get(name) for name in _ECHOED},
+        "model": body.model or model,
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "previous_response_id": None,
+        "reasoning": {"effort": reasoning.effort, "summary": reasoning.summary},
+        "temperature": body.temperature,
+        "text": {"format": (body.text and body.text.format) or {"type": "text"}},
+        "tool_choice": body.tool_choice or "auto",
+        "tools": body.tools or [],
+        "top_p": body.top_p,
+        "truncation": "disabled",
+    }

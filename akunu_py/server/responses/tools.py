@@ -1,0 +1,180 @@
+"""The tools of a request: functions, functions in namespaces, and custom tools.
+
+A model sees a flat list of functions. So a function of a namespace gets a name made of both names,
+and a custom tool, whose input is a text, becomes a function with the argument `input`. Calls are
+returned under the names and in the form that the client gave.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from akunu_py.messages import Tool
+from akunu_py.server.conversation import check_choice, tool_at
+from akunu_py.server.errors import RequestError
+from akunu_py.server.requests import ToolChoice
+
+_LONGEST_NAME = 128
+_INPUT = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+_CHOICE_FORM = (
+    "tool_choice is malformed; give 'auto', 'none', 'required', or "
+    '{"type": "function", "name": ...} with the name of a tool'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTool:
+    """A tool as the client named it, and as the model sees it.
+
+    Attributes:
+        shown: what the model sees.
+        name: its name.
+        namespace: the namespace that has it; "" for none.
+        custom: whether its input is a text.
+        grammar: the Lark grammar of that text; "" for any text.
+
+    """
+
+    shown: Tool
+    name: str
+    namespace: str = ""
+    custom: bool = False
+    grammar: str = ""
+
+
+@dataclass(slots=True)
+class ToolBook:
+    """The tools of a request, by the names that the model sees."""
+
+    offered: dict[str, OfferedTool] = field(default_factory=dict)
+
+    def add(self, tools: Sequence[Mapping[str, Any]], place: str, ignored: list[str]) -> None:
+        """Add tools of `place`; those that only OpenAI's servers have are added to `ignored`.
+
+        Raises RequestError for a malformed one.
+        """
+        for index, tool in enumerate(tools):
+            self._add(tool, f"{place}[{index}]", "", ignored)
+
+    def _add(
+        self, given: Mapping[str, Any], place: str, namespace: str, ignored: list[str]
+    ) -> None:
+        match given.get("type"):
+            case "function":
+                self._offer(given, place, namespace, given.get("parameters"))
+            case "custom":
+                self._offer(given, place, namespace, _INPUT, custom=True)
+            case "namespace":
+                name, tools = given.get("name"), given.get("tools")
+                if not isinstance(name, str) or not isinstance(tools, list):
+                    raise RequestError(f"{place} needs a name and a list of tools", param=place)
+                for index, tool in enumerate(tools):
+                    if isinstance(tool, dict):
+                        self._add(tool, f"{place}.tools[{index}]", name, ignored)
+            case kind:
+                ignored.append(str(kind))
+
+    def _offer(
+        self,
+        given: Mapping[str, Any],
+        place: str,
+        namespace: str,
+        schema: object,
+        *,
+        custom: bool = False,
+    ) -> None:
+        name = given.get("name")
+        if not isinstance(name, str):
+            raise RequestError(f"{place}.name is missing; give a text", param=place)
+        tool = tool_at(place, shown_name(namespace, name), given.get("description"), schema)
+        grammar = _grammar(given.get("format"), f"{place}.format") if custom else ""
+        # Tools found by a search may be offered again.
+        self.offered[tool.name] = OfferedTool(tool, name, namespace, custom, grammar)
+
+    @property
+    def shown(self) -> tuple[Tool, ...]:
+        """The tools as the model sees them."""
+        return tuple(tool.shown for tool in self.offered.values())
+
+    @property
+    def grammars(self) -> dict[str, str]:
+        """The grammars of custom tools, by the names that the model sees."""
+        return {name: tool.grammar for name, tool in self.offered.items() if tool.grammar}
+
+    def called(self, shown: str) -> OfferedTool:
+        """Return the tool that a model called; a call of an unknown one keeps its name."""
+        return self.offered.get(shown) or OfferedTool(Tool(shown), shown)
+
+    def choice(self, given: str | Mapping[str, Any] | None) -> ToolChoice:
+        """Return the choice of a request; raises RequestError for a malformed one."""
+        match given:
+            case None | "auto":
+                choice = ToolChoice()
+            case "none":
+                choice = ToolChoice("none")
+            case "required":
+                choice = ToolChoice("required")
+            case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": [*tools]}:
+                choice = ToolChoice(mode, tuple(map(_chosen_name, tools)))
+            case {"type": "function" | "custom"}:
+                choice = ToolChoice("required", (_chosen_name(given),))
+            case _:
+                raise RequestError(_CHOICE_FORM, param="tool_choice")
+        return check_choice(choice, self.shown)
+
+
+def shown_name(namespace: str, name: str) -> str:
+    """Return the name under which a model sees a function of a namespace.
+
+    It depends on both names only, so that calls of earlier turns keep theirs.
+    """
+    if not namespace:
+        return name
+    joined = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{namespace.removesuffix('__')}__{name}")
+    if len(joined) <= _LONGEST_NAME:
+        return joined
+    digest = hashlib.sha256(f"{namespace}\n{name}".encode()).hexdigest()[:16]
+    return f"{joined[: _LONGEST_NAME - 17]}_{digest}"
+
+
+def custom_input(arguments: str) -> str:
+    """Return the text in the arguments of a custom tool's call."""
+    try:
+        return str(msgspec.json.decode(arguments)["input"])
+    except (ValueError, KeyError, TypeError):
+        return arguments
+
+
+def _chosen_name(tool: object) -> str:
+    match tool:
+        case {"name": str(name), "namespace": str(namespace)}:
+            return shown_name(namespace, name)
+        case {"name": str(name)}:
+            return name
+    raise RequestError(_CHOICE_FORM, param="tool_choice")
+
+
+def _grammar(given: object, place: str) -> str:
+    """Return the Lark grammar of a custom tool's input."""
+    match given:
+        case None | {"type": "text"}:
+            return ""
+        case {"type": "grammar", "syntax": "lark", "definition": str(definition)}:
+            return definition
+        case {"type": "grammar", "syntax": "regex", "definition": str(definition)}:
+            escaped = re.sub(r"(\\.)|/", lambda match: match[1] or r"\/", definition)
+            return f"start: /{escaped}/"
+    raise RequestError(
+        f'{place} is malformed; give {{"type": "text"}} or {{"type": "grammar", "syntax": "lark", '
+        '"definition": ...}',
+        param=place,
+    )

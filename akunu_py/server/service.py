@@ -1,0 +1,119 @@
+"""What the routes of all APIs share: the backend, its models, and how a reply is answered."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from akunu_py.generation_config import GenerationConfig
+from akunu_py.server.backend import Backend, ServedModel
+from akunu_py.server.errors import RequestError
+from akunu_py.server.metrics import Metrics
+from akunu_py.server.reply_response import Outcome, Patience, ReplyForm, ReplyResponse
+from akunu_py.server.requests import Request
+from akunu_py.shown_text import one_line
+
+_log = logging.getLogger(__name__)
+
+_LONGEST_NAME = 60
+_LONGEST_LIST = 1000
+_MOST_TOLD = 1000
+
+CLAUDE_PREFIX = "claude-akunu-"
+"""Claude Code shows only models whose ids begin with "claude"; each model has such a name, too."""
+
+
+@dataclass(slots=True)
+class Service:
+    """The parts that routes use.
+
+    Attributes:
+        backend: makes the replies.
+        defaults: how to sample where a request does not say.
+        patience: how long responses wait for what.
+        metrics: counts of all replies.
+
+    """
+
+    backend: Backend
+    defaults: GenerationConfig = field(default_factory=GenerationConfig)
+    patience: Patience = field(default_factory=Patience)
+    metrics: Metrics = field(default_factory=Metrics)
+    _told: set[tuple[str, str]] = field(default_factory=set)
+
+    def model(self, name: str | None, *, prefixes: Sequence[str] = ()) -> ServedModel:
+        """Return the model that a request names; without a name, the default one.
+
+        `prefixes` begin names that stand for the default model, since a client gives no others.
+        Names are compared with those of models, and never used as a path or address. Raises
+        RequestError for an unknown one.
+        """
+        models = self.backend.models()
+        if not models:
+            raise RequestError("the server has no model", status=404, code="model_not_found")
+        if not name:
+            return models[0]
+        for model in models:
+            if name in {model.id, CLAUDE_PREFIX + model.id}:
+                return model
+        if name.startswith(tuple(prefixes)):
+            return models[0]
+        known = ", ".join(model.id for model in models)
+        raise RequestError(
+            f"there is no model {name!r:.100}; known are {known:.500}",
+            status=404, param="model", code="model_not_found",
+        )  # fmt: skip
+
+    def respond(
+        self,
+        http: HttpRequest,
+        request: Request,
+        form: ReplyForm,
+        *,
+        stream: bool,
+        ignored: Sequence[str] = (),
+    ) -> Response:
+        """Queue a request and return the response of its reply.
+
+        `ignored` are fields, and types of parts and tools, that had no effect: they are logged
+        once, and listed in a header. Raises ServerBusyError if there is no place.
+        """
+        client, path = http.state.client, http.url.path
+        headers = {}
+        if ignored:
+            names = dict.fromkeys(one_line(name).strip()[:_LONGEST_NAME] for name in ignored)
+            headers["x-akunu-ignored"] = ", ".join(names)[:_LONGEST_LIST].strip()
+            for name in names:
+                if (path, name) not in self._told and len(self._told) < _MOST_TOLD:
+                    self._told.add((path, name))
+                    _log.info("%s: %s is ignored", path, name)
+        reply = self.backend.submit(request, client)
+        return ReplyResponse(
+            reply,
+            form,
+            stream=stream,
+            headers=headers,
+            request_id=http.state.request_id,
+            record=lambda outcome: self._record(path, client, outcome),
+            patience=self.patience,
+        )
+
+    def _record(self, path: str, client: str, outcome: Outcome) -> None:
+        self.metrics.add(path, outcome)
+        usage = outcome.usage
+        if usage is None:
+            ending = "client left" if outcome.disconnected else "failed"
+            _log.info(
+                "%s %d %s after %.1f s (%s)", path, outcome.status, ending, outcome.total_s, client
+            )
+            return
+        _log.info(
+            "%s %d in %.1f s (%s): prompt %d = %d reused + %d prefilled%s; reply %d; drafts %d of "
+            "%d accepted",
+            path, outcome.status, outcome.total_s, client, usage.prompt_tokens,
+            usage.cached_tokens, usage.prefilled_tokens,
+            f" ({usage.cache_note})" if usage.cache_note else "",
+            usage.completion_tokens, usage.stats.accepted, usage.stats.drafted,
+        )  # fmt: skip

@@ -1,0 +1,65 @@
+"""/health, /metrics and /props, and the answer to clients that ask whether a server is there."""
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+
+from akunu_py import __version__
+from akunu_py.server.service import Service
+
+_RETRY_S = "5"
+
+
+async def health(http: HttpRequest) -> Response:
+    """Answer `GET /health`: 200 if requests are answered, else 503."""
+    service: Service = http.app.state.service
+    state = service.backend.health()
+    body = {
+        "status": state.state,
+        "running": state.running,
+        "waiting": state.waiting,
+        "places": state.places,
+    }
+    if state.state == "ok":
+        return JSONResponse(body)
+    return JSONResponse(body, 503, headers={"retry-after": _RETRY_S})
+
+
+async def metrics(http: HttpRequest) -> Response:
+    """Answer `GET /metrics`."""
+    service: Service = http.app.state.service
+    text = service.metrics.text(service.backend.health())
+    return Response(text, media_type="text/plain; version=0.0.4")
+
+
+async def props(http: HttpRequest) -> Response:
+    """Answer `GET /props` with the fields of llama.cpp that say something here."""
+    service: Service = http.app.state.service
+    model = service.model(http.query_params.get("model"))
+    defaults = service.defaults
+    return JSONResponse(
+        {
+            "default_generation_settings": {
+                "n_ctx": model.context,
+                "params": {
+                    "temperature": defaults.temperature,
+                    "top_k": defaults.top_k,
+                    "top_p": defaults.top_p,
+                    "min_p": defaults.min_p,
+                    "n_predict": -1 if defaults.max_tokens is None else defaults.max_tokens,
+                },
+            },
+            "total_slots": service.backend.health().places,
+            # A name: clients have no business with folders of this machine.
+            "model_path": model.id,
+            "model_alias": model.id,
+            "chat_template": model.template,
+            "modalities": {"vision": False, "audio": False},
+            "build_info": f"akunu {__version__}",
+        }
+    )
+
+
+async def present(http: HttpRequest) -> Response:
+    """Answer `HEAD /` and `GET /api/hello`, with which clients look for a server."""
+    del http
+    return Response(media_type="text/plain")

@@ -1,0 +1,86 @@
+"""The events of a reply put together."""
+
+from dataclasses import dataclass, field
+
+from akunu_py.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta, ReasoningDelta
+from akunu_py.server.events import Event, Finished
+
+
+@dataclass(slots=True)
+class Thoughts:
+    """Thoughts before the next text or call."""
+
+    text: str
+
+
+@dataclass(slots=True)
+class Text:
+    """Text of the answer."""
+
+    text: str
+
+
+@dataclass(slots=True)
+class Call:
+    """A tool call; `arguments` is JSON text, and `complete` false for a call that was cut."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    complete: bool = False
+
+
+Part = Thoughts | Text | Call
+
+
+@dataclass(slots=True)
+class WholeReply:
+    """The parts of a reply, in the order in which the model wrote them.
+
+    Attributes:
+        finished: the end of the reply; None before it.
+
+    """
+
+    parts: list[Part] = field(default_factory=list)
+    finished: Finished | None = None
+    _calls: dict[int, Call] = field(default_factory=dict)
+
+    def add(self, event: Event) -> None:
+        """Add an event."""
+        last = self.parts[-1] if self.parts else None
+        match event:
+            case ReasoningDelta(text):
+                if isinstance(last, Thoughts):
+                    last.text += text
+                else:
+                    self.parts.append(Thoughts(text))
+            case ContentDelta(text):
+                if isinstance(last, Text):
+                    last.text += text
+                else:
+                    self.parts.append(Text(text))
+            case CallStart(index, id_, name):
+                self._calls[index] = Call(id_, name)
+                self.parts.append(self._calls[index])
+            case ArgumentsDelta(index, text):
+                self._calls[index].arguments += text
+            case CallEnd(index):
+                self._calls[index].complete = True
+            case Finished():
+                self.finished = event
+
+    @property
+    def reasoning(self) -> str:
+        """All thoughts, those of several blocks apart."""
+        return "\n\n".join(part.text for part in self.parts if isinstance(part, Thoughts))
+
+    @property
+    def text(self) -> str:
+        """All text of the answer."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def calls(self) -> list[Call]:
+        """The complete calls."""
+        return [part for part in self.parts if isinstance(part, Call) and part.complete]

@@ -1,0 +1,228 @@
+"""The HTTP server on a free port of 127.0.0.1, with a backend that plays a given script.
+
+What a model would do is given as events; what the wire formats make of a request and of the events
+is what the tests look at.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import httpx
+
+from akunu_py.decode_stats import DecodeStats
+from akunu_py.messages import ToolCall
+from akunu_py.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta, ReasoningDelta
+from akunu_py.server.app import make_app
+from akunu_py.server.backend import Health, ServedModel
+from akunu_py.server.events import Accepted, Finished, Usage
+from akunu_py.server.reply_response import Patience
+from akunu_py.server.running import listen, server_of
+from akunu_py.server.security import Access
+from akunu_py.server.service import Service
+
+MODEL = ServedModel(
+    id="tiny", name="Tiny Model", context=4096, created=1_700_000_000, thinks=True, fills_in=True
+)
+USAGE = Usage(
+    prompt_tokens=30,
+    cached_tokens=20,
+    completion_tokens=12,
+    reasoning_tokens=4,
+    prefill_s=0.5,
+    decode_s=2.0,
+    cache_note="new text",
+    stats=DecodeStats(
+        steps=5,
+        steps_with_draft=4,
+        drafted=9,
+        accepted=7,
+        tested=8,
+        output_tokens=12,
+        drafted_per_position=(4, 3, 2),
+        accepted_per_position=(4, 2, 1),
+    ),
+)
+ACCEPTED = Accepted(30, 20, "new text")
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A wait in the script, in seconds; None until the reply is cancelled."""
+
+    seconds: float | None = None
+
+
+def said(*texts, reason="stop", usage=USAGE):
+    """The script of a reply of text."""
+    return [ACCEPTED, *map(ContentDelta, texts), Finished(reason, usage)]
+
+
+def thought(thoughts, *texts):
+    return [ACCEPTED, ReasoningDelta(thoughts), *map(ContentDelta, texts), Finished("stop", USAGE)]
+
+
+def call(index, name, arguments, size=7):
+    """The events of one call, its arguments in pieces of `size` characters."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    return [
+        CallStart(index, f"call_{index}_{name}"[:40], name),
+        *(ArgumentsDelta(index, piece) for piece in pieces),
+        CallEnd(index, ToolCall(name, json.loads(text))),
+    ]
+
+
+def called(*calls, before=()):
+    """The script of a reply of calls, each given as name and arguments."""
+    events = [event for index, one in enumerate(calls) for event in call(index, *one)]
+    return [ACCEPTED, *before, *events, Finished("tool_calls", USAGE)]
+
+
+class ScriptedReply:
+    def __init__(self, script, backend):
+        self._script = iter(script)
+        # Those of now: an earlier test's reply may end while the next one begins.
+        self._paused, self._told = backend.paused, backend.cancelled
+        self._cancelled = asyncio.Event()
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        for step in self._script:
+            if isinstance(step, Pause):
+                self._paused.set()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(step.seconds):
+                        await self._cancelled.wait()
+                continue
+            if isinstance(step, Exception):
+                raise step
+            return step
+        raise StopAsyncIteration
+
+    def cancel(self):
+        if not self._cancelled.is_set():
+            self._cancelled.set()
+            self._told.set()
+
+
+@dataclass
+class ScriptedBackend:
+    """Plays a script for each request, the last one again and again.
+
+    Attributes:
+        scripts: events, pauses and exceptions, a list for each reply; or a function of the request.
+        requests: what was asked, in order.
+        clients: who asked.
+        paused: set when a reply comes to a pause.
+        cancelled: set when a reply is cancelled, which also happens at its end.
+
+    """
+
+    scripts: Sequence = field(default_factory=lambda: [said("Hello", " world")])
+    served: Sequence[ServedModel] = (MODEL,)
+    state: Health = field(default_factory=Health)
+    requests: list = field(default_factory=list)
+    clients: list = field(default_factory=list)
+    paused: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    refusal: Exception | None = None
+
+    def submit(self, request, client):
+        if self.refusal is not None:
+            raise self.refusal
+        self.requests.append(request)
+        self.clients.append(client)
+        if callable(self.scripts):
+            return ScriptedReply(self.scripts(request), self)
+        return ScriptedReply(self.scripts[min(len(self.requests), len(self.scripts)) - 1], self)
+
+    async def count_tokens(self, request):
+        self.requests.append(request)
+        return sum(len(message.text) for message in request.messages)
+
+    def models(self):
+        return self.served
+
+    def health(self):
+        return self.state
+
+    @property
+    def request(self):
+        """The last request."""
+        return self.requests[-1]
+
+    def play(self, *scripts):
+        self.scripts = scripts
+        self.requests.clear()
+
+
+@dataclass
+class Running:
+    """A running server."""
+
+    url: str
+    port: int
+    backend: ScriptedBackend
+    service: Service
+    client: httpx.Client
+
+    def post(self, path, body, **options):
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"content-type": "application/json"} | options.pop("headers", {})
+        return self.client.post(path, content=content, headers=headers, **options)
+
+    def get(self, path, **options):
+        return self.client.get(path, **options)
+
+    def socket(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+
+
+@contextlib.contextmanager
+def running(backend=None, *, access=None, patience=None, defaults=None) -> Iterator[Running]:
+    backend = backend or ScriptedBackend()
+    service = Service(backend, patience=patience or Patience())
+    if defaults is not None:
+        service.defaults = defaults
+    server = server_of(make_app(service, access or Access()))
+    listening = listen("127.0.0.1", 0)
+    ready = threading.Event()
+    started = server.startup
+
+    async def startup(sockets=None):
+        await started(sockets)
+        ready.set()
+
+    server.startup = startup
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    assert ready.wait(20)
+    port = listening.getsockname()[1]
+    try:
+        url = f"http://127.0.0.1:{port}"
+        with httpx.Client(base_url=url, timeout=20, trust_env=False) as client:
+            yield Running(url, port, backend, service, client)
+    finally:
+        server.should_exit = True
+        server.force_exit = True
+        thread.join(20)
+        listening.close()
+
+
+def events_of(response) -> list[tuple[str | None, dict | str]]:
+    """The server-sent events of a response: name and value, "[DONE]" as it is."""
+    found = []
+    for block in response.text.split("\n\n"):
+        if not block:
+            continue
+        fields = dict(line.split(": ", 1) for line in block.split("\n"))
+        value = fields["data"]
+        found.append((fields.get("event"), value if value == "[DONE]" else json.loads(value)))
+    return found

@@ -1,0 +1,223 @@
+"""Replies of an engine over HTTP: the same text as from the engine, cached, cancelled, in company."""
+
+import asyncio
+import json
+import socket
+import time
+
+import openai
+import pytest
+from scripted_server import events_of, running
+
+from akunu_py.engine.engine import Engine
+from akunu_py.server.engine_backend import EngineBackend, served_model
+from akunu_py.server.prefix_cache import PrefixCache
+from akunu_py.server.worker import Worker
+
+ASK = {"messages": [{"role": "user", "content": "Hello there"}], "max_tokens": 12, "seed": 3}
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture(scope="module")
+def loaded(default_model):
+    with Engine.load(default_model) as engine:
+        yield engine
+
+
+@pytest.fixture
+def served(loaded):
+    worker = Worker(loaded, parallel=2, places=4, cache=PrefixCache(1 << 26))
+    worker.start()
+    with running(EngineBackend(worker, places=2)) as server:
+        yield server
+    worker.close()
+
+
+def test_reply_is_that_of_the_engine(served, loaded):
+    body = served.post(CHAT, ASK | {"temperature": 0.9}).json()
+    with loaded.beside() as other:
+        expected = other.chat(ASK["messages"], max_tokens=12, seed=3, temperature=0.9)
+    assert body["choices"][0]["message"]["content"] == expected.text
+    assert body["usage"]["prompt_tokens"] == expected.num_prompt_tokens
+    assert body["usage"]["completion_tokens"] == len(expected.token_ids)
+
+
+def test_stream_is_the_same(served):
+    whole = served.post(CHAT, ASK).json()
+    chunks = [value for _, value in events_of(served.post(CHAT, ASK | {"stream": True}))][:-1]
+    text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
+    assert text == whole["choices"][0]["message"]["content"]
+
+
+def test_second_request_uses_the_rows_of_the_first(served):
+    first = served.post(CHAT, ASK)
+    again = served.post(CHAT, ASK)
+    prompt = first.json()["usage"]["prompt_tokens"]
+    assert again.json()["usage"]["prompt_tokens_details"]["cached_tokens"] >= prompt - 1
+    assert "reused=" in again.headers["x-akunu-cache"]
+    assert first.json()["choices"] == again.json()["choices"]
+
+
+def test_prompt_is_continued(served, loaded):
+    body = served.post("/v1/completions", {"prompt": "Once upon", "max_tokens": 8}).json()
+    with loaded.beside() as other:
+        assert body["choices"][0]["text"] == other.generate("Once upon", max_tokens=8).text
+
+
+def test_all_formats_give_the_same_text(served):
+    chat = served.post(CHAT, ASK).json()["choices"][0]["message"]["content"]
+    messages = served.post("/v1/messages", ASK).json()["content"]
+    responses = served.post(
+        "/v1/responses", {"input": ASK["messages"], "max_output_tokens": 12}
+    ).json()["output"]
+    assert "".join(block["text"] for block in messages) == chat
+    assert "".join(item["content"][0]["text"] for item in responses) == chat
+
+
+def test_tokens_are_counted(served):
+    used = served.post(CHAT, ASK).json()["usage"]["prompt_tokens"]
+    counted = served.post("/v1/messages/count_tokens", {"messages": ASK["messages"]}).json()
+    assert counted == {"input_tokens": used}
+
+
+def test_prompt_longer_than_the_context(served, loaded):
+    long = [{"role": "user", "content": "word " * 5000}]
+    error = served.post(CHAT, {"messages": long}).json()["error"]
+    assert error["code"] == "context_length_exceeded"
+    assert str(loaded.context) in error["message"]
+    error = served.post("/v1/messages", {"messages": long, "max_tokens": 5}).json()["error"]
+    assert error["message"].startswith("prompt is too long: ")
+    assert error["message"].endswith(f" > {loaded.context} maximum")
+
+
+def test_gap_needs_tokens_for_it(served):
+    assert served.post("/v1/completions", {"prompt": "a", "suffix": "b"}).status_code == 400
+
+
+def test_clients_that_leave_free_their_places(served):
+    content = json.dumps(ASK | {"max_tokens": 200, "stream": True, "logit_bias": {}}).encode()
+    lines = [f"POST {CHAT} HTTP/1.1", "Host: localhost", f"Content-Length: {len(content)}", "", ""]
+    for _ in range(10):
+        with served.socket() as connection:
+            connection.sendall("\r\n".join(lines).encode() + content)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    deadline = time.monotonic() + 20
+    # Some were only asked for when their clients left.
+    while served.post(CHAT, ASK).status_code == 503:
+        assert time.monotonic() < deadline
+    while (state := served.get("/health").json())["running"] + state["waiting"]:
+        assert time.monotonic() < deadline
+
+
+def test_more_requests_than_places(served):
+    """Every request has a reply or a clear refusal, and those with one have the same text."""
+    url = f"{served.url}/v1"
+    refusals = []
+
+    async def ask(client):
+        try:
+            reply = await client.chat.completions.create(
+                model=served.backend.models()[0].id, messages=ASK["messages"], max_tokens=12
+            )
+        except openai.InternalServerError as error:
+            refusals.append((error.status_code, int(error.response.headers["retry-after"])))
+            return None
+        return reply.choices[0].message.content
+
+    async def ask_all():
+        async with openai.AsyncOpenAI(base_url=url, api_key="x", max_retries=0) as client:
+            return await asyncio.gather(*(ask(client) for _ in range(16)))
+
+    texts = asyncio.run(ask_all())
+    assert len({text for text in texts if text is not None}) == 1
+    assert len(refusals) == texts.count(None)
+    assert all(status == 503 and retry >= 1 for status, retry in refusals)
+
+
+def test_model_is_described(loaded):
+    model = served_model(loaded)
+    assert model.id == "akunu-tiny"
+    assert model.context == loaded.context
+    assert not model.fills_in
+
+
+def test_health_knows_whether_the_worker_lives(loaded):
+    worker = Worker(loaded, parallel=1, places=1)
+    with running(EngineBackend(worker, places=1)) as server:
+        assert server.get("/health").status_code == 503
+        worker.start()
+        assert server.get("/health").status_code == 200
+        worker.close()
+        assert server.get("/health").json()["status"] == "dead"
+        response = server.post(CHAT, ASK)
+        assert response.status_code == 503
+        assert response.json()["error"]["message"]
+
+
+def test_required_call_is_made(served):
+    """A random model calls the tool, since nothing else is allowed; all formats tell it alike."""
+    schema = {
+        "type": "object",
+        "properties": {"way": {"type": "string", "enum": ["up", "down"]}},
+        "required": ["way"],
+        "additionalProperties": False,
+    }
+    function = {"name": "turn", "parameters": schema}
+    ask = {
+        "messages": ASK["messages"],
+        "max_tokens": 100,
+        "tools": [{"type": "function", "function": function}],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+    }
+    choice = served.post(CHAT, ask).json()["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    [one] = choice["message"]["tool_calls"]
+    assert one["function"]["name"] == "turn"
+    arguments = json.loads(one["function"]["arguments"])
+    assert arguments["way"] in {"up", "down"}
+    named = {
+        "messages": ASK["messages"],
+        "max_tokens": 100,
+        "tools": [{"name": "turn", "input_schema": schema}],
+        "tool_choice": {"type": "tool", "name": "turn"},
+    }
+    message = served.post("/v1/messages", named).json()
+    assert message["stop_reason"] == "tool_use"
+    assert message["content"][-1]["input"] == arguments
+    item = served.post(
+        "/v1/responses",
+        {
+            "input": ASK["messages"],
+            "max_output_tokens": 100,
+            "tools": [{"type": "namespace", "name": "n", "description": "", "tools": [
+                {"type": "function", **function}]}],
+            "tool_choice": "required",
+            "parallel_tool_calls": False,
+        },
+    ).json()["output"][-1]  # fmt: skip
+    assert (item["namespace"], item["name"]) == ("n", "turn")
+    assert json.loads(item["arguments"]) == arguments
+
+
+def test_answer_fits_a_schema(served):
+    schema = {
+        "type": "object",
+        "properties": {"x": {"enum": [1, 2]}},
+        "required": ["x"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    body = served.post(CHAT, ASK | {"max_tokens": 60, "response_format": form}).json()
+    assert json.loads(body["choices"][0]["message"]["content"])["x"] in {1, 2}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": "unheard of"}, {"$ref": "#/nowhere"}, {"type": "object", "properties": 5}],
+)
+def test_bad_schema_is_refused(served, schema):
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    response = served.post(CHAT, ASK | {"response_format": form})
+    assert response.status_code == 400, response.text
+    assert served.post(CHAT, ASK).status_code == 200

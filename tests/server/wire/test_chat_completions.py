@@ -1,0 +1,345 @@
+"""/v1/chat/completions over HTTP: what the backend is asked, and what the client gets."""
+
+import json
+
+import pytest
+from scripted_server import ACCEPTED, USAGE, call, called, events_of, said, thought
+
+from akunu_py.constraint import Constraint
+from akunu_py.messages import TextPart
+from akunu_py.reply_deltas import ContentDelta
+from akunu_py.server.events import Finished
+from akunu_py.server.requests import ToolChoice
+
+PATH = "/v1/chat/completions"
+ASK = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "read",
+        "description": "Reads.",
+        "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
+        "strict": True,
+    },
+}
+OTHER = {"type": "function", "function": {"name": "list"}}
+
+
+def streamed(server, body):
+    response = server.post(PATH, body | {"stream": True})
+    assert response.status_code == 200, response.text
+    events = events_of(response)
+    assert events[-1] == (None, "[DONE]")
+    return [value for _, value in events[:-1]]
+
+
+def joined(chunks, field):
+    return "".join(
+        chunk["choices"][0]["delta"].get(field) or "" for chunk in chunks if chunk["choices"]
+    )
+
+
+def test_reply_is_an_object(server):
+    response = server.post(PATH, ASK)
+    body = response.json()
+    assert response.status_code == 200
+    assert body["object"] == "chat.completion"
+    assert body["model"] == "tiny"
+    [choice] = body["choices"]
+    assert choice["message"]["content"] == "Hello world"
+    assert choice["message"]["role"] == "assistant"
+    assert choice["finish_reason"] == "stop"
+    assert body["usage"] == {
+        "prompt_tokens": 30,
+        "completion_tokens": 12,
+        "total_tokens": 42,
+        "prompt_tokens_details": {"cached_tokens": 20},
+        "completion_tokens_details": {"reasoning_tokens": 4},
+    }
+    assert response.headers["x-akunu-cache"] == "reused=20; prefilled=10; note=new text"
+
+
+def test_stream_has_the_same_text_and_usage(server):
+    whole = server.post(PATH, ASK).json()
+    chunks = streamed(server, ASK | {"stream_options": {"include_usage": True}})
+    assert joined(chunks, "content") == "Hello world"
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[-2:-1]] == ["stop"]
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"] == whole["usage"]
+    assert all({"id", "created", "model", "object"} <= chunk.keys() for chunk in chunks)
+    assert len({chunk["id"] for chunk in chunks}) == 1
+
+
+def test_usage_is_streamed_only_if_asked_for(server):
+    assert all("usage" not in chunk for chunk in streamed(server, ASK))
+
+
+def test_thoughts_come_under_both_names(server, backend):
+    backend.play(thought("Let me see.", "Yes."))
+    message = server.post(PATH, ASK).json()["choices"][0]["message"]
+    assert message["content"] == "Yes."
+    assert message["reasoning"] == message["reasoning_content"] == "Let me see."
+    chunks = streamed(server, ASK)
+    assert joined(chunks, "reasoning") == joined(chunks, "reasoning_content") == "Let me see."
+    assert joined(chunks, "content") == "Yes."
+
+
+@pytest.mark.parametrize(
+    "echoed",
+    [
+        {"reasoning": "I thought"},
+        {"reasoning_content": "I thought"},
+        {"reasoning_details": [{"type": "reasoning.text", "text": "I thought", "index": 0}]},
+    ],
+)
+def test_thoughts_come_back_under_any_name(server, backend, echoed):
+    said_before = {"role": "assistant", "content": "Yes.", **echoed}
+    server.post(PATH, ASK | {"messages": [*ASK["messages"], said_before, ASK["messages"][0]]})
+    assert backend.request.messages[1].reasoning == "I thought"
+
+
+ARGUMENTS = [
+    {"path": "a.py"},
+    {"nested": {"list": [1, {"x": None}], "deep": {"deeper": [True]}}},
+    {"text": 'Ünï "quoted" \\ {brace} 漢字 🦜 \n'},
+    {"long": "x" * 10_000},
+    {},
+]
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=["one", "nested", "unicode", "10 kB", "none"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_calls_are_whole_and_named_once(server, backend, arguments, count):
+    backend.play(called(*[("read", arguments)] * count))
+    body = ASK | {"tools": [TOOL]}
+    choice = server.post(PATH, body).json()["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] is None
+    whole = choice["message"]["tool_calls"]
+    assert [json.loads(one["function"]["arguments"]) for one in whole] == [arguments] * count
+
+    deltas = [
+        delta
+        for chunk in streamed(server, body)
+        for delta in chunk["choices"][0]["delta"].get("tool_calls", ())
+    ]
+    for index in range(count):
+        own = [delta for delta in deltas if delta["index"] == index]
+        assert [delta["function"]["name"] for delta in own if "name" in delta["function"]] == [
+            "read"
+        ]
+        assert [delta["id"] for delta in own if "id" in delta] == [whole[index]["id"]]
+        text = "".join(delta["function"]["arguments"] for delta in own)
+        assert json.loads(text) == arguments
+
+
+def test_no_tools_no_calls(server, backend):
+    message = server.post(PATH, ASK).json()["choices"][0]["message"]
+    assert "tool_calls" not in message
+    assert backend.request.tools == ()
+
+
+def test_cut_call_is_left_out_and_says_length(server, backend):
+    events = [*call(0, "read", {"path": "a"}), *call(1, "read", {"path": "b"})[:-2]]
+    backend.play([ACCEPTED, *events, Finished("length", USAGE)])
+    choice = server.post(PATH, ASK | {"tools": [TOOL]}).json()["choices"][0]
+    assert choice["finish_reason"] == "length"
+    assert [one["function"]["arguments"] for one in choice["message"]["tool_calls"]] == [
+        '{"path": "a"}'
+    ]
+    assert streamed(server, ASK)[-1]["choices"][0]["finish_reason"] == "length"
+
+
+def test_tools_and_history_reach_the_backend(server, backend):
+    messages = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "refusal": None,
+            "annotations": [],
+            "tool_calls": [
+                {
+                    "id": "c1",
+                    "type": "function",
+                    "function": {"name": "read", "arguments": '{"path": "x"}'},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "out"}]},
+    ]
+    server.post(PATH, {"messages": messages, "tools": [TOOL, OTHER], "parallel_tool_calls": False})
+    asked = backend.request
+    assert [message.role for message in asked.messages] == ["system", "user", "assistant", "tool"]
+    assert asked.messages[1].content == (TextPart("a"), TextPart("b"))
+    assert asked.messages[2].tool_calls[0].arguments == {"path": "x"}
+    assert asked.messages[3].text == "out"
+    assert asked.messages[3].tool_call_id == "c1"
+    assert [tool.name for tool in asked.tools] == ["read", "list"]
+    assert asked.tools[0].parameters["properties"] == {"path": {"type": "string"}}
+    assert not asked.parallel_tool_calls
+
+
+@pytest.mark.parametrize(
+    ("given", "choice"),
+    [
+        (None, ToolChoice()),
+        ("auto", ToolChoice()),
+        ("none", ToolChoice("none")),
+        ("required", ToolChoice("required")),
+        ({"type": "function", "function": {"name": "list"}}, ToolChoice("required", ("list",))),
+        (
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {
+                    "mode": "auto",
+                    "tools": [{"type": "function", "function": {"name": "read"}}],
+                },
+            },
+            ToolChoice("auto", ("read",)),
+        ),
+    ],
+)
+def test_tool_choice(server, backend, given, choice):
+    body = ASK | {"tools": [TOOL, OTHER]}
+    assert server.post(PATH, body | {"tool_choice": given}).status_code == 200
+    assert backend.request.tool_choice == choice
+
+
+@pytest.mark.parametrize(
+    ("given", "tools"),
+    [
+        ("required", []),
+        ({"type": "function", "function": {"name": "missing"}}, [TOOL]),
+        ("sometimes", [TOOL]),
+        ({"type": "function"}, [TOOL]),
+    ],
+)
+def test_bad_tool_choice_is_refused(server, backend, given, tools):
+    response = server.post(PATH, ASK | {"tools": tools, "tool_choice": given})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "tool_choice"
+    assert not backend.requests
+
+
+def test_options_reach_the_backend(server, backend):
+    server.post(
+        PATH,
+        ASK
+        | {
+            "temperature": 0.5,
+            "top_p": 0.9,
+            "top_k": 40,
+            "min_p": 0.05,
+            "presence_penalty": 0.1,
+            "frequency_penalty": 0.2,
+            "repetition_penalty": 1.1,
+            "seed": 7,
+            "stop": "END",
+            "logit_bias": {"5": -100},
+            "max_completion_tokens": 9,
+            "max_tokens": 100,
+            "reasoning_effort": "low",
+        },
+    )
+    config = backend.request.config
+    assert (config.temperature, config.top_p, config.top_k, config.min_p) == (0.5, 0.9, 40, 0.05)
+    assert (config.presence_penalty, config.frequency_penalty) == (0.1, 0.2)
+    assert (config.repetition_penalty, config.seed, config.stop) == (1.1, 7, ("END",))
+    assert config.logit_bias == {5: -100}
+    assert config.max_tokens == 9
+    assert backend.request.effort == "low"
+
+
+def test_json_formats(server, backend):
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    given = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
+    server.post(PATH, ASK | {"response_format": given})
+    assert backend.request.config.constraint == Constraint.json_schema(schema)
+    server.post(PATH, ASK | {"response_format": {"type": "json_object"}})
+    assert backend.request.config.constraint == Constraint.json_schema({"type": "object"})
+    server.post(PATH, ASK | {"response_format": {"type": "text"}})
+    assert backend.request.config.constraint is None
+    response = server.post(PATH, ASK | {"response_format": {"type": "json_schema"}})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "response_format"
+
+
+@pytest.mark.parametrize(
+    ("given", "thinking"),
+    [
+        ({"reasoning_effort": "none"}, False),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, False),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, True),
+        ({"thinking": {"type": "disabled"}}, False),
+        ({"thinking": {"type": "enabled"}}, True),
+        ({}, None),
+    ],
+)
+def test_thinking(server, backend, given, thinking):
+    server.post(PATH, ASK | given)
+    assert backend.request.thinking is thinking
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("logprobs", True),
+        ("n", 2),
+        ("functions", [{"name": "f"}]),
+        ("function_call", "auto"),
+        ("grammar", "root ::= x"),
+        ("guided_json", {"type": "object"}),
+        ("audio", {"voice": "x"}),
+        ("modalities", ["audio"]),
+        ("web_search_options", {"x": 1}),
+    ],
+)
+def test_field_that_would_change_the_reply_is_refused_by_name(server, backend, field, value):
+    response = server.post(PATH, ASK | {field: value})
+    assert response.status_code == 400
+    assert field in response.json()["error"]["message"]
+    assert not backend.requests
+
+
+def test_other_unknown_fields_are_ignored_and_listed(server):
+    body = ASK | {"user": "me", "store": True, "logprobs": False, "n": 1, "mystery": 3, "x-y": []}
+    response = server.post(PATH, body)
+    assert response.status_code == 200
+    assert response.headers["x-akunu-ignored"] == "mystery, x-y"
+
+
+def test_figures_only_for_those_who_ask(server):
+    assert not {"timings", "metrics"} & server.post(PATH, ASK).json().keys()
+    body = server.post(PATH, ASK | {"akunu": {"metrics": True}}).json()
+    assert body["timings"]["draft_n"] == 9
+    assert body["timings"]["draft_n_accepted"] == 7
+    assert body["timings"]["prompt_n"] == 10
+    assert body["timings"]["prompt_per_second"] == 20
+    assert body["timings"]["predicted_per_second"] == 6
+    drafts = body["metrics"]["speculative_decoding"]
+    assert drafts["acceptance_histogram"] == [0, 2, 1, 1]
+    assert sum(n * count for n, count in enumerate(drafts["acceptance_histogram"])) == 7
+    assert streamed(server, ASK | {"timings_per_token": True})[-1]["timings"] == body["timings"]
+
+
+def test_loop_ends_with_stop(server, backend):
+    backend.play(said("la la", reason="loop"))
+    assert server.post(PATH, ASK).json()["choices"][0]["finish_reason"] == "stop"
+
+
+def test_defaults_of_the_server_hold_where_a_request_says_nothing():
+    from scripted_server import running
+
+    from akunu_py.generation_config import GenerationConfig
+
+    with running(defaults=GenerationConfig(temperature=0.7, top_k=20)) as server:
+        server.post(PATH, ASK | {"top_k": 3})
+        assert server.backend.request.config == GenerationConfig(temperature=0.7, top_k=3)
+
+
+def test_text_before_the_prompt_is_known_is_not_lost(server, backend):
+    backend.play([ContentDelta("early"), Finished("stop", USAGE)])
+    assert joined(streamed(server, ASK), "content") == "early"

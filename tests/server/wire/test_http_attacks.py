@@ -1,0 +1,613 @@
+"""What hostile or broken clients send. Each gets a typed error, and the server goes on."""
+
+import contextlib
+import json
+import logging
+import socket
+import time
+
+import pytest
+from scripted_server import Pause, running, said
+from starlette.datastructures import Headers
+
+from akunu_py.errors import ConfigError
+from akunu_py.server.connection import TimedConnection
+from akunu_py.server.errors import RequestError
+from akunu_py.server.security import Access, digests, read_key_file
+
+CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
+COMPLETIONS = "/v1/completions"
+HI = [{"role": "user", "content": "Hi"}]
+BODIES = {
+    CHAT: {"messages": HI},
+    COMPLETIONS: {"prompt": "Hi"},
+    MESSAGES: {"messages": HI, "max_tokens": 5},
+    RESPONSES: {"input": "Hi"},
+}
+KEY = "sk-test-0123456789abcdef"
+
+
+def error_of(response, path=CHAT):
+    """The error of a response, in the shape of the path's API."""
+    body = response.json()
+    if path.startswith(MESSAGES):
+        assert body["type"] == "error"
+        assert body["request_id"].startswith("req_")
+        assert {"type", "message"} == body["error"].keys()
+    else:
+        assert {"message", "type", "param", "code"} == body["error"].keys()
+    assert body["error"]["message"]
+    return body["error"]
+
+
+def refused(server, path, body, status=400):
+    response = server.post(path, body)
+    assert response.status_code == status, response.text
+    assert not server.backend.requests
+    return error_of(response, path)
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b'{"messages": [',
+        b"not json",
+        b"[]",
+        b'"text"',
+        b"null",
+        b"17",
+        b'{"a": "\xff\xfe"}',
+        b'{"temperature": NaN}',
+        b'{"temperature": Infinity}',
+        b'{"temperature": 1e999}',
+        b'{"model": "\\ud800"}',
+        b'{"model": ' + b"9" * 5000 + b"}",
+    ],
+)
+def test_bodies_that_are_not_json_objects(server, path, content):
+    refused(server, path, content)
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("key", ["unknown", "messages", "input", "prompt", "tools", "system"])
+def test_deep_nesting(server, path, key):
+    depth = 200_000
+    body = json.dumps(BODIES[path] | {"tools": []})[:-1].encode()
+    nested = b"[" * depth + b"]" * depth
+    refused(server, path, body + b', "' + key.encode() + b'": ' + nested + b"}")
+
+
+def test_nesting_of_a_schema(server):
+    schema = {"type": "object"}
+    for _ in range(200):
+        schema = {"type": "object", "properties": {"x": schema}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    assert "nested" in refused(server, CHAT, BODIES[CHAT] | {"tools": [tool]})["message"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"max_tokens": -1},
+        {"max_tokens": 0},
+        {"max_tokens": True},
+        {"max_tokens": "5"},
+        {"max_tokens": 1.5},
+        {"temperature": -1},
+        {"temperature": 1e9},
+        {"temperature": "hot"},
+        {"top_p": 2},
+        {"top_p": 0},
+        {"top_k": -3},
+        {"n": 10**9},
+        {"n": -1},
+        {"seed": -1},
+        {"seed": 2**64},
+        {"stop": [""]},
+        {"stop": ""},
+        {"stop": [1]},
+        {"stop": {}},
+        {"logit_bias": {"x": 1}},
+        {"logit_bias": {"-1": 1}},
+        {"logit_bias": {"9" * 400: 1}},
+        {"logit_bias": {"1": "a"}},
+        {"logit_bias": [1]},
+        {"stream": "yes"},
+        {"messages": []},
+        {"messages": {}},
+        {"messages": "Hi"},
+        {"messages": [1]},
+        {"messages": [{}]},
+        {"messages": [{"role": "user"}]},
+        {"messages": [{"role": "user", "content": None}]},
+        {"messages": [{"role": "user", "content": 5}]},
+        {"messages": [{"role": "user", "content": [5]}]},
+        {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+        {"messages": [{"role": "usr", "content": "Hi"}]},
+        {"messages": [{"role": "tool", "content": "x", "tool_call_id": "a\nb"}]},
+        {"messages": [{"role": "user", "content": "x", "tool_call_id": "c"}]},
+        {"messages": [{"role": "user", "content": "x", "name": "n" * 5000}]},
+        {"tools": [1]},
+        {"tools": [{}]},
+        {"tools": [{"type": "function", "function": {"name": "a b"}}]},
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": []}}]},
+        {"tools": [{"type": "function", "function": {"name": "f"}}] * 2},
+        {"tools": [{"type": "function", "function": {"name": f"f{n}"}} for n in range(1001)]},
+        {"tools": "x"},
+        {"chat_template_kwargs": {"tokenize": True}},
+        {"chat_template_kwargs": {"enable_thinking": "yes"}},
+        {"model": "../../etc/passwd"},
+        {"model": "/etc/passwd"},
+        {"model": "https://example.com/model.gguf"},
+        {"model": "unknown"},
+        {"model": 5},
+        {"response_format": {"type": "regex"}},
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": 5}}},
+        {"stream_options": []},
+    ],
+    ids=lambda fields: json.dumps(fields)[:50],
+)
+def test_fields_out_of_range(server, fields):
+    status = 404 if isinstance(fields.get("model"), str) else 400
+    error = refused(server, CHAT, BODIES[CHAT] | fields, status)
+    [name] = fields
+    assert name in error["message"] or name == "model"
+
+
+def test_many_messages(server):
+    error = refused(server, CHAT, {"messages": HI * 10_001})
+    assert "10001" in error["message"]
+
+
+@pytest.mark.parametrize("arguments", ["{", "[1]", "5", '{"x": NaN}', "{" * 100_000, 7])
+def test_arguments_of_calls_that_are_not_json_objects(server, arguments):
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    error = refused(server, CHAT, {"messages": [*HI, {"role": "assistant", "tool_calls": [call]}]})
+    assert "messages[1].tool_calls[0].function.arguments" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "http://169.254.169.254/", "data:image/png,x"]
+)
+def test_image_addresses_are_not_opened(server, url):
+    part = {"type": "image_url", "image_url": {"url": url}}
+    error = refused(server, CHAT, {"messages": [{"role": "user", "content": [part]}]})
+    assert "only text" in error["message"]
+    assert url not in error["message"]
+
+
+@pytest.mark.parametrize("value", [{"input": [5]}, {"input": 5}, {"input": []}, {"tools": [5]}])
+def test_responses_of_the_wrong_form(server, value):
+    refused(server, RESPONSES, BODIES[RESPONSES] | value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"input": [{"type": "function_call", "name": "a b", "arguments": "{}", "call_id": "c"}]},
+        {"input": [{"type": "function_call", "name": "f", "arguments": "{", "call_id": "c"}]},
+        {"input": [{"type": "function_call_output", "call_id": "c", "output": 5}]},
+        {"input": [{"role": "user", "content": [{"type": "input_text"}]}]},
+        {"input": [{"role": "root", "content": "x"}]},
+        {"tools": [{"type": "function"}]},
+        {"tools": [{"type": "namespace", "name": "n"}]},
+        {"tools": [{"type": "custom", "name": "p", "format": {"type": "grammar", "syntax": "x"}}]},
+        {"tool_choice": {"type": "function"}},
+        {"tool_choice": 5},
+    ],
+    ids=lambda fields: json.dumps(fields)[:60],
+)
+def test_items_of_the_wrong_form(server, value):
+    refused(server, RESPONSES, BODIES[RESPONSES] | value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"messages": []},
+        {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+        {"messages": [{"role": "x", "content": "Hi"}]},
+        {
+            "messages": [
+                {"role": "assistant", "content": [{"type": "tool_use", "name": "f", "input": 5}]}
+            ]
+        },
+        {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": 5}]}]},
+        {"tools": [{"name": "a b"}]},
+        {"tools": [{"name": "f", "input_schema": {"type": "array"}}]},
+        {"system": 5},
+        {"max_tokens": -1},
+        {"stop_sequences": [""]},
+        {"output_config": {"format": {"type": "xml"}}},
+    ],
+    ids=lambda fields: json.dumps(fields)[:60],
+)
+def test_messages_of_the_wrong_form(server, value):
+    refused(server, MESSAGES, BODIES[MESSAGES] | value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"prompt": ["a", "b"]},
+        {"prompt": []},
+        {"prompt": [1, "a"]},
+        {"prompt": 5},
+        {"echo": True},
+        {"n": 2},
+        {"best_of": 3},
+        {"logprobs": 0},
+    ],
+)
+def test_completions_of_the_wrong_form(server, value):
+    refused(server, COMPLETIONS, BODIES[COMPLETIONS] | value)
+
+
+def test_large_numbers_of_tokens_are_taken(server, backend):
+    """The context ends a reply anyway."""
+    for path, name in ((CHAT, "max_tokens"), (MESSAGES, "max_tokens")):
+        assert server.post(path, BODIES[path] | {name: 2**63}).status_code == 200
+
+
+def test_names_of_ignored_fields_cannot_break_headers(server):
+    names = ["a\r\nx-evil: 1", " ", "\x00", "ü 漢", "x" * 5000, "\t", ""]
+    body = BODIES[MESSAGES] | dict.fromkeys(names, 1)
+    response = server.post(MESSAGES, body)
+    assert response.status_code == 200
+    assert "x-evil" not in response.headers
+
+
+def raw(server, data, *, finish=True):
+    """What the server answers to raw bytes, until it closes the connection or is silent."""
+    with server.socket() as connection:
+        connection.settimeout(5)
+        with contextlib.suppress(OSError):
+            connection.sendall(data)
+            if finish:
+                connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        # The server may close a connection whose request it has not read to its end.
+        with contextlib.suppress(ConnectionResetError):
+            while part := connection.recv(65536):
+                answer += part
+        return answer
+
+
+def head(server, path=CHAT, *lines, method="POST"):
+    fields = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{server.port}", *lines]
+    return "\r\n".join([*fields, "", ""]).encode()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Content-Length: -1"],
+        ["Content-Length: x"],
+        ["Content-Length: 5", "Content-Length: 6"],
+        ["Transfer-Encoding: gzip"],
+        ["Content-Length: 99999999999999999999999999"],
+    ],
+)
+def test_broken_lengths(server, lines):
+    answer = raw(server, head(server, CHAT, *lines) + b"{}")
+    assert answer.split()[1] in {b"400", b"413", b"501"}
+    assert not server.backend.requests
+    assert server.get("/health").status_code == 200
+
+
+def test_length_and_chunks_together_are_not_two_requests(server):
+    """What a proxy may read as a second request is the body of the first, or nothing."""
+    smuggled = head(server, "/v1/models", method="GET")
+    lines = ["Content-Length: 4", "Transfer-Encoding: chunked"]
+    answer = raw(server, head(server, CHAT, *lines) + b"0\r\n\r\n" + smuggled)
+    assert b'"data"' not in answer.split(b"\r\n\r\n")[0]
+    assert answer.count(b"HTTP/1.1 200") <= 1
+
+
+def test_length_longer_than_the_body(server):
+    """The client leaves before its body is complete: nothing is asked of the backend."""
+    raw(server, head(server, CHAT, "Content-Length: 500") + b'{"messages": []')
+    assert not server.backend.requests
+    assert server.get("/health").status_code == 200
+
+
+def test_missing_length(server):
+    assert raw(server, head(server) + b"{}").split()[1] == b"400"
+
+
+def test_chunked_body_is_read(server):
+    def parts():
+        yield b'{"messages": [{"role": "user", '
+        yield b'"content": "Hi"}]}'
+
+    response = server.client.post(CHAT, content=parts())
+    assert response.status_code == 200
+    assert server.backend.request.messages[0].text == "Hi"
+
+
+def test_body_over_the_limit_is_refused_unread(server, monkeypatch):
+    answer = raw(
+        server, head(server, CHAT, f"Content-Length: {2**30}", "Connection: close"), finish=False
+    )
+    assert answer.split()[1] == b"413"
+    assert b"MB" in answer
+
+
+def test_chunked_body_over_the_limit_is_refused(server, monkeypatch):
+    monkeypatch.setattr(
+        "akunu_py.server.json_body.read_body.__kwdefaults__", {"most": 1000, "timeout_s": 5}
+    )
+
+    def parts():
+        for _ in range(100):
+            yield b" " * 100
+
+    response = server.client.post(CHAT, content=parts())
+    assert response.status_code == 413
+    assert error_of(response)["message"]
+
+
+def test_body_that_does_not_come(server, monkeypatch):
+    monkeypatch.setattr(
+        "akunu_py.server.json_body.read_body.__kwdefaults__", {"most": 1000, "timeout_s": 0.1}
+    )
+    answer = raw(
+        server, head(server, CHAT, "Content-Length: 50", "Connection: close") + b"{", finish=False
+    )
+    assert answer.split()[1] == b"408"
+
+
+def test_large_headers(server):
+    answer = raw(server, head(server, CHAT, "X-Large: " + "x" * 200_000))
+    assert answer == b"" or answer.split()[1] == b"400"
+    assert not server.backend.requests
+
+
+def test_headers_that_do_not_come(server, monkeypatch):
+    """A connection is closed, whether nothing came or a byte now and then."""
+    monkeypatch.setattr(TimedConnection, "header_timeout_s", 0.2)
+    half = head(server)[:-2]
+    for first in (b"", half):
+        assert raw(server, first, finish=False) == b""
+    # The same on a connection that has served a request.
+    with server.socket() as connection:
+        connection.sendall(head(server, "/health", method="GET"))
+        assert b"200 OK" in connection.recv(65536)
+        connection.sendall(half)
+        while connection.recv(65536):
+            pass
+    # A slow reply is not a slow request.
+    server.backend.play([Pause(0.5), *said("late")])
+    assert "late" in server.post(CHAT, BODIES[CHAT]).text
+
+
+def test_half_open_sockets_do_not_stop_others(server):
+    opened = [server.socket() for _ in range(200)]
+    for connection in opened:
+        connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x")
+    assert server.get("/health").status_code == 200
+    assert server.post(CHAT, BODIES[CHAT]).status_code == 200
+    for connection in opened:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil", "8.8.8.8", "[::2]", "a@localhost", "", "localhost/x", "10.0.0.1"]
+)  # fmt: skip
+def test_foreign_hosts_are_refused(server, host):
+    for path, body in BODIES.items():
+        response = server.post(path, body, headers={"host": host})
+        assert response.status_code in {400, 403}
+        error_of(response, path)
+    assert not server.backend.requests
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LocalHost:1", "127.0.0.1", "[::1]:80", "localhost."]
+)
+def test_own_hosts_are_taken(server, host):
+    assert server.get("/v1/models", headers={"host": host}).status_code == 200
+
+
+def test_two_hosts_are_refused(server):
+    answer = raw(server, head(server, "/v1/models", "Host: evil.example", method="GET"))
+    assert answer.split()[1] == b"400"
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["https://evil.example", "null", "http://localhost:3000", "file://", "http://127.0.0.1"],
+)
+def test_foreign_origins_are_refused(server, origin):
+    """Also with the body of a form, for which a browser asks no permission first."""
+    for kind in ("application/json", "text/plain", "application/x-www-form-urlencoded"):
+        headers = {"origin": origin, "content-type": kind}
+        response = server.post(CHAT, BODIES[CHAT], headers=headers)
+        assert response.status_code == 403
+        assert "access-control-allow-origin" not in response.headers
+    asked = {"origin": origin, "access-control-request-method": "POST"}
+    assert server.client.options(CHAT, headers=asked).status_code == 403
+    assert not server.backend.requests
+
+
+def test_own_and_allowed_origins_are_taken():
+    allowed = "http://localhost:3000"
+    with running(access=Access(origins=(allowed,), hosts=("studio.local",))) as server:
+        own = {"origin": server.url}
+        assert server.post(CHAT, BODIES[CHAT], headers=own).status_code == 200
+        response = server.post(CHAT, BODIES[CHAT], headers={"origin": allowed})
+        assert response.headers["access-control-allow-origin"] == allowed
+        asked = {
+            "origin": allowed,
+            "access-control-request-method": "POST",
+            "access-control-request-headers": "authorization, content-type",
+        }
+        permitted = server.client.options(CHAT, headers=asked)
+        assert permitted.status_code == 200
+        assert permitted.headers["access-control-allow-origin"] == allowed
+        assert server.get("/health", headers={"host": "studio.local:80"}).status_code == 200
+        evil = {"origin": "http://localhost:3000.evil.example"}
+        assert server.post(CHAT, BODIES[CHAT], headers=evil).status_code == 403
+
+
+@pytest.fixture(scope="module")
+def locked():
+    with running(access=Access(key_digests=digests([KEY, "another-key-0123456789"]))) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": ""},
+        {"authorization": "Bearer"},
+        {"authorization": "Bearer wrong"},
+        {"authorization": f"Basic {KEY}"},
+        {"authorization": f"Bearer {KEY}x"},
+        {"x-api-key": ""},
+        {"x-api-key": KEY[:-1]},
+        {"authorization": "Bearer wrong", "x-api-key": KEY},
+    ],
+)
+def test_wrong_keys(locked, headers):
+    for path, body in BODIES.items():
+        response = locked.post(path, body, headers=headers)
+        assert response.status_code == 401
+        assert KEY[:-1] not in response.text
+        error_of(response, path)
+    for path in ("/v1/models", "/metrics", "/props", "/nothing"):
+        assert locked.get(path, headers=headers).status_code == 401
+    assert not locked.backend.requests
+
+
+def test_right_keys_name_the_client(locked):
+    for headers in (
+        {"authorization": f"Bearer {KEY}"},
+        {"x-api-key": KEY},
+        {"authorization": f"bearer  {KEY}"},
+    ):
+        assert locked.post(CHAT, BODIES[CHAT], headers=headers).status_code == 200
+    locked.post(CHAT, BODIES[CHAT], headers={"x-api-key": "another-key-0123456789"})
+    assert locked.backend.clients == ["key 1", "key 1", "key 1", "key 2"]
+    locked.backend.requests.clear()
+
+
+def test_life_is_asked_without_a_key(locked):
+    assert locked.get("/health").status_code == 200
+    assert locked.client.head("/").status_code == 200
+
+
+def test_another_host_needs_a_key():
+    for host in ("192.168.1.5", "::", "studio.local"):
+        with pytest.raises(ConfigError, match="--api-key-file"):
+            Access(host=host)
+        Access(host=host, key_digests=digests([KEY]))
+    for host in ("127.0.0.1", "::1", "localhost", "127.1.2.3"):
+        assert Access(host=host).is_local
+
+
+def test_addresses_are_hosts_of_a_server_for_others():
+    access = Access(host="192.168.1.5", key_digests=digests([KEY]))
+    access.check_host(Headers({"host": "192.168.1.6:8080"}))
+    with pytest.raises(RequestError, match="not a name of this server"):
+        access.check_host(Headers({"host": "evil.example"}))
+
+
+@pytest.mark.parametrize("origin", ["*", "localhost", "http://a/b", "http://*", "http://a b"])
+def test_origins_are_checked(origin):
+    with pytest.raises(ConfigError, match="origin"):
+        Access(origins=(origin,))
+
+
+def test_key_file(tmp_path):
+    path = tmp_path / "keys"
+    path.write_text(f"# mine\n\n{KEY}\n another-key-0123456789 \n")
+    path.chmod(0o600)
+    assert read_key_file(path) == digests([KEY, "another-key-0123456789"])
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said_of_it"),
+    [
+        (KEY, 0o644, "chmod 600"),
+        (KEY, 0o640, "chmod 600"),
+        ("", 0o600, "no API key"),
+        ("# only\n", 0o600, "no API key"),
+        ("short", 0o600, "line 1"),
+        (f"{KEY}\nwith space in the key", 0o600, "line 2"),
+        (f"{KEY}ü", 0o600, "line 1"),
+    ],
+)
+def test_bad_key_files(tmp_path, text, mode, said_of_it):
+    path = tmp_path / "keys"
+    path.write_text(text)
+    path.chmod(mode)
+    with pytest.raises(ConfigError, match=said_of_it) as caught:
+        read_key_file(path)
+    assert KEY not in str(caught.value)
+    assert "with space" not in str(caught.value)
+
+
+def test_missing_key_file(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_key_file(tmp_path / "none")
+
+
+def test_no_secrets_in_logs_or_memory(locked, caplog):
+    caplog.set_level(logging.DEBUG)
+    locked.post(CHAT + f"?api_key={KEY}", BODIES[CHAT], headers={"authorization": f"Bearer {KEY}"})
+    locked.post(CHAT, BODIES[CHAT], headers={"authorization": "Bearer wrong-secret-value"})
+    time.sleep(0.05)
+    own = [record for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))]
+    assert any("/v1/chat/completions 200" in record.getMessage() for record in own)
+    written = "\n".join(record.getMessage() for record in own)
+    assert KEY not in written
+    assert "wrong-secret-value" not in written
+    assert KEY not in repr(locked.service)
+
+
+@pytest.mark.parametrize(
+    "method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "TRACE", "OPTIONS", "FROB"]
+)
+def test_methods(server, method):
+    response = server.client.request(method, CHAT)
+    assert response.status_code == 405
+    if method != "HEAD":
+        error_of(response)
+    assert server.client.request(method, MESSAGES).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nothing",
+        "/v1/",
+        "/v1/models/../../etc/passwd",
+        "/v1/messages/x",
+        "/v1/chat/completions/",
+    ],
+)
+def test_unknown_paths(server, path):
+    response = server.get(path)
+    assert response.status_code == 404
+    error_of(response, path)
+
+
+def test_upgrade_to_a_websocket_is_not_taken(server):
+    lines = [
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Key: eA==",
+        "Sec-WebSocket-Version: 13",
+    ]
+    answer = raw(server, head(server, "/", *lines, method="GET"))
+    assert b"101" not in answer.split(b"\r\n")[0]
+
+
+def test_pipelined_requests_are_answered_in_order(server):
+    one = head(server, "/health", method="GET")
+    assert raw(server, one * 3).count(b"HTTP/1.1 200") == 3

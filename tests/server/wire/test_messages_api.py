@@ -1,0 +1,344 @@
+"""/v1/messages over HTTP, as Claude Code and Anthropic's SDK use it."""
+
+import json
+
+import pytest
+from scripted_server import (
+    ACCEPTED,
+    USAGE,
+    Pause,
+    call,
+    called,
+    events_of,
+    running,
+    said,
+    thought,
+)
+
+from akunu_py.constraint import Constraint
+from akunu_py.errors import ContextOverflowError
+from akunu_py.reply_deltas import ContentDelta
+from akunu_py.server.events import Accepted, Finished, Prefilled
+from akunu_py.server.reply_response import Patience
+from akunu_py.server.requests import ToolChoice
+
+PATH = "/v1/messages"
+ASK = {
+    "model": "claude-akunu-tiny",
+    "max_tokens": 100,
+    "messages": [{"role": "user", "content": "Hi"}],
+}
+TOOL = {
+    "name": "read",
+    "description": "Reads.",
+    "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}},
+    "cache_control": {"type": "ephemeral"},
+}
+
+
+def streamed(server, body):
+    response = server.post(PATH, body | {"stream": True})
+    assert response.status_code == 200, response.text
+    events = events_of(response)
+    assert all(name == value["type"] for name, value in events)
+    return [value for _, value in events]
+
+
+def rebuilt(events):
+    """The message that a client makes of a stream; fails where a block is not open, or two are."""
+    message = None
+    open_at = None
+    for event in events:
+        match event["type"]:
+            case "message_start":
+                message = event["message"]
+            case "content_block_start":
+                assert open_at is None
+                open_at = event["index"]
+                assert open_at == len(message["content"])
+                message["content"].append(dict(event["content_block"]))
+            case "content_block_delta":
+                assert event["index"] == open_at
+                block, delta = message["content"][open_at], event["delta"]
+                match delta["type"]:
+                    case "text_delta":
+                        block["text"] += delta["text"]
+                    case "thinking_delta":
+                        block["thinking"] += delta["thinking"]
+                    case "signature_delta":
+                        block["signature"] = delta["signature"]
+                    case "input_json_delta":
+                        block["json"] = block.get("json", "") + delta["partial_json"]
+            case "content_block_stop":
+                assert event["index"] == open_at
+                block = message["content"][open_at]
+                if "json" in block:
+                    block["input"] = json.loads(block.pop("json"))
+                open_at = None
+            case "message_delta":
+                assert open_at is None
+                message |= event["delta"]
+                message["usage"] = event["usage"]
+    assert events[-1]["type"] == "message_stop"
+    return message
+
+
+SCRIPTS = {
+    "text": said("Hello", " world"),
+    "thoughts": thought("Let me see.", "Yes", "."),
+    "a call": called(("read", {"path": "a"})),
+    "text and two calls": called(
+        ("read", {"path": 'ü "x" {'}), ("read", {}), before=[ContentDelta("Reading.")]
+    ),
+    "nothing": said(),
+    "too long": said("Hello", reason="length"),
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS.keys())
+def test_stream_and_object_are_equal(server, backend, script):
+    backend.play(script)
+    whole = server.post(PATH, ASK).json()
+    rebuilt_message = rebuilt(streamed(server, ASK))
+    del whole["id"], rebuilt_message["id"]
+    assert rebuilt_message == whole
+    assert whole["usage"] == {
+        "input_tokens": 10,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 20,
+        "output_tokens": 12,
+    }
+    assert whole["model"] == "claude-akunu-tiny"
+
+
+def test_message_start_has_the_size_of_the_prompt(server):
+    [start, *_] = streamed(server, ASK)
+    assert start["message"]["usage"]["input_tokens"] == 10
+    assert start["message"]["usage"]["cache_read_input_tokens"] == 20
+
+
+@pytest.mark.parametrize(
+    ("finished", "reason", "sequence"),
+    [
+        (Finished("stop", USAGE), "end_turn", None),
+        (Finished("length", USAGE), "max_tokens", None),
+        (Finished("loop", USAGE), "end_turn", None),
+        (Finished("stop", USAGE, "END"), "stop_sequence", "END"),
+        (Finished("tool_calls", USAGE), "tool_use", None),
+    ],
+)
+def test_stop_reason(server, backend, finished, reason, sequence):
+    backend.play([ACCEPTED, ContentDelta("x"), finished])
+    body = server.post(PATH, ASK).json()
+    assert (body["stop_reason"], body["stop_sequence"]) == (reason, sequence)
+
+
+EVERYTHING = ASK | {
+    "system": [
+        {"type": "text", "text": "x-anthropic-billing-header: cc_version=2; cch=a1b2;"},
+        {"type": "text", "text": "You are an agent.", "cache_control": {"type": "ephemeral"}},
+        {"type": "text", "text": "Be brief."},
+    ],
+    "messages": [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}],
+        }
+    ],
+    "tools": [TOOL, {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}],
+    "thinking": {"type": "enabled", "budget_tokens": 1000},
+    "output_config": {"effort": "high"},
+    "context_management": {"edits": []},
+    "metadata": {"user_id": "u"},
+    "brand_new_field": {"x": 1},
+    "stop_sequences": ["END"],
+    "temperature": 1,
+    "top_k": 5,
+    "top_p": 0.9,
+}
+
+
+def test_every_field_of_claude_code_is_taken(server, backend):
+    response = server.post(
+        PATH + "?beta=true", EVERYTHING, headers={"anthropic-beta": "x", "anthropic-version": "y"}
+    )
+    assert response.status_code == 200
+    ignored = response.headers["x-akunu-ignored"]
+    assert "brand_new_field" in ignored
+    assert "web_search_20250305" in ignored
+    asked = backend.request
+    assert [message.text for message in asked.messages] == [
+        "You are an agent.\n\nBe brief.",
+        "Hi",
+    ]
+    assert [tool.name for tool in asked.tools] == ["read"]
+    assert asked.thinking is True
+    assert asked.effort == "high"
+    assert asked.config.stop == ("END",)
+    assert (asked.config.temperature, asked.config.top_k, asked.config.top_p) == (1, 5, 0.9)
+    assert asked.config.max_tokens == 100
+
+
+def test_billing_block_does_not_change_the_prompt(server, backend):
+    for cch in ("a1b2", "c3d4"):
+        block = {"type": "text", "text": f"x-anthropic-billing-header: cch={cch};"}
+        server.post(PATH, ASK | {"system": [block, {"type": "text", "text": "Agent."}]})
+    first, second = backend.requests
+    assert first == second
+    assert first.messages[0].text == "Agent."
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("out", "out"),
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
+        (None, ""),
+        ([], ""),
+        ([{"type": "tool_reference", "tool_name": "x"}], ""),
+    ],
+)
+@pytest.mark.parametrize("is_error", [False, True])
+def test_results_of_tools(server, backend, content, text, is_error):
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": content, "is_error": is_error}
+    use = {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "x"}}
+    body = ASK | {
+        "messages": [
+            ASK["messages"][0],
+            {"role": "assistant", "content": [{"type": "text", "text": "Reading."}, use]},
+            {"role": "user", "content": [result, {"type": "text", "text": "Go on."}]},
+        ]
+    }
+    assert server.post(PATH, body).status_code == 200
+    _, assistant, tool, user = backend.request.messages
+    assert assistant.text == "Reading."
+    assert assistant.tool_calls[0].arguments == {"path": "x"}
+    assert (tool.role, tool.tool_call_id) == ("tool", "t1")
+    assert tool.text == (text or ("the tool failed" if is_error else ""))
+    assert (user.role, user.text) == ("user", "Go on.")
+
+
+IMAGE = {"type": "image", "source": {"type": "url", "url": "http://169.254.169.254/x"}}
+
+
+@pytest.mark.parametrize(
+    "block",
+    [IMAGE, {"type": "tool_result", "tool_use_id": "t", "content": [IMAGE]}, {"type": "document"}],
+)
+def test_images_are_refused_clearly(server, backend, block):
+    response = server.post(PATH, ASK | {"messages": [{"role": "user", "content": [block]}]})
+    body = response.json()
+    assert response.status_code == 400
+    assert body["type"] == "error"
+    assert body["error"]["type"] == "invalid_request_error"
+    assert "only text" in body["error"]["message"]
+    assert not backend.requests
+
+
+def test_thoughts_come_back(server, backend):
+    backend.play(thought("Let me see.", "Yes."))
+    content = server.post(PATH, ASK).json()["content"]
+    assert content[0]["type"] == "thinking"
+    assert content[0]["signature"]
+    messages = [*ASK["messages"], {"role": "assistant", "content": content}, *ASK["messages"]]
+    server.post(PATH, ASK | {"messages": messages})
+    said_before = backend.request.messages[1]
+    assert (said_before.reasoning, said_before.text) == ("Let me see.", "Yes.")
+
+
+def test_redacted_thoughts_are_skipped(server, backend):
+    blocks = [{"type": "redacted_thinking", "data": "xx"}, {"type": "text", "text": "Yes."}]
+    body = ASK | {"messages": [*ASK["messages"], {"role": "assistant", "content": blocks}]}
+    response = server.post(PATH, body)
+    assert "redacted_thinking" in response.headers["x-akunu-ignored"]
+    assert backend.request.messages[1].text == "Yes."
+
+
+@pytest.mark.parametrize(
+    ("given", "choice", "parallel"),
+    [
+        ({"type": "auto"}, ToolChoice(), True),
+        (
+            {"type": "any", "disable_parallel_tool_use": True},
+            ToolChoice("required"),
+            False,
+        ),
+        ({"type": "tool", "name": "read"}, ToolChoice("required", ("read",)), True),
+        ({"type": "none"}, ToolChoice("none"), True),
+    ],
+)
+def test_tool_choice(server, backend, given, choice, parallel):
+    server.post(PATH, ASK | {"tools": [TOOL], "tool_choice": given})
+    assert backend.request.tool_choice == choice
+    assert backend.request.parallel_tool_calls is parallel
+
+
+@pytest.mark.parametrize("given", [{"type": "tool"}, {"type": "tool", "name": "x"}, {"type": "?"}])
+def test_bad_tool_choice_is_refused(server, given):
+    response = server.post(PATH, ASK | {"tools": [TOOL], "tool_choice": given})
+    assert response.status_code == 400
+    assert "tool_choice" in response.json()["error"]["message"]
+
+
+def test_json_schema(server, backend):
+    schema = {"type": "object"}
+    form = {"type": "json_schema", "schema": schema}
+    server.post(PATH, ASK | {"output_config": {"format": form}})
+    assert backend.request.config.constraint == Constraint.json_schema(schema)
+
+
+def test_count_tokens(server, backend):
+    body = {name: EVERYTHING[name] for name in ("model", "messages", "system", "tools", "thinking")}
+    response = server.post(PATH + "/count_tokens", body)
+    assert response.json() == {"input_tokens": len("You are an agent.\n\nBe brief.") + len("Hi")}
+
+
+def test_model_names_of_claude_code_stand_for_the_default(server, backend):
+    for name in ("claude-haiku-4-5-20251001", "claude-akunu-tiny", "tiny"):
+        assert server.post(PATH, ASK | {"model": name}).status_code == 200
+        assert backend.request.model == "tiny"
+    response = server.post(PATH, ASK | {"model": "gpt-5"})
+    assert response.status_code == 404
+    assert response.json()["error"]["type"] == "not_found_error"
+
+
+def test_pings_while_the_prompt_is_read():
+    waits = [Accepted(30), *[step for n in range(6) for step in (Prefilled(n), Pause(0.06))]]
+    script = [*waits, ContentDelta("x"), Pause(0.2), Finished("stop", USAGE)]
+    with running(patience=Patience(alive_s=0.1)) as server:
+        server.backend.play(script)
+        kinds = [event["type"] for event in streamed(server, ASK)]
+    assert kinds[0] == "message_start"
+    text = kinds.index("content_block_start")
+    assert kinds[1:text].count("ping") >= 2
+    assert "ping" in kinds[text:]
+    assert set(kinds[1:text]) == {"ping"}
+
+
+def test_stream_begins_before_the_size_of_the_prompt_is_known():
+    script = [Pause(0.5), *said("x")]
+    with running(patience=Patience(first_s=0.05, alive_s=0.1)) as server:
+        server.backend.play(script)
+        [start, second, *_, delta, _] = streamed(server, ASK)
+    assert start["message"]["usage"]["input_tokens"] == 0
+    assert second == {"type": "ping"}
+    assert delta["usage"]["input_tokens"] == 10
+
+
+def test_overflow_is_said_as_claude_code_expects(server, backend):
+    backend.play([ContextOverflowError("too long", num_tokens=215692, context=200000)])
+    for stream in (False, True):
+        response = server.post(PATH, ASK | {"stream": stream})
+        error = response.json()["error"]
+        assert response.status_code == 400
+        assert error["type"] == "invalid_request_error"
+        assert error["message"] == "prompt is too long: 215692 tokens > 200000 maximum"
+
+
+def test_cut_call_has_no_input(server, backend):
+    backend.play([ACCEPTED, *call(0, "read", {"path": "abcdefgh"})[:-2], Finished("length", USAGE)])
+    body = server.post(PATH, ASK | {"tools": [TOOL]}).json()
+    assert body["content"] == []
+    assert body["stop_reason"] == "max_tokens"
+    last = streamed(server, ASK)[-2]
+    assert last["delta"]["stop_reason"] == "max_tokens"

@@ -1,0 +1,109 @@
+"""/v1/models, /health, /metrics, /props, and what clients ask to see whether a server is there."""
+
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from scripted_server import MODEL, ScriptedBackend, running
+
+from akunu_py.server.backend import Health
+
+
+@pytest.mark.parametrize("path", ["/", "/api/hello", "/v1/models"])
+def test_head_is_answered_without_a_body(server, path):
+    response = server.client.head(path)
+    assert response.status_code == 200
+    assert response.content == b""
+
+
+def test_models_in_all_shapes(server):
+    body = server.get("/v1/models?limit=1000").json()
+    assert body["object"] == "list"
+    assert [entry["id"] for entry in body["data"]] == ["tiny", "claude-akunu-tiny"]
+    for entry in body["data"]:
+        assert {"id", "object", "created", "owned_by"} <= entry.keys()
+        assert {"type", "display_name", "created_at"} <= entry.keys()
+        assert entry["object"] == entry["type"] == "model"
+        assert isinstance(entry["created"], int)
+        assert datetime.fromisoformat(entry["created_at"]).timestamp() == entry["created"]
+    assert body["has_more"] is False
+    assert (body["first_id"], body["last_id"]) == ("tiny", "claude-akunu-tiny")
+    [catalog] = body["models"]
+    assert catalog["slug"] == "tiny"
+    assert catalog["context_window"] == 4096
+    assert catalog["apply_patch_tool_type"] == "freeform"
+    assert {
+        "display_name", "shell_type", "visibility", "supported_in_api", "priority",
+        "truncation_policy", "input_modalities", "base_instructions", "support_verbosity",
+        "default_verbosity", "supports_parallel_tool_calls", "supports_reasoning_summaries",
+        "supported_reasoning_levels", "experimental_supported_tools",
+    } <= catalog.keys()  # fmt: skip
+
+
+def test_one_model(server):
+    for name in ("tiny", "claude-akunu-tiny"):
+        assert server.get(f"/v1/models/{name}").json()["id"] == name
+    response = server.get("/v1/models/other")
+    assert response.status_code == 404
+    assert response.json()["error"]["code"] == "model_not_found"
+    named = server.get("/v1/models/other", headers={"anthropic-version": "2023-06-01"})
+    assert named.json()["error"]["type"] == "not_found_error"
+
+
+def test_several_models_are_chosen_by_name():
+    other = replace(MODEL, id="other", name="Other")
+    with running(ScriptedBackend(served=(MODEL, other))) as server:
+        ask = {"prompt": "Hi"}
+        for given, used in (("other", "other"), ("tiny", "tiny"), (None, "tiny"), ("", "tiny")):
+            assert server.post("/v1/completions", ask | {"model": given}).json()["model"] == used
+            assert server.backend.request.model == used
+
+
+@pytest.mark.parametrize(("state", "status"), [("ok", 200), ("loading", 503), ("dead", 503)])
+def test_health_is_that_of_the_worker(server, backend, state, status):
+    backend.state = Health(state=state, running=2, waiting=3, places=4)
+    response = server.get("/health")
+    assert response.status_code == status
+    assert response.json() == {"status": state, "running": 2, "waiting": 3, "places": 4}
+    assert ("retry-after" in response.headers) == (status == 503)
+
+
+def test_metrics():
+    with running() as server:
+        for _ in range(2):
+            server.post("/v1/completions", {"prompt": "Hi"})
+        server.post("/v1/completions", {"prompt": 5})
+        server.backend.state = Health(running=1, waiting=2, cache_bytes=77)
+        text = server.get("/metrics").text
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert samples["akunu_requests_total", "/v1/completions", "200"] == 2
+    assert samples["akunu_prompt_tokens_total",] == 60
+    assert samples["akunu_cached_prompt_tokens_total",] == 40
+    assert samples["akunu_generation_tokens_total",] == 24
+    assert samples["akunu_spec_decode_num_drafts_total",] == 8
+    assert samples["akunu_spec_decode_num_draft_tokens_total",] == 18
+    assert samples["akunu_spec_decode_num_accepted_tokens_total",] == 14
+    assert samples["akunu_spec_decode_num_accepted_tokens_per_pos_total", "1"] == 4
+    assert samples["akunu_time_to_first_token_seconds_count",] == 2
+    assert samples["akunu_requests_running",] == 1
+    assert samples["akunu_requests_waiting",] == 2
+    assert samples["akunu_prefix_cache_bytes",] == 77
+
+
+def test_props(server):
+    body = server.get("/props").json()
+    assert body["default_generation_settings"]["n_ctx"] == 4096
+    assert body["total_slots"] == 1
+    assert body["model_path"] == "tiny"
+    assert body["modalities"] == {"vision": False, "audio": False}
+
+
+def test_server_without_a_model():
+    with running(ScriptedBackend(served=())) as server:
+        assert server.get("/v1/models").json()["data"] == []
+        assert server.post("/v1/completions", {"prompt": "x"}).status_code == 404
