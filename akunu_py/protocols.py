@@ -281,6 +281,14 @@ class Tokenizer(Protocol):
         tools, a missing template or one that leaves tools out, ModelFormatError for one that fails.
         """
 
+    def chat_text(
+        self, messages: Sequence[GivenMessage], *, tools: Sequence[GivenTool] | None = None
+    ) -> str:
+        """Return a conversation as the template writes it, without the beginning of a reply.
+
+        Control tokens are written out. Raises as `encode_chat` does.
+        """
+
     def decode(self, token_ids: Iterable[int], *, with_control: bool = False) -> str:
         """Return the text of ids, without control tokens.
 

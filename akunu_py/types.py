@@ -14,6 +14,8 @@ from akunu_py.generation_config import (
     GenerationConfig,
     RowBits,
 )
+from akunu_py.messages import Message
+from akunu_py.reply_deltas import ReplyDelta, UnfinishedCall
 
 __all__ = [
     "DecodeStats",
@@ -35,7 +37,7 @@ __all__ = [
     "VerificationKind",
 ]
 
-FinishReason = Literal["stop", "length", "loop", "cancelled"]
+FinishReason = Literal["stop", "length", "loop", "cancelled", "tool_calls"]
 
 _CHAIN_PARENTS = tuple(tuple(range(-1, n - 1)) for n in range(65))
 
@@ -204,6 +206,11 @@ class GenerationResult:
     "different": of two tokens that are almost equally likely the other one may have been chosen;
     "unknown": not measured.
 
+    `message` is the reply of a chat as a message for its next turn: thoughts, text and complete
+    calls apart. It is None for a prompt that was continued. `unfinished_call` is a call that the
+    end of the reply cut off; it is not part of the message. The finish reason is "tool_calls" where
+    the model ended its reply with calls.
+
     `constraint_met` says whether the text has the whole form that `constraint` asks for, which it
     may lack where the reply ended early: at `max_tokens`, a stop text or a cancel. None without a
     constraint.
@@ -227,6 +234,8 @@ class GenerationResult:
     row_bits: RowBits = "unknown"
     time_to_first_token_s: float | None = None
     time_saved: tuple[float, float] | None = None
+    message: Message | None = None
+    unfinished_call: UnfinishedCall | None = None
     constraint_met: bool | None = None
 
     @property
@@ -255,6 +264,8 @@ class StreamEvent:
     """The addition of one step to a reply; the last event also has the result.
 
     The texts of `pieces`, none of them empty, make up `text`; an event without origins has none.
+    `deltas` are the additions to the message, in a chat: `text` without the markers of thoughts and
+    calls. What may yet become a marker comes with a later event.
     """
 
     text: str
@@ -262,3 +273,4 @@ class StreamEvent:
     step: StepStats | None = None
     result: GenerationResult | None = None
     pieces: tuple[TextPiece, ...] = ()
+    deltas: tuple[ReplyDelta, ...] = ()

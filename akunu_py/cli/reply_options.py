@@ -211,16 +211,16 @@ def _config(chosen: dict[str, Any]) -> GenerationConfig:
     if "" in chosen["stop"]:
         raise click.UsageError("--stop is empty; give the text that ends a reply")
     chosen["logit_bias"] = dict(_parse_bias(entry) for entry in chosen["logit_bias"])
-    _check_short_temperature(chosen["temperature"])
+    check_short_temperature(chosen["temperature"], in_flags("temperature is").split()[0])
     config = GenerationConfig(**chosen)
     if config.drafter is not None:
         check_drafter(config.drafter, num_draft_tokens=config.num_draft_tokens, config=config)
     return config
 
 
-def _check_short_temperature(temperature: float) -> None:
+def check_short_temperature(temperature: float, typed: str) -> None:
     """Refuse what llama.cpp calls -t, the number of threads."""
-    if temperature > _HIGHEST_USUAL_TEMPERATURE and in_flags("temperature is").startswith("-t "):
+    if temperature > _HIGHEST_USUAL_TEMPERATURE and typed == "-t":
         raise click.UsageError(
             f"-t {temperature:g} would be a temperature, at which replies are random; akunu has "
             "no option for threads: leave -t out, or type --temperature if you mean it"

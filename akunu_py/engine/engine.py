@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Literal, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.drafting import open_memory, vocabulary_fingerprint
+from akunu_py.drafting import AutoState, open_memory, vocabulary_fingerprint
 from akunu_py.engine.admission import Admission
 from akunu_py.engine.constrained import Matchers, constrained_drafter
 from akunu_py.engine.drafter_factory import DrafterFactory
 from akunu_py.engine.generation_options import GenerationOptions, with_options
+from akunu_py.engine.lane import CheckedCall, Lane
 from akunu_py.engine.memories import Memories
 from akunu_py.engine.prompt_ids import (
     Prompt,
@@ -25,8 +26,11 @@ from akunu_py.engine.prompt_ids import (
     checked_ids,
     ids_of,
 )
+from akunu_py.engine.reasoning import end_of_prompt
 from akunu_py.engine.reply import Request
+from akunu_py.engine.reply_message import MessageReader
 from akunu_py.engine.reply_stream import ReplyStream
+from akunu_py.engine.tool_use import ChatPlan, ToolChoice, ToolUse
 from akunu_py.engine.trace_file import append_line
 from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
@@ -101,10 +105,9 @@ class Engine:
         self._admission = Admission()
         # `close` deletes these parts, and every call asks `_admission` before it uses them.
         self._loaded = loaded
-        self._session = Session(
-            loaded.model, context=context, kv_bits=kv_bits, reproducible=reproducible
-        )
         self._kv_bits = kv_bits
+        self._session = self._new_session(context)
+        self._tool_use = ToolUse(loaded.tokenizer)
         self._vocabulary = ""  # fingerprint, once a trace needs it
         self._drafters = DrafterFactory(
             loaded,
@@ -212,7 +215,7 @@ class Engine:
     ) -> ReplyStream:
         """Continue a prompt as `generate` does, event by event."""
         ids = self.prompt_ids(prompt)
-        return self._start(ids, config, progress, options, continues=True)
+        return self._start(ids, config, progress, options)
 
     def chat(
         self,
@@ -220,19 +223,24 @@ class Engine:
         config: GenerationConfig | None = None,
         *,
         tools: Sequence[GivenTool] | None = None,
+        tool_choice: ToolChoice = "auto",
         progress: Progress | None = None,
         **options: Unpack[GenerationOptions],
     ) -> GenerationResult:
         """Answer a conversation, laid out by the model's chat template.
 
         Messages, and the tools that the model may call, are values of `akunu_py.messages` or
-        mappings in OpenAI's chat format. A tool call is part of the reply's text, as the model
-        wrote it.
+        mappings in OpenAI's chat format. `tool_choice` says whether it calls any: "auto" leaves
+        that to the model, "none" forbids it, "required" demands at least one call, and
+        {"name": ...} one call of that tool. The result's `message` has text, thoughts and calls
+        apart (docs/tools.md).
 
         Raises as `generate` does, and ConfigError for malformed messages or tools, for a model
-        without a template, and for a template that ignores tools or tool calls.
+        without a template, and for tool calls that the template writes in an unknown way.
         """
-        stream = self.stream_chat(messages, config, tools=tools, progress=progress, **options)
+        stream = self.stream_chat(
+            messages, config, tools=tools, tool_choice=tool_choice, progress=progress, **options
+        )
         return stream.read_to_end()
 
     def stream_chat(
@@ -241,15 +249,29 @@ class Engine:
         config: GenerationConfig | None = None,
         *,
         tools: Sequence[GivenTool] | None = None,
+        tool_choice: ToolChoice = "auto",
         progress: Progress | None = None,
         **options: Unpack[GenerationOptions],
     ) -> ReplyStream:
-        """Answer a conversation as `chat` does, event by event."""
+        """Answer a conversation as `chat` does, event by event; events have `deltas`."""
+        ids, plan = self.chat_prompt(messages, tools, tool_choice)
+        return self._start(ids, config, progress, options, plan=plan)
+
+    def chat_prompt(
+        self,
+        messages: Sequence[GivenMessage],
+        tools: Sequence[GivenTool] | None = None,
+        tool_choice: ToolChoice = "auto",
+    ) -> tuple[list[int], ChatPlan]:
+        """Return the token ids of a prompt for `chat`, and the plan of its reply.
+
+        Raises as `chat` does.
+        """
         self._admission.check()
         said, offered = read_messages(messages), read_tools(tools)
         check_chat_length(said, offered, self.tokenizer, self.context)
-        ids = self.tokenizer.encode_chat(said, tools=offered)
-        return self._start(ids, config, progress, options, continues=False)
+        plan = self._tool_use.plan(said, offered, tool_choice)
+        return self.tokenizer.encode_chat(plan.messages, tools=plan.tools), plan
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the token ids of a prompt for `generate`; raises as `generate` does."""
@@ -370,6 +392,56 @@ class Engine:
             reproducible=self.reproducible,
         )  # fmt: skip
 
+    def lane(self) -> Lane:
+        """Return a further place for replies, with caches of its own over the same weights.
+
+        A thread that makes several replies in turn needs one for each. It is closed before the
+        engine. Raises EngineStateError for a closed engine.
+        """
+        self._admission.check()
+        session = self._new_session(self.context)
+        return Lane(session, self._drafters.another_token_model(), self._request)
+
+    def measure_drafts(self, *, alone: bool) -> None:
+        """Say whether a reply runs alone; only then are the costs of passes with drafts measured.
+
+        For a thread that makes several replies in turn.
+        """
+        self._memories.measure_drafts(alone=alone)
+
+    def check(
+        self,
+        prompt: Sequence[int],
+        config: GenerationConfig | None = None,
+        *,
+        plan: ChatPlan | None = None,
+        **options: Unpack[GenerationOptions],
+    ) -> CheckedCall:
+        """Check token ids and options of a reply; raises as `generate` and `chat` do.
+
+        A reply with a `plan`, as `chat_prompt` gives, is the answer of a chat. Without one it
+        continues the text of the prompt.
+        """
+        self._admission.check()
+        config = with_options(config or GenerationConfig(), options)
+        if plan is not None and plan.constraint is not None:
+            if config.constraint is not None:
+                raise ConfigError(
+                    "a reply that may call tools cannot have a constraint, too; leave it out, or "
+                    "give tool_choice='none'"
+                )
+            config = replace(config, constraint=plan.constraint)
+        choice = self._drafters.choose(config)
+        check_reply(
+            prompt,
+            choice.config.logit_bias,
+            context=self.context,
+            vocabulary_size=self.vocabulary_size,
+        )
+        from_start = plan is None or plan.from_start
+        matcher = self._matchers.make(choice.config, prompt, continues=from_start)
+        return CheckedCall(tuple(prompt), choice, matcher, plan)
+
     def wait(self) -> None:
         """Wait for the pass that is under way between two steps of a reply, if one is."""
         self._admission.check()
@@ -431,41 +503,69 @@ class Engine:
         progress: Progress | None,
         options: GenerationOptions,
         *,
-        continues: bool,
+        plan: ChatPlan | None = None,
     ) -> ReplyStream:
-        """Check the call and make the stream; nothing runs before its first event is read."""
-        choice = self._drafters.choose(with_options(config or GenerationConfig(), options))
-        config = choice.config
-        check_reply(
-            prompt, config.logit_bias, context=self.context, vocabulary_size=self.vocabulary_size
-        )
-        matcher = self._matchers.make(config, prompt, continues=continues)
+        """Check the call and make the stream; nothing runs before its first event is read.
+
+        `plan` is that of a chat; a reply without one continues its prompt.
+        """
+        call = self.check(prompt, config, plan=plan, **options)
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a later call on the same engine")
             # Only now: a reply that was just ended is part of the memory that this one begins with.
-            ended = self._memories.begin_reply(config)
-            drafter, most = constrained_drafter(
-                self._drafters.make(choice, self._memories.auto_state), choice, matcher
-            )
+            ended = self._memories.begin_reply(call.choice.config)
+            request = self._request(call, self._session, self._memories.auto_state)
             reply = ReplyStream(
-                Request(
-                    session=self._session,
-                    tokenizer=self.tokenizer,
-                    prompt=tuple(prompt),
-                    config=config,
-                    drafter=drafter,
-                    num_draft_tokens=most,
-                    matcher=matcher,
-                    budgets=self._memories.budgets(config),
-                    row_bits=partial(self._memories.row_bits, self._session),
-                    continues=continues,
+                replace(
+                    request,
                     progress=progress,
+                    short_passes=progress is not None,
                     admit=self._admission.check,
                     ended=ended,
                 )
             )
             self._admission.admit(reply)
         return reply
+
+    def _request(
+        self,
+        call: CheckedCall,
+        session: Session,
+        auto_state: AutoState,
+        token_model: CachedTokenModel | None = None,
+    ) -> Request:
+        """Return what a reply on a session is made from."""
+        choice = call.choice
+        drafter, most = constrained_drafter(
+            self._drafters.make(choice, auto_state, token_model), choice, call.matcher
+        )
+        return Request(
+            session=session,
+            tokenizer=self.tokenizer,
+            prompt=call.prompt,
+            config=choice.config,
+            drafter=drafter,
+            num_draft_tokens=most,
+            matcher=call.matcher,
+            budgets=self._memories.budgets(choice.config),
+            row_bits=partial(self._memories.row_bits, session),
+            continues=call.plan is None,
+            message=self._message_reader(call.prompt, call.plan),
+            marks={} if call.plan is None else call.plan.marks,
+        )
+
+    def _new_session(self, context: int) -> Session:
+        return Session(
+            self._loaded.model,
+            context=context,
+            kv_bits=self._kv_bits,
+            reproducible=self.reproducible,
+        )
+
+    def _message_reader(self, prompt: Sequence[int], plan: ChatPlan | None) -> MessageReader | None:
+        if plan is None:
+            return None
+        return MessageReader(end_of_prompt(prompt, self.tokenizer), plan.parser)
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
         return ids_of(prompt, self.tokenizer, self.vocabulary_size, parse_special=parse_special)

@@ -1,15 +1,17 @@
 """One reply: prompt ids in, a stream of events with text and statistics out.
 
-`Reply.events` is the whole reply as one generator. `akunu_py.engine.reply_stream` adds what a
-reader may do with it from any thread.
+`Reply.events` is the whole reply as one generator, and `Reply.turns` the same in smaller turns, for
+a thread that makes several replies. `akunu_py.engine.reply_stream` adds what a reader may do with a
+reply from any thread.
 """
 
+import contextlib
 import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from akunu_py.constraints import Matcher
 from akunu_py.decoding.budget import Budget, BudgetState
@@ -19,6 +21,7 @@ from akunu_py.decoding.stopping import LoopDetector
 from akunu_py.decoding.tree_choice import TreeCounts
 from akunu_py.decoding.verifier import make_verifier
 from akunu_py.engine.reasoning import reasoning_marks
+from akunu_py.engine.reply_message import MessageReader
 from akunu_py.engine.reply_text import ReplyText
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.session import Session
@@ -38,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class _CancelledError(Exception):
-    """Leaves the prefill from within its progress callback."""
+    """Leaves the prefill between two prompt passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +60,11 @@ class Request:
         row_bits: measures whether rows of passes are bit-equal; called if anything was drafted.
         continues: whether the text continues the prompt's text, so that a space at its beginning
             is kept.
+        message: reads the reply's message from its text; None for a prompt that is continued.
+        marks: texts of further control tokens that are part of the reply's text, by id.
         progress: called with the number of prompt tokens done and in all.
+        checkpoints: places in the prompt to which caches should be able to go back, by name.
+        short_passes: whether somebody waits for the end of each prompt pass.
         admit: called before each step; may raise.
         ended: called once when the reply is over, also after an error.
 
@@ -73,7 +80,11 @@ class Request:
     budgets: BudgetState | None = None
     row_bits: Callable[[], RowBits] = lambda: "unknown"
     continues: bool = False
+    message: MessageReader | None = None
+    marks: Mapping[int, str] = field(default_factory=dict)
     progress: Progress | None = None
+    checkpoints: Mapping[str, int] = field(default_factory=dict)
+    short_passes: bool = False
     admit: Callable[[], None] = lambda: None
     ended: Callable[[], None] = lambda: None
 
@@ -91,7 +102,7 @@ class Reply:
             tokenizer.detokenizer(continues=request.continues),
             config.stop,
             tokenizer.end_ids,
-            reasoning_marks(tokenizer),
+            {**reasoning_marks(tokenizer), **request.marks},
         )
         room = session.context - len(request.prompt)
         self._max_tokens = room if config.max_tokens is None else min(config.max_tokens, room)
@@ -105,12 +116,20 @@ class Reply:
 
     def events(self) -> Generator[StreamEvent, None, None]:
         """Prefill and decode; yield one event per step, the last one with the result."""
+        with contextlib.closing(self.turns()) as turns:
+            for event in turns:
+                if event is not None:
+                    yield event
+
+    def turns(self) -> Generator[StreamEvent | None, None, None]:
+        """Prefill and decode as `events` does; also yield None after each prompt pass."""
         # A reply that is cancelled between two steps ends with an event without tokens.
         last = StreamEvent("", ())
         reason: FinishReason = "cancelled"
         try:
             with self._request.session.measured():
-                for decoded in self._decode() if self._prefill() else ():
+                prefilled = yield from self._prefill()
+                for decoded in self._decode() if prefilled else ():
                     step, event = self._take(decoded)
                     if step.finish_reason is not None or self._cancelled.is_set():
                         last, reason = event, step.finish_reason or reason
@@ -123,7 +142,7 @@ class Reply:
         finally:
             self._request.ended()
 
-    def _prefill(self) -> bool:
+    def _prefill(self) -> Generator[None, None, bool]:
         """Show the prompt to the model and to the drafter; return False if cancelled."""
         request, session, drafter = self._request, self._request.session, self._request.drafter
         chain = TransformChain.from_config(self._verifier.sampling, session.vocabulary_size)
@@ -131,9 +150,23 @@ class Reply:
         self._started = self._prefilled = time.perf_counter()
         try:
             self._check()
-            self._num_cached = session.begin(
-                request.prompt, sampler, self._max_tokens, self._prefill_progress, request.matcher
+            total = len(request.prompt)
+            passes = session.beginning(
+                request.prompt,
+                sampler,
+                self._max_tokens,
+                request.checkpoints,
+                allowed=request.matcher,
+                short_passes=request.short_passes,
             )
+            self._num_cached = next(passes)
+            self._prefill_progress(self._num_cached, total)
+            for held in passes:
+                self._prefill_progress(held, total)
+                yield
+                # Whoever cancelled meanwhile gets no further pass.
+                self._check()
+            self._prefill_progress(total, total)
             if isinstance(drafter, ReplyDrafter):
                 drafter.begin_reply(request.config, self._seed, self._check)
             drafter.observe(request.prompt)
@@ -177,13 +210,25 @@ class Reply:
         step, pieces = self._text.take(step)
         self._recorder.add(step.stats)
         self._token_ids += step.token_ids
-        return step, StreamEvent(_joined(pieces), step.token_ids, step.stats, pieces=pieces)
+        reader = self._request.message
+        deltas = reader.feed(pieces) if reader is not None else ()
+        event = StreamEvent(
+            _joined(pieces), step.token_ids, step.stats, pieces=pieces, deltas=deltas
+        )
+        return step, event
 
     def _with_result(self, last: StreamEvent, reason: FinishReason) -> StreamEvent:
         """Return the last event with the result and the text that was held back."""
         if str(self._trees):
             _log.info("%s", self._trees)
-        pieces = (*last.pieces, *self._text.finish())
+        late = self._text.finish()
+        pieces = (*last.pieces, *late)
+        deltas, message, unfinished = last.deltas, None, None
+        if (reader := self._request.message) is not None:
+            deltas += (*reader.feed(late), *reader.finish(cut=reason != "stop"))
+            message, unfinished = reader.message, reader.unfinished
+            if reason == "stop" and message.tool_calls and unfinished is None:
+                reason = "tool_calls"
         stats = self._recorder.stats
         decode_s = time.perf_counter() - self._prefilled
         result = GenerationResult(
@@ -202,8 +247,10 @@ class Reply:
             time_to_first_token_s=self._first_s,
             constraint_met=self._constraint_met(reason),
             time_saved=None if self._budget is None else self._budget.saved.share(stats),
+            message=message,
+            unfinished_call=unfinished,
         )
-        return replace(last, text=_joined(pieces), result=result, pieces=pieces)
+        return replace(last, text=_joined(pieces), result=result, pieces=pieces, deltas=deltas)
 
     def _constraint_met(self, reason: FinishReason) -> bool | None:
         """Return whether the whole text has the form that was asked for."""

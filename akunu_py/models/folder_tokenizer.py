@@ -132,6 +132,24 @@ class FolderTokenizer:
                 )
         return ids
 
+    def chat_text(
+        self, messages: Sequence[GivenMessage], *, tools: Sequence[GivenTool] | None = None
+    ) -> str:
+        """Return a conversation as the template writes it, without the beginning of a reply.
+
+        mlx-lm's own renderers always add that beginning. Control tokens are written out. Raises as
+        `encode_chat` does.
+        """
+        checked_messages, checked_tools = read_messages(messages), read_tools(tools)
+        if self._renderer is not None:
+            return self._render(*self._renderer_input.of(checked_messages, checked_tools))
+        template = self._templates.choose(None, with_tools=bool(checked_tools))
+        given, given_tools = template.input.of(checked_messages, checked_tools)
+        thinking = {"enable_thinking": bool(self._wrapper.has_thinking)}
+        return template.render(
+            given, tools=given_tools, add_generation_prompt=False, variables=thinking
+        )
+
     def _render(self, messages: Sequence[Value], tools: Sequence[Value] | None) -> str:
         """Lay a conversation out by mlx-lm's own code for this model."""
         # Not every renderer takes the argument.

@@ -172,6 +172,18 @@ class GGUFTokenizer:
             hidden.reveal(part) if isinstance(part, str) else part for part in fragments
         )
 
+    def chat_text(
+        self, messages: Sequence[GivenMessage], *, tools: Sequence[GivenTool] | None = None
+    ) -> str:
+        """Return a conversation as the template writes it, without the beginning of a reply.
+
+        Control tokens are written out. Raises as `encode_chat` does.
+        """
+        checked_messages, checked_tools = read_messages(messages), read_tools(tools)
+        chosen = self._templates.choose(None, with_tools=bool(checked_tools))
+        given, given_tools = chosen.input.of(checked_messages, checked_tools)
+        return chosen.render(given, tools=given_tools, add_generation_prompt=False)
+
     def _encode_fragments(self, fragments: Iterable[str | int]) -> list[int]:
         ids: list[int] = []
         for fragment in fragments:

@@ -32,33 +32,33 @@ _QUOTED = r"""(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
 
 _OPTIONS = {declared.name: declared for declared in options_of(GenerationConfig)}
 _GROUPS: Mapping[str, Mapping[str, str]] = {
-    "Choice of words": {
-        "temperature": "0: the likeliest token; higher: more varied",
-        "seed": "the same seed draws the same tokens",
-        "top_k": "draw from so many of the likeliest; 0: all",
-        "top_p": "draw from the likeliest of this total share",
-        "min_p": "leave out what has less than this of the best",
-        "repetition_penalty": "above 1: less repetition",
-        "presence_penalty": "above 0: fewer words that were used before",
-        "frequency_penalty": "above 0: the fewer, the more often used",
-        "penalty_window": "how many last tokens penalties look at",
+    "Sampling": {
+        "temperature": "0 picks the likeliest token; higher varies more",
+        "seed": "the same seed gives the same reply",
+        "top_k": "keep this many of the likeliest tokens; 0: all",
+        "top_p": "keep the likeliest tokens up to this total",
+        "min_p": "drop tokens below this share of the likeliest",
+        "repetition_penalty": "above 1 repeats less",
+        "presence_penalty": "above 0 avoids tokens that were used before",
+        "frequency_penalty": "the same, but more for tokens used often",
+        "penalty_window": "how many recent tokens the penalties look at",
         "logit_bias": "make tokens more or less likely: 42=-1.5",
     },
     "End of a reply": {
-        "max_tokens": "most tokens of a reply",
-        "stop": "a text before which the reply ends",
+        "max_tokens": "the most tokens in a reply",
+        "stop": "the reply ends before this text",
         "stop_loops": "end a reply that repeats itself over and over",
     },
     "Form of a reply": {
         "constraint": "json_schema FILE, regex R, grammar FILE or choices A | B",
     },
     "Drafting": {
-        "drafter": "what guesses the next tokens, or none",
-        "num_draft_tokens": "most tokens guessed at once",
-        "draft_budget": "auto: guess what pays; always: guess all the time",
+        "drafter": "what guesses the next tokens; none: nothing",
+        "num_draft_tokens": "the most tokens guessed at once",
+        "draft_budget": "auto: guess when it pays; always: at each step",
     },
 }
-"""What `/set` shows with words; the fields that are for study come without."""
+"""What `/set` shows with words; the fields for experiments are listed without."""
 _WANTED: Mapping[type[Kind[Any]], str] = {
     Number: "a number",
     Count: "a whole number",
@@ -105,7 +105,7 @@ def overview(
         tables({**groups, "Display": display}, width),
         "For study (docs/methods.md)",
         textwrap.indent(study, "  "),
-        "/set NAME explains a setting, /set NAME VALUE changes it; default is a VALUE.",
+        "/set NAME explains one, /set NAME VALUE changes it, /set NAME default resets it.",
     ]
     return "\n".join(parts)
 

@@ -1,0 +1,76 @@
+"""The message of a reply: its thoughts, its text and its calls, read from the text as it comes."""
+
+from collections.abc import Sequence
+
+from akunu_py.engine.reasoning import ReasoningSplitter
+from akunu_py.messages import Message
+from akunu_py.reply_deltas import (
+    CallEnd,
+    ContentDelta,
+    ReasoningDelta,
+    ReplyDelta,
+    UnfinishedCall,
+)
+from akunu_py.tool_calls.parser import CallParser
+from akunu_py.types import TextPiece
+
+
+class MessageReader:
+    """Turns the text of a reply into additions to a message, and these into the message.
+
+    Args:
+        prompt_end: end of the prompt, which may have opened the thoughts.
+        parser: reads calls; None where there are none.
+
+    Attributes:
+        unfinished: a call that was begun and is not complete, or None.
+
+    """
+
+    def __init__(self, prompt_end: str, parser: CallParser | None) -> None:
+        self._splitter = ReasoningSplitter(prompt_end)
+        self._parser = parser
+        self._all: list[ReplyDelta] = []
+        self.unfinished: UnfinishedCall | None = None
+
+    def feed(self, pieces: Sequence[TextPiece]) -> tuple[ReplyDelta, ...]:
+        """Return the additions that more text makes."""
+        return self._kept(self._deltas(self._splitter.feed(pieces)))
+
+    def finish(self, *, cut: bool) -> tuple[ReplyDelta, ...]:
+        """Return the additions of text that was held back until the reply ended.
+
+        `cut` says that the reply did not end by itself.
+        """
+        deltas = self._deltas(self._splitter.finish())
+        if self._parser is not None:
+            deltas += self._parser.finish(cut=cut)
+        return self._kept(deltas)
+
+    @property
+    def message(self) -> Message:
+        """The message so far, with complete calls."""
+        return Message(
+            "assistant",
+            "".join(delta.text for delta in self._all if isinstance(delta, ContentDelta)),
+            tool_calls=tuple(delta.call for delta in self._all if isinstance(delta, CallEnd)),
+            reasoning="".join(d.text for d in self._all if isinstance(d, ReasoningDelta)),
+        )
+
+    def _deltas(self, parts: Sequence[tuple[bool, TextPiece]]) -> list[ReplyDelta]:
+        deltas: list[ReplyDelta] = []
+        for is_thought, piece in parts:
+            if is_thought:
+                deltas.append(ReasoningDelta(piece.text))
+            elif self._parser is None:
+                deltas.append(ContentDelta(piece.text))
+            else:
+                deltas += self._parser.feed(piece.text)
+        return deltas
+
+    def _kept(self, deltas: list[ReplyDelta]) -> tuple[ReplyDelta, ...]:
+        self._all += deltas
+        for delta in deltas:
+            if isinstance(delta, UnfinishedCall):
+                self.unfinished = delta
+        return tuple(deltas)

@@ -1,0 +1,174 @@
+"""Tools of a chat: how the model is told of them, what it may call, and how its calls are read."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from akunu_py.constraint import Constraint
+from akunu_py.errors import ConfigError
+from akunu_py.messages import Message, Tool
+from akunu_py.protocols import Tokenizer
+from akunu_py.tool_calls.described import with_calls_as_text, with_described_tools
+from akunu_py.tool_calls.format import ToolFormat
+from akunu_py.tool_calls.grammar import optional_calls, required_calls
+from akunu_py.tool_calls.known import HARMONY, HERMES
+from akunu_py.tool_calls.parser import CallParser
+from akunu_py.tool_calls.probing import UnknownFormatError, probe_format
+
+_log = logging.getLogger(__name__)
+
+ToolChoice = Literal["auto", "none", "required"] | Mapping[str, str]
+"""Whether a model may call tools: as it likes, not at all, at least one, or {"name": NAME} once."""
+
+_CHOICES = "give 'auto', 'none', 'required', or {'name': ...} with the name of a tool"
+_ASK = Message("user", "a question")
+_TOOL = Tool("probe_tool", "a description")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatPlan:
+    """A conversation as it is given to the tokenizer, and what its reply may call.
+
+    Attributes:
+        messages: the conversation.
+        tools: tools for the template.
+        parser: reads the calls of the reply; None where there are none.
+        constraint: grammar of the calls, or None.
+        from_start: whether the constraint holds for the whole reply, thoughts included.
+        marks: texts of the control tokens around calls, by id.
+
+    """
+
+    messages: Sequence[Message]
+    tools: Sequence[Tool] = ()
+    parser: CallParser | None = None
+    constraint: Constraint | None = None
+    from_start: bool = False
+    marks: Mapping[int, str] = field(default_factory=dict)
+
+
+class ToolUse:
+    """Plans the chats of one engine; the template is asked for its format once."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._written: dict[bool, bool] = {}
+
+    def plan(
+        self, messages: Sequence[Message], tools: Sequence[Tool], choice: ToolChoice
+    ) -> ChatPlan:
+        """Return the plan of a chat.
+
+        Raises ConfigError for a choice that is malformed or without its tool, too many tools,
+        arguments that the format cannot write, and a template whose calls cannot be read.
+        """
+        callable_, required = _choice(tools, choice)
+        if not tools and not self._templates_calls(messages):
+            return ChatPlan(messages=self._with_texts(messages))
+        if not tools:
+            return ChatPlan(messages=messages)
+        if not self._writes_tools(system=messages[0].role == "system"):
+            _ = self._noticed
+            given = with_described_tools(messages, tools)
+            plan = ChatPlan(messages=self._with_texts(given))
+        else:
+            plan = ChatPlan(messages=messages, tools=tools)
+        if not callable_:
+            return plan
+        format_, control_ids = self._format, self._control_ids
+        if required:
+            one = not isinstance(choice, str)
+            grammar = required_calls(format_, callable_, control_ids, one=one)
+        else:
+            grammar = optional_calls(format_, callable_, control_ids)
+        texts = "".join(format_.texts)
+        return ChatPlan(
+            messages=plan.messages,
+            tools=plan.tools,
+            parser=CallParser(format_, callable_),
+            constraint=Constraint.grammar(grammar.lark, trigger=grammar.trigger),
+            from_start=format_ is HARMONY,
+            marks={id_: text for text, id_ in control_ids.items() if text in texts},
+        )
+
+    @cached_property
+    def _found(self) -> ToolFormat | UnknownFormatError:
+        """The format of the template's calls, or why there is none."""
+        tokenizer = self._tokenizer
+        ends = [tokenizer.decode([id_], with_control=True) for id_ in tokenizer.end_ids]
+
+        def render(messages: Sequence[Message], tools: Sequence[Tool]) -> str:
+            shown = tools if self._writes_tools(system=False) else ()
+            return tokenizer.chat_text(messages, tools=shown)
+
+        try:
+            return probe_format(render, [text for text in ends if text])
+        except UnknownFormatError as error:
+            return error
+
+    @property
+    def _format(self) -> ToolFormat:
+        found = self._found
+        if isinstance(found, ToolFormat):
+            return found
+        if not self._writes_tools(system=False) and not self._writes_tools(system=True):
+            return HERMES
+        raise ConfigError(
+            f"tool calls of this model cannot be read: {found.message}; with tool_choice='none' "
+            "the reply is text, calls included"
+        )
+
+    def _with_texts(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return a conversation with calls as text, where the template has no place for them."""
+        native = isinstance(self._found, ToolFormat)
+        return messages if native else with_calls_as_text(messages)
+
+    def _templates_calls(self, messages: Sequence[Message]) -> bool:
+        """Whether calls in a conversation, if there are any, are the template's to write."""
+        called = any(message.tool_calls or message.role == "tool" for message in messages)
+        return not called or self._writes_tools(system=messages[0].role == "system")
+
+    def _writes_tools(self, *, system: bool) -> bool:
+        """Whether the template has a place for tools."""
+        if system not in self._written:
+            asked = (Message("system", "words"), _ASK) if system else (_ASK,)
+            try:
+                self._tokenizer.chat_text(asked, tools=[_TOOL])
+            except ConfigError:
+                self._written[system] = False
+            else:
+                self._written[system] = True
+        return self._written[system]
+
+    @cached_property
+    def _control_ids(self) -> dict[str, int]:
+        return {text: id_ for id_, text in self._tokenizer.control_tokens().items()}
+
+    @cached_property
+    def _noticed(self) -> bool:
+        _log.warning(
+            "the model's chat template has no place for tools; they are described in the system "
+            "message, and a model that was not trained to call tools does it badly"
+        )
+        return True
+
+
+def _choice(tools: Sequence[Tool], choice: ToolChoice) -> tuple[Sequence[Tool], bool]:
+    """Return the tools that may be called, and whether one must be."""
+    if isinstance(choice, str):
+        if choice not in ("auto", "none", "required"):
+            raise ConfigError(f"tool_choice is {choice!r:.60}; {_CHOICES}")
+        if choice == "required" and not tools:
+            raise ConfigError("tool_choice is 'required', but there are no tools; give tools")
+        return (() if choice == "none" else tools), choice == "required"
+    if not isinstance(choice, Mapping) or set(choice) != {"name"}:
+        raise ConfigError(f"tool_choice is {choice!r:.60}; {_CHOICES}")
+    named = [tool for tool in tools if tool.name == choice["name"]]
+    if not named:
+        names = ", ".join(tool.name for tool in tools[:20]) or "none"
+        raise ConfigError(
+            f"tool_choice names {choice['name']!r:.60}, which is not among the tools: {names}"
+        )
+    return named, True

@@ -1,0 +1,68 @@
+"""Additions to the message of a reply: text, thoughts and tool calls as they come."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from akunu_py.messages import ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class ContentDelta:
+    """More text of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More text of the thoughts, without their markers."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStart:
+    """The beginning of a tool call.
+
+    Calls of a reply are numbered from 0 in `index`. Results refer to the call by `id`.
+    """
+
+    index: int
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsDelta:
+    """More of the arguments of call `index`; the texts of a call together are a JSON object."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """The end of call `index`, with the whole call."""
+
+    index: int
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedCall:
+    """A call that is not complete, so that it must not be carried out.
+
+    `name` and `id` are "" where the reply ended before the arguments began. `arguments` is the
+    beginning of a JSON text. The reason is "cut" where the reply ended within
+    the call, and "malformed" where the arguments are not an object of JSON values. The latter
+    happens only to text that was written without a grammar.
+    """
+
+    index: int
+    id: str
+    name: str
+    arguments: str
+    reason: Literal["cut", "malformed"]
+
+
+ReplyDelta = ContentDelta | ReasoningDelta | CallStart | ArgumentsDelta | CallEnd | UnfinishedCall

@@ -1,0 +1,126 @@
+"""The way in which a model writes tool calls.
+
+All formats have the same order. Only the texts differ, and whether arguments are a JSON object or
+texts between tags:
+
+    start  open NAME after_name ARGUMENTS close  separator  open NAME ...  end
+
+`{"name": "f", "arguments": {...}}` is a case of it, with JSON's punctuation as the texts. A text
+may have places for an id or a number: the characters `ID` and `INDEX`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+ID = "\ue000"
+"""Place of a call's id in a text of a format."""
+
+INDEX = "\ue001"
+"""Place of a call's number."""
+
+Kind = Literal["string", "number", "boolean", "null", "array", "object"]
+"""Types of JSON values; a number may be an integer."""
+
+TAG = re.compile(r"<[^<>\s][^<>]*>|\[/?[A-Z][A-Z_]*\]")
+"""A tag, as control tokens and markup write it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedArguments:
+    r"""Arguments as texts between tags.
+
+    Attributes:
+        key_start: before the name of an argument.
+        value_starts: between name and value, by type of the value.
+        value_end: after a value. Texts are written as they are, so none can contain it together
+            with what follows.
+        python: whether values other than texts may be in Python's notation (`True`, `None`).
+
+    Text between an argument and the next belongs to `key_start`.
+
+    """
+
+    key_start: str
+    value_starts: Mapping[Kind, str]
+    value_end: str
+    python: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedArguments:
+    """Arguments as an object in a notation like JSON, with keys without quotes.
+
+    Attributes:
+        quote: on both sides of a text; nothing is escaped.
+
+    """
+
+    quote: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFormat:
+    r"""The texts around calls, their names and their arguments.
+
+    Attributes:
+        name: of the format, for messages: "json", "tagged", and so on.
+        start: before the first call.
+        opens: before a name; the first is what the template writes, others are understood too.
+        after_names: between name and arguments, likewise.
+        arguments: "json" for a JSON object, or how else arguments are written.
+        close: after the arguments.
+        empty: all between the name and the next call, for a call without arguments; None where it
+            follows from the other texts.
+        separator: between two calls.
+        end: after the last call.
+        several: whether a reply may have more than one call.
+        only_first: whether a call is recognised at the beginning of an answer alone, since no
+            marker sets it apart from text.
+        trigger: the text that announces a call, if it is not the first tag.
+        id_form: id of a call where the format derives it, with the fields `name` and `index`.
+        id_length: length of ids that the template demands, or None.
+
+    """
+
+    name: str
+    opens: tuple[str, ...]
+    after_names: tuple[str, ...]
+    arguments: Literal["json"] | TaggedArguments | QuotedArguments = "json"
+    start: str = ""
+    close: str = ""
+    empty: str | None = None
+    separator: str = ""
+    end: str = ""
+    several: bool = True
+    only_first: bool = False
+    trigger: str = ""
+    id_form: str = ""
+    id_length: int | None = None
+
+    @property
+    def openings(self) -> tuple[str, ...]:
+        """The texts from the marker to the first call's name."""
+        return tuple(self.start + text for text in self.opens)
+
+    @property
+    def marker(self) -> str:
+        """The text that announces a call: the first tag, or all before the name."""
+        if self.trigger:
+            return self.trigger
+        opening = self.openings[0].lstrip()
+        tag = TAG.match(opening)
+        return opening if tag is None else tag.group()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All texts that a call may have beside name and arguments."""
+        found = [*self.openings, *self.opens, *self.after_names, self.close, self.separator]
+        found += [self.end, self.empty or ""]
+        if isinstance(self.arguments, TaggedArguments):
+            tags = self.arguments
+            found += [tags.key_start, *tags.value_starts.values(), tags.value_end]
+        elif isinstance(self.arguments, QuotedArguments):
+            found.append(self.arguments.quote)
+        return tuple(dict.fromkeys(text for text in found if text))

@@ -1,0 +1,436 @@
+"""A grammar for tool calls, in llguidance's dialect of Lark, from the format that also reads them.
+
+What the grammar allows, `CallParser` reads: names are those of the tools, arguments follow their
+schemas, and the texts around them are the format's own.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from akunu_py.errors import ConfigError
+from akunu_py.messages import Tool
+from akunu_py.tool_calls.format import (
+    ID,
+    INDEX,
+    Kind,
+    QuotedArguments,
+    TaggedArguments,
+    ToolFormat,
+)
+from akunu_py.tool_calls.known import HARMONY
+from akunu_py.tool_calls.values import kind_of, kinds_of, referred
+
+MOST_TOOLS = 512
+"""Tools of one call; the prompt has all of them, too."""
+
+_LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""Templates write JSON so, and what must come next is then known."""
+
+_COMBINED = ("$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties")
+_UNSAFE_KEY = re.compile(r"[<>\"'\n\r]")
+_UNSAFE_QUOTED_KEY = re.compile(r"[^\w$.-]")
+
+_TERMINALS = r"""
+TEXT: /(?s:.*)/
+KEY: /[A-Za-z0-9_.-]{1,64}/
+INTEGER: /-?(0|[1-9][0-9]*)/
+NUMBER: /-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CallsGrammar:
+    """A grammar of replies with calls.
+
+    Attributes:
+        lark: the grammar.
+        trigger: text after which it begins; the reply is free before. "": it begins at once.
+
+    """
+
+    lark: str
+    trigger: str = ""
+
+
+def required_calls(
+    format_: ToolFormat, tools: Sequence[Tool], control_ids: Mapping[str, int], *, one: bool = False
+) -> CallsGrammar:
+    """Return the grammar of an answer that consists of calls: at least one, or exactly one.
+
+    `control_ids` has the id of each control token by its text. Raises ConfigError for too many
+    tools, or for names of arguments that the format cannot write.
+    """
+    made = _Grammar(format_, tools, control_ids)
+    if format_ is HARMONY:
+        return CallsGrammar(made.source_of_messages(required=True))
+    return CallsGrammar(made.source(made.opening(), several=not one))
+
+
+def optional_calls(
+    format_: ToolFormat, tools: Sequence[Tool], control_ids: Mapping[str, int]
+) -> CallsGrammar:
+    """Return the grammar of an answer that may have calls after its text.
+
+    Arguments and errors are those of `required_calls`.
+    """
+    made = _Grammar(format_, tools, control_ids)
+    if format_ is HARMONY:
+        return CallsGrammar(made.source_of_messages(required=False))
+    if not format_.only_first:
+        return CallsGrammar(made.source(made.opening_after_marker()), format_.marker)
+    return CallsGrammar(made.source_of_text_or_call())
+
+
+class _Grammar:
+    """Collects the rules of a grammar."""
+
+    def __init__(
+        self, format_: ToolFormat, tools: Sequence[Tool], control_ids: Mapping[str, int]
+    ) -> None:
+        if len(tools) > MOST_TOOLS:
+            raise ConfigError(f"there are {len(tools)} tools; give at most {MOST_TOOLS}")
+        self._format = format_
+        self._tools = tools
+        self._ids = control_ids
+        names = sorted(filter(None, control_ids), key=len, reverse=True)
+        parts = [*map(re.escape, names), ID, INDEX]
+        self._parts = re.compile(f"({'|'.join(parts)})")
+        self._rules: dict[str, str] = {}
+
+    def opening(self) -> str:
+        """Return the terms before the first name, at the beginning of an answer."""
+        opening = self._format.openings[0]
+        text = opening.lstrip()
+        space = opening.removesuffix(text)
+        optional = f"({self._terms(space)})? " if space else ""
+        return optional + self._terms(text)
+
+    def opening_after_marker(self) -> str:
+        """Return the terms between the marker and the first name."""
+        return self._terms(self._format.openings[0].split(self._format.marker, 1)[1])
+
+    def source(self, opening: str, *, several: bool = True) -> str:
+        """Return the grammar of calls, of which the first begins with these terms."""
+        format_, rules = self._format, self._rules
+        calls = [self._call(number, tool) for number, tool in enumerate(self._tools)]
+        rules["call"] = " | ".join(calls)
+        body = f"{opening} call"
+        if several and format_.several:
+            body += f" ({self._terms(format_.separator + format_.opens[0])} call)*"
+        rules["calls"] = f"{body} {self._terms(format_.end)}"
+        rules["start"] = "calls"
+        return self._written()
+
+    def source_of_text_or_call(self) -> str:
+        """Return the grammar of a text or of a call that only its whole beginning sets apart.
+
+        That beginning is one terminal, and the terminal of texts excludes it. Otherwise a longer
+        text would always be preferred to it.
+        """
+        format_, rules = self._format, self._rules
+        opening = format_.openings[0].lstrip()
+        calls = [self._call(i, tool, opening) for i, tool in enumerate(self._tools)]
+        heads = "|".join(
+            re.escape(opening + tool.name + after)
+            for tool in self._tools
+            for after in format_.after_names
+        ).replace("/", "\\/")
+        rules["OTHER_TEXT"] = f"TEXT & ~/({heads})(?s:.*)/"
+        rules["start"] = f"OTHER_TEXT | ({' | '.join(calls)}) {self._terms(format_.end)}"
+        return self._written()
+
+    def source_of_messages(self, *, required: bool) -> str:
+        """Return the grammar of a reply of gpt-oss: thoughts, remarks, an answer or a call."""
+        rules = self._rules
+        calls = [self._call(number, tool) for number, tool in enumerate(self._tools)]
+        for channel in ("analysis", "commentary"):
+            begin = self._terms(f"<|channel|>{channel}<|message|>")
+            speaker = self._terms("<|start|>assistant")
+            rules[channel] = f"{begin} {self._text(channel, '<|end|>')} {speaker}"
+        opening = self._terms(self._format.opens[0])
+        rules["calls"] = f"{opening} ({' | '.join(calls)})"
+        answer = "" if required else f" | {self._terms('<|channel|>final<|message|>')} TEXT"
+        rules["start"] = f"(analysis | commentary)* (calls{answer})"
+        return self._written()
+
+    def _written(self) -> str:
+        lines = (f"{name}: {body}" for name, body in self._rules.items())
+        return "\n".join(lines) + _TERMINALS
+
+    def _call(self, number: int, tool: Tool, opening: str = "") -> str:
+        """Add the rules of a tool, with an opening before its name; return the rule's name."""
+        format_, rule = self._format, f"call_{number}"
+        close = self._terms(format_.close)
+        arguments = format_.arguments
+        if isinstance(arguments, TaggedArguments):
+            body = self._tagged(rule, tool, arguments, opening)
+        elif isinstance(arguments, QuotedArguments):
+            written = self._object(
+                rule, tool.parameters, tool.parameters, arguments.quote, tool.name
+            )
+            body = f"{self._after(tool, opening)} {written} {close}"
+        else:
+            body = f"{self._after(tool, opening)} {_json(_closed(tool.parameters))} {close}"
+        self._rules[rule] = body
+        return rule
+
+    def _after(self, tool: Tool, opening: str = "") -> str:
+        """Return the terms from an opening before a tool's name to its arguments."""
+        written = [self._terms(opening + tool.name + after) for after in self._format.after_names]
+        return written[0] if len(written) == 1 else f"({' | '.join(written)})"
+
+    def _tagged(self, rule: str, tool: Tool, tags: TaggedArguments, opening: str) -> str:
+        """Return the terms for a call whose arguments are written one by one, in their order."""
+        format_, schema = self._format, tool.parameters
+        close, after = self._terms(format_.close), self._after(tool, opening)
+        required = schema.get("required", ())
+        properties = _properties(tool)
+        for key in properties:
+            if _UNSAFE_KEY.search(key) or any(start in key for start in tags.value_starts.values()):
+                raise _unwritable(tool, key)
+        parameters = []
+        for number, (key, part) in enumerate(properties.items()):
+            name = f"{rule}_{number}"
+            self._rules[name] = self._parameter(name, _literal(key), part, schema, tags)
+            parameters.append((name, key in required))
+        if schema.get("additionalProperties") not in (None, False):
+            name = f"{rule}_free"
+            given = schema["additionalProperties"]
+            self._rules[f"{name}_one"] = self._parameter(name, "KEY", given, schema, tags)
+            self._rules[name] = f"{name}_one+"
+            parameters.append((name, False))
+        all_of = " ".join(name if needed else f"{name}?" for name, needed in parameters)
+        if format_.empty is None:
+            return f"{after} {all_of} {close}"
+        # Without arguments other text follows the name.
+        some = []
+        for number, (name, needed) in enumerate(parameters):
+            rest = " ".join(n if must else f"{n}?" for n, must in parameters[number + 1 :])
+            some.append(f"{after} {name} {rest} {close}")
+            if needed:
+                break
+        else:
+            some.append(self._terms(opening + tool.name + format_.empty))
+        return " | ".join(some)
+
+    def _parameter(
+        self, rule: str, key: str, schema: object, root: Mapping[str, Any], tags: TaggedArguments
+    ) -> str:
+        """Return the terms for one argument."""
+        kinds = kinds_of(schema, root)
+        alternatives: list[str] = []
+        for start in dict.fromkeys(tags.value_starts.values()):
+            here = [kind for kind in kinds if tags.value_starts[kind] == start]
+            if here:
+                name = f"{rule}_v{len(alternatives)}"
+                value = self._value(name, here, schema, root, tags, part=len(here) < len(kinds))
+                alternatives.append(f"{self._terms(start)} {value}")
+        if not alternatives:
+            raise ConfigError(f"the schema of the argument {key} allows no value")
+        return f"{self._terms(tags.key_start)} {key} ({' | '.join(alternatives)})"
+
+    def _value(
+        self,
+        rule: str,
+        kinds: Sequence[Kind],
+        schema: object,
+        root: Mapping[str, Any],
+        tags: TaggedArguments,
+        *,
+        part: bool,
+    ) -> str:
+        """Return the terms for a value of some types, and its end.
+
+        `part` says whether the schema allows other types, too.
+        """
+        end = self._terms(tags.value_end)
+        if "string" in kinds:
+            texts = _choices(schema)
+            if texts is not None and len(kinds) == 1:
+                return f"({' | '.join(map(_literal, texts))}) {end}"
+            return self._text(rule, tags.value_end)
+        if (
+            tags.python
+            and set(kinds) <= {"boolean", "null"}
+            and _choices(schema, any_kind=True) is None
+        ):
+            words = {"boolean": ("true", "false", "True", "False"), "null": ("null", "None")}
+            spelled = " | ".join(_literal(word) for kind in kinds for word in words[kind])
+            return f"({spelled}) {end}"
+        given = schema if isinstance(schema, Mapping) else {}
+        if part:
+            given = {"allOf": [given, {"type": list(kinds)}]}
+        return f"{_json(_with_definitions(given, root))} {end}"
+
+    def _text(self, rule: str, end: str) -> str:
+        """Return the terms for any text up to an end, and the end."""
+        first, *rest = [part for part in self._parts.split(end) if part]
+        if first in self._ids:
+            return f"TEXT {self._terms(end)}"
+        self._rules[f"{rule}_text[suffix={_literal(first)}]"] = "/(?s:.*)/"
+        return " ".join([f"{rule}_text", *map(self._term, rest)])
+
+    # An object in the notation of `QuotedArguments`.
+
+    def _object(
+        self, rule: str, schema: Mapping[str, Any], root: Mapping[str, Any], quote: str, tool: str
+    ) -> str:
+        """Return the terms for an object; keys are in the order in which templates sort them."""
+        properties = schema.get("properties", {})
+        if not properties and (rule.count("_") > 1 or schema.get("additionalProperties")):
+            return self._anything("object", quote)
+        required = schema.get("required", ())
+        members = []
+        for number, key in enumerate(sorted(properties, key=lambda key: (key.lower(), key))):
+            if _UNSAFE_QUOTED_KEY.search(key):
+                raise ConfigError(_UNWRITABLE.format(tool=tool, key=key))
+            name = f"{rule}_{number}"
+            value = self._quoted(name, properties[key], root, quote, tool)
+            self._rules[name] = f"{_literal(key + ':')} {value}"
+            members.append((name, key in required))
+        # Commas stand between members that are there, so the rest depends on whether one was.
+        rest = ""
+        for number in range(len(members) - 1, -1, -1):
+            name, needed = members[number]
+            more, first = f"{rule}_m{number}", f"{rule}_f{number}"
+            self._rules[more] = f'("," {name}{")" if needed else ")?"} {rest}'
+            begun = f"{name} {rest}"
+            if not needed:
+                later = f"{rule}_f{number + 1}" if number + 1 < len(members) else '""'
+                begun += f" | {later}"
+            self._rules[first] = begun
+            rest = more
+        return f'"{{" {rule}_f0 "}}"' if members else '"{" "}"'
+
+    def _quoted(
+        self, rule: str, schema: object, root: Mapping[str, Any], quote: str, tool: str
+    ) -> str:
+        """Return the terms for a value of a schema."""
+        if isinstance(schema, Mapping) and isinstance(place := schema.get("$ref"), str):
+            named = "ref_" + re.sub(r"\W", "_", place)
+            if named not in self._rules:
+                self._rules[named] = ""  # a schema may refer to itself
+                found = referred(place, root)
+                self._rules[named] = self._quoted(named, found, root, quote, tool)
+            return named
+        given = schema if isinstance(schema, Mapping) else {}
+        values = given.get("enum", [given["const"]] if "const" in given else None)
+        if values is not None:
+            return f"({' | '.join(self._constant(value, quote) for value in values)})"
+        parts = given.get("anyOf", given.get("oneOf"))
+        if parts:
+            written = (
+                self._quoted(f"{rule}_a{number}", part, root, quote, tool)
+                for number, part in enumerate(parts)
+            )
+            return f"({' | '.join(written)})"
+        alternatives: list[str] = []
+        for kind in kinds_of(given, root):
+            if kind == "object":
+                alternatives.append(self._object(f"{rule}_o", given, root, quote, tool))
+            elif kind == "array" and "items" in given:
+                item = self._quoted(f"{rule}_i", given["items"], root, quote, tool)
+                self._rules[f"{rule}_e"] = item
+                alternatives.append(f'"[" ({rule}_e ("," {rule}_e)*)? "]"')
+            elif kind == "number" and given.get("type") == "integer":
+                alternatives.append("INTEGER")
+            else:
+                alternatives.append(self._anything(kind, quote))
+        return f"({' | '.join(alternatives)})"
+
+    def _anything(self, kind: Kind, quote: str) -> str:
+        """Return the terms for any value of a type."""
+        if kind in ("number", "boolean", "null"):
+            return {"number": "NUMBER", "boolean": '("true" | "false")', "null": '"null"'}[kind]
+        if "any_string" not in self._rules:
+            self._rules["any_string"] = f"{self._terms(quote)} {self._text('any', quote)}"
+            value = (
+                "any_string",
+                "NUMBER",
+                '"true"',
+                '"false"',
+                '"null"',
+                "any_array",
+                "any_object",
+            )
+            self._rules["any_value"] = " | ".join(value)
+            self._rules["any_array"] = '"[" (any_value ("," any_value)*)? "]"'
+            self._rules["any_member"] = 'KEY ":" any_value'
+            self._rules["any_object"] = '"{" (any_member ("," any_member)*)? "}"'
+        return f"any_{kind}"
+
+    def _constant(self, value: object, quote: str) -> str:
+        if isinstance(value, str):
+            return f"{self._terms(quote)} {_literal(value)} {self._terms(quote)}"
+        if kind_of(value) in ("array", "object"):
+            raise ConfigError("a list or an object among the values of an enum cannot be written")
+        return _literal(json.dumps(value))
+
+    def _terms(self, text: str) -> str:
+        """Return a text as terms; control tokens in it stand for themselves."""
+        return " ".join(self._term(part) for part in self._parts.split(text) if part)
+
+    def _term(self, part: str) -> str:
+        if part == ID:
+            length = self._format.id_length
+            return f"/[A-Za-z0-9]{{{length}}}/" if length else "/[A-Za-z0-9_-]{1,64}/"
+        if part == INDEX:
+            return "/[0-9]{1,4}/"
+        return f"<[{self._ids[part]}]>" if part in self._ids else _literal(part)
+
+
+_UNWRITABLE = (
+    "the tool {tool} has an argument named {key!r:.60}, which the calls of this model's template "
+    "cannot hold; rename it"
+)
+
+
+def _unwritable(tool: Tool, key: str) -> ConfigError:
+    return ConfigError(_UNWRITABLE.format(tool=tool.name, key=key))
+
+
+def _properties(tool: Tool) -> Mapping[str, Any]:
+    properties: Mapping[str, Any] = tool.parameters.get("properties", {})
+    return properties
+
+
+def _closed(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema of arguments without names that it does not mention."""
+    closed: dict[str, Any] = {"type": "object", **schema}
+    if not any(word in schema for word in (*_COMBINED, "additionalProperties")):
+        closed["additionalProperties"] = False
+    return closed
+
+
+def _with_definitions(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    if '"$ref"' not in json.dumps(schema):
+        return schema
+    return {**{word: root[word] for word in ("$defs", "definitions") if word in root}, **schema}
+
+
+def _choices(schema: object, *, any_kind: bool = False) -> Sequence[Any] | None:
+    """Return the values of an enum; only texts, unless `any_kind`."""
+    if not isinstance(schema, Mapping):
+        return None
+    values: object = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if not isinstance(values, list):
+        return None
+    if any_kind:
+        return values
+    return [value for value in values if isinstance(value, str)] or None
+
+
+def _json(schema: Mapping[str, Any]) -> str:
+    return "%json " + json.dumps({"x-guidance": _LAYOUT, **schema}, ensure_ascii=False)
+
+
+def _literal(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _slashed(expression: str) -> str:
+    """Return an expression as it is written between slashes."""
+    return expression.replace("/", "\\/")

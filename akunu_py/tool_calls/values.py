@@ -1,0 +1,152 @@
+"""Arguments of calls, from the text that a model wrote to JSON values."""
+
+import ast
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from akunu_py.tool_calls.format import Kind
+
+KINDS: tuple[Kind, ...] = ("string", "number", "boolean", "null", "array", "object")
+
+_MOST_PYTHON = 1 << 16
+"""Characters of a value in Python's notation; deeper or longer ones stay text."""
+
+_DEEPEST = 32
+"""References and alternatives that are followed to find the types of a schema."""
+
+
+def read_json(text: str) -> Any:
+    """Return a JSON value; raise ValueError for any other text.
+
+    A number beyond the range of floats becomes the largest one, and half a surrogate pair becomes
+    U+FFFD, since such values could not be passed on as JSON.
+    """
+    try:
+        return _plain(json.loads(text, parse_float=_float, parse_int=_int, parse_constant=_refuse))
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def read_text(text: str, kinds: Collection[Kind], *, python: bool) -> Any:
+    """Return the value of an argument that is written without quotes where it is a text.
+
+    `kinds` are the types that its schema allows. A text that could be of several types is a text
+    only if nothing else fits. Raises ValueError if the value has none of the types.
+    """
+    if "string" in kinds and len(kinds) == 1:
+        return text
+    for value in _readings(text.strip(), python=python):
+        if kind_of(value) in kinds and not isinstance(value, str):
+            return value
+    if "string" in kinds:
+        return text
+    raise ValueError(f"{text!r:.60} is none of {', '.join(kinds)}")
+
+
+def kind_of(value: object) -> Kind:
+    """Return the type of a JSON value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "object" if isinstance(value, Mapping) else "array"
+
+
+def kinds_of(schema: object, root: Mapping[str, Any]) -> tuple[Kind, ...]:
+    """Return the types that values of a schema may have; all of them if it does not say.
+
+    `root` is the schema in which references are found.
+    """
+    found = _kinds(schema, root, _DEEPEST)
+    return tuple(kind for kind in KINDS if kind in found)
+
+
+def _kinds(schema: object, root: Mapping[str, Any], depth: int) -> set[Kind]:
+    everything = set(KINDS)
+    if schema is False:
+        return set()
+    if not isinstance(schema, Mapping) or not depth:
+        return everything
+    found = everything
+    named = schema.get("type")
+    if isinstance(named, str | list):
+        names = [named] if isinstance(named, str) else named
+        found &= {"number" if name == "integer" else name for name in names}
+    if isinstance(values := schema.get("enum"), list):
+        found &= {kind_of(value) for value in values}
+    if "const" in schema:
+        found &= {kind_of(schema["const"])}
+    if isinstance(place := schema.get("$ref"), str):
+        found &= _kinds(referred(place, root), root, depth - 1)
+    for word in ("anyOf", "oneOf"):
+        if isinstance(parts := schema.get(word), list):
+            found &= set().union(*(_kinds(part, root, depth // 2) for part in parts))
+    if isinstance(parts := schema.get("allOf"), list):
+        for part in parts:
+            found &= _kinds(part, root, depth // 2)
+    return found
+
+
+def referred(place: str, root: Mapping[str, Any]) -> object:
+    """Return the schema at a place such as #/$defs/word; None if there is none."""
+    value: object = root
+    for word in place.removeprefix("#").split("/")[1:]:
+        name = word.replace("~1", "/").replace("~0", "~")
+        if not isinstance(value, Mapping) or name not in value:
+            return None
+        value = value[name]
+    return value
+
+
+def _readings(text: str, *, python: bool) -> Iterator[Any]:
+    """Yield the value that a text has as JSON, then in Python's notation."""
+    with contextlib.suppress(ValueError):
+        yield read_json(text)
+    if python and len(text) <= _MOST_PYTHON:
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+            yield _plain(ast.literal_eval(text))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with only what JSON has."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, dict):
+        return {_key(key): _plain(part) for key, part in value.items()}
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    raise ValueError(f"a {type(value).__name__} is not a JSON value")
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str):
+        raise ValueError("keys are texts")  # noqa: TRY004 - as for any text that is no value
+    return str(_plain(key))
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    return math.copysign(sys.float_info.max, value) if math.isinf(value) else value
+
+
+def _int(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:  # more digits than Python converts
+        return _float(text)
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")

@@ -1,0 +1,166 @@
+"""From the marker on a call cannot fail to parse: what a grammar allows, its parser reads."""
+
+import json
+
+import jsonschema
+import pytest
+from grammar_walks import allows, compile_error, walk
+from template_excerpts import EXCERPTS, format_of
+
+from akunu_py.errors import ConfigError
+from akunu_py.messages import Tool
+from akunu_py.tool_calls.format import QuotedArguments, ToolFormat
+from akunu_py.tool_calls.grammar import MOST_TOOLS, optional_calls, required_calls
+from akunu_py.tool_calls.known import HARMONY
+from akunu_py.tool_calls.parser import parse_calls
+
+GEMMA = ToolFormat(
+    name="quoted", opens=("<|tool_call>call:",), after_names=("",), close="<tool_call|>",
+    arguments=QuotedArguments('<|"|>'),
+)  # fmt: skip
+TOOLS = (
+    Tool(
+        "get",
+        "All kinds of arguments",
+        {
+            "type": "object",
+            "properties": {
+                "place": {"type": "string"},
+                "n": {"type": "integer"},
+                "unit": {"enum": ["c", "f"]},
+                "maybe": {"type": ["string", "null"]},
+                "sure": {"type": ["boolean", "null"]},
+                "list": {"type": "array", "items": {"type": "string"}, "maxItems": 2},
+                "inner": {
+                    "type": "object",
+                    "properties": {"x": {"$ref": "#/$defs/q"}},
+                    "additionalProperties": False,
+                },
+            },
+            "required": ["place"],
+            "$defs": {"q": {"type": "number"}},
+        },
+    ),
+    Tool("get_now", "Without arguments"),
+    Tool("a.b-c", "One argument", {"properties": {"t": {"type": "string"}}}),
+)
+FORMATS = {name: format_of(name) for name in EXCERPTS} | {"gemma": GEMMA}
+
+
+def schema_of(name):
+    [tool] = [tool for tool in TOOLS if tool.name == name]
+    return {"additionalProperties": False, **tool.parameters}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_allowed_is_read(name):
+    format_ = FORMATS[name]
+    grammar = required_calls(format_, TOOLS, {})
+    assert not grammar.trigger
+    found = [text for seed in range(25) if (text := walk(grammar.lark, seed)) is not None]
+    assert found
+    for text in found:
+        calls, rest = parse_calls(format_, text, TOOLS)
+        assert calls, text
+        assert format_ is HARMONY or not rest.strip(), text
+        assert format_.several or len(calls) == 1
+        for call in calls:
+            jsonschema.validate(call.arguments, schema_of(call.name))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_one_call_of_a_named_tool(name):
+    format_ = FORMATS[name]
+    lark = required_calls(format_, [TOOLS[2]], {}, one=True).lark
+    texts = [text for seed in range(5) if (text := walk(lark, seed)) is not None]
+    for text in texts:
+        [call], _ = parse_calls(format_, text, TOOLS)
+        assert call.name == "a.b-c"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_behind_the_marker_the_rest_of_a_call_is_required(name):
+    format_ = FORMATS[name]
+    grammar = optional_calls(format_, TOOLS, {})
+    assert not compile_error(grammar.lark)
+    if format_ is HARMONY:
+        assert allows(
+            grammar.lark,
+            "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>So.",
+        )
+        assert not allows(grammar.lark, "<|channel|>commentary to=functions.get_now<|message|>")
+        return
+    if format_.only_first:
+        assert not grammar.trigger
+        assert allows(grammar.lark, "Hello there")
+        assert allows(grammar.lark, '{"name": "Anna", "parameters": {}}')
+        assert not allows(grammar.lark, '{"name": "get_now", "parameters": 1}')
+        assert allows(grammar.lark, '{"name": "get_now", "parameters": {}}')
+        return
+    assert grammar.trigger == format_.marker
+    for seed in range(5):
+        text = walk(grammar.lark, seed)
+        if text is None:
+            continue
+        before = format_.openings[0].split(grammar.trigger)[0]
+        calls, rest = parse_calls(format_, before + grammar.trigger + text, TOOLS)
+        assert calls
+        assert not rest.strip()
+
+
+def test_control_tokens_stand_for_themselves():
+    lark = required_calls(FORMATS["kimi"], TOOLS, {"<|tool_call_begin|>": 17, "unused": 3}).lark
+    assert '<[17]> "functions."' in lark
+    assert "<[3]>" not in lark
+
+
+def test_hostile_tools_have_limits():
+    many = [Tool(f"tool_{number}", "words") for number in range(MOST_TOOLS + 1)]
+    with pytest.raises(ConfigError, match=f"there are {MOST_TOOLS + 1} tools; give at most"):
+        required_calls(FORMATS["hermes"], many, {})
+    lark = required_calls(FORMATS["hermes"], many[:500], {}).lark
+    assert not compile_error(lark)
+    assert allows(lark, '<tool_call>\n{"name": "tool_499", "arguments": {}}\n</tool_call>')
+    for name in ("glm", "qwen coder", "gemma"):
+        tool = Tool("f", "words", {"properties": {"a>\n<": {"type": "string"}}})
+        with pytest.raises(ConfigError, match="the tool f has an argument named"):
+            required_calls(FORMATS[name], [tool], {})
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen coder", "gemma"])
+def test_deep_schemas(name):
+    schema = {"type": "string"}
+    for _ in range(14):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    lark = required_calls(FORMATS[name], [Tool("f", "deep", schema)], {}).lark
+    assert not compile_error(lark)
+    for _ in range(10):
+        schema = {"type": "object", "properties": {"a": schema}}
+    with pytest.raises(ConfigError, match="nested more than 32 levels"):
+        Tool("f", "deep", schema)
+
+
+@pytest.mark.parametrize("name", ["hermes", "gemma"])
+def test_a_schema_that_refers_to_itself(name):
+    node = {
+        "type": "object",
+        "properties": {"next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
+        "required": ["next"],
+        "additionalProperties": False,
+    }
+    tool = Tool(
+        "f",
+        "a list",
+        {
+            "properties": {"head": {"$ref": "#/$defs/node"}},
+            "required": ["head"],
+            "$defs": {"node": node},
+        },
+    )
+    format_ = FORMATS[name]
+    lark = required_calls(format_, [tool], {}).lark
+    texts = [text for seed in range(10) if (text := walk(lark, seed)) is not None]
+    assert texts
+    for text in texts:
+        [call, *_], _ = parse_calls(format_, text, [tool])
+        jsonschema.validate(json.loads(json.dumps(call.arguments)), dict(tool.parameters))

@@ -1,0 +1,159 @@
+"""Text that is no call, calls that are not whole, and values at the edges."""
+
+import json
+
+import pytest
+from template_excerpts import format_of
+
+from akunu_py.messages import Tool
+from akunu_py.reply_deltas import CallEnd, ContentDelta, UnfinishedCall
+from akunu_py.tool_calls.known import HARMONY, HERMES
+from akunu_py.tool_calls.parser import CallParser, parse_calls
+
+TOOLS = (
+    Tool("get", "words", {"properties": {"a": {"type": "string"}, "n": {"type": "number"}}}),
+    Tool("get_now", "words"),
+)
+CALL = '<tool_call>\n{"name": "get", "arguments": {"a": "x"}}\n</tool_call>'
+
+
+def read(text, format_=HERMES):
+    parser = CallParser(format_, TOOLS)
+    deltas = [delta for character in text for delta in parser.feed(character)]
+    return [*deltas, *parser.finish()]
+
+
+def content(deltas):
+    return "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The tag <tool_call> begins a call.",
+        "<tool_call",
+        "<tool_call>\n",
+        '<tool_call>\n{"name": "ge',
+        '<tool_call>\n{"name": "unknown", "arguments": {}}\n</tool_call>',
+        '<tool_call>\n{"name": "get", "arguments": []}\n</tool_call>',
+        '<tool_call>\n{"arguments": {}}\n</tool_call>',
+        "<<<tool_call>>>",
+        "a\n\n \n",
+    ],
+)
+def test_text_stays_text(text):
+    assert content(read(text)) == text
+
+
+def test_text_around_calls_is_content():
+    deltas = read(f"I look.\n\n{CALL}\nDone. <tool_call> no")
+    assert content(deltas) == "I look.\nDone. <tool_call> no"
+    assert [type(delta) for delta in deltas].count(CallEnd) == 1
+
+
+@pytest.mark.parametrize(
+    "size", range(len('<tool_call>\n{"name": "get", "arguments": {'), len(CALL))
+)
+def test_a_call_that_is_cut_is_not_a_call(size):
+    deltas = read(CALL[:size])
+    whole = CALL.index("}") + 1 <= size
+    assert content(deltas) == ""
+    assert any(isinstance(delta, CallEnd) for delta in deltas) == whole
+    unfinished = [delta for delta in deltas if isinstance(delta, UnfinishedCall)]
+    if not whole:
+        [cut] = unfinished
+        assert (cut.reason, cut.name, cut.index) == ("cut", "get", 0)
+        assert '{"a": "x"}'.startswith(cut.arguments)
+
+
+@pytest.mark.parametrize("size", range(len("<tool_call>"), CALL.index("arguments")))
+def test_a_reply_that_is_cut_before_the_arguments(size):
+    parser = CallParser(HERMES, TOOLS)
+    deltas = [*parser.feed(CALL + "\n" + CALL[:size]), *parser.finish(cut=True)]
+    assert content(deltas) == ""
+    assert deltas[-1] == UnfinishedCall(1, "", "", "", "cut")
+
+
+@pytest.mark.parametrize("name", ["qwen coder", "glm", "deepseek v3.2", "minimax m2"])
+def test_tagged_calls_that_are_cut(name):
+    format_ = format_of(name)
+    tags = format_.arguments
+    head = format_.openings[0] + "get" + format_.after_names[0] + tags.key_start + "a"
+    whole = head + tags.value_starts["string"] + "text" + tags.value_end + format_.close
+    for size in range(len(head), len(whole)):
+        deltas = read(whole[:size], format_)
+        assert not any(isinstance(delta, CallEnd) for delta in deltas)
+        assert isinstance(deltas[-1], UnfinishedCall)
+        assert content(deltas) == ""
+    assert any(isinstance(delta, CallEnd) for delta in read(whole, format_))
+
+
+def test_arguments_that_are_none_are_reported():
+    deltas = read('<tool_call>\n{"name": "get", "arguments": {"a": nothing}}\n</tool_call> more')
+    [failed] = [delta for delta in deltas if isinstance(delta, UnfinishedCall)]
+    assert (failed.reason, failed.arguments) == ("malformed", '{"a": nothing}')
+    assert content(deltas).endswith("more")
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("1e400", 1.7976931348623157e308),
+        ("-1e400", -1.7976931348623157e308),
+        ("9" * 5000, 1.7976931348623157e308),
+        ("-0", 0),
+        ("123456789012345678901234567890", 123456789012345678901234567890),
+        ("5e-324", 5e-324),
+    ],
+)
+def test_numbers_at_the_edges(written, value):
+    text = f'<tool_call>\n{{"name": "get", "arguments": {{"n": {written}}}}}\n</tool_call>'
+    [call], _ = parse_calls(HERMES, text, TOOLS)
+    assert call.arguments["n"] == value
+    json.loads(json.dumps(call.arguments))
+
+
+def test_half_a_surrogate_pair_is_replaced():
+    text = (
+        '<tool_call>\n{"name": "get", "arguments": {"a": "\\ud800x\\ud83d\\ude00"}}\n</tool_call>'
+    )
+    [call], _ = parse_calls(HERMES, text, TOOLS)
+    assert call.arguments["a"] == "\ufffdx😀"
+
+
+def test_arguments_that_are_too_deep_are_reported():
+    text = '<tool_call>\n{"name": "get", "arguments": {"a": ' + "[" * 50 + "]" * 50 + "}}"
+    assert isinstance(read(text)[-1], UnfinishedCall) or not parse_calls(HERMES, text, TOOLS)[0]
+    deep = '<tool_call>\n{"name": "get", "arguments": {"a": ' + "[" * 5000
+    assert isinstance(read(deep)[-1], UnfinishedCall)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<|channel|>commentary to=functions.get <|constrain|>json<|message|>{"a": "x"}',
+        ' to=functions.get<|channel|>commentary json<|message|>{"a": "x"}',
+        ' to=functions.get<|channel|>commentary <|constrain|>json<|message|>{"a": "x"}',
+        'Wait.<|channel|>commentary to=functions.get<|message|>{"a": "x"}',
+    ],
+)
+def test_the_ways_of_harmony(text):
+    [call], rest = parse_calls(HARMONY, text, TOOLS)
+    assert (call.name, call.arguments) == ("get", {"a": "x"})
+    assert rest in ("", "Wait.")
+
+
+def test_a_bare_call_is_one_at_the_beginning_alone():
+    llama = format_of("llama")
+    call = '{"name": "get_now", "parameters": {}}'
+    assert len(parse_calls(llama, "\n" + call, TOOLS)[0]) == 1
+    assert parse_calls(llama, "So: " + call, TOOLS) == ([], "So: " + call)
+
+
+def test_a_long_text_takes_linear_time():
+    """Ten thousand beginnings of a call, character by character."""
+    text = "<tool_call>\n{" * 10_000
+    parser = CallParser(HERMES, TOOLS)
+    pieces = [text[place : place + 3] for place in range(0, len(text), 3)]
+    deltas = [delta for piece in pieces for delta in parser.feed(piece)] + parser.finish()
+    assert content(deltas) == text
