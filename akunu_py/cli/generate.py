@@ -89,7 +89,7 @@ def generate(  # noqa: PLR0917 - click passes by name
       akunu generate model.gguf "Who are you?" --trace
       akunu generate model.gguf --raw -p "def fibonacci(n):" --max-tokens 64
       akunu generate --file question.txt --temperature 0.7 --json
-      akunu generate "Bob is 12." --json-schema person.json
+      akunu generate "Is a whale a fish?" --choice yes --choice no
       git diff | akunu generate model.gguf -p "Write a commit message for this:"
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from_stdin = "-" in (*words, prompt)
