@@ -5,9 +5,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 from akunu_py.errors import ConfigError
+
+NOISE = 0.1
+"""Share by which medians of the same pass differ from run to run on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ class CostCurve:
         share = (rows - low) / (high - low)
         return self.points[low] + share * (self.points[high] - self.points[low])
 
+    @property
+    def by_rows(self) -> dict[str, float]:
+        """The points with their rows as text, as JSON has it."""
+        return {str(rows): self.points[rows] for rows in self._rows}
+
     def slopes(self, longest: int) -> list[float]:
         """Return, for k = 0 .. longest - 1, the least cost of a further token from there on.
 
@@ -68,7 +75,25 @@ class CostCurve:
             for k in range(longest)
         ]
 
+    def fall(self, noise: float = 0.0) -> tuple[int, int] | None:
+        """Return the rows between which costs fall most, by a larger share than `noise`.
+
+        None where no pass is that much cheaper than a pass over fewer rows.
+        """
+        lowest, found = 1 - noise, None
+        dearest = self._rows[0]
+        for rows in self._rows:
+            if self.points[rows] >= self.points[dearest]:
+                dearest = rows
+            elif self.points[rows] / self.points[dearest] < lowest:
+                lowest, found = self.points[rows] / self.points[dearest], (dearest, rows)
+        return found
+
     @property
-    def rises(self) -> bool:
-        """Whether no pass is cheaper than one over fewer rows."""
-        return all(self.points[a] <= self.points[b] for a, b in pairwise(self._rows))
+    def doubt(self) -> str:
+        """What makes the curve implausible, such as "C(33) = 1.20 is below C(5) = 1.46"; or ""."""
+        found = self.fall(NOISE)
+        if found is None:
+            return ""
+        few, many = found
+        return f"C({many}) = {self.points[many]:.2f} is below C({few}) = {self.points[few]:.2f}"

@@ -164,7 +164,7 @@ class StepStats:
 
 @dataclass(frozen=True, slots=True)
 class DecodeStats:
-    """Counts over the steps of one reply, or of several added up; see docs/benchmarks.md.
+    """Counts over the steps of one reply, or of several added up; see docs/measuring.md.
 
     `tested` counts drafted tokens that the target compared: accepted ones and, for each step that
     ended in a recovered token, the rejected one. `accepted_per_position[i]` counts steps in which

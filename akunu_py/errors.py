@@ -10,6 +10,7 @@
       HubError                        a hub or package index fails
       ContextOverflowError            the prompt leaves no room in the context
       EngineStateError                the engine is closed, busy or forked
+      ServerBusyError                 more replies wait than the server has room for
       RollbackError                   a cache cannot drop rows
       ContractError                   a drafter or target broke its protocol
 
@@ -85,6 +86,19 @@ class ContextOverflowError(AkunuError):
 
 class EngineStateError(AkunuError, RuntimeError):
     """The engine cannot serve this call: closed, busy in another thread, or forked."""
+
+
+class ServerBusyError(AkunuError):
+    """More replies wait than the server has room for.
+
+    Attributes:
+        retry_after_s: whole seconds after which a try may succeed.
+
+    """
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class RollbackError(AkunuError):

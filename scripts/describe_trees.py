@@ -32,9 +32,9 @@ RATES = [(0.3, 0.1, 0.05), (0.5, 0.15, 0.08), (0.7, 0.12, 0.05), (0.9, 0.04, 0.0
 
 
 NOTE = """\
-How far the logits of trees are from those of chains and from those of single rows, of a row's largest, and
-what four replies of 40 tokens were with random trees of 3 to 12 nodes, against mlx-lm's plain loop: greedy and
-at temperature 0.8, float32, on the CPU."""
+The table shows the largest difference of logits between trees and chains, and between trees and single rows, as a
+share of a row's largest logit. *Replies the same* compares four replies of 40 tokens, drafted with random trees of 3
+to 12 nodes, with mlx-lm's plain loop: greedy and at temperature 0.8, float32, on the CPU."""
 
 
 def grown(rates, size=60):
@@ -95,7 +95,7 @@ def families() -> str:
     from tree_matrix import FALL_BACK, TAKEN, largest_differences, tree_cell
 
     lines = [
-        "| family | from chains | from rows | passes over trees | nodes accepted | replies the same |",
+        "| family | from chains | from single rows | passes over trees | nodes accepted | replies the same |",
         "|---|---|---|---|---|---|",
     ]
     chains = singles = 0

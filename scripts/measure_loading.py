@@ -6,7 +6,7 @@ Writes the models (once) into DIR, then opens each in fresh processes and prints
 file's size, the time to read its bytes once, the time akunu takes to have the weights ready
 (`weights="quantized"`, float16 scales), the most anonymous memory over the file's size, and the
 time to a llama.cpp server that is ready, with and without memory mapping, where xllamacpp is
-installed (`pip install 'akunu-py[compare]'`). The files are in the page cache in all cases.
+installed (`pip install -e '.[compare]'`). The files are in the page cache in all cases.
 """
 
 import argparse

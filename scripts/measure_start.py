@@ -20,7 +20,8 @@ from pathlib import Path
 from statistics import median
 
 from akunu_py.bench.metrics import TimedPair, median_speedup
-from akunu_py.lab.compare.arm import INSTALL
+from akunu_py.extras import install_command
+from akunu_py.lab.compare.arm import EXTRA
 
 PROMPT = "def add(a, b):"
 AKUNU = "akunu"
@@ -49,7 +50,8 @@ def commands(model: Path, folder: Path) -> dict[str, list[str]]:
     mlx_lm = [*python, "mlx_lm", "generate", "--model", str(folder), "--ignore-chat-template"]
     found["mlx-lm"] = [*mlx_lm, *ask]
     if importlib.util.find_spec("xllamacpp") is None:
-        print(f"llama.cpp is left out, xllamacpp is not installed: {INSTALL}", file=sys.stderr)
+        missing = f"xllamacpp is not installed: {install_command(EXTRA)}"
+        print(f"llama.cpp is left out, {missing}", file=sys.stderr)
     else:
         layers = "999" if sys.platform == "darwin" else "0"
         found["llama.cpp"] = [sys.executable, "-c", LLAMA_CPP, str(model), PROMPT, layers]

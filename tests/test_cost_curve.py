@@ -10,7 +10,7 @@ def test_between_and_past_the_points():
     curve = CostCurve({1: 1.0, 3: 1.2, 5: 2.2})
     found = [curve.cost(rows) for rows in (1, 2, 3, 4, 5, 6, 9)]
     assert found == pytest.approx([1.0, 1.1, 1.2, 1.7, 2.2, 2.7, 4.2])
-    assert curve.rises
+    assert curve.fall() is None
 
 
 def test_a_flat_stretch_past_the_points():
@@ -33,3 +33,17 @@ def test_least_slopes():
 def test_what_is_no_curve(points):
     with pytest.raises(ConfigError, match="cost curve"):
         CostCurve(points)
+
+
+def test_a_fall_is_found_where_it_is_deepest():
+    curve = CostCurve({1: 1.0, 5: 1.46, 9: 1.4, 33: 1.2})
+    assert curve.fall() == (5, 33)
+    assert curve.doubt == "C(33) = 1.20 is below C(5) = 1.46"
+    assert CostCurve({1: 1.0, 2: 0.82, 3: 1.04}).fall() == (1, 2)
+
+
+def test_a_fall_within_the_noise_is_not_doubted():
+    curve = CostCurve({1: 1.0, 2: 0.91, 3: 1.5, 4: 1.4})
+    assert curve.fall() == (1, 2)
+    assert curve.doubt == ""
+    assert CostCurve({1: 1.0, 2: 1.0}).fall() is None

@@ -1,4 +1,4 @@
-"""Figures with intervals, by resampling sessions: how they would move with other items."""
+"""Figures with bootstrap intervals: sessions are resampled."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,11 +10,11 @@ from akunu_py.bench.rows import Count, Row
 RESAMPLES = 1000
 
 LEAST_SESSIONS = 5
-"""Sessions below which a ratio of times has no interval: the whole range of n independent values
-misses the one they vary about in 1 case of 2 ** (n - 1), and a resample cannot leave that range."""
+"""Least number of sessions for an interval. The range of n independent values misses their median
+in 1 case of 2 ** (n - 1), and a resample cannot leave that range."""
 
 NOT_ENOUGH = "not enough items"
-"""What a table says where there is neither a ratio nor an interval."""
+"""Text of a table cell without a ratio or an interval."""
 
 _SEED = 20240917
 _LOW, _HIGH = 2.5, 97.5
@@ -26,8 +26,8 @@ Floats = NDArray[np.float64]
 class Ratio(Row, frozen=True):
     """A sum over items divided by another, such as a speed by a speed, and its 95 % interval.
 
-    `pairs` is how many items it is over. Where these are too few all three numbers are None: a
-    ratio of times is never given without an interval.
+    `pairs` is the number of items. With too few of them all three numbers are None: a ratio of
+    times is never given without an interval.
     """
 
     ratio: float | None
@@ -36,18 +36,18 @@ class Ratio(Row, frozen=True):
     pairs: Count
 
     def range_text(self, form: str) -> str:
-        """Return the interval for people, its ends in a format, or that there is none."""
+        """Return the interval as text, its ends in this format; NOT_ENOUGH if there is none."""
         if self.low is None or self.high is None:
             return NOT_ENOUGH
         return f"{self.low:{form}}-{self.high:{form}}"
 
     @property
     def is_better(self) -> bool:
-        """Whether it is above 1 with its whole interval."""
+        """Whether the whole interval is above 1."""
         return self.low is not None and self.low > 1
 
     def change(self) -> str:
-        """Return by how much it is above or below 1: "+3.0% (-1.0% to +7.0%)"."""
+        """Return the difference from 1 as text: "+3.0% (-1.0% to +7.0%)"."""
         assert self.ratio is not None  # noqa: S101 - asked of ratios that exist
         text = f"{self.ratio - 1:+.1%}"
         if self.low is None or self.high is None:
@@ -72,7 +72,7 @@ def session_weights(sessions: Sequence[str], *, name: str, resamples: int = RESA
 
 
 def interval(samples: Floats) -> Interval:
-    """Return the 95 % percentile interval of a figure's resamples; those without one left out."""
+    """Return the 95 % percentile interval of a figure's resamples, without undefined ones."""
     finite = samples[np.isfinite(samples)]
     if not finite.size:
         return (float("nan"), float("nan"))

@@ -1,4 +1,4 @@
-"""A result next to an earlier one of the same command: what must repeat, and what must hold."""
+"""Compares a result with an earlier one of the same command."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -14,8 +14,8 @@ from akunu_py.errors import ConfigError
 DEFAULT_TOLERANCE = 0.1
 
 _MISSING = "missing"
-_DIFFERENT_BY_RIGHT = ("device", "machine", "blas")
-"""With another of these logits are rounded otherwise, so that replies may differ by right."""
+_CHANGES_ROUNDING = ("device", "machine", "blas")
+"""If one of these differs, logits are rounded differently, so replies may differ."""
 
 _VERSIONS = ("akunu", "mlx", "mlx_lm", "python", "platform", "device_name", "commit")
 
@@ -30,7 +30,7 @@ _RATIO = (
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A figure that is not what it was; a side that does not have it says "missing"."""
+    """A figure that changed; the value of a side without it is "missing"."""
 
     path: str
     baseline: Cell
@@ -41,8 +41,8 @@ class Difference:
 class RatioCheck:
     """A paired ratio next to the baseline's; `low` and `high` are the interval of the present one.
 
-    `worse` is whether even the upper end lies below the baseline by more than the tolerance; with
-    a single pair there is no interval, and the ratio itself stands for it.
+    `worse` is whether even the upper end lies below the baseline by more than the tolerance. A
+    single pair has no interval; then the ratio itself is compared.
     """
 
     name: str
@@ -58,10 +58,10 @@ class Check:
     """The result of a comparison.
 
     Attributes:
-        context: versions and machine where they differ: for the reader, no fault.
-        differences: deterministic figures and failed items that are not the same.
-        ratios: timing; empty where it was left out.
-        checked: how many deterministic figures were compared.
+        context: differences of versions and machine, which are not errors.
+        differences: deterministic figures and failed items that differ.
+        ratios: timing; empty if it was left out.
+        checked: number of deterministic figures that were compared.
 
     """
 
@@ -72,12 +72,12 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is different that must be the same, and no ratio worse."""
+        """Whether no deterministic figure differs and no ratio is worse."""
         return not self.differences and not any(ratio.worse for ratio in self.ratios)
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """What differs, and the ratios, for people."""
+        """Tables of the differences and the ratios."""
         found = [
             table_of(name, title, _PAIR, map(asdict, entries))
             for name, title, entries in (
@@ -108,11 +108,12 @@ def check_results(
 
     Deterministic figures must be equal to the last digit. A timing ratio is worse where its
     interval lies below the baseline's value times 1 - `tolerance`; with `deterministic` timing is
-    left out. `defaults` are those of the command's options: a baseline from before an option was
-    there was made as it is by default.
+    left out. `defaults` are the defaults of the command's options: a baseline that is older than
+    an option was measured with its default.
 
-    Raises ConfigError for results of other commands or arguments, unfinished ones, a tolerance out
-    of range, and, unless `force`, for another model, device or BLAS: figures differ by right then.
+    Raises ConfigError for results of other commands or arguments, unfinished results, a tolerance
+    out of range, and, unless `force`, for another model, device or BLAS, since figures then differ
+    for good reasons.
     """
     if not 0 <= tolerance < 1:
         raise ConfigError(f"the tolerance is {tolerance!r}; give 0 or more, below 1")
@@ -160,13 +161,12 @@ def _refuse_other_runs(
 
 
 def _refuse_other_machines(context: tuple[Difference, ...]) -> None:
-    refused = [entry for entry in context if entry.path in _DIFFERENT_BY_RIGHT + _MODELS]
+    refused = [entry for entry in context if entry.path in _CHANGES_ROUNDING + _MODELS]
     if refused:
         said = ", ".join(f"{entry.path} ({entry.baseline} and {entry.now})" for entry in refused)
         raise ConfigError(
-            f"baseline and result were measured with different things: {said}. Their figures "
-            "differ by right; record a baseline of this machine and model, or compare all the "
-            "same with --force"
+            f"baseline and result differ in {said}, so their figures differ, too; record a "
+            "baseline of this machine and model, or compare anyway with --force"
         )
 
 
@@ -184,7 +184,7 @@ def _context(baseline: BenchResult, now: BenchResult) -> Iterator[Difference]:
             None if ours is None else ours.weights,
         )
     before, present = plain(baseline.environment), plain(now.environment)
-    for name in (*_DIFFERENT_BY_RIGHT, *_VERSIONS):
+    for name in (*_CHANGES_ROUNDING, *_VERSIONS):
         yield from _difference(name, _cell(before.get(name)), _cell(present.get(name)))
 
 
@@ -206,12 +206,12 @@ def _differences(
 
 
 def _same(one: Cell, other: Cell) -> bool:
-    # True is 1 in Python, and is not the same figure.
+    # True equals 1 in Python, but is not the same figure.
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
 def _flat(value: object, path: str = "") -> Iterator[tuple[str, Cell]]:
-    """Yield each figure of nested values with its path; empty values by themselves."""
+    """Yield each figure of nested values with its path; an empty value is a figure, too."""
     entries: list[tuple[str, Any]] = []
     if isinstance(value, Mapping):
         entries = [(str(name), entry) for name, entry in value.items()]

@@ -21,11 +21,11 @@ class Environment(Row, frozen=True):
         machine: kind of processor.
         device: "cpu" or "gpu".
         device_name: the device as MLX calls it.
-        commit: of a source checkout, with "-dirty" behind it where tracked files were changed;
+        commit: of a source checkout, followed by "-dirty" if tracked files were changed;
             None for an installed package.
         cpu_count: logical processors this process may use.
-        memory_bytes: the machine's memory; None where the system does not say.
-        blas: what the CPU backend multiplies with; "" on a GPU.
+        memory_bytes: the machine's memory; None if the system does not report it.
+        blas: library for the CPU backend's matrix products; "" on a GPU.
 
     """
 
@@ -88,7 +88,7 @@ def _commit() -> str | None:
 
 
 def _cpu_count() -> int:
-    # Linux alone tells which processors a process may use.
+    # Only Linux reports which processors a process may use.
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 

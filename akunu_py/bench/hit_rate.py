@@ -1,9 +1,9 @@
-"""How many drafted tokens a model accepts, and what that brings on this machine.
+"""The share of drafted tokens that a model accepts, and the speedup on this machine.
 
 Each prompt is answered twice, with drafting and without, from an empty KV cache. The two replies
-follow each other at once and change places from prompt to prompt, so that a machine that grows warm
-or gets other work slows both alike. What a drafter remembers of earlier replies is forgotten before
-each session: a prompt that stands alone finds nothing, a conversation's turn finds those before it.
+follow each other immediately, and their order alternates from prompt to prompt, so that heat or
+other work on the machine slows both alike. A drafter's memory is emptied before each session: a
+single prompt finds nothing in it, a turn of a conversation finds the earlier turns.
 """
 
 import time
@@ -32,18 +32,18 @@ from akunu_py.protocols import Tokenizer
 from akunu_py.types import GenerationConfig, GenerationResult, StreamEvent
 
 DEFAULT = GenerationConfig(max_tokens=128, seed=0, drafter="ngram", draft_budget="always")
-"""Drafts all there is: the rates are the drafter's, and the same on every machine."""
+"""Verifies every draft: the rates are the drafter's, and the same on every machine."""
 
 Progress = Callable[[int, int], None]
-"""Called with the replies made and those to make."""
+"""Called with the number of finished replies and of all replies."""
 
 _COSTS_AFTER = 128
-"""Tokens of a prompt, at most, after which passes are measured."""
+"""Most tokens of a prompt in front of measured passes."""
 _COST_REPEATS = 3
 
 
 class BenchStream(Iterator[StreamEvent], AbstractContextManager["BenchStream"], Protocol):
-    """A reply's events; left, it is closed."""
+    """The events of a reply; leaving the context closes it."""
 
 
 class BenchEngine(Protocol):
@@ -51,7 +51,7 @@ class BenchEngine(Protocol):
 
     @property
     def description(self) -> BenchDescription:
-        """Return what is known of the model."""
+        """Return the facts about the model."""
 
     @property
     def context(self) -> int:
@@ -70,16 +70,16 @@ class BenchEngine(Protocol):
         """Continue a prompt, event by event."""
 
     def tune(self, prompt: Sequence[int], *, repeats: int = 7) -> PassTimes:
-        """Measure what passes cost after a prompt."""
+        """Measure the cost of passes after a prompt."""
 
     def logits(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
         """Return the logits after each token, [n, vocab]."""
 
     def reset(self) -> None:
-        """Forget what the KV cache holds."""
+        """Empty the KV cache."""
 
     def forget(self) -> None:
-        """Forget what drafts could be taken from earlier replies."""
+        """Forget earlier replies, which drafts could copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +101,21 @@ def run_hit_rate(
 ) -> HitRateReport:
     """Answer each prompt with and without drafting and report rates, speeds and differences.
 
-    The first prompt is answered both ways beforehand and not counted: the first passes of each
-    size build what later ones reuse. With the draft budget "always" the rates are the drafter's and
-    the same on every machine; with "auto" they are those of drafts that pay here. A prompt that
-    cannot be answered is a failure of its own; after an interrupt the report is that of the prompts
-    that were answered.
+    The first prompt is answered both ways beforehand, uncounted, since the first pass of each size
+    builds what later passes reuse. With the draft budget "always" the rates are the drafter's and
+    the same on every machine; with "auto" they cover only drafts that pay on this machine. A prompt
+    that cannot be answered becomes a failure, and the run continues. After an interrupt the report
+    covers the prompts that were answered.
 
     Args:
         engine: the model.
-        prompts: what it answers; turns of one session follow each other.
-        config: of the replies with drafting; those without it are sampled alike and drawn by the
-            model's own choices.
+        prompts: turns of one session follow each other.
+        config: of the replies with drafting; replies without it have the same sampling options.
         measure_costs: whether passes and memory are measured first, after the first prompt.
-        store: holds finished prompts, of an interrupted run too: a session is left out if all of
-            it is there.
-        progress: called with replies made and to make, the uncounted ones left out.
-        until: asked before each prompt but the first; the run ends early where it says yes.
+        store: finished prompts, also from an interrupted run; a session is skipped if the store
+            has all of it.
+        progress: called with finished and all replies, without the uncounted ones.
+        until: called before each prompt but the first; the run ends early when it returns true.
         options: fields of the config to replace.
 
     Raises ConfigError without prompts or for an option out of range, before anything is generated.
@@ -168,7 +167,7 @@ class _Run:
         self.times: PassTimes | None = None
 
     def encoded(self, prompts: Iterable[Prompt]) -> list[_Item]:
-        """Return the prompts that the model can take, in ids; the others are failures."""
+        """Return the prompts in ids; those that the model cannot take become failures."""
         items: list[_Item] = []
         for prompt in prompts:
             try:
@@ -187,7 +186,7 @@ class _Run:
             self.times = self._engine.tune(ids, repeats=_COST_REPEATS)
 
     def answer(self, items: Sequence[_Item], until: Callable[[], bool]) -> None:
-        """Answer all prompts that the store has not, both ways, or those before `until` is true."""
+        """Answer both ways all prompts that the store lacks, or as many until `until` is true."""
         unfinished = self._without_finished(items)
         total = 2 * len(items)
         done = total - 2 * sum(map(len, unfinished))
@@ -197,7 +196,7 @@ class _Run:
                 self._reply(unfinished[0][0].ids, config)
         self._progress(done, total)
         for number, session in enumerate(unfinished):
-            # Otherwise what a drafter remembers would hold the reply that the warm-up made.
+            # Otherwise the drafter would remember the reply of the warm-up.
             self._engine.forget()
             for turn, item in enumerate(session):
                 if (number or turn) and until():
@@ -266,12 +265,12 @@ class _Run:
         )
 
     def _without_finished(self, items: Sequence[_Item]) -> list[list[_Item]]:
-        """Take over the sessions the store has whole; return the others."""
+        """Take over the sessions that are complete in the store; return the others."""
         unfinished: list[list[_Item]] = []
         for _, group in groupby(items, key=lambda item: item.prompt.session or item.prompt.id):
             session = list(group)
             found = [self._store.get(item.prompt.id, Outcome) for item in session]
-            # Turns are answered with what the drafter remembers of those before them.
+            # A turn needs the drafter's memory of the earlier turns.
             if None in found:
                 unfinished.append(session)
                 continue
@@ -279,7 +278,7 @@ class _Run:
         return unfinished
 
     def find_margins(self, items: Sequence[_Item]) -> None:
-        """Look how close the two likeliest tokens are where replies differ."""
+        """Measure the margin between the two likeliest tokens where replies differ."""
         for item in items:
             outcome = self.outcomes.get(item.prompt.id)
             place = None if outcome is None else outcome.first_difference
@@ -296,9 +295,9 @@ class _Run:
 def settled_config(config: GenerationConfig) -> GenerationConfig:
     """Return the configuration with the number of tokens that its drafter drafts.
 
-    Raises ConfigError for an unknown drafter or an option that it does not have, and without a
-    drafter or a seed: a figure has to repeat. Whether there is a draft model for a drafter that
-    asks one is seen when it is made.
+    Raises ConfigError for an unknown drafter or an option that it lacks, and without a drafter or a
+    seed, since a figure must be repeatable. A missing draft model is found later, when the drafter
+    is made.
     """
     drafter = config.drafter
     if drafter is None or config.seed is None:
@@ -312,17 +311,17 @@ def settled_config(config: GenerationConfig) -> GenerationConfig:
 
 
 def plain_config(config: GenerationConfig) -> GenerationConfig:
-    """Return a configuration that samples alike and drafts nothing: the plain decoding of it."""
+    """Return the configuration of plain decoding with the same sampling options."""
     default = GenerationConfig()
     drafting = {name: getattr(default, name) for name in DRAFTING_FIELDS}
     return replace(config, **{**drafting, "drafter": "none"})
 
 
 def encode_prompt(engine: BenchEngine, prompt: Prompt) -> list[int]:
-    """Return a prompt's ids, laid out by the chat template where prompt and model have one.
+    """Return a prompt's ids, rendered by the chat template if it is a chat and the model has one.
 
-    Raises ContextOverflowError naming the prompt where it leaves no room in the context,
-    ConfigError where it has no tokens.
+    Raises ContextOverflowError, which names the prompt, if it fills the context, and ConfigError if
+    it has no tokens.
     """
     ids = prompt.encode(engine.tokenizer)
     if len(ids) >= engine.context:
@@ -337,5 +336,5 @@ def encode_prompt(engine: BenchEngine, prompt: Prompt) -> list[int]:
 
 
 def model_of(engine: BenchEngine, *, hashed: bool = False) -> Model:
-    """Return what a report says of an engine's model; see `model_from`."""
+    """Return the facts about an engine's model for a report; see `model_from`."""
     return model_from(engine.description, engine.context, hashed=hashed)

@@ -1,4 +1,4 @@
-"""Figures of a hit-rate run, those that repeat and those that do not, and its tables."""
+"""Figures of a hit-rate run, deterministic and timed, and its tables."""
 
 import hashlib
 import json
@@ -18,6 +18,9 @@ Figures = dict[str, object]
 
 _COLUMNS = (
     Column("category", "category"),
+    *ratio_columns("speedup", "speedup", ".2f", "x"),
+    Column("off_tokens_per_s", "off\ntok/s", ".1f"),
+    Column("on_tokens_per_s", "on\ntok/s", ".1f"),
     Column("prompts", "prompts", detail=True),
     Column("fire_rate", "fire\nrate", ".0%"),
     Column("hit_rate", "hit\nrate", ".0%"),
@@ -27,9 +30,6 @@ _COLUMNS = (
     Column("mean_acceptance_vllm", "mean acceptance, vLLM", ".2f", detail=True),
     Column("mean_acceptance_spec_bench", "mean acceptance, Spec-Bench", ".2f", detail=True),
     Column("coverage", "coverage", ".0%", detail=True),
-    Column("off_tokens_per_s", "off\ntok/s", ".1f"),
-    Column("on_tokens_per_s", "on\ntok/s", ".1f"),
-    *ratio_columns("speedup", "speedup", ".2f", "x"),
     *ratio_columns("end_to_end", "end to end", ".2f", "x", detail=True),
     *ratio_columns("normalised_speed", "normalised speed", ".2f", detail=True),
     Column("off_first_token_ms", "first token off", ".1f", " ms", detail=True),
@@ -54,9 +54,9 @@ _DIFFERENCES = (
 def hit_rate_findings(report: HitRateReport, failures: Sequence[Failure] = ()) -> Findings:
     """Return the figures, tables and rows of a run; `failures` are those from before it.
 
-    Where the budget decides how much is drafted, counts of drafts depend on times, and on a device
-    that rounds passes of several sizes differently so do the tokens: they are then under `timing`,
-    as "drafting".
+    If the budget decides the length of drafts, the counts of drafts depend on times. On a device
+    that rounds passes of different sizes differently, so do the tokens. All these figures are then
+    in `timing`, as "drafting".
     """
     drafting: Figures = {
         **_by_category(report, lambda item: {**_reply_figures(item), **_drafting_figures(item)}),
@@ -83,7 +83,7 @@ def hit_rate_findings(report: HitRateReport, failures: Sequence[Failure] = ()) -
 
 
 def speedup_line(report: HitRateReport) -> str:
-    """Return the speedup of all prompts, with its interval, in a sentence."""
+    """Return a sentence with the speedup over all prompts and its interval."""
     decode, whole = report.total.decode, report.total.end_to_end
     if decode.ratio is None or whole.ratio is None:
         return f"Speedup of all: {NOT_ENOUGH}; an interval takes {LEAST_SESSIONS} sessions."
@@ -95,7 +95,7 @@ def speedup_line(report: HitRateReport) -> str:
 
 
 def roofline_line(report: HitRateReport) -> str:
-    """Return what memory bandwidth allows plain decoding, in a sentence; "" if not measured."""
+    """Return a sentence with the roofline of plain decoding; "" if it was not measured."""
     traffic = None if report.times is None else report.times.traffic
     if traffic is None:
         return ""
@@ -116,8 +116,9 @@ def roofline_line(report: HitRateReport) -> str:
 class Roofline:
     """The speed that memory bandwidth allows plain decoding; None where nothing was decoded.
 
-    `off_share` and `on_share` are what decoding reaches of it, without and with drafting. With
-    drafting it may be above 1: a pass that brings several tokens reads the weights once.
+    `off_share` and `on_share` are the shares of it that decoding reaches, without and with
+    drafting. With drafting the share may exceed 1: a pass for several tokens reads the weights
+    once.
     """
 
     tokens_per_s: float | None
@@ -126,7 +127,7 @@ class Roofline:
 
 
 def roofline(outcomes: Iterable[Outcome], traffic: MemoryTraffic) -> Roofline:
-    """Return what memory bandwidth allows.
+    """Return the speed that memory bandwidth allows, and the shares that decoding reaches.
 
     A reply's steps read the cache at its mean length: the prompt and half of the reply.
     """
@@ -166,7 +167,7 @@ def _by_category(report: HitRateReport, figures: Callable[[Summary], Figures]) -
 
 
 def _plain_figures(summary: Summary) -> Figures:
-    """Return what the replies without drafting say."""
+    """Return the figures of the replies without drafting."""
     return {
         "prompts": summary.num_prompts,
         "off_tokens": summary.off_tokens,
@@ -175,7 +176,7 @@ def _plain_figures(summary: Summary) -> Figures:
 
 
 def _reply_figures(summary: Summary) -> Figures:
-    """Return what the replies say, whatever was drafted."""
+    """Return the figures of the replies that do not depend on the drafts."""
     return {
         **_plain_figures(summary),
         "identical": summary.num_identical,

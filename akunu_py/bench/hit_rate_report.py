@@ -21,7 +21,7 @@ from akunu_py.types import DecodeStats, Exactness, GenerationConfig
 class Reply(Row, frozen=True):
     """One reply: its tokens, its passes and where the time went.
 
-    `first_token_s` are the seconds from the call to the first token, prefill included.
+    `first_token_s` is the time in seconds from the call to the first token, prefill included.
     """
 
     token_ids: tuple[Count, ...]
@@ -34,7 +34,7 @@ class Reply(Row, frozen=True):
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Generated tokens a second of decoding; None where no time passed."""
+        """Generated tokens per second of decoding; None if no time passed."""
         return len(self.token_ids) / self.decode_s if self.decode_s > 0 else None
 
     @property
@@ -46,11 +46,11 @@ class Reply(Row, frozen=True):
 class Outcome(Row, frozen=True):
     """One prompt, answered without (`off`) and with (`on`) drafting.
 
-    `first_difference` is the index of the first generated token that differs, the shorter reply's
-    length where one reply begins with all of the other, None for identical replies. `top2_margin`
-    is how far the model's two highest logits lie apart there: near 0 the passes of different sizes
-    rounded a tie differently, far from 0 something is wrong. It is known at temperature 0 only,
-    where the logits alone decide.
+    `first_difference` is the index of the first generated token that differs; the shorter reply's
+    length if the other begins with all of it; None for identical replies. `top2_margin` is the
+    difference of the model's two highest logits there. Near 0, passes of different sizes rounded a
+    tie differently; far from 0, something is wrong. It is known only at temperature 0, where the
+    logits alone decide.
     """
 
     id: str
@@ -68,7 +68,7 @@ class Outcome(Row, frozen=True):
         return metrics.first_difference(self.off.token_ids, self.on.token_ids)
 
     def with_margin(self, margin: float) -> "Outcome":
-        """Return the outcome with what is known of its first difference."""
+        """Return the outcome with the margin at its first difference."""
         return replace(self, top2_margin=margin)
 
 
@@ -76,8 +76,8 @@ class Outcome(Row, frozen=True):
 class Summary:
     """The figures of some prompts. Rates are over all their passes and tokens, not over prompts.
 
-    `off_` is without, `on_` with drafting. `curve` is what passes cost, None where that was not
-    measured; `exactness` is the report's.
+    `off_` means without drafting, `on_` with it. `curve` is the cost of passes, None if that was
+    not measured; `exactness` is the report's.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -91,7 +91,7 @@ class Summary:
 
     @cached_property
     def num_identical(self) -> int | None:
-        """Prompts whose two replies are the same, token by token; None where none has to be."""
+        """Prompts whose two replies have the same tokens; None if they need not be the same."""
         if self.exactness != "stream":
             return None
         return sum(outcome.first_difference is None for outcome in self.outcomes)
@@ -128,12 +128,12 @@ class Summary:
 
     @property
     def off_tokens_per_s(self) -> float | None:
-        """Generated tokens a second of decoding without drafting; None where no time passed."""
+        """Generated tokens per second of decoding without drafting; None if no time passed."""
         return self.off_tokens / self.off_decode_s if self.off_decode_s > 0 else None
 
     @property
     def on_tokens_per_s(self) -> float | None:
-        """Generated tokens a second of decoding with drafting; None where no time passed."""
+        """Generated tokens per second of decoding with drafting; None if no time passed."""
         return self.on_tokens / self.on_decode_s if self.on_decode_s > 0 else None
 
     @cached_property
@@ -150,7 +150,7 @@ class Summary:
 
     @cached_property
     def normalised_speed(self) -> Ratio | None:
-        """The speed under the measured costs of passes; None where those are unknown."""
+        """The speed under the measured costs of passes; None if those are unknown."""
         if self.curve is None:
             return None
         replies = [(item.session or item.id, item.on.passes) for item in self.outcomes]
@@ -158,7 +158,7 @@ class Summary:
 
     @cached_property
     def looping_share(self) -> float | None:
-        """The share of tokens in loops, of the replies without drafting."""
+        """The share of tokens in loops in the replies without drafting."""
         looping = sum(metrics.looping_tokens(item.off.token_ids) for item in self.outcomes)
         return looping / self.off_tokens if self.off_tokens else None
 
@@ -177,8 +177,8 @@ class Summary:
 class HitRateReport:
     """A hit-rate run: each prompt's outcome.
 
-    `config` is the configuration of the replies with drafting. `times` is what passes cost in this
-    run, None where they were not measured.
+    `config` is the configuration of the replies with drafting. `times` are the costs of passes in
+    this run, None if they were not measured.
     """
 
     config: GenerationConfig
@@ -189,7 +189,7 @@ class HitRateReport:
 
     @cached_property
     def curve(self) -> CostCurve | None:
-        """What passes cost; None where that was not measured."""
+        """The cost of passes; None if it was not measured."""
         return None if self.times is None else CostCurve({**self.times.costs, 1: 1.0})
 
     @cached_property
@@ -207,19 +207,19 @@ class HitRateReport:
 
     @property
     def differences(self) -> tuple[Outcome, ...]:
-        """The outcomes whose replies differ with and without drafting, and should not."""
+        """The outcomes whose replies differ with and without drafting although they should not."""
         if self.exactness != "stream":
             return ()
         return tuple(item for item in self.outcomes if item.first_difference is not None)
 
     @property
     def exactness(self) -> Exactness:
-        """What drafting leaves alone."""
+        """What drafting keeps unchanged."""
         return metrics.reply_exactness(self.config)
 
     @property
     def deterministic_passes(self) -> bool:
-        """Whether drafts depend on the text alone, not on what passes take here."""
+        """Whether drafts depend only on the text, not on the measured cost of passes."""
         return self.config.draft_budget == "always"
 
     def _summary(self, outcomes: Sequence[Outcome]) -> Summary:

@@ -38,14 +38,14 @@ class BenchDescription(Protocol):
 
     @property
     def weights(self) -> str:
-        """Return the form the weights are kept in."""
+        """Return the form of the weights in memory."""
 
 
 class Model(Row, frozen=True):
     """The model that was measured; `context` in tokens, `path` as it was loaded.
 
-    `sha256` is the hash of the file, or of the names and hashes of a folder's files; "" where it
-    was not asked for, as for random weights that were never written.
+    `sha256` is the hash of the file, or of the names and hashes of a folder's files; "" if it was
+    not requested, as for random weights that were never written.
     """
 
     path: str
@@ -62,9 +62,9 @@ def model_from(
 ) -> Model:
     """Return the facts about a model for a result; `context`, in tokens, defaults to its own.
 
-    The models that ship with akunu are named by their files alone: a result does not say where
-    they lie. Files that are not there, as of random weights, have no hash. Hashing takes about a
-    second for each gigabyte.
+    The models that ship with akunu are named by their files alone, so that a result does not
+    contain the path of the installation. Missing files, such as those of random weights, have no
+    hash. Hashing takes about a second for each gigabyte.
     """
     path = description.path
     return Model(
@@ -86,10 +86,10 @@ def _is_shipped(path: Path) -> bool:
 
 
 def model_hash(path: Path) -> str:
-    """Return the SHA-256 of a model's file in hex; of a folder and of a split model, of its files.
+    """Return the SHA-256 of a model's file, or of the files of a folder or split model, in hex.
 
-    For several files it is the hash of lines of a name and a hash, by name. Hidden files and
-    subfolders of a folder do not count. Raises ConfigError for what cannot be read.
+    For several files it is the hash of lines with a name and a hash, sorted by name. Hidden files
+    and subfolders are ignored. Raises ConfigError for a file that cannot be read.
     """
     try:
         if path.is_dir():

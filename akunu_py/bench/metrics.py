@@ -1,4 +1,4 @@
-"""What the figures of benchmarks mean, one function each; docs/benchmarks.md has the formulas.
+"""The figures of benchmarks, one function each; docs/measuring.md has the formulas.
 
 The counts of a reply are a `DecodeStats`, whose rates (fire rate, hit rate, alpha, tokens a pass)
 are defined there. A figure that does not exist, such as a share of nothing, is None.
@@ -18,13 +18,13 @@ from akunu_py.cost_curve import CostCurve
 from akunu_py.types import DecodeStats, Exactness, GenerationConfig
 
 NOT_EXACT = "not exact"
-"""What a table says where no two replies need be the same."""
+"""Text of a table cell if replies need not be the same, since the rule is not exact."""
 
 LONGEST_LOOP = 32
 """Tokens of the longest block whose repetition counts as a loop."""
 
 LEAST_REPEATS = 3
-"""Repetitions in a row from which a block is a loop."""
+"""Least number of repetitions in a row that make a block a loop."""
 
 
 class Pass(Row, frozen=True, array_like=True):
@@ -41,15 +41,15 @@ class Pass(Row, frozen=True, array_like=True):
 def reply_exactness(config: GenerationConfig) -> Exactness:
     """Return how replies with drafting relate to replies of plain decoding.
 
-    At temperature 0 the likeliest token is the likeliest by probability, too: so rejection sampling
-    gives the very reply of plain decoding.
+    At temperature 0 all probability is on the likeliest token, so rejection sampling gives the same
+    reply as plain decoding.
     """
     found = config.exactness
     return "stream" if found == "distribution" and not config.temperature else found
 
 
 def tokens_per_pass_macro(replies: Iterable[DecodeStats]) -> float | None:
-    """Return the mean over replies of tokens / passes: each reply counts alike, however long.
+    """Return the mean over replies of tokens / passes; each reply has the same weight.
 
     `DecodeStats.tokens_per_pass` of the sum of all replies is the micro average.
     """
@@ -65,7 +65,7 @@ def mean_acceptance_vllm(stats: DecodeStats) -> float | None:
 def mean_acceptance_spec_bench(stats: DecodeStats) -> float | None:
     """Return the mean of accepted + 1 over all passes of all replies, as in Spec-Bench.
 
-    It is `tokens_per_pass` but for replies that end within what a pass accepted.
+    It differs from `tokens_per_pass` only for replies that end within the accepted tokens.
     """
     return 1 + stats.accepted / stats.steps if stats.steps else None
 
@@ -73,7 +73,7 @@ def mean_acceptance_spec_bench(stats: DecodeStats) -> float | None:
 def accepted_per_position(stats: DecodeStats) -> tuple[float, ...]:
     """Return, for i = 0, 1, ..., the share of passes with a draft that accepted its token i.
 
-    A draft that has no token i counts as one that did not.
+    A draft without a token i counts as not accepted there.
     """
     return tuple(count / stats.steps_with_draft for count in stats.accepted_per_position)
 
@@ -100,14 +100,14 @@ def accepted_per_pass(passes: Iterable[Pass]) -> tuple[int, ...]:
 
 
 def coverage(stats: DecodeStats) -> float | None:
-    """Return accepted / output tokens: the share of the text that drafts brought."""
+    """Return accepted / output tokens: the share of the text that came from drafts."""
     return stats.accepted / stats.output_tokens if stats.output_tokens else None
 
 
 def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     """Return the first index at which two sequences differ, or None for equal ones.
 
-    Where one begins with all of the other, that is the length of the shorter one.
+    If one begins with all of the other, that is the length of the shorter one.
     """
     for index, (one, other) in enumerate(zip_longest(left, right)):
         if one != other:
@@ -116,7 +116,7 @@ def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
 
 
 def top2_margin(logits: NDArray[np.float32]) -> float:
-    """Return how far the two highest logits of a row [vocab] lie apart."""
+    """Return the difference of the two highest logits of a row [vocab]."""
     second, first = np.partition(logits, -2)[-2:]
     return float(first) - float(second)
 
@@ -124,8 +124,8 @@ def top2_margin(logits: NDArray[np.float32]) -> float:
 def looping_tokens(tokens: Sequence[int]) -> int:
     """Return how many tokens lie in a block that repeats `LEAST_REPEATS` times in a row or more.
 
-    Blocks have 1 to `LONGEST_LOOP` tokens; all repetitions count, the first one included, and a
-    cut-off last one.
+    Blocks have 1 to `LONGEST_LOOP` tokens. All repetitions count, including the first and an
+    incomplete last one.
     """
     looping = [False] * len(tokens)
     for size in range(1, LONGEST_LOOP + 1):
@@ -155,10 +155,10 @@ class TimedPair:
 
 
 def speedup(pairs: Sequence[TimedPair]) -> Ratio:
-    """Return tokens a second with drafting over those without, of all tokens; above 1 is faster.
+    """Return tokens a second with drafting / without, over all tokens; above 1 is faster.
 
-    The interval is from 1,000 resamples of sessions; with items in which time passed of fewer than
-    `LEAST_SESSIONS` sessions there is no ratio.
+    The interval is from 1,000 resamples of sessions. Items in which no time passed are left out;
+    with fewer than `LEAST_SESSIONS` sessions the ratio is None.
     """
     timed = [pair for pair in pairs if pair.off_s > 0 and pair.on_s > 0 and pair.off_tokens]
     if not _enough(timed):
@@ -170,7 +170,7 @@ def speedup(pairs: Sequence[TimedPair]) -> Ratio:
 
 
 def median_speedup(pairs: Sequence[TimedPair]) -> Ratio:
-    """Return the median of the items' speedups, which a stall in one hardly moves; as `speedup`."""
+    """Return the median of the items' speedups, which is robust to a stall; see `speedup`."""
     timed = [pair for pair in pairs if pair.off_s > 0 and pair.on_s > 0 and pair.off_tokens]
     if not _enough(timed):
         return Ratio(None, None, None, len(timed))
@@ -186,7 +186,7 @@ def _enough(pairs: Iterable[TimedPair]) -> bool:
 
 
 def _columns(pairs: Sequence[TimedPair]) -> tuple[Floats, ...]:
-    """Return tokens and seconds with drafting, tokens and seconds without, an entry a pair each."""
+    """Return arrays of tokens and seconds with drafting, then without, with an entry a pair."""
     names = ("on_tokens", "on_s", "off_tokens", "off_s")
     return tuple(
         np.array([getattr(pair, name) for pair in pairs], dtype=np.float64) for name in names
@@ -197,7 +197,7 @@ def normalised_speed(replies: Iterable[tuple[str, Sequence[Pass]]], curve: CostC
     """Return tokens / sum of C(1 + drafted): tokens a plain step of decoding, by the curve alone.
 
     `replies` are the passes of each, with its session. 1 is plain decoding where C(1) is 1; the
-    drafter's own time is left out.
+    drafter's own time is not included.
     """
     pairs: list[TimedPair] = []
     for session, passes in replies:

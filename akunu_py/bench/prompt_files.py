@@ -1,8 +1,8 @@
-"""Prompts from files by path, in the formats that others use too; docs/benchmarks.md has them.
+"""Prompts from files, in akunu's format and those of other projects (docs/measuring.md).
 
-The fields of the first line that is understood say which format a file has. A line that is not of
-it is reported and the rest goes on. Nothing in a file is run: the tests and solutions of HumanEval
-are texts here.
+The fields of the first valid line tell the format of a file. A line of another format is reported,
+and reading continues. Nothing in a file is run: the tests and solutions of HumanEval are only text
+here.
 """
 
 import codecs
@@ -20,7 +20,7 @@ from akunu_py.bench.workloads import Prompt, prompts_of
 from akunu_py.errors import ConfigError, ContractError
 
 MAX_FILE_BYTES = 1 << 28
-"""Of the text, so that a small compressed file cannot fill the memory."""
+"""Limit of the decompressed text, so that a small file cannot fill the memory."""
 MAX_LINE_BYTES = 1 << 24
 
 _GZIP = b"\x1f\x8b"
@@ -29,14 +29,14 @@ _GZIP = b"\x1f\x8b"
 def read_prompts(path: Path) -> tuple[tuple[Prompt, ...], tuple[Failure, ...]]:
     """Return the prompts of a JSON Lines file, and the lines that are not prompts.
 
-    The file may be compressed by gzip. Raises ConfigError for one that cannot be read, is larger
+    The file may be compressed by gzip. Raises ConfigError for a file that cannot be read, is larger
     than MAX_FILE_BYTES or has no prompt.
     """
     return parse_prompt_file(_read(path), path.name)
 
 
 def parse_prompt_file(data: bytes, name: str) -> tuple[tuple[Prompt, ...], tuple[Failure, ...]]:
-    """Read the lines of a file; `name` is what errors call it. Raises as `read_prompts` does."""
+    """Read the lines of a file, which errors call `name`. Raises as `read_prompts` does."""
     reader = _Reader(name.removesuffix(".gz").removesuffix(".jsonl") or name)
     failures: list[Failure] = []
     for number, line in _lines(data):
@@ -65,7 +65,7 @@ def _read(path: Path) -> bytes:
             with gzip.open(path) as file:
                 data = file.read(MAX_FILE_BYTES + 1)
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        # A ValueError is a path with a zero byte; the others are of files that end too early.
+        # A path with a zero byte raises ValueError; a truncated gzip file the others.
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigError(f"{path} cannot be read: {reason}") from None
     if len(data) > MAX_FILE_BYTES:
@@ -80,7 +80,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 class _Reader:
-    """Takes records of one format, the first one's; `category` serves those that name none."""
+    """Takes records of one format, the first one's; `category` is their default category."""
 
     def __init__(self, category: str) -> None:
         self.prompts: list[Prompt] = []
@@ -102,7 +102,7 @@ class _Reader:
         self._sessions.update(prompt.session for prompt in prompts)
 
     def _check_place(self, prompts: list[Prompt]) -> None:
-        """Check that ids are new, and that a session goes on where it ended, a later turn next."""
+        """Check that ids are new, and that turns of a session are adjacent and in order."""
         last = self.prompts[-1] if self.prompts else None
         for prompt in prompts:
             if prompt.id in self._ids:
@@ -111,7 +111,10 @@ class _Reader:
             if same and last is not None and prompt.turn <= last.turn:
                 raise FieldError("", f"turn {prompt.turn} of a session follows turn {last.turn}")
             if not same and prompt.session in self._sessions:
-                raise FieldError("", f"the session {prompt.session!r:.60} went on before others")
+                raise FieldError(
+                    "",
+                    f"the session {prompt.session!r:.60} has earlier lines; put its lines together",
+                )
             last = prompt
 
 
@@ -127,7 +130,7 @@ def _trace(record: dict[str, Any], _category: str) -> list[Prompt]:
 
 
 def _spec_bench(record: dict[str, Any], category: str) -> list[Prompt]:
-    """Return the question's first turn: a later one needs the reply to those before it."""
+    """Return the question's first turn; later turns would need a reply to it."""
     turns = record["turns"]
     if not isinstance(turns, list) or not turns:
         raise FieldError("turns", f"{turns!r:.60} is not a list of one turn or more")
@@ -159,7 +162,7 @@ def _name(record: Mapping[str, Any], field: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """`fields` tell that a record is of it; `read` takes the record and the file's name."""
+    """A record with `fields` has this format; `read` takes the record and the file's name."""
 
     name: str
     fields: frozenset[str]

@@ -1,4 +1,4 @@
-"""The result of a bench command: a header, figures, tables and rows, and the file it is kept in."""
+"""The result of a bench command (header, figures, tables and rows) and its file."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -21,13 +21,13 @@ FILE = "result.json"
 
 
 class Costs(Row, frozen=True):
-    """C(m) as it was measured in the run.
+    """C(m), measured in the run.
 
     Attributes:
         unit_s: seconds of one step of plain decoding.
-        costs: rows of a pass -> its time in such steps.
+        costs: rows of a pass -> its time in these steps.
 
-    Raises ConfigError for costs that are not a curve.
+    Raises ConfigError for costs that do not form a curve.
 
     """
 
@@ -56,22 +56,23 @@ class BenchResult(Row, frozen=True, kw_only=True):
     Attributes:
         format: of the file.
         command: its name under `akunu bench`.
-        arguments: settled options by name, enough to run it again.
+        arguments: final options by name, enough to repeat the run.
         environment: versions and machine.
-        model: the model, and `draft_model` its draft model; None where there is none.
+        model: the model; `draft_model` likewise, None if there is none.
         costs: C(m) of this run; None where it was not measured.
-        deterministic: what must be the same in every run on a machine, nested by name; no seconds.
-        timing: what need not be; `ratios` holds paired comparisons by name, as `Ratio` has them,
-            and fields with seconds end in _s.
+        deterministic: figures that are the same in every run on a machine, nested by name; no
+            seconds. `costs` has the points of cost curves that were loaded, by name.
+        timing: figures that vary; `ratios` has paired comparisons by name, each with the fields of
+            `Ratio`, and fields with seconds end in _s.
         tables: for people.
         items: the rows of the run, each with "id" and "category".
         failures: items that could not be measured.
         started: ISO 8601, UTC.
-        seconds: that the run took, all of its parts if it was continued.
+        seconds: duration of the run, all its parts included if it was continued.
         finished: False for a run that was interrupted.
 
-    Raises ConfigError for seconds among the deterministic figures, ratios that are not ratios and
-    items without id or category.
+    Raises ConfigError for seconds among the deterministic figures, malformed ratios, costs that are
+    not curves, and items without id or category.
 
     """
 
@@ -94,6 +95,7 @@ class BenchResult(Row, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _refuse_seconds(self.deterministic, "deterministic")
         typed(self.timing.get("ratios", {}), dict[str, Ratio], "timing.ratios")
+        _ = self.doubts  # Raises where costs are not curves.
         for index, item in enumerate(self.items):
             if not isinstance(item.get("id"), str) or not isinstance(item.get("category"), str):
                 raise ConfigError(f"items[{index}] has no id or no category")
@@ -108,13 +110,28 @@ class BenchResult(Row, frozen=True, kw_only=True):
             raise ConfigError(f"started is {self.started!r}; give ISO 8601 with a time zone")
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        """What makes the costs of passes implausible that figures of the result rest on."""
+        loaded = typed(
+            self.deterministic.get("costs", {}), dict[str, dict[int, float]], "deterministic.costs"
+        )
+        curves = {name: CostCurve(points) for name, points in loaded.items()}
+        if self.costs is not None and self.costs.costs:
+            curves["the measured costs"] = self.costs.curve()
+        return tuple(
+            f"{name}: {curve.doubt}; a pass over more rows should not cost less"
+            for name, curve in curves.items()
+            if curve.doubt
+        )
+
+    @property
     def ratios(self) -> dict[str, Ratio]:
         """The paired comparisons in `timing`."""
         return typed(self.timing.get("ratios", {}), dict[str, Ratio], "timing.ratios")
 
 
 def parse_result(content: bytes | str, where: str = "the result") -> BenchResult:
-    """Return the result of a JSON text; raises ConfigError saying what is wrong and what to do."""
+    """Return the result in a JSON text; raises ConfigError with the error and the remedy."""
     try:
         value = parse(content, where)
         _check_format(value, where)
@@ -135,21 +152,21 @@ def _check_format(value: object, where: str) -> None:
 def read_result(path: Path) -> BenchResult:
     """Return the result in a file, or in a folder's result.json.
 
-    Raises ConfigError naming the file and what is wrong with it.
+    Raises ConfigError, which names the file and its error.
     """
     path = path / FILE if path.is_dir() else path
     return parse_result(read_file(path), str(path))
 
 
 def write_result(result: BenchResult, path: Path) -> None:
-    """Write a result as JSON, the file replaced whole; raises ConfigError where it cannot."""
+    """Write a result as JSON, atomically; raises ConfigError if that fails."""
     write_text(path, encode(result, indent=1) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, replaced whole, as open to others as the umask says.
+    """Write a text file atomically, with the permissions of the umask.
 
-    Raises ConfigError where it cannot.
+    Raises ConfigError if that fails.
     """
     try:
         replace_file(path, text.encode("utf-8", "replace"), private=False)
@@ -158,7 +175,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def utc_now() -> str:
-    """Return the time of day for `BenchResult.started`."""
+    """Return the current time for `BenchResult.started`."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

@@ -1,4 +1,4 @@
-"""Finished rows of a run, written down one by one, so that an interrupted run can go on."""
+"""Finished rows of a run, saved one by one, so that an interrupted run can continue."""
 
 import contextlib
 import os
@@ -34,16 +34,15 @@ class _Line(Row, frozen=True):
 class ItemStore:
     """The finished rows of one run, in `items.jsonl` of a folder; without a folder, in memory.
 
-    The first line has the run's fingerprint, each further one a row by its key, and the seconds the
-    run had taken by then. Every line is forced to disk before `put` returns. A last line that a
-    crash cut off is dropped.
+    The first line has the run's fingerprint. Each further line has a row, its key, and the seconds
+    that the run had taken by then. Every line is flushed to disk before `put` returns. A last line
+    that a crash truncated is dropped.
 
     Args:
-        folder: made where it does not exist; None keeps nothing beyond this object.
-        fingerprint: what must be equal for two runs to be one: arguments, the model's hash,
-            versions.
+        folder: created if it does not exist; None keeps rows in this object only.
+        fingerprint: identifies the run: arguments, the model's hash, versions.
 
-    Raises ConfigError where the folder holds another run's rows, or cannot be used.
+    Raises ConfigError if the folder has another run's rows, or cannot be used.
 
     """
 
@@ -89,30 +88,30 @@ class ItemStore:
 
     @property
     def seconds(self) -> float:
-        """The seconds this run has taken, its earlier parts included."""
+        """The seconds that this run has taken, including its earlier parts."""
         return self._earlier_s + time.perf_counter() - self._opened
 
     def get(self, key: str, kind: type[T]) -> T | None:
-        """Return a finished row as a value of this type, None where it is not there.
+        """Return a finished row as a value of this type; None if it is not there.
 
-        Raises ConfigError naming a row that is something else.
+        Raises ConfigError, which names the row, for a row of another type.
         """
         if key not in self._items:
             return None
         return typed(self._items[key], kind, f"the finished {key}")
 
     def put(self, key: str, item: object) -> None:
-        """Keep a finished row: a `Row`, or what JSON can say; its numbers are 0 or more.
+        """Keep a finished row: a `Row` or a JSON value, whose numbers are 0 or more.
 
-        Raises ConfigError where the disk is full; what was written before stays, and a run with
-        the same arguments goes on from there.
+        Raises ConfigError if the disk is full; earlier rows stay, and a run with the same arguments
+        continues from them.
         """
         value = plain(item, f"the item {key}", least=0)
         self._append(_Line(key, value, self.seconds))
         self._items[key] = value
 
     def close(self) -> None:
-        """Close the file; called twice is fine."""
+        """Close the file; may be called twice."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
@@ -120,7 +119,7 @@ class ItemStore:
     def _append(self, line: Row) -> None:
         if self._stream is None:
             return
-        # Its values are plain already: see `put`.
+        # `put` has made its values plain.
         content = msgspec.json.encode(line) + b"\n"
         left = memoryview(content)
         try:
@@ -128,7 +127,7 @@ class ItemStore:
                 left = left[self._stream.write(left) :]
             os.fsync(self._stream.fileno())
         except OSError as error:
-            # Part of the line may be there; the next one must not continue it.
+            # Part of the line may be written; the next line must not continue it.
             with contextlib.suppress(OSError):
                 self._stream.truncate(self._size)
             raise self._error(error) from error
@@ -141,7 +140,7 @@ class ItemStore:
         )
 
     def _read(self, path: Path, fingerprint: dict[str, Any]) -> int:
-        """Take in the file's rows; return how many of its bytes are whole lines."""
+        """Read the file's rows; return the number of bytes in complete lines."""
         if not path.exists():
             return 0
         if not path.is_file():
@@ -173,11 +172,11 @@ class ItemStore:
 
 
 def held_command(folder: Path) -> str | None:
-    """Return the command under `akunu bench` that a folder holds the items or the result of."""
+    """Return the command under `akunu bench` whose items or result a folder has."""
     for name in (FILE, "result.json"):
         path = folder / name
         with contextlib.suppress(OSError, ConfigError):
-            # A pipe would be waited for.
+            # Reading a pipe would block.
             if not path.is_file():
                 continue
             if name == FILE:
@@ -194,12 +193,12 @@ def held_command(folder: Path) -> str | None:
 def _differences(
     found: Mapping[str, object], wanted: Mapping[str, object], prefix: str = ""
 ) -> list[str]:
-    """Return what differs between two nested mappings, a phrase each."""
+    """Return a phrase for each difference between two nested mappings."""
     phrases: list[str] = []
     for name in dict.fromkeys((*found, *wanted)):
         old, new = found.get(name), wanted.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            # Arguments and inputs go by their own names.
+            # Arguments and inputs are shown without the name of their group.
             own = name in {"arguments", "inputs"}
             phrases += _differences(old, new, "" if own else f"{prefix}{name}.")
         elif old != new:

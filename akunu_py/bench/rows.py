@@ -1,7 +1,8 @@
 """Typed rows, and how they are written as JSON and read: the one form of all bench files.
 
-msgspec does both. What its types cannot say is checked here in both directions: numbers are finite
-and fit into 64 bits, nesting has an end. Every error is a ConfigError that names the place.
+msgspec does both. This module adds checks that its types cannot express, in both directions:
+numbers are finite and fit into 64 bits, and nesting is bounded. Every error is a ConfigError that
+names the place.
 """
 
 import math
@@ -22,7 +23,7 @@ Number = Annotated[float, msgspec.Meta(ge=0)]
 
 _MAX_DEPTH = 32
 _MAX_BYTES = 256 << 20
-"""Of a file: larger than any result, smaller than what would fill a small machine's memory."""
+"""Limit of a file: more than any result needs, and less than the memory of a small machine."""
 
 _PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(.*)`$")
 
@@ -32,10 +33,10 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def plain(value: object, where: str = "the value", *, least: float = -math.inf) -> Any:
-    """Return a value as JSON has it: objects and arrays of texts, numbers, booleans and null.
+    """Return a value in JSON types: objects and arrays of texts, numbers, booleans and null.
 
     Half surrogate pairs, as in names of files that are not UTF-8, are replaced. Raises ConfigError
-    for what JSON cannot say, and for a number below `least`.
+    for a value that JSON does not have, and for a number below `least`.
     """
     try:
         return _plain(msgspec.to_builtins(value, str_keys=True), where, least, 0)
@@ -45,7 +46,7 @@ def plain(value: object, where: str = "the value", *, least: float = -math.inf) 
 
 def _plain(value: object, where: str, least: float, depth: int) -> Any:
     if depth > _MAX_DEPTH:
-        raise ConfigError(f"{where} is nested more than {_MAX_DEPTH} deep")
+        raise ConfigError(f"{where} is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
         return {
             _text(str(key)): _plain(entry, f"{where}.{key}", least, depth + 1)
@@ -83,7 +84,7 @@ def encode(value: object, where: str = "the value", *, indent: int = 0) -> str:
 
 
 def parse(content: bytes | str, where: str, *, least: float = -math.inf) -> Any:
-    """Return the value of a JSON text; raises ConfigError naming `where` it stands."""
+    """Return the value of a JSON text; `where` names its place in a ConfigError."""
     try:
         return _plain(msgspec.json.decode(content), where, least, 0)
     except (ValueError, RecursionError) as error:
@@ -91,7 +92,7 @@ def parse(content: bytes | str, where: str, *, least: float = -math.inf) -> Any:
 
 
 class FieldError(Exception):
-    """What is wrong with a field; the file or the line is known further up."""
+    """A field is wrong; callers add the file and the line."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -104,7 +105,7 @@ class FieldError(Exception):
 def convert(value: object, kind: type[T]) -> T:
     """Return a parsed value as a row, or as any other type that msgspec knows.
 
-    Raises FieldError with the place of a field that does not fit, and what the row itself raises.
+    Raises FieldError with the place of a field that does not fit, and the errors of the row itself.
     """
     try:
         return msgspec.convert(value, kind, str_keys=True)
@@ -116,7 +117,7 @@ def convert(value: object, kind: type[T]) -> T:
 
 
 def typed(value: object, kind: type[T], where: str) -> T:
-    """Return a parsed value as `convert` does; raises ConfigError naming `where` it stands."""
+    """Return a parsed value as `convert` does; `where` names its place in a ConfigError."""
     try:
         return convert(value, kind)
     except (FieldError, ConfigError) as error:
@@ -126,7 +127,7 @@ def typed(value: object, kind: type[T], where: str) -> T:
 def read_file(path: Path) -> bytes:
     """Return a file's content; raises ConfigError for one that is too large or cannot be read."""
     try:
-        # A device can be read without end.
+        # Reading a device may never end.
         if path.exists() and not path.is_file():
             raise ConfigError(f"{path} is not a file")
         size = path.stat().st_size

@@ -1,4 +1,4 @@
-"""One run of a bench command: a header, rows that are kept as they are finished, a result."""
+"""One run of a bench command: a header, rows saved as they are finished, and a result."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 class Findings(msgspec.Struct, kw_only=True):
-    """Figures, tables and rows that a command has worked out: a result without its header.
+    """Figures, tables and rows of a command: a result without its header.
 
-    The fields are described in `BenchResult`. Figures may hold rows such as `Ratio`; they are
-    turned into what JSON has. Raises ConfigError for what JSON cannot say.
+    The fields are described in `BenchResult`. Figures may contain rows such as `Ratio`,
+    which are converted to JSON types. Raises ConfigError for values that JSON does not have.
     """
 
     deterministic: Mapping[str, Any]
@@ -39,16 +39,16 @@ class Findings(msgspec.Struct, kw_only=True):
 
 
 class BenchRun:
-    """A run, from its settled arguments to its result. Used with `with`, it closes its file.
+    """A run, from its final arguments to its result; a context manager that closes its file.
 
     Args:
-        folder: of --output, whose finished rows it goes on from; None keeps none.
+        folder: folder of --output, whose finished rows are taken over; None saves nothing.
         command: its name under `akunu bench`.
-        arguments: settled options by name, enough to run it again.
-        model: the model, `draft_model` its draft model; None where there is none.
-        inputs: hashes of whatever else the figures depend on, such as traces.
+        arguments: final options by name, enough to repeat the run.
+        model: the model; `draft_model` likewise, None if there is none.
+        inputs: hashes of other inputs, such as traces.
 
-    Raises ConfigError where the folder holds another run's rows, or cannot be used.
+    Raises ConfigError if the folder has another run's rows, or cannot be used.
 
     """
 
@@ -75,7 +75,7 @@ class BenchRun:
                 "command": command,
                 "arguments": self.arguments,
                 "inputs": inputs or {},
-                # By their hashes: a file that was moved is the same.
+                # Models are identified by hash, so files may be moved.
                 "models": [found.sha256 for found in (model, draft_model) if found is not None],
                 "akunu": environment.akunu,
                 "mlx": environment.mlx,
@@ -110,9 +110,9 @@ class BenchRun:
 
 
 def turned(arms: Sequence[T], number: int) -> list[T]:
-    """Return what is measured in the order for item `number`: another first, either way round.
+    """Return the arms in the order for item `number`; the first arm and the direction alternate.
 
-    So a machine that grows warm or gets other work slows all alike.
+    So heat or other work on the machine slows all arms alike.
     """
     start = number // 2 % len(arms)
     order = [*arms[start:], *arms[:start]]

@@ -1,8 +1,8 @@
-"""How fast akunu decodes next to mlx-lm: the same passes, the same ids, in one run.
+"""akunu's decoding speed next to mlx-lm's: the same passes and the same ids, in one run.
 
-Each case is decoded by every arm, one after another, and the order changes from case to case, so
-that a machine that grows warm or gets other work slows all alike. Prefill is left out and shared:
-the rows of a prompt stay in the caches. Timed is what comes after the first step.
+Every arm decodes each case in turn, and the order changes from case to case, so that heat or other
+work on the machine slows all arms alike. Prefill is shared and not timed: the rows of a prompt stay
+in the caches. The clock starts after the first step.
 """
 
 import hashlib
@@ -35,12 +35,12 @@ from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import GenerationConfig
 
 _MARGIN = 65
-"""Tokens that decoding could go on for: as for mlx-lm, the last pass queues a further one."""
+"""Tokens of room after a reply: as in mlx-lm, the last pass queues a further one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A prompt in token ids, and the reply to force, if any; cases of one session are alike."""
+    """A prompt in token ids, and the reply to force, if any; sessions are resampled whole."""
 
     id: str
     session: str
@@ -51,7 +51,7 @@ class Case:
 def prompt_cases(
     tokenizer: Tokenizer, prompts: Iterable[Prompt]
 ) -> tuple[list[Case], list[Failure]]:
-    """Return prompts in ids, and those that the tokenizer cannot encode."""
+    """Return prompts in ids, and failures of those that the tokenizer cannot encode."""
     cases: list[Case] = []
     failures: list[Failure] = []
     for prompt in prompts:
@@ -79,7 +79,7 @@ class _Bench:
     num_draft_tokens: int | None
     token_model: TokenModel | None
     states: dict[str, BudgetState] = field(default_factory=dict)
-    # What one reply of `auto` leaves to the next, as in an engine.
+    # The state that `auto` keeps from reply to reply, as in an engine.
     auto_states: dict[str, AutoState] = field(default_factory=dict)
 
 
@@ -100,22 +100,21 @@ def run_speed(
 ) -> SpeedReport:
     """Decode each case with mlx-lm and with each drafter, greedily, `rounds` times.
 
-    What passes cost is measured first, after the first case's prompt and with `repeats`, unless it
-    is known as `times`, and given to the budgets of all arms. `progress` is called with runs done
-    and in all; `until` is asked before each case but the first, and ends the run early where it
-    says yes. What `auto` learns
-    is kept over the cases of a round, as in an engine, and forgotten before the next: a case that
-    comes again must not be copied from itself. `num_draft_tokens` bounds all drafters; None leaves
-    each its own default. `store` keeps finished cases, of an interrupted run too; those it has are
-    decoded again by `auto` alone, uncounted, so that it knows what it knew. After an interrupt the
-    report is that of the cases that every arm has decoded.
+    Unless `times` has the cost of passes, it is measured first, after the first case's prompt and
+    with `repeats`. The budgets of all arms get it. `progress` is called with finished and all runs;
+    `until` is called before each case but the first, and ends the run early when it returns true.
 
-    Drafters that ask a draft model need `draft_model`.
+    `auto` keeps its memory over the cases of a round, as in an engine, and forgets it before the
+    next round: a repeated case must not be copied from itself. `num_draft_tokens` bounds all
+    drafters; with None each uses its own default. Drafters that ask a draft model need
+    `draft_model`.
 
-    A case that does not fit into the context is a failure of its own.
+    `store` has finished cases, also from an interrupted run. Only `auto` decodes these again,
+    uncounted, to restore its memory. After an interrupt the report covers the cases that every arm
+    has decoded. A case that does not fit into the context becomes a failure.
 
-    Raises ConfigError without cases or where none fits, for an unknown drafter, or a draft model
-    that is missing or has another vocabulary.
+    Raises ConfigError without cases or if none fits, for an unknown drafter, or a draft model that
+    is missing or has another vocabulary.
     """
     if not cases:
         raise ConfigError("there is nothing to measure with; give prompts or a trace with items")
@@ -145,7 +144,7 @@ def run_speed(
     for name in drafters:
         bench.states[name] = _state(times)
     arms = (BASELINE, *drafters)
-    # Kernels are compiled at first use.
+    # Kernels are compiled at their first use.
     for arm in arms:
         _run(bench, arm, cases[0], max_tokens)
     bench.auto_states.clear()
@@ -179,7 +178,7 @@ def _measure(
     progress: Callable[[int, int], None] | None,
     until: Callable[[], bool],
 ) -> tuple[list[Run], bool]:
-    """Return the runs of all arms, and whether there was no interrupt."""
+    """Return the runs of all arms, and whether they were not interrupted."""
     runs: list[Run] = []
     number = 0
     total = sum(map(len, rounds)) * len(arms)
@@ -214,7 +213,7 @@ def _state(times: PassTimes) -> BudgetState:
 
 def _run(bench: _Bench, arm: str, case: Case, max_tokens: int) -> Run:
     if case.text is not None:
-        # The last step of an arm that drafts may go beyond; it finds the text there.
+        # The last step of a drafting arm may go beyond the end, and needs text there.
         max_tokens = min(max_tokens, max(2, len(case.text) - _MARGIN))
     if arm == BASELINE:
         done = bench.baseline.run(case.prompt, max_tokens, case.text)
@@ -271,7 +270,7 @@ def _akunu(bench: _Bench, arm: str, case: Case, max_tokens: int) -> Run:
             budget=None if arm == "none" else budget,
         ):
             if not steps:
-                # What the first step gave is left out, and its time.
+                # The first step's tokens and time are not counted.
                 started = time.perf_counter()
             steps.append(step)
             count += len(step.token_ids)

@@ -1,4 +1,4 @@
-"""Results of `akunu bench speed`: speeds, ratios in pairs, intervals."""
+"""Results of `akunu bench speed`: speeds, paired ratios, intervals."""
 
 import hashlib
 import json
@@ -18,10 +18,10 @@ BASELINE = "mlx-lm"
 
 
 class Run(Row, frozen=True):
-    """One case decoded by one arm. Timed is what came after the first step.
+    """One case decoded by one arm, timed after the first step.
 
-    `target_s` are the seconds of passes, up to the transfer of the chosen ids; they are known for
-    akunu's arms alone.
+    `target_s` is the time of passes in seconds, up to the transfer of the chosen ids; it is known
+    only for akunu's arms.
     """
 
     arm: str
@@ -41,9 +41,8 @@ class Run(Row, frozen=True):
 class ArmSummary:
     """One arm over all cases. `ratio` is its tokens a second over the baseline's, of all tokens.
 
-    `median_ratio` is over the pairs, which a machine that stalls hardly moves. `outside` is the
-    share of the time spent outside passes, `identical` how many replies are the baseline's, of
-    `pairs`.
+    `median_ratio` is the median of the pairs' ratios, which is robust to stalls. `outside` is the
+    share of the time spent outside passes. `identical` of `pairs` replies equal the baseline's.
     """
 
     arm: str
@@ -60,7 +59,7 @@ class ArmSummary:
 
 @dataclass(frozen=True, slots=True)
 class SpeedReport:
-    """All runs, in the order they were made; `forced`: the choices were a recorded text's."""
+    """All runs in their order; `forced`: whether choices were forced to a recorded text."""
 
     runs: tuple[Run, ...]
     times: PassTimes
@@ -83,7 +82,7 @@ class SpeedReport:
     def findings(self, failures: Sequence[Failure] = ()) -> Findings:
         """Return the figures, tables and rows; `failures` are those from before the run.
 
-        What is drafted depends on what passes cost, so the texts alone are deterministic.
+        Drafts depend on the measured cost of passes, so only the texts are deterministic.
         """
         arms = self.arms
         traffic = self.times.traffic
@@ -113,9 +112,9 @@ class SpeedReport:
 
 _COLUMNS = (
     Column("arm", "arm"),
-    Column("tokens_per_s", "tokens/s", ".1f"),
-    *ratio_columns("ratio", "of mlx-lm", ".3f", detail=True),
     *ratio_columns("median_ratio", "of mlx-lm,\nmedian", ".3f"),
+    *ratio_columns("ratio", "of mlx-lm", ".3f", detail=True),
+    Column("tokens_per_s", "tokens/s", ".1f"),
     Column("tokens_per_pass", "tokens\na pass", ".2f"),
     Column("hit_rate", "hit\nrate", ".0%"),
     Column("outside", "outside", ".1%"),
@@ -152,7 +151,7 @@ def _token_hash(runs: Sequence[Run], arm: str) -> str:
 
 
 def summary(runs: Sequence[Run], baseline: Sequence[Run]) -> ArmSummary:
-    """Compare an arm's runs with the baseline's, case by case in the order they were made."""
+    """Compare an arm's runs with the baseline's, case by case in their order."""
     matched = list(zip(_by_case(runs), _by_case(baseline), strict=True))
     pairs = [
         TimedPair(
@@ -183,5 +182,5 @@ def summary(runs: Sequence[Run], baseline: Sequence[Run]) -> ArmSummary:
 
 
 def _by_case(runs: Sequence[Run]) -> list[Run]:
-    """Return runs by case, each case's in the order they were made."""
+    """Return runs by case, in their order."""
     return sorted(runs, key=lambda run: run.case)

@@ -1,4 +1,4 @@
-"""Tables of results: named columns, so that one table serves terminal, CSV, Markdown and JSON."""
+"""Tables of results; the same table is written to the terminal, CSV, Markdown and JSON."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ _MARKDOWN = str.maketrans({
     "\\": "\\\\", "|": "\\|", "`": "\\`", "*": "\\*", "[": "\\[", "]": "\\]",
     "<": "&lt;", ">": "&gt;", "&": "&amp;", "\n": " ", "\r": " ",
 })  # fmt: skip
-"""What would end a cell or be taken for markup: names in a table may come from anywhere."""
+"""Characters that end a cell or start markup: names in a table come from any source."""
 
 
 class Column(Row, frozen=True):
@@ -25,10 +25,10 @@ class Column(Row, frozen=True):
 
     Attributes:
         name: of the column in CSV and JSON, in snake_case.
-        heading: what people read above it; a line break where it may be broken.
-        form: format specification of its numbers (".2f", ".0%"); "" for texts and whole numbers.
-        unit: written behind each number.
-        detail: left out on a terminal, where 80 columns are all there is.
+        heading: text above the column; it may be wrapped at its line breaks.
+        form: format specification of numbers (".2f", ".0%"); "" for texts and whole numbers.
+        unit: written after each number.
+        detail: left out on a terminal, which may have only 80 columns.
 
     """
 
@@ -47,7 +47,7 @@ class Column(Row, frozen=True):
             ) from None
 
     def text(self, value: Cell) -> str:
-        """Return a cell as people read it: None as "-", true and false as yes and no."""
+        """Return a cell as text: None as "-", true and false as yes and no."""
         if value is None:
             return "-"
         if isinstance(value, bool):
@@ -65,11 +65,11 @@ class Table(Row, frozen=True):
         title: what it shows.
         columns: at least one, names all different.
         rows: each with a cell for every column.
-        note: what a reader must know, printed below it.
-        total_rows: how many rows at the end are totals.
+        note: a remark for the reader, printed below the table.
+        total_rows: number of rows at the end that are totals.
         detail: left out on a terminal.
 
-    Raises ConfigError for rows of another length, cells that are no `Cell` or not finite.
+    Raises ConfigError for rows of another length, and cells that are not a `Cell` or not finite.
 
     """
 
@@ -113,7 +113,7 @@ class Table(Row, frozen=True):
         )
 
     def is_number_column(self, index: int) -> bool:
-        """Return whether a column holds numbers: then it is set flush right."""
+        """Return whether a column has numbers, which are aligned to the right."""
         cells = [row[index] for row in self.rows if row[index] is not None]
         return bool(cells) and not any(isinstance(cell, str) for cell in cells)
 
@@ -136,7 +136,7 @@ class Table(Row, frozen=True):
         return "\n".join(lines) + "\n"
 
     def csv(self) -> str:
-        """Return the table as CSV (RFC 4180): numbers with all their digits, nothing for None."""
+        """Return the table as CSV (RFC 4180): numbers with all digits, an empty cell for None."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow([column.name for column in self.columns])
@@ -156,8 +156,8 @@ def ratio_columns(
 ) -> tuple[Column, ...]:
     """Return the columns of a `Ratio`: its value, its interval for people, and both ends of that.
 
-    The ends are details; `range_form` is the form of the interval where it is another one.
-    `table_of` fills all four from one cell of a record.
+    The ends are details; `range_form` is the format of the interval if it differs. `table_of` fills
+    all four columns from one cell of a record.
     """
     words = " ".join(heading.split())
     return (
@@ -180,7 +180,7 @@ def table_of(
     records: Iterable[Mapping[str, Any]],
     **more: Any,
 ) -> Table:
-    """Return the table of some records: a row each, of what they hold by the columns' names.
+    """Return a table with a row for each record; columns take the record's fields by name.
 
     `more` are further fields of the table. Raises KeyError for a column that a record lacks.
     """
@@ -205,7 +205,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return a text in which nothing is markup, on one line."""
+    """Return a text on one line, with markup escaped."""
     return text.translate(_MARKDOWN)
 
 

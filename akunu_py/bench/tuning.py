@@ -1,4 +1,4 @@
-"""Which drafts pay on this machine, by the measured costs of passes."""
+"""The drafts that pay on this machine, by the measured costs of passes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from akunu_py.models.aligned_rows import BLOCK_ROWS
 from akunu_py.models.pass_times import PassTimes
 
 _STRIDE = 7919
-"""A prime: ids that are far apart, as those of a text are."""
+"""A prime step between ids, so that they are far apart as in a text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a pass over so many rows costs in plain steps, with its 95 % interval.
+    """The cost of a pass over this many rows in plain steps, with its 95 % interval.
 
-    `pass_s` is the median of the measured seconds. The other three are None where fewer than
-    `LEAST_SESSIONS` rounds were measured: there is no ratio without an interval.
+    `pass_s` is the median of the measured seconds. The other three are None if fewer than
+    `LEAST_SESSIONS` rounds were measured, since there is no ratio without an interval.
     """
 
     rows: int
@@ -57,10 +57,10 @@ def costs_with_intervals(times: PassTimes) -> tuple[Cost, ...]:
 
 
 def least_confidence(cost: float, size: int) -> float | None:
-    """Return how likely each token of a draft must be so that all of it pays; None: it never does.
+    """Return the least probability of each token at which a whole draft pays; None: it never does.
 
-    With probability p for each, a draft of n brings p + ... + p^n tokens and costs C(1 + n) - 1
-    plain steps, where a step of plain decoding brings one. `cost` is C(1 + size).
+    With probability p for each, a draft of n gains p + ... + p^n tokens and costs C(1 + n) - 1
+    plain steps; a step of plain decoding gains one token. `cost` is C(1 + size).
     """
     if size < 1 or cost - 1 >= size:
         return None
@@ -74,7 +74,7 @@ def least_confidence(cost: float, size: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Measured costs, and what follows from them."""
+    """Measured costs, and the drafts that pay at these costs."""
 
     times: PassTimes
     model: Model
@@ -82,7 +82,7 @@ class Tuning:
     reproducible: bool
 
     def least_confidence(self, size: int) -> float | None:
-        """Return how likely each token of a draft must be so that all of it pays; None: never."""
+        """Return the least probability of each token at which a whole draft pays; None: never."""
         cost = self.times.costs.get(size + 1)
         return None if cost is None else least_confidence(cost, size)
 
@@ -99,7 +99,7 @@ class Tuning:
         return min(found, default=None)
 
     def match_for(self, confidence: float) -> int | None:
-        """Return the shortest match that is thought to give that confidence before data."""
+        """Return the shortest match whose prior confidence is at least this."""
         return match_for(confidence)
 
     @property
@@ -130,7 +130,7 @@ def run_tuning(
     repeats: int = 7,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tuning:
-    """Measure what passes cost after a prompt of that many tokens; the engine remembers it.
+    """Measure the cost of passes after a prompt of this many tokens; the engine remembers it.
 
     Raises ContextOverflowError for a prompt that does not fit.
     """

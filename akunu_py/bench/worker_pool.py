@@ -1,4 +1,4 @@
-"""The same work on many tasks, in processes that each get the data once."""
+"""Runs one function on many tasks, in processes that each get the data once."""
 
 import gc
 import multiprocessing
@@ -23,17 +23,17 @@ def run_tasks(
     *,
     processes: int,
 ) -> Generator[tuple[Task, Result], None, None]:
-    """Yield each task with what `work(task, data)` gave, as they are done.
+    """Yield each task with the result of `work(task, data)`, in order of completion.
 
-    With one process they are done here, in order. `work` is a function of a module. When the
-    iterator is closed, as by an interrupt, tasks that were not begun are dropped. The processes end
-    with this one, even where it is killed.
+    With one process the tasks run in this process, in order. `work` is a function of a module. When
+    the iterator is closed, as by an interrupt, tasks that have not begun are dropped. The processes
+    end with this one, even if it is killed.
     """
     if processes == 1:
         for task in tasks:
             yield task, work(task, data)
         return
-    # A fork of a process whose threads hold locks can hang; this one starts from nothing.
+    # A fork of a process whose threads hold locks can hang; spawn starts a fresh one.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_set_up, initargs=(data,))
     try:
@@ -45,9 +45,9 @@ def run_tasks(
 
 
 def _set_up(data: object) -> None:
-    # Ctrl-C reaches all processes of a terminal; the first one decides what becomes of the work.
+    # Ctrl-C reaches all processes of a terminal; the first process decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Trees of millions of nodes without cycles: looking for garbage in them takes a third of the
+    # Trees have millions of nodes without cycles: searching them for garbage takes a third of the
     # time, and there is none.
     gc.disable()
     _data.append(data)
@@ -55,7 +55,7 @@ def _set_up(data: object) -> None:
 
 
 def _end_with_parent() -> None:
-    """End when the first process has gone: one that is killed takes nobody with it."""
+    """End when the first process has ended: a killed process cannot end its children."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,8 +1,8 @@
-"""Prompts to measure with, and those that ship with akunu, by category.
+"""Prompts for measurements, and the shipped ones by category.
 
 `prompts/CATEGORY.jsonl` holds one record a line: a prompt, or a session of several turns, of which
-each becomes a prompt. docs/benchmarks.md has the format. All were written for akunu, so that none
-of them is a text a model has been trained on word for word.
+each becomes a prompt. docs/measuring.md has the format. All were written for akunu, so no
+model has been trained on these texts word for word.
 """
 
 import json
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 CATEGORIES = ("completion", "edit", "boilerplate", "config", "session", "prose", "novel")
 """completion: new code; edit: a whole file again, with a change; boilerplate: code that repeats
-itself with other names; config: JSON, TOML, YAML and the like; session: edits of one file, turn by
-turn; prose: natural language, some about a given text; novel: replies with nothing to copy. Drafts
-from what was seen fit edits, boilerplate, configuration and sessions better than the others."""
+with other names; config: JSON, TOML, YAML and the like; session: edits of one file, turn by
+turn; prose: natural language, some about a given text; novel: replies with nothing to copy. Copied
+drafts fit edits, boilerplate, configuration and sessions better than the others."""
 
 PromptKind = Literal["raw", "chat"]
 Message = Mapping[str, str]
@@ -43,14 +43,14 @@ _OPTIONAL = {
 class Prompt:
     """One prompt: a text to continue (`kind` "raw") or a conversation to answer ("chat").
 
-    `language` is that of its code, as behind a code fence, and "" where it has none. `reference` is
-    a reply as it should be ("" where there is none): the whole file after an edit, without a fence.
-    Prompts of one `session` (the id, where none is given) are `turn` 0, 1, ... of one conversation:
-    what a drafter remembers of a turn may serve the next one, and is forgotten between sessions.
+    `language` is the language of its code, as after a code fence, or "". `reference` is an ideal
+    reply: the whole file after an edit, without a fence; "" if there is none. Prompts of one
+    `session` (by default the id) are turns 0, 1, ... of one conversation: a drafter may use its
+    memory of earlier turns, which is emptied between sessions.
 
     Raises ContractError for an unknown kind, an empty id, category or text, half a surrogate pair,
-    which no tokenizer takes, a turn that is no whole number from 0 on, and a conversation that is
-    malformed or does not end with the user.
+    which no tokenizer takes, a turn that is not a whole number from 0 on, and a conversation that
+    is malformed or does not end with the user.
     """
 
     id: str
@@ -65,10 +65,10 @@ class Prompt:
 
     def __post_init__(self) -> None:
         if not _is_text(self.id):
-            raise ContractError(f"a prompt has the id {self.id!r:.60}; an id is a text")
+            raise ContractError(f"a prompt has the id {self.id!r:.60}; give a text")
         if not _is_text(self.category):
             raise ContractError(
-                f"the prompt {self.id} has the category {self.category!r:.60}; it is a text"
+                f"the prompt {self.id} has the category {self.category!r:.60}; give a text"
             )
         if self.kind == "raw":
             if not _is_text(self.text) or self.messages:
@@ -82,17 +82,17 @@ class Prompt:
                 raise ContractError(f"the chat prompt {self.id} does not end with the user")
         else:
             raise ContractError(
-                f"the prompt {self.id} has the kind {self.kind!r:.60}; it is raw or chat"
+                f"the prompt {self.id} has the kind {self.kind!r:.60}; give raw or chat"
             )
         for name in ("language", "reference", "session"):
             value = getattr(self, name)
             if value != "" and not _is_text(value):
                 raise ContractError(
-                    f"the prompt {self.id} has the {name} {value!r:.60}; it is a text"
+                    f"the prompt {self.id} has the {name} {value!r:.60}; give a text"
                 )
         if not isinstance(self.turn, int) or isinstance(self.turn, bool) or self.turn < 0:
             raise ContractError(
-                f"the prompt {self.id} is turn {self.turn!r:.60}; turns are counted from 0 on"
+                f"the prompt {self.id} is turn {self.turn!r:.60}; give a whole number from 0 on"
             )
         if not self.session:
             object.__setattr__(self, "session", self.id)
@@ -106,24 +106,24 @@ class Prompt:
         )
         if not well_formed:
             raise ContractError(
-                f"the chat prompt {self.id} has the message {message!r:.200}; a message has a role "
-                f"of {', '.join(_ROLES)} and a content"
+                f"the chat prompt {self.id} has the message {message!r:.200}; give a role of "
+                f"{', '.join(_ROLES)}, and a content"
             )
 
     @property
     def last_user_text(self) -> str:
-        """The text itself, or what the user said last: what a model without a template gets."""
+        """The text, or the user's last message: the input of a model without a template."""
         return self.text if self.kind == "raw" else self.messages[-1]["content"]
 
     def encode(self, tokenizer: "Tokenizer") -> list[int]:
-        """Return the ids, laid out by the chat template where prompt and model have one."""
+        """Return the ids, rendered by the chat template if it is a chat and the model has one."""
         if self.kind == "chat" and tokenizer.has_chat_template:
             return tokenizer.encode_chat(self.messages)
         return tokenizer.encode(self.last_user_text)
 
 
 def order_of(categories: Iterable[str]) -> tuple[str, ...]:
-    """Return categories, each once: the shipped ones in their order, then others as they come."""
+    """Return categories, each once: the shipped ones in their order, then others as found."""
     found = dict.fromkeys(categories)
     shipped = [category for category in CATEGORIES if category in found]
     return (*shipped, *(category for category in found if category not in CATEGORIES))
@@ -145,10 +145,10 @@ def load_prompts(
 ) -> tuple[Prompt, ...]:
     """Return the shipped prompts of these categories, or all, in the order of CATEGORIES.
 
-    Of each category the first `limit`, where one is given. Raises ConfigError for an unknown
+    With `limit` only the first prompts of each category. Raises ConfigError for an unknown
     category, ContractError for a malformed file.
     """
-    # 40 ms that `akunu --help`, which needs CATEGORIES alone, must not pay.
+    # This import takes 40 ms, and `akunu --help` needs only CATEGORIES.
     from importlib.resources import files  # noqa: PLC0415
 
     wanted = CATEGORIES if categories is None else tuple(categories)
@@ -170,9 +170,9 @@ def load_prompts(
 
 
 def parse_prompts(text: str, name: str) -> list[Prompt]:
-    """Read prompts, one JSON object a line; `name` is what errors call the text.
+    """Read prompts, one JSON object a line; errors call the text `name`.
 
-    Raises ContractError naming the line.
+    Raises ContractError, which names the line.
     """
     prompts: list[Prompt] = []
     seen: set[str] = set()
@@ -193,15 +193,15 @@ def parse_prompts(text: str, name: str) -> list[Prompt]:
 
 
 def prompts_of(record: Any) -> list[Prompt]:
-    """Return the prompt of a JSON object, or those of a session's turns.
+    """Return the prompt of a JSON object, or the prompts of a session's turns.
 
-    Raises ContractError for anything else; a field too many is a mistake too.
+    Raises ContractError for any other object; an unknown field is an error, too.
     """
     if not isinstance(record, dict):
-        raise ContractError("a prompt is a JSON object")
+        raise ContractError("the line is not a JSON object")
     kind = record.get("kind")
     if not isinstance(kind, str) or kind not in _NEEDED:
-        raise ContractError(f"kind is {kind!r:.60}; it is raw, chat or session")
+        raise ContractError(f"kind is {kind!r:.60}; give raw, chat or session")
     needed, optional = _NEEDED[kind], _OPTIONAL[kind]
     if not needed <= set(record) <= needed | optional:
         raise ContractError(
@@ -210,12 +210,12 @@ def prompts_of(record: Any) -> list[Prompt]:
         )
     for name in optional & set(record):
         if not _is_text(record[name]):
-            raise ContractError(f"{name} is {record[name]!r:.60}; it is a text, or left out")
+            raise ContractError(f"{name} is {record[name]!r:.60}; give a text, or leave it out")
     if kind == "session":
         return _turns(record)
     text, messages = record.get("prompt", ""), record.get("messages", [])
     if not isinstance(messages, list):
-        raise ContractError(f"messages is {messages!r:.60}; it is a list")
+        raise ContractError(f"messages is {messages!r:.60}; give a list")
     return [
         Prompt(
             record["id"],
@@ -230,21 +230,21 @@ def prompts_of(record: Any) -> list[Prompt]:
 
 
 def _turns(record: Mapping[str, Any]) -> list[Prompt]:
-    """Make a prompt of each turn, after the turns before it as they are written down."""
+    """Make a prompt of each turn, after the earlier turns as they are written."""
     turns = record["turns"]
     if not isinstance(turns, list) or not turns:
-        raise ContractError(f"turns is {turns!r:.60}; it is a list of one turn or more")
+        raise ContractError(f"turns is {turns!r:.60}; give a list of one turn or more")
     if not _is_text(record["id"]):
-        raise ContractError(f"a session has the id {record['id']!r:.60}; an id is a text")
+        raise ContractError(f"a session has the id {record['id']!r:.60}; give a text")
     said: list[Message] = []
     if "system" in record:
         said.append({"role": "system", "content": record["system"]})
     prompts: list[Prompt] = []
     for number, turn in enumerate(turns):
         if not isinstance(turn, dict) or set(turn) != {"user", "assistant"}:
-            raise ContractError(f"turn {number} is {turn!r:.60}; it has a user and an assistant")
+            raise ContractError(f"turn {number} is {turn!r:.60}; give user and assistant")
         if not _is_text(turn["assistant"]):
-            raise ContractError(f"turn {number} has no text of the assistant")
+            raise ContractError(f"turn {number} has no text of the assistant; give one")
         said.append({"role": "user", "content": turn["user"]})
         prompts.append(
             Prompt(
@@ -263,7 +263,7 @@ def _turns(record: Mapping[str, Any]) -> list[Prompt]:
 
 
 def _is_text(value: object) -> bool:
-    """Return whether this is a text with something in it that can be encoded."""
+    """Return whether this is a text that is not blank and can be encoded."""
     if not isinstance(value, str) or not value.strip():
         return False
     try:

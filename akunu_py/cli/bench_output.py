@@ -124,10 +124,10 @@ class Output:
     def emit(self, result: "BenchResult", head: str = "", tail: str = "") -> None:
         """Write the result's files, print it, and end the command where it did not go well.
 
-        `head` and `tail` are printed above and below the tables on a terminal. What failed and an
-        interrupt are named on stderr in every form. Raises click's Exit with 130 after an
-        interrupt, with 1 where all items failed; ConfigError where a file cannot be written, after
-        the result was printed.
+        `head` and `tail` are printed above and below the tables on a terminal. Implausible costs,
+        failures and an interrupt are named on stderr in every form. Raises click's Exit with 130
+        after an interrupt, with 1 where all items failed; ConfigError where a file cannot be
+        written, after the result was printed.
         """
         from akunu_py.bench.rows import encode  # noqa: PLC0415
         from akunu_py.errors import ConfigError  # noqa: PLC0415
@@ -147,6 +147,8 @@ class Output:
             click.echo("\n".join(table.markdown() for table in result.tables), nl=False)
         else:
             _print_tables(result, head, tail)
+        for doubt in result.doubts:
+            click.echo(printable(f"implausible costs of passes: {doubt}", sys.stderr), err=True)
         for failure in result.failures:
             click.echo(printable(f"failed: {failure.item}: {failure.error}", sys.stderr), err=True)
         if unwritten is not None:

@@ -152,7 +152,13 @@ def replay(  # noqa: PLR0917 - click passes by name
     results = Results(items, chosen_curves, whole, tune=tune)
     report = make_report(results, [arm for arm in arms if arm not in lacking], memory=memory)
     findings = replay_findings(
-        report, done, by=by, hashes=hashes, failures=failures, finished=finished
+        report,
+        done,
+        by=by,
+        hashes=hashes,
+        costs=chosen_curves,
+        failures=failures,
+        finished=finished,
     )
     output.emit(run.result(findings), _head(report, limit), "\n".join(comparisons(report)))
 

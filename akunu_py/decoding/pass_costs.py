@@ -99,6 +99,9 @@ class PassCosts:
         self._memo: dict[int, dict[int, float]] = {}
         self._points: dict[int, tuple[list[int], list[float]]] = {}
         self.num_samples = 0
+        self.shared = False
+        """Whether passes of other replies run in between, so that only plain steps are measured:
+        one of them costs a turn whoever made it, and a draft would be charged for it as well."""
         self.unit_s: float | None = None
         """Seconds of a plain step at present; None before the third step."""
 
@@ -121,7 +124,7 @@ class PassCosts:
 
         It is ignored before the first plain steps, when there is no unit yet.
         """
-        if self.unit_s is None:
+        if self.unit_s is None or self.shared:
             return
         expected = self.cost(context, rows)
         cost = seconds / self.unit_s
@@ -134,12 +137,12 @@ class PassCosts:
 
     def add_check(self, context: int, seconds: float) -> None:
         """Add a step whose draft the step in flight refuted at its first token."""
-        if self.unit_s is not None:
+        if self.unit_s is not None and not self.shared:
             self._add(context, _CHECK, seconds / self.unit_s)
 
     def add_restart(self, seconds: float) -> None:
         """Add a plain step that found nothing in flight and queued the next one."""
-        if self.unit_s is not None:
+        if self.unit_s is not None and not self.shared:
             self._restarts.append(seconds / self.unit_s)
 
     def add_draft(self, seconds: float, cost: float) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 from akunu_py.blas import BLAS_VARIABLE, Blas
 from akunu_py.diagnosis.facts import Facts
 from akunu_py.diagnosis.self_test import SelfTest
+from akunu_py.extras import install_command
 
 Severity = Literal["error", "warning", "note"]
 
@@ -99,7 +100,7 @@ def _installation(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "warning",
             f"MLX computes on the CPU although there is a GPU: {', '.join(facts.nvidia)}",
-            "Install the extra for it: pip install 'akunu-py[cuda]'",
+            f"Install the extra for it: {install_command('cuda')}",
         )
     if facts.low_power:
         yield Finding(

@@ -47,18 +47,23 @@ class DrafterFactory:
         draft_model: LoadedModel | None = None,
         counts: str | Path | None = None,
     ) -> None:
-        self.token_model: CachedTokenModel | None = None
         self._loaded = loaded
         self._vocabulary_size = vocabulary_size
         self._most = most
         self._counts = None if counts is None else Path(counts)
+        self._draft_model = draft_model
         # State that drafters keep from reply to reply, by their names.
         self._kept: defaultdict[str, dict[str, object]] = defaultdict(dict)
-        if draft_model is not None:
-            self.token_model = make_token_model(draft_model, loaded, vocabulary_size)
+        self.token_model = self.another_token_model()
         if counts is not None:
             # A wrong file is reported now rather than when the first reply begins.
             self.make(self.choose(GenerationConfig(drafter="corpus")), AutoState())
+
+    def another_token_model(self) -> CachedTokenModel | None:
+        """Return the draft model with caches of its own, or None if there is none."""
+        if self._draft_model is None:
+            return None
+        return make_token_model(self._draft_model, self._loaded, self._vocabulary_size)
 
     def choose(self, config: GenerationConfig) -> DrafterChoice:
         """Return the drafter that a configuration names, or the default one."""
@@ -70,8 +75,13 @@ class DrafterFactory:
             most = min(most, self._most)
         return DrafterChoice(name, replace(config, drafter=name), most)
 
-    def make(self, choice: DrafterChoice, auto_state: AutoState) -> Drafter:
-        """Make the chosen drafter for one reply.
+    def make(
+        self,
+        choice: DrafterChoice,
+        auto_state: AutoState,
+        token_model: CachedTokenModel | None = None,
+    ) -> Drafter:
+        """Make the chosen drafter for one reply; `token_model` replaces the engine's draft model.
 
         Raises as `akunu_py.drafting.registry.make` does.
         """
@@ -80,7 +90,7 @@ class DrafterFactory:
             choice.config,
             vocabulary_size=self._vocabulary_size,
             token_texts=self._loaded.tokenizer.token_texts,
-            token_model=self.token_model,
+            token_model=token_model or self.token_model,
             load_token_model=self._load_token_model,
             counts=self._counts,
             kept=self._kept[choice.name],
@@ -95,6 +105,7 @@ class DrafterFactory:
     def close(self) -> None:
         """Release the draft model and the state that drafters kept."""
         self._kept.clear()
+        self._draft_model = None
         if self.token_model is not None:
             self.token_model.close()
             self.token_model = None

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Literal, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.drafting import open_memory, vocabulary_fingerprint
+from akunu_py.drafting import AutoState, open_memory, vocabulary_fingerprint
 from akunu_py.engine.admission import Admission
 from akunu_py.engine.constrained import Matchers, constrained_drafter
 from akunu_py.engine.drafter_factory import DrafterFactory
 from akunu_py.engine.generation_options import GenerationOptions, with_options
+from akunu_py.engine.lane import CheckedCall, Lane
 from akunu_py.engine.memories import Memories
 from akunu_py.engine.prompt_ids import (
     Prompt,
@@ -104,11 +105,9 @@ class Engine:
         self._admission = Admission()
         # `close` deletes these parts, and every call asks `_admission` before it uses them.
         self._loaded = loaded
-        self._session = Session(
-            loaded.model, context=context, kv_bits=kv_bits, reproducible=reproducible
-        )
         self._kv_bits = kv_bits
         self._tool_use = ToolUse(loaded.tokenizer)
+        self._session = self._new_session(context)
         self._vocabulary = ""  # fingerprint, once a trace needs it
         self._drafters = DrafterFactory(
             loaded,
@@ -255,12 +254,31 @@ class Engine:
         **options: Unpack[GenerationOptions],
     ) -> ReplyStream:
         """Answer a conversation as `chat` does, event by event; events have `deltas`."""
+        plan = self.plan_chat(messages, tools, tool_choice)
+        ids = self.tokenizer.encode_chat(plan.messages, tools=plan.tools)
+        return self._start(ids, config, progress, options, plan=plan)
+
+    def plan_chat(
+        self,
+        messages: Sequence[GivenMessage],
+        tools: Sequence[GivenTool] | None = None,
+        tool_choice: ToolChoice = "auto",
+    ) -> ChatPlan:
+        """Return what `chat` gives to the template, and what the reply may call.
+
+        Raises as `chat` does.
+        """
         self._admission.check()
         said, offered = read_messages(messages), read_tools(tools)
         check_chat_length(said, offered, self.tokenizer, self.context)
-        plan = self._tool_use.plan(said, offered, tool_choice)
-        ids = self.tokenizer.encode_chat(plan.messages, tools=plan.tools)
-        return self._start(ids, config, progress, options, plan=plan)
+        return self._tool_use.plan(said, offered, tool_choice)
+
+    def chat_ids(
+        self, messages: Sequence[GivenMessage], tools: Sequence[GivenTool] | None = None
+    ) -> list[int]:
+        """Return the token ids of a prompt for `chat`; raises as `chat` does."""
+        plan = self.plan_chat(messages, tools, "none")
+        return self.tokenizer.encode_chat(plan.messages, tools=plan.tools)
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the token ids of a prompt for `generate`; raises as `generate` does."""
@@ -381,6 +399,57 @@ class Engine:
             reproducible=self.reproducible,
         )  # fmt: skip
 
+    def lane(self) -> Lane:
+        """Return a further place for replies, with caches of its own over the same weights.
+
+        A thread that makes several replies in turn needs one for each. It is closed before the
+        engine. Raises EngineStateError for a closed engine.
+        """
+        self._admission.check()
+        session = self._new_session(self.context)
+        return Lane(session, self._drafters.another_token_model(), self._request)
+
+    def measure_drafts(self, *, alone: bool) -> None:
+        """Say whether a reply runs alone; only then are the costs of passes with drafts measured.
+
+        For a thread that makes several replies in turn.
+        """
+        self._memories.measure_drafts(alone=alone)
+
+    def check(
+        self,
+        prompt: Sequence[int],
+        config: GenerationConfig | None = None,
+        *,
+        continues: bool = False,
+        plan: ChatPlan | None = None,
+        **options: Unpack[GenerationOptions],
+    ) -> CheckedCall:
+        """Check token ids and options of a reply; raises as `generate` does.
+
+        With `continues` the reply continues the text of the prompt, as in `generate`. A chat with
+        tools has a `plan`.
+        """
+        self._admission.check()
+        config = with_options(config or GenerationConfig(), options)
+        if plan is not None and plan.constraint is not None:
+            if config.constraint is not None:
+                raise ConfigError(
+                    "a reply that may call tools cannot have a constraint, too; leave it out, or "
+                    "give tool_choice='none'"
+                )
+            config = replace(config, constraint=plan.constraint)
+        choice = self._drafters.choose(config)
+        check_reply(
+            prompt,
+            choice.config.logit_bias,
+            context=self.context,
+            vocabulary_size=self.vocabulary_size,
+        )
+        from_start = continues or (plan is not None and plan.from_start)
+        matcher = self._matchers.make(choice.config, prompt, continues=from_start)
+        return CheckedCall(tuple(prompt), choice, matcher, continues, plan)
+
     def wait(self) -> None:
         """Wait for the pass that is under way between two steps of a reply, if one is."""
         self._admission.check()
@@ -448,43 +517,17 @@ class Engine:
 
         `plan` is that of a chat; a reply without one continues its prompt.
         """
-        config = with_options(config or GenerationConfig(), options)
-        if plan is not None and plan.constraint is not None:
-            if config.constraint is not None:
-                raise ConfigError(
-                    "a reply that may call tools cannot have a constraint, too; leave it out, or "
-                    "give tool_choice='none'"
-                )
-            config = replace(config, constraint=plan.constraint)
-        choice = self._drafters.choose(config)
-        config = choice.config
-        check_reply(
-            prompt, config.logit_bias, context=self.context, vocabulary_size=self.vocabulary_size
-        )
-        from_start = plan is None or plan.from_start
-        matcher = self._matchers.make(config, prompt, continues=from_start)
+        call = self.check(prompt, config, continues=plan is None, plan=plan, **options)
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a later call on the same engine")
             # Only now: a reply that was just ended is part of the memory that this one begins with.
-            ended = self._memories.begin_reply(config)
-            drafter, most = constrained_drafter(
-                self._drafters.make(choice, self._memories.auto_state), choice, matcher
-            )
+            ended = self._memories.begin_reply(call.choice.config)
+            request = self._request(call, self._session, self._memories.auto_state)
             reply = ReplyStream(
-                Request(
-                    session=self._session,
-                    tokenizer=self.tokenizer,
-                    prompt=tuple(prompt),
-                    config=config,
-                    drafter=drafter,
-                    num_draft_tokens=most,
-                    matcher=matcher,
-                    budgets=self._memories.budgets(config),
-                    row_bits=partial(self._memories.row_bits, self._session),
-                    continues=plan is None,
-                    message=self._message_reader(prompt, plan),
-                    marks={} if plan is None else plan.marks,
+                replace(
+                    request,
                     progress=progress,
+                    short_passes=progress is not None,
                     admit=self._admission.check,
                     ended=ended,
                 )
@@ -492,10 +535,44 @@ class Engine:
             self._admission.admit(reply)
         return reply
 
-    def _message_reader(self, prompt: Sequence[int], plan: ChatPlan | None) -> MessageReader | None:
-        if plan is None:
-            return None
-        return MessageReader(end_of_prompt(prompt, self.tokenizer), plan.parser)
+    def _request(
+        self,
+        call: CheckedCall,
+        session: Session,
+        auto_state: AutoState,
+        token_model: CachedTokenModel | None = None,
+    ) -> Request:
+        """Return what a reply on a session is made from."""
+        choice, plan = call.choice, call.plan
+        reader = None
+        if not call.continues:
+            before = end_of_prompt(call.prompt, self.tokenizer)
+            reader = MessageReader(before, None if plan is None else plan.parser)
+        drafter, most = constrained_drafter(
+            self._drafters.make(choice, auto_state, token_model), choice, call.matcher
+        )
+        return Request(
+            session=session,
+            tokenizer=self.tokenizer,
+            prompt=call.prompt,
+            config=choice.config,
+            drafter=drafter,
+            num_draft_tokens=most,
+            matcher=call.matcher,
+            budgets=self._memories.budgets(choice.config),
+            row_bits=partial(self._memories.row_bits, session),
+            continues=call.continues,
+            message=reader,
+            marks={} if plan is None else plan.marks,
+        )
+
+    def _new_session(self, context: int) -> Session:
+        return Session(
+            self._loaded.model,
+            context=context,
+            kv_bits=self._kv_bits,
+            reproducible=self.reproducible,
+        )
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
         return ids_of(prompt, self.tokenizer, self.vocabulary_size, parse_special=parse_special)

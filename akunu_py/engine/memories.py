@@ -73,6 +73,12 @@ class Memories:
             return "unknown"
         return "equal" if equal else "different"
 
+    def measure_drafts(self, *, alone: bool) -> None:
+        """Measure passes with drafts only while one reply runs alone."""
+        if self._costs is not None:
+            for costs in (self._costs.state.costs, self._costs.state.costs_alone):
+                costs.shared = not alone
+
     def learn(self, times: PassTimes) -> None:
         """Take over measured costs of passes."""
         self.costs.learn(times)

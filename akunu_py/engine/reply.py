@@ -1,9 +1,11 @@
 """One reply: prompt ids in, a stream of events with text and statistics out.
 
-`Reply.events` is the whole reply as one generator. `akunu_py.engine.reply_stream` adds what a
-reader may do with it from any thread.
+`Reply.events` is the whole reply as one generator, and `Reply.turns` the same in smaller turns, for
+a thread that makes several replies. `akunu_py.engine.reply_stream` adds what a reader may do with a
+reply from any thread.
 """
 
+import contextlib
 import logging
 import secrets
 import threading
@@ -39,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class _CancelledError(Exception):
-    """Leaves the prefill from within its progress callback."""
+    """Leaves the prefill between two prompt passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,8 @@ class Request:
         message: reads the reply's message from its text; None for a prompt that is continued.
         marks: texts of further control tokens that are part of the reply's text, by id.
         progress: called with the number of prompt tokens done and in all.
+        checkpoints: places in the prompt to which caches should be able to go back, by name.
+        short_passes: whether somebody waits for the end of each prompt pass.
         admit: called before each step; may raise.
         ended: called once when the reply is over, also after an error.
 
@@ -79,6 +83,8 @@ class Request:
     message: MessageReader | None = None
     marks: Mapping[int, str] = field(default_factory=dict)
     progress: Progress | None = None
+    checkpoints: Mapping[str, int] = field(default_factory=dict)
+    short_passes: bool = False
     admit: Callable[[], None] = lambda: None
     ended: Callable[[], None] = lambda: None
 
@@ -110,12 +116,20 @@ class Reply:
 
     def events(self) -> Generator[StreamEvent, None, None]:
         """Prefill and decode; yield one event per step, the last one with the result."""
+        with contextlib.closing(self.turns()) as turns:
+            for event in turns:
+                if event is not None:
+                    yield event
+
+    def turns(self) -> Generator[StreamEvent | None, None, None]:
+        """Prefill and decode as `events` does; also yield None after each prompt pass."""
         # A reply that is cancelled between two steps ends with an event without tokens.
         last = StreamEvent("", ())
         reason: FinishReason = "cancelled"
         try:
             with self._request.session.measured():
-                for decoded in self._decode() if self._prefill() else ():
+                prefilled = yield from self._prefill()
+                for decoded in self._decode() if prefilled else ():
                     step, event = self._take(decoded)
                     if step.finish_reason is not None or self._cancelled.is_set():
                         last, reason = event, step.finish_reason or reason
@@ -128,7 +142,7 @@ class Reply:
         finally:
             self._request.ended()
 
-    def _prefill(self) -> bool:
+    def _prefill(self) -> Generator[None, None, bool]:
         """Show the prompt to the model and to the drafter; return False if cancelled."""
         request, session, drafter = self._request, self._request.session, self._request.drafter
         chain = TransformChain.from_config(self._verifier.sampling, session.vocabulary_size)
@@ -136,9 +150,23 @@ class Reply:
         self._started = self._prefilled = time.perf_counter()
         try:
             self._check()
-            self._num_cached = session.begin(
-                request.prompt, sampler, self._max_tokens, self._prefill_progress, request.matcher
+            total = len(request.prompt)
+            passes = session.beginning(
+                request.prompt,
+                sampler,
+                self._max_tokens,
+                request.checkpoints,
+                allowed=request.matcher,
+                short_passes=request.short_passes,
             )
+            self._num_cached = next(passes)
+            self._prefill_progress(self._num_cached, total)
+            for held in passes:
+                self._prefill_progress(held, total)
+                yield
+                # Whoever cancelled meanwhile gets no further pass.
+                self._check()
+            self._prefill_progress(total, total)
             if isinstance(drafter, ReplyDrafter):
                 drafter.begin_reply(request.config, self._seed, self._check)
             drafter.observe(request.prompt)

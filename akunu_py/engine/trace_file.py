@@ -1,4 +1,4 @@
-"""Trace files of replies, which `akunu bench replay` reads (docs/benchmarks.md)."""
+"""Trace files of replies, which `akunu bench replay` reads (docs/measuring.md)."""
 
 import json
 import os

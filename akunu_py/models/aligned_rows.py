@@ -1,12 +1,13 @@
 """Rows at fixed places in passes of one size, for `--reproducible`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Self
 
 import mlx.core as mx
 from mlx import nn
 
 from akunu_py.errors import ConfigError
-from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows, Progress
+from akunu_py.models.cached_rows import NO_CHECKPOINTS, CachedRows
 from akunu_py.models.rollback import Saved
 
 BLOCK_ROWS = 8
@@ -51,7 +52,6 @@ class AlignedRows(CachedRows):
 
     def __init__(self, model: nn.Module, kv_bits: int | None = None) -> None:
         super().__init__(model, kv_bits)
-        self._chunk = PREFILL_CHUNK
         if not self.rollback.supported:
             raise ConfigError(
                 "this model keeps its context in a cache that cannot roll back, which reproducible "
@@ -94,20 +94,54 @@ class AlignedRows(CachedRows):
     def undo(self, count: int) -> None:
         """Drop the last `count` rows fed: the next pass goes back to the beginning of its block."""
 
-    def prefill(self, rows: Sequence[int], progress: Progress | None = None) -> None:
-        """Hold these rows; the next pass feeds the rows after the last whole block."""
-        if self.settled:
-            self._leave_block()
-            self.go_back(min(self._num_prompt_rows, len(self.tokens)))
+    def prefilling(
+        self,
+        rows: Sequence[int],
+        checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
+        *,
+        short_passes: bool = False,  # noqa: ARG002 - what is reproducible depends on no clock
+    ) -> Iterator[int]:
+        """Hold these rows; the next pass feeds the rows after the last whole block.
+
+        Checkpoints are moved to the beginning of their blocks. Passes have one size.
+        """
+        self.rest()
         whole = len(rows) - len(rows) % BLOCK_ROWS
-        super().prefill(rows[:whole], progress)
+        yield from super().prefilling(
+            rows[:whole],
+            {name: place - place % BLOCK_ROWS for name, place in checkpoints.items()},
+            short_passes=False,
+        )
         self._num_prompt_rows = whole
         with self.changing():
             self._begin_block()
             self.tokens += rows[whole:]
 
-    def _fit_chunk(self, size: int, seconds: float) -> None:
-        """Leave prompt passes as large as they are: what is reproducible depends on no clock."""
+    def rest(self) -> None:
+        """Hold the rows of the prompt alone, which later prompts may keep."""
+        if self.settled:
+            self._leave_block()
+            self.go_back(min(self._num_prompt_rows, len(self.tokens)))
+
+    def reach(self, length: int) -> int:
+        """Return how many of the first `length` rows a later prompt would keep.
+
+        There are none within a reply, whose block is fed anew in every pass.
+        """
+        if self._before_block is not None:
+            return 0
+        return super().reach(min(length, self._num_prompt_rows))
+
+    def copy(self, length: int) -> Self:
+        """Return a copy of rows of the prompt."""
+        other = super().copy(length)
+        other.hold(other.tokens)
+        return other
+
+    def hold(self, tokens: Sequence[int]) -> None:
+        """Take note that the caches were filled with the rows of a prompt."""
+        super().hold(tokens)
+        self._num_prompt_rows = len(tokens)
 
     def _begin_block(self) -> None:
         """Begin a block with the current state of the caches."""

@@ -1,28 +1,37 @@
 """A model's caches, and the tokens whose rows they hold."""
 
 import contextlib
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from types import MappingProxyType
+from typing import Any, Self
 
 import mlx.core as mx
 from mlx import nn
 
 from akunu_py.blas import fit_threads
 from akunu_py.models.cache import make_caches
-from akunu_py.models.rollback import RollbackCaches, Saved
+from akunu_py.models.rollback import RollbackCaches, Saved, leaves
 
 PREFILL_CHUNK = 512
 """Most rows of one prompt pass: enough for full speed."""
 
-_FIRST_CHUNK, _LEAST_CHUNK = 16, 8
-_SHORT_PASS_S, _LONG_PASS_S = 0.18, 0.45
-"""Seconds of a prompt pass. Ctrl-C and progress wait for its end, so a longer one gets fewer rows,
-and a shorter one gets more. The range is wide, so that sizes, on which the bits of rows may depend,
-do not change with every breath of the machine."""
+_FIRST_CHUNK, _CHUNK_STEP = 16, 8
+_SHORT_PASS_S, _PASS_S, _LONG_PASS_S = 0.2, 0.4, 0.48
+"""Seconds of a prompt pass: least, aim, most.
+
+Ctrl-C and progress wait for the end of a pass. Its rows are fitted to the aim once a full pass
+would take less or more. The range is wide, so that sizes, on which the bits of rows may depend, do
+not change with every breath of the machine.
+"""
 
 Progress = Callable[[int, int], None]
 """Called with the number of tokens done and the total."""
+
+NO_CHECKPOINTS: Mapping[str, int] = MappingProxyType({})
 
 
 class CachedRows:
@@ -53,6 +62,67 @@ class CachedRows:
         # Places that caches without `by_length` go back to, and the number of tokens held there.
         self._marks: dict[str, tuple[int, Saved]] = {}
         self.settled = True
+
+    def empty(self) -> Self:
+        """Return rows of the same model that hold nothing, with prompt passes of the same size."""
+        other = type(self)(self.model, self._kv_bits)
+        other._chunk = self._chunk  # noqa: SLF001 - of the same class
+        return other
+
+    def hold(self, tokens: Sequence[int]) -> None:
+        """Take note that the caches were filled with the rows of a prompt."""
+        self.tokens = list(tokens)
+
+    def rest(self) -> None:
+        """Hold nothing but the rows of `tokens`, between two replies."""
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all arrays held here, marked places included."""
+        found = {
+            id(array): array.nbytes
+            for array in _arrays([[vars(leaf) for leaf in leaves(self.caches)], self._marks])
+        }
+        return sum(found.values())
+
+    def reach(self, length: int) -> int:
+        """Return how many of the first `length` rows `go_back` would keep."""
+        if not self.settled:
+            return 0
+        surplus = len(self.tokens) - length
+        if surplus <= 0:
+            return len(self.tokens)
+        if self.rollback.can_drop(surplus):
+            return length
+        return max((held for held, _ in self._marks.values() if held <= length), default=0)
+
+    def copy(self, length: int) -> Self:
+        """Return a copy of as many rows as `reach(length)`; the rows here stay as they are.
+
+        Later passes over one do not change the other. Raises RollbackError for caches of unknown
+        kinds.
+        """
+        other = self.empty()
+        held = self.reach(length)
+        surplus = len(self.tokens) - held
+        if self.rollback.by_length:
+            saved, surplus = [held] * len(self.rollback.save()), 0
+        elif self.rollback.can_drop(surplus):
+            saved = self.rollback.save()
+        else:
+            surplus = 0
+            saved = next(saved for place, saved in self._marks.values() if place == held)
+        with other.changing():
+            other.rollback.copy(self.rollback, saved)
+            other.tokens = self.tokens[: held + surplus]
+            other._marks = {  # noqa: SLF001 - of the same class
+                name: mark for name, mark in self._marks.items() if mark[0] <= held
+            }
+            if surplus:
+                other.drop(surplus)
+            # Now, since views would keep the memory that they look at.
+            mx.eval(list(_arrays([vars(leaf) for leaf in leaves(other.caches)])))
+        return other
 
     def close(self) -> None:
         """Drop the model and its caches."""
@@ -111,32 +181,68 @@ class CachedRows:
         `progress` is called with the number of rows held and the total, before the first chunk and
         after each. The end is marked where caches cannot go back to every row.
         """
+        for held in self.prefilling(rows):
+            if progress:
+                progress(held, len(rows))
+
+    def prefilling(
+        self,
+        rows: Sequence[int],
+        checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
+        *,
+        short_passes: bool = False,
+    ) -> Iterator[int]:
+        """Hold these rows as `prefill` does, one pass at a time.
+
+        Yields the number of rows held, before the first pass and after each. `checkpoints` are
+        further places to mark, by name: numbers of rows at which a pass then ends. Short passes
+        take less than half a second each, for callers that act between them; on a slow machine that
+        makes a prompt up to an eighth slower.
+        """
         self._keep_common_prefix(rows)
-        kept, total = len(self.tokens), len(rows)
-        if progress:
-            progress(kept, total)
-        while len(self.tokens) < total:
-            start = len(self.tokens)
-            chunk = list(rows[start : start + min(self._chunk, PREFILL_CHUNK)])
+        if not self._has_marks:
+            checkpoints = NO_CHECKPOINTS
+        total = len(rows)
+        self._mark_here(checkpoints)
+        yield len(self.tokens)
+        while (start := len(self.tokens)) < total:
+            end = min([total, *(place for place in checkpoints.values() if place > start)])
+            size = self._next_pass(end - start, short_passes=short_passes)
+            chunk = list(rows[start : start + size])
             started = time.perf_counter()
             with self.changing():
                 self.feed_apart(chunk)
             mx.clear_cache()
             self._fit_chunk(len(chunk), time.perf_counter() - started)
-            if progress:
-                progress(start + len(chunk), total)
+            self._mark_here(checkpoints)
+            yield len(self.tokens)
         self.mark("prompt")
 
-    def _fit_chunk(self, size: int, seconds: float) -> None:
-        """Choose the rows of the next prompt pass by the time that one of `size` rows took.
+    def _mark_here(self, checkpoints: Mapping[str, int]) -> None:
+        for name, place in checkpoints.items():
+            if place == len(self.tokens):
+                self.mark(name)
 
-        Powers of two: kernels are made for them. The end of a prompt tells nothing, a short pass
-        reads the weights for few rows.
+    def _next_pass(self, remaining: int, *, short_passes: bool) -> int:
+        """Return the rows of the next prompt pass.
+
+        Short passes are about equal: a few rows left for the last would read all weights once more.
         """
-        if size < self._chunk or _SHORT_PASS_S <= seconds <= _LONG_PASS_S:
+        if not short_passes:
+            return min(PREFILL_CHUNK, remaining)
+        chunk = min(self._chunk, PREFILL_CHUNK)
+        passes = math.ceil(remaining / chunk)
+        return min(remaining, math.ceil(remaining / passes / _CHUNK_STEP) * _CHUNK_STEP)
+
+    def _fit_chunk(self, size: int, seconds: float) -> None:
+        """Fit the most rows of a prompt pass to the time that one of `size` rows took."""
+        # A much smaller pass says little of the pace: most of its time reads the weights.
+        if 2 * size < self._chunk:
             return
-        fitting = max(1, int(size * _LONG_PASS_S / max(seconds, 1e-6)))
-        self._chunk = min(PREFILL_CHUNK, max(_LEAST_CHUNK, 1 << (fitting.bit_length() - 1)))
+        pace = size / max(seconds, 1e-6)
+        if not _SHORT_PASS_S <= self._chunk / pace <= _LONG_PASS_S:
+            fitting = int(pace * _PASS_S) // _CHUNK_STEP * _CHUNK_STEP
+            self._chunk = min(PREFILL_CHUNK, max(_CHUNK_STEP, fitting))
 
     def _keep_common_prefix(self, rows: Sequence[int]) -> None:
         """Go back to the longest prefix of `rows` that the caches can go back to."""
@@ -151,12 +257,17 @@ class CachedRows:
         else:
             self.go_back(common)
 
+    @property
+    def _has_marks(self) -> bool:
+        """Whether there are places to go back to, since rows cannot be dropped at will."""
+        return self.rollback.supported and not self.rollback.by_length
+
     def mark(self, name: str) -> None:
         """Remember this place for `go_back`, in place of the last one of that name.
 
         Does nothing where any row can be dropped.
         """
-        if self.rollback.supported and not self.rollback.by_length:
+        if self._has_marks:
             self._marks[name] = (len(self.tokens), self.rollback.save())
 
     def go_back(self, length: int) -> None:
@@ -187,3 +298,16 @@ class CachedRows:
         with self.changing():
             self.rollback.drop(count)
             del self.tokens[len(self.tokens) - count :]
+
+
+def _arrays(value: Any) -> Iterator[mx.array]:
+    """Yield the arrays in caches and in what `RollbackCaches.save` returns."""
+    if isinstance(value, mx.array):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _arrays(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _arrays(part)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from _arrays([getattr(value, field.name) for field in fields(value)])

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator
 
 import mlx.core as mx
@@ -14,6 +15,34 @@ _CLOSE = 0.9
 """Share of Metal's recommended memory from which a model may be slow."""
 
 
+class _WiredLimit:
+    """Metal's wired limit, of which a process has one.
+
+    The first of several replies raises it, and the last to end restores it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = self._before = 0
+
+    @contextlib.contextmanager
+    def raised(self, most: int) -> Iterator[None]:
+        with self._lock:
+            if not self._users:
+                self._before = int(mx.set_wired_limit(most))
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    mx.set_wired_limit(self._before)
+
+
+_wired_limit = _WiredLimit()
+
+
 class ReplyFrame:
     """Frames the replies of one model on one stream."""
 
@@ -23,25 +52,26 @@ class ReplyFrame:
 
     @contextlib.contextmanager
     def __call__(self, model: nn.Module) -> Iterator[None]:
-        """Frame one reply: peak memory counts from here, and on Metal the model stays wired."""
-        mx.reset_peak_memory()
-        limit = self._wire(model)
-        try:
-            yield
-        finally:
-            # A pass may still be running: its thread must not end, nor the limit change, meanwhile.
-            mx.synchronize(self._stream)
-            if limit is not None:
-                mx.set_wired_limit(limit)
+        """Frame one reply: peak memory counts from here, and on Metal the model stays wired.
 
-    def _wire(self, model: nn.Module) -> int | None:
-        """Keep the model in memory while it is used; return the earlier limit, None without Metal.
+        Replies may overlap; their peaks then count from where the last of them began.
+        """
+        mx.reset_peak_memory()
+        with self._wired(model):
+            try:
+                yield
+            finally:
+                # A pass may still be running: its thread must not end, nor the limit change.
+                mx.synchronize(self._stream)
+
+    def _wired(self, model: nn.Module) -> contextlib.AbstractContextManager[None]:
+        """Keep the model in memory while it is used; without Metal, do nothing.
 
         Otherwise macOS may page weights out between passes.
         """
         most = mx.device_info().get("max_recommended_working_set_size")
         if most is None:
-            return None
+            return contextlib.nullcontext()
         size = sum(array.nbytes for _, array in tree_flatten(model.parameters()))
         if size > _CLOSE * int(most) and not self._warned:
             self._warned = True
@@ -51,4 +81,4 @@ class ReplyFrame:
                 size / 1e9,
                 int(most) / 1e9,
             )
-        return int(mx.set_wired_limit(int(most)))
+        return _wired_limit.raised(int(most))

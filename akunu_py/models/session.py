@@ -2,7 +2,8 @@
 
 import contextlib
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
@@ -13,11 +14,13 @@ from akunu_py.draft_trees import depths
 from akunu_py.errors import ContractError
 from akunu_py.models.aligned_rows import AlignedRows
 from akunu_py.models.cache import make_caches
-from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows, Progress
+from akunu_py.models.cached_rows import NO_CHECKPOINTS, PREFILL_CHUNK, CachedRows, Progress
+from akunu_py.models.model_digest import model_digest
 from akunu_py.models.reply_frame import ReplyFrame
 from akunu_py.models.rollback import Saved
 from akunu_py.models.row_bits import RowDifference, row_differences, rows_bit_equal
 from akunu_py.models.row_choices import ConstrainedChoices, PendingChoice, RowChoices
+from akunu_py.models.row_file import Layout, read_rows, write_rows
 from akunu_py.models.traffic import MemoryTraffic, memory_traffic
 from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
 from akunu_py.protocols import ReplyMasks
@@ -98,6 +101,32 @@ class Session:
         it. At most `max_tokens` tokens will be asked for; no row is computed for tokens beyond.
         `allowed` gives the tokens among which the reply's are chosen; by default, all.
         """
+        total = len(prompt)
+        kept: int | None = None
+        for held in self.beginning(prompt, sampler, max_tokens, allowed=allowed):
+            kept = held if kept is None else kept
+            if progress:
+                progress(held, total)
+        if progress:
+            progress(total, total)
+        return kept or 0
+
+    def beginning(
+        self,
+        prompt: Sequence[int],
+        sampler: Sampler,
+        max_tokens: int,
+        checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
+        *,
+        allowed: ReplyMasks | None = None,
+        short_passes: bool = False,
+    ) -> Iterator[int]:
+        """Prefill as `begin` does, one prompt pass at a time.
+
+        Yields the number of rows held, first of those that were cached already. `checkpoints` are
+        places in the prompt to which caches should be able to go back, by name. `short_passes` is
+        for callers that act between them (`CachedRows.prefilling`).
+        """
         if allowed is None:
             self._choices = RowChoices(sampler, self.vocabulary_size)
         else:
@@ -105,19 +134,55 @@ class Session:
             self._choices = ConstrainedChoices(sampler, size, allowed, len(prompt))
         self._forget_pass()
         self._end = min(self.context, len(prompt) + max_tokens)
-        total = len(prompt)
-        kept: list[int] = []
+        steps = self._rows.prefilling(prompt[:-1], checkpoints, short_passes=short_passes)
+        while True:
+            # Not around the `yield`: other work of this thread has streams of its own.
+            with mx.stream(self._stream):
+                held = next(steps, None)
+            if held is None:
+                return
+            yield held
 
-        def report(done: int, _: int) -> None:
-            kept.append(done)
-            if progress:
-                progress(done, total)
+    @property
+    def rows(self) -> CachedRows:
+        """Return the rows held now; between two passes they can be copied."""
+        return self._rows
 
+    def exchange(self, rows: CachedRows | None) -> CachedRows:
+        """Hand the rows over, and go on with others of this model; None for empty ones.
+
+        Not within a reply. Nothing else may use the rows that are given.
+        """
+        mx.synchronize(self._stream)
+        self._forget_pass()
+        held, self._rows = self._rows, self._rows.empty() if rows is None else rows
         with mx.stream(self._stream):
-            self._rows.prefill(prompt[:-1], report)
-        if progress:
-            progress(total, total)
-        return kept[0]
+            held.rest()
+        return held
+
+    def copy(self, rows: CachedRows, length: int) -> CachedRows:
+        """Return a copy of the first `length` rows, or of fewer; see `CachedRows.copy`."""
+        with mx.stream(self._stream):
+            return rows.copy(length)
+
+    def write_rows(self, path: Path, rows: CachedRows) -> Layout:
+        """Write rows to a new file; see `row_file.write_rows`."""
+        with mx.stream(self._stream):
+            return write_rows(path, rows)
+
+    def read_rows(self, path: Path, layout: Layout, tokens: Sequence[int]) -> CachedRows:
+        """Return the rows of a file; raises as `row_file.read_rows`."""
+        rows = self._rows.empty()
+        with mx.stream(self._stream):
+            read_rows(path, layout, tokens, rows)
+        return rows
+
+    def digest(self) -> str:
+        """Return a name for the model and its caches; see `model_digest`."""
+        with mx.stream(self._stream):
+            return model_digest(
+                self._rows.model, kv_bits=self._kv_bits, reproducible=self._reproducible
+            )
 
     def reset(self) -> None:
         """Forget every row."""

@@ -32,7 +32,7 @@ def check_weight_files(folder: Path) -> Shapes:
     shapes: Shapes = {}
     for path in files:
         try:
-            shapes |= _read_shapes(path)
+            shapes |= read_shapes(path)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ModelFormatError(
                 f"{path} is truncated, damaged or not a safetensors file; download it again"
@@ -57,7 +57,12 @@ def read_header(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
     return tensors, size - 8 - length
 
 
-def _read_shapes(path: Path) -> Shapes:
+def read_shapes(path: Path) -> Shapes:
+    """Return the shapes of the tensors in a file, by name.
+
+    Raises ValueError, KeyError, TypeError, AttributeError or RecursionError for a header that does
+    not fit its file.
+    """
     tensors, data_bytes = read_header(path)
     return {name: _checked_shape(tensor, data_bytes) for name, tensor in tensors.items()}
 

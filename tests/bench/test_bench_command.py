@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import pytest
 from bench.bench_fakes import FakeEngine, reply
 from click.testing import CliRunner
@@ -19,6 +20,8 @@ from akunu_py.bench.result_file import parse_result, read_result
 from akunu_py.bench.tables import Column, Table
 from akunu_py.bench.workloads import CATEGORIES, load_prompts
 from akunu_py.cli import bench_hit_rate as command
+from akunu_py.cli.bench import bench
+from akunu_py.cli.bench_check import command_line
 from akunu_py.cli.bench_output import rich_table
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.main import cli
@@ -62,12 +65,12 @@ def test_the_table(fake):
     assert result.exit_code == 0, result.output
     table = rows(result.stdout)
     # 22 tokens in 4 s and in 2 s, with 0.1 s of prefill in both; none of them repeats itself.
-    rates = ["40%", "75%", "2.20", "5.5", "11.0"]
+    rates = ["5.5", "11.0", "40%", "75%", "2.20"]
     few = ["-", "not", "enough", "items"]
     for category in CATEGORIES:
-        assert table[category] == [*rates, *few, "0%", "2/2"]
+        assert table[category] == [*few, *rates, "0%", "2/2"]
     total = f"{2 * len(CATEGORIES)}/{2 * len(CATEGORIES)}"
-    assert table["all"] == [*rates, "2.00x", "2.00-2.00", "0%", total]
+    assert table["all"] == ["2.00x", "2.00-2.00", *rates, "0%", total]
     shown = " ".join(result.stdout.split())
     assert "Speedup of all: 2.00x, 95 % interval 2.00x to 2.00x; prefill included 1.95x" in shown
     assert "tokens/s of plain decoding; it reaches" in result.stdout
@@ -88,7 +91,7 @@ def test_rates_that_do_not_exist_are_dashes(fake):
     fake.script = lambda _: (reply([1], 0.0), reply([1], 0.0, steps=1, output_tokens=1))
     result = run("--limit", "1", "--category", "edit")
     assert rows(result.stdout)["edit"] == [
-        "0%", "-", "1.00", "-", "-", "-", "not", "enough", "items", "0%", "1/1",
+        "-", "not", "enough", "items", "-", "-", "0%", "-", "1.00", "0%", "1/1",
     ]  # fmt: skip
     assert "Speedup of all: not enough items; an interval takes 5 sessions." in result.stdout
 
@@ -262,7 +265,7 @@ def test_where_nothing_can_be_answered_the_command_fails(fake):
 
 def test_the_other_forms(fake):
     markdown = run("--limit", "1", "--category", "edit", "--markdown").stdout
-    assert "| category | prompts | fire rate | hit rate | alpha |" in markdown
+    assert "| category | speedup | 95 % | speedup, low | speedup, high | off tok/s |" in markdown
     assert "| **all** |" in markdown
     csv = run("--limit", "5", "--category", "edit", "--csv").stdout
     header, row, *_ = csv.splitlines()
@@ -443,3 +446,38 @@ def test_help_imports_nothing_heavy():
     output, imported = printed_and_imported("bench", "hit-rate", "--help")
     assert "--num-draft-tokens" in output
     assert not imported
+
+
+def test_the_short_options_of_a_chat(fake):
+    result = run("-m", "model.gguf", "-t", "0.7", "-s", "3", "--limit", "1", "--json")
+    assert result.exit_code == 0, result.output
+    arguments = json.loads(result.stdout)["arguments"]
+    assert (arguments["model"], arguments["temperature"], arguments["seed"]) == (
+        "model.gguf",
+        0.7,
+        3,
+    )
+
+
+def test_a_model_given_twice_and_a_number_of_threads(fake):
+    result = run("one.gguf", "--model", "two.gguf")
+    assert result.exit_code == 2
+    assert "the model is given twice, as one.gguf and as two.gguf" in result.output
+    result = run("-t", "8")
+    assert result.exit_code == 2
+    assert "-t 8 would be a temperature" in result.output
+    assert run("--temp", "8", "--limit", "1").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["hit-rate", "speed", "alpha", "compare", "sweep"])
+def test_a_model_is_given_as_in_a_chat(name):
+    measuring = bench.get_command(click.Context(bench), name)
+    spellings = {spelling: p.name for p in measuring.params for spelling in p.opts}
+    assert spellings["-m"] == spellings["--model"] == "model_option"
+    # In compare, where all is greedy, -t is the other programs' number of threads.
+    if "-t" in spellings:
+        long = "--threads" if name == "compare" else "--temperature"
+        assert spellings["-t"] == spellings[long]
+    if "--seed" in spellings:
+        assert spellings["-s"] == spellings["--seed"]
+    assert command_line(measuring, {"model": "a.gguf"}) == ([], ["a.gguf"])

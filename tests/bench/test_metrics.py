@@ -1,4 +1,4 @@
-"""Every definition of docs/benchmarks.md, worked out by hand for a few steps written down here."""
+"""Every definition of docs/measuring.md, worked out by hand for a few steps written down here."""
 
 import numpy as np
 import pytest

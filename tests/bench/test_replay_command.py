@@ -1,6 +1,7 @@
 """`akunu bench replay` as a user meets it."""
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -50,12 +51,29 @@ def test_the_tables(trace, tiny_gguf):
     assert blocks == ["chat, 4 items", "edit, 4 items", "all, 8 items"]
     assert all(len(line) <= 80 for line in shown.splitlines() if line.startswith(("─", "drafter ")))
     rows = [line.split() for line in shown.splitlines() if line.startswith(("ngram ", "sam "))]
-    assert [row[:2] for row in rows] == [["ngram", "4"], ["sam", "40"]] * 3
+    # The key figure and its interval stand beside the name.
+    assert [[row[0], row[3]] for row in rows] == [["ngram", "4"], ["sam", "40"]] * 3
+    assert all(re.fullmatch(r"\d\.\d{3}", row[1]) for row in rows)
     assert all(len(row) == 11 for row in rows)
     assert "ngram: " in shown
     assert "against sam@40, the best baseline" in shown
     assert "recycling: not replayable; it learns from the target's logits" in shown
     assert result.stderr == ""  # no bar where nobody watches
+
+
+def test_an_implausible_curve_is_named(trace, tiny_gguf, tmp_path):
+    curves = {"mine": {"points": {"1": 1.0, "5": 1.46, "33": 1.2}}, "fine": {"points": {"1": 1.0}}}
+    (tmp_path / "curves.json").write_text(json.dumps({"curves": curves}))
+    result = run(
+        trace, "--tokenizer", tiny_gguf, "--drafter", "ngram", "--curve", tmp_path / "curves.json",
+        "--json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert result.stderr == (
+        "implausible costs of passes: mine: C(33) = 1.20 is below C(5) = 1.46; a pass over more "
+        "rows should not cost less\n"
+    )
+    assert len(parse_result(result.stdout).doubts) == 1
 
 
 def test_json_is_one_line(trace, tiny_gguf):

@@ -86,7 +86,7 @@ def test_halves():
                 {**ITEM, "id": "b"},
                 {**ITEM, "id": "s/1", "session": "s", "turn": 1},
             ),
-            "line 4, field session: 's' went on",
+            "line 4, field session: 's' has earlier items",
         ),
     ],
 )
@@ -232,7 +232,7 @@ def test_the_shipped_curves():
     assert set(curves) == {
         "m5-max-70b-4bit", "m4-pro-matmul-4bit", "m2-pro-moe-26b-a4b", "gentle-slope",
     }  # fmt: skip
-    assert all(curve.cost(1) == 1 and curve.rises for curve in curves.values())
+    assert all(curve.cost(1) == 1 and curve.fall() is None for curve in curves.values())
     assert curves["m5-max-70b-4bit"].cost(9) == 2.2
     assert curves["gentle-slope"].cost(41) == pytest.approx(3.0)
     flat = curves["m4-pro-matmul-4bit"]

@@ -24,6 +24,7 @@ from akunu_py.bench.result_file import (
 from akunu_py.bench.rows import encode, plain
 from akunu_py.bench.tables import Column, Table
 from akunu_py.blas import load_blas
+from akunu_py.cost_curve import CostCurve
 from akunu_py.errors import ConfigError
 
 SCHEMA = msgspec.json.schema(BenchResult)
@@ -46,7 +47,7 @@ def test_a_result_survives_the_file(tmp_path):
 
 
 def test_the_schema_takes_results():
-    """docs/benchmarks.md says how to get it."""
+    """docs/measuring.md says how to get it."""
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     VALIDATOR.validate(record())
     bare = result(model=None, costs=None, items=(), failures=(), tables=(), timing={})
@@ -247,3 +248,24 @@ def test_hashes_of_models(tmp_path):
     with pytest.raises(ConfigError, match="cannot read"):
         model_hash(tmp_path / "none.gguf")
     assert Model("p", "n", "a", 1, "dense", 2).sha256 == ""
+
+
+FALLING = {1: 1.0, 5: 1.46, 33: 1.2}
+
+
+def test_implausible_costs_are_named():
+    assert result().doubts == ()
+    (measured,) = result(costs=Costs(0.1, FALLING)).doubts
+    assert measured.startswith("the measured costs: C(33) = 1.20 is below C(5) = 1.46")
+    curve = CostCurve(FALLING)
+    loaded = result(
+        deterministic={"costs": {"mine": curve.by_rows, "gentle": {"1": 1.0, "2": 1.1}}}
+    )
+    (named,) = parse_result(encode(loaded)).doubts
+    assert named.startswith("mine: C(33)")
+
+
+@pytest.mark.parametrize("costs", [{"mine": {"2": 1.0}}, {"mine": [1]}, {"mine": {"1": "1"}}, [1]])
+def test_costs_that_are_not_curves_are_refused(costs):
+    with pytest.raises(ConfigError):
+        result(deterministic={"costs": costs})

@@ -46,10 +46,24 @@ class Session:
         self.go_on = threading.Event()
         self.go_on.set()
         self._inside = threading.Lock()
-        for name in ("begin", "choose", "commit", "logits", "reset"):
+        monkeypatch.setattr(
+            engine._session, "beginning", self._watched_passes(engine._session.beginning)
+        )
+        for name in ("choose", "commit", "logits", "reset"):
             monkeypatch.setattr(
                 engine._session, name, self._watched(name, getattr(engine._session, name))
             )
+
+    def _watched_passes(self, method):
+        def call(*arguments, **options):
+            step = self._watched("pass", method(*arguments, **options).__next__)
+            while True:
+                try:
+                    yield step()
+                except StopIteration:
+                    return
+
+        return call
 
     def _watched(self, name, method):
         def call(*arguments):

@@ -96,7 +96,13 @@ class LastTime:
 
 
 PAIRS = [(target, draft) for target in KINDS for draft in KINDS]
-FAST = [(pair, name) for pair, name in zip(PAIRS, [*CONFIGS, *CONFIGS], strict=False)]
+# Every configuration, every family as model and as draft model; `test_every_pair_at_every_setting`
+# has all of them.
+FAST = [
+    (("llama", "llama"), "greedy"), (("llama, sliding", "qwen3_next"), "greedy, penalties"),
+    (("qwen3_next", "llama, sliding"), "0.7"), (("llama, sliding", "llama"), "1.3"),
+    (("llama", "llama, sliding"), "1.3, penalties"),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -143,10 +149,11 @@ def test_every_pair_at_every_setting(models, plain_text, pair, name):
 
 
 @pytest.mark.parametrize("name", ["greedy, penalties", "0.7"])
-def test_a_draft_model_that_is_right_now_and_then(models, name):
+def test_a_draft_model_that_is_right_now_and_then(models, plain_text, name):
     session, drafts = Session(models["llama"], context=600), token_model(perturbed("llama", 0.08))
     drafter = DraftModelDrafter(drafts, num_draft_tokens=6)
-    steps = check(session, drafter, prompt_of(20), CONFIGS[name], name, max_tokens=60)
+    plain = plain_text("llama", name, 20, 60)
+    steps = check(session, drafter, prompt_of(20), CONFIGS[name], name, plain)
     kinds = {step.num_accepted_tokens for step in steps}
     assert len(kinds) > 3
     assert 0 in kinds
@@ -167,19 +174,21 @@ def test_the_drafts_own_temperature_changes_drafts_alone(models):
 
 
 @pytest.mark.parametrize("number", [0, 1, 64])
-def test_any_number_of_draft_tokens(models, number):
+def test_any_number_of_draft_tokens(models, plain_text, number):
     session, drafts = Session(models["llama"], context=600), token_model(models["llama"])
     drafter = DraftModelDrafter(drafts, num_draft_tokens=number)
+    plain = plain_text("llama", "0.7", 20, 60)
     steps = check(
-        session, drafter, prompt_of(20), CONFIGS["0.7"], str(number), num_draft_tokens=number
+        session, drafter, prompt_of(20), CONFIGS["0.7"], str(number), plain, num_draft_tokens=number
     )
     assert max(step.num_draft_tokens for step in steps) == min(number, 59)
 
 
-def test_a_shorter_context_ends_drafts_and_nothing_else(models):
+def test_a_shorter_context_ends_drafts_and_nothing_else(models, plain_text):
     session = Session(models["llama"], context=600)
     drafter = DraftModelDrafter(token_model(models["llama"], context=50), num_draft_tokens=5)
-    steps = check(session, drafter, prompt_of(20), CONFIGS["0.7"], "context")
+    plain = plain_text("llama", "0.7", 20, 60)
+    steps = check(session, drafter, prompt_of(20), CONFIGS["0.7"], "context", plain)
     drafted = [step.num_draft_tokens for step in steps]
     # Four tokens are left for the last draft, and none from there on.
     assert drafted[:5] == [5] * 5
@@ -187,13 +196,14 @@ def test_a_shorter_context_ends_drafts_and_nothing_else(models):
     assert not any(drafted[drafted.index(0) :])
 
 
-def test_coupled_drafts_agree_more_often_than_independent_ones(models):
+def test_coupled_drafts_agree_more_often_than_independent_ones(models, plain_text):
     """Which is what coupling is for (arXiv:2408.07978): here with q = p at temperature 1.3."""
     session, prompt = Session(models["llama"], context=600), prompt_of(20)
     drafts, config = token_model(perturbed("llama", 0.02)), CONFIGS["1.3"]
-    coupled = check(session, DraftModelDrafter(drafts), prompt, config, "coupled")
+    plain = plain_text("llama", "1.3", 20, 60)
+    coupled = check(session, DraftModelDrafter(drafts), prompt, config, "coupled", plain)
     independent = check(
-        session, DraftModelDrafter(drafts, rejection=True), prompt, config, "independent"
+        session, DraftModelDrafter(drafts, rejection=True), prompt, config, "independent", plain
     )
     means = [
         sum(step.num_accepted_tokens for step in steps)

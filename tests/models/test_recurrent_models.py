@@ -16,10 +16,15 @@ NAMES = sorted(
     }
     & set(BUILDERS)
 )  # fmt: skip
+# Their states are those of another one, in another mixture of layers.
+ALIKE = {"granitehybrid", "lfm2moe", "nemotron_h_moe", "qwen35", "qwen35moe"}
 BEGINNING = list(range(20, 44))
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.slow if name in ALIKE else ()) for name in NAMES],
+)
 def path(request, tmp_path_factory):
     """A model whose matrices are in Q8_0: MLX has no dense experts in float16 on a CPU."""
     model = build(request.param)

@@ -37,6 +37,17 @@ def test_the_limit_is_raised_and_put_back(limits):
     assert limits[-1] == 7
 
 
+def test_the_limit_stays_raised_until_the_last_of_several_replies_ends(limits):
+    model = tiny()
+    first, second = frame()(model), frame()(model)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert limits == [7, 100_000]
+    second.__exit__(None, None, None)
+    assert limits == [7, 100_000, 7]
+
+
 def test_a_model_that_hardly_fits_is_told_once(limits, caplog):
     model, frames = tiny(), frame()
     size = sum(array.nbytes for array in [model.model.embed_tokens.weight])

@@ -9,7 +9,7 @@ its window; penalties over more than their window.
 
 import mlx.core as mx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from identity import assert_same_tokens
 from mlx_lm.generate import generate_step
@@ -56,7 +56,6 @@ def test_drafting_never_changes_a_token(session, name, size):
         )
 
 
-@settings(max_examples=40)
 @given(
     prompt=st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=60),
     name=st.sampled_from(sorted(CONFIGS)),

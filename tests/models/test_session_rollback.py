@@ -14,15 +14,18 @@ from akunu_py.types import Draft, GenerationConfig
 
 # By length, cut off, in chunks, restored; and mixtures of them.
 KINDS = [
-    "llama", "llama, sliding", "llama4", "mamba2", "recurrent_gemma", "baichuan_m1",
+    "llama", "llama, sliding", "llama4", "mamba2", "baichuan_m1",
     *(
         pytest.param(kind, marks=pytest.mark.slow)
-        for kind in ("llama, windows with sinks", "qwen3_next", "falcon_h1")
+        for kind in ("llama, windows with sinks", "recurrent_gemma", "qwen3_next", "falcon_h1")
     ),
 ]  # fmt: skip
 RECURRENT = [
-    "mamba2", "recurrent_gemma", "baichuan_m1",
-    *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("qwen3_next", "falcon_h1")),
+    "mamba2", "baichuan_m1",
+    *(
+        pytest.param(kind, marks=pytest.mark.slow)
+        for kind in ("recurrent_gemma", "qwen3_next", "falcon_h1")
+    ),
 ]  # fmt: skip
 GREEDY = GenerationConfig()
 

@@ -48,7 +48,7 @@ def test_kv_bits_are_refused_where_they_cannot_work(model):
         st.tuples(st.integers(1, 50), st.integers(0, 3), st.integers(1, 12)), min_size=2, max_size=5
     )
 )
-@settings(max_examples=15)
+@settings(max_examples=settings.default.max_examples // 4)
 def test_reusing_a_prefix_changes_nothing(model, session, calls):
     """Any sequence of calls on one session gives what fresh sessions give."""
     for size, seed, count in calls:

@@ -21,22 +21,22 @@ _NOT_REPLAYABLE: dict[Need, str] = {
 
 
 def not_replayable(name: str) -> str | None:
-    """Return why a replay of texts cannot stand for a drafter; None where it can.
+    """Return the reason why a drafter cannot be replayed on texts; None if it can.
 
-    Raises ConfigError for a name that is neither a drafter's nor a baseline's.
+    Raises ConfigError for a name of no drafter and no baseline.
     """
     return None if name in baselines() else _NOT_REPLAYABLE.get(kind_of(name).needs)
 
 
 class Arm(Protocol):
-    """A drafter over all items of a trace: `Drafter`, and when replies begin and end.
+    """A drafter over all items of a trace: a `Drafter` that is told when replies begin and end.
 
-    `default_limit` is the draft length it is replayed with where none is asked for.
+    `default_limit` is its draft length in a replay by default.
     """
 
     @property
     def default_limit(self) -> int:
-        """Return the most tokens it drafts by itself."""
+        """Return the maximum length of its drafts."""
 
     def begin(self) -> None:
         """Start a reply."""
@@ -82,7 +82,7 @@ class RegistryArm:
 
 
 class AutoArm(RegistryArm):
-    """`auto` with a known curve in place of a measured one, and one state over all replies.
+    """`auto` with a given curve instead of a measured one, and one state over all replies.
 
     The state takes in a reply when the next one begins.
     """
@@ -101,11 +101,11 @@ class AutoArm(RegistryArm):
 
 
 CURVE_BOUND: dict[str, Callable[[CostCurve], Arm]] = {"auto": AutoArm}
-"""Drafters that choose a draft's length by the cost curve, and the makers of their arms."""
+"""Makers of arms whose drafters choose a draft's length by the cost curve."""
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise ConfigError for a name that is neither a drafter's nor a baseline's."""
+    """Raise ConfigError for a name of no drafter and no baseline."""
     for name in names:
         if not_replayable(name) is None and name not in baselines():
             make_drafter(name)
@@ -117,7 +117,7 @@ def is_curve_bound(name: str) -> bool:
 
 
 def make_arm(name: str, curve: CostCurve | None = None) -> Arm:
-    """Make an arm; `curve` is for those that draft by it.
+    """Make an arm; `curve` is for drafters that use it.
 
     Raises ConfigError for an unknown name and for a drafter that cannot be replayed.
     """

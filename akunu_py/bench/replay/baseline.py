@@ -1,7 +1,7 @@
-"""Baselines: drafters that live through all items of a trace.
+"""Baselines: drafters that persist over all items of a trace.
 
-A package offers some by an entry point of the group "akunu.baselines", whose object maps names to
-what makes each.
+A package offers baselines by an entry point of the group "akunu.baselines", whose object maps names
+to their makers.
 """
 
 import functools
@@ -13,13 +13,14 @@ from akunu_py.types import Draft
 
 
 class Baseline(ABC):
-    """A drafter after somebody's published rules. Implements `Drafter`, over many replies.
+    """A drafter by published rules. Implements `Drafter`, over many replies.
 
-    `begin`, `observe` (the prompt, then each step's output), `end`, and again; `reset` drops what
-    outlives a reply. What a baseline drafts is a function of what it observed, not of which passes
-    there were: so all draft lengths can be replayed in one walk over a text.
+    The calls for each reply are `begin`, `observe` (the prompt, then each step's output) and `end`.
+    `reset` drops the state that outlives a reply. The drafts of a baseline depend only on the
+    tokens it observed, not on the passes, so all draft lengths can be replayed in one walk over a
+    text.
 
-    `name` is its name in reports, `default_limit` the draft length that its authors ship.
+    `name` is its name in reports, `default_limit` its authors' default draft length.
     """
 
     name: str
@@ -34,22 +35,22 @@ class Baseline(ABC):
 
     @abstractmethod
     def draft(self, limit: int) -> Sequence[int]:
-        """Return at most `limit` tokens to follow what was observed."""
+        """Return at most `limit` tokens to follow the observed ones."""
 
     def drafts(self, limits: Sequence[int]) -> list[Sequence[int]]:
         """Return `draft(limit)` for each of the ascending `limits`.
 
-        Here for those whose shorter drafts are how the longer ones begin.
+        This default is for baselines whose shorter drafts are prefixes of the longer ones.
         """
         longest = self.draft(limits[-1])
         return [longest[:limit] for limit in limits]
 
     def propose(self, limit: int) -> Draft:
-        """Return the draft as the protocol has it."""
+        """Return the draft as the protocol requires."""
         return Draft.chain(self.draft(limit), self.name)
 
     def end(self) -> None:  # noqa: B027 - most carry nothing over
-        """Finish a reply: what outlives it takes it in."""
+        """Finish a reply, and add it to the state that outlives it."""
 
     def reset(self) -> None:  # noqa: B027 - most carry nothing over
         """Forget earlier replies."""
@@ -57,7 +58,7 @@ class Baseline(ABC):
 
 @functools.cache
 def baselines() -> Mapping[str, Callable[[], Baseline]]:
-    """Return the makers of all installed baselines by the names they have in reports."""
+    """Return the makers of all installed baselines by their names in reports."""
     found: dict[str, Callable[[], Baseline]] = {}
     for point in entry_points(group="akunu.baselines"):
         try:

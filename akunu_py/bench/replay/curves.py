@@ -1,4 +1,4 @@
-"""Cost curves to compare drafters under: the shipped ones by name, or a JSON file's."""
+"""Cost curves for comparisons of drafters: shipped by name, or from a JSON file."""
 
 from collections.abc import Iterable
 from importlib.resources import files
@@ -33,7 +33,7 @@ def shipped_curves() -> dict[str, CostCurve]:
 
 
 def load_curves(names: Iterable[str]) -> dict[str, CostCurve]:
-    """Return curves by name, each of `names` a shipped curve or a file with one or several.
+    """Return curves by name; each of `names` is a shipped curve, or a file with one or more.
 
     Raises ConfigError for a name that is neither, and for a file that is malformed.
     """
@@ -59,8 +59,8 @@ def load_curves(names: Iterable[str]) -> dict[str, CostCurve]:
 def parse_curves(text: str, name: str) -> dict[str, CostCurve]:
     """Read `{"curves": {NAME: {"points": {ROWS: COST, ...}, ...}, ...}}`.
 
-    `flat_after` and `flat_until` are rows between which costs do not rise; past the last point the
-    last segment's slope goes on. Raises ConfigError naming the file, the curve and the field.
+    Between `flat_after` and `flat_until` rows costs do not rise; past the last point the last
+    segment's slope continues. Raises ConfigError, which names the file, the curve and the field.
     """
     file = typed(parse(text, name), _File, name)
     if not file.curves:

@@ -1,6 +1,6 @@
 """Replays of whole traces, spread over processes: one job is one arm on one trace.
 
-Finished jobs are kept in an `ItemStore`, so that an interrupted replay goes on.
+Finished jobs are kept in an `ItemStore`, so that an interrupted replay can continue.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -18,18 +18,18 @@ from akunu_py.errors import ConfigError
 T = TypeVar("T")
 
 LIMITS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 31, 40, 64)
-"""The draft lengths a baseline's best is looked for among; 0 is not to draft."""
+"""The draft lengths that are tried for a baseline; 0 means no drafts."""
 
 Memory = Literal["trace", "session"]
-"""How long state outlives a reply: over all items of a trace, or within a session."""
+"""How long state is kept: over all items of a trace, or within a session."""
 
 Trace = Sequence[ReplayItem]
 
 
 class Job(Row, frozen=True):
-    """One arm on one trace; `curve` names the one a curve-bound arm drafts by.
+    """One arm on one trace; `curve` names the curve for an arm that drafts by one.
 
-    `limits` are the draft lengths to replay with; empty: the arm's own.
+    `limits` are the draft lengths to replay with; empty means the arm's own.
     """
 
     trace: str
@@ -40,7 +40,7 @@ class Job(Row, frozen=True):
 
 
 class JobResult(Row, frozen=True):
-    """A finished job: the draft lengths, and for each of them the counts of each item."""
+    """A finished job: the draft lengths, and for each length the counts of each item."""
 
     job: Job
     limits: tuple[int, ...]
@@ -75,9 +75,9 @@ def run_jobs(
     processes: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Generator[JobResult, None, None]:
-    """Yield results as they come; `progress` is called with the jobs done and those to do.
+    """Yield results as they are finished; `progress` is called with finished and all jobs.
 
-    Counts do not depend on `processes`; microseconds do where they compete for the cores.
+    Counts do not depend on `processes`; microseconds do if processes compete for the cores.
     """
     progress(0, len(jobs))
     work = run_tasks(_run, jobs, (traces, curves), processes=processes)
@@ -98,9 +98,9 @@ def run_stored_jobs(
     processes: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> tuple[list[JobResult], bool]:
-    """Return the results of the jobs, and whether all were done or an interrupt came before.
+    """Return the results of the jobs, and False after an interrupt.
 
-    Jobs that the store has are not done again. `progress` is called with jobs done and in all.
+    Jobs in the store are not repeated. `progress` is called with finished and all jobs.
     Raises ConfigError for a stored job that is malformed.
     """
     done: list[JobResult] = []
@@ -140,7 +140,7 @@ def _run(job: Job, data: tuple[Mapping[str, Trace], Mapping[str, CostCurve]]) ->
 
 
 def run_job(job: Job, items: Trace, curves: Mapping[str, CostCurve]) -> JobResult:
-    """Replay the items of a trace in order; state lives as long as the job's `memory` says."""
+    """Replay the items of a trace in order; the job's `memory` decides how long state is kept."""
     arm = make_arm(job.arm, None if job.curve is None else curves[job.curve])
     limits = job.limits or (arm.default_limit,)
 
@@ -156,7 +156,7 @@ def run_job(job: Job, items: Trace, curves: Mapping[str, CostCurve]) -> JobResul
 def over_trace(
     arm: Arm, items: Trace, memory: Memory, replay: Callable[[ReplayItem], T]
 ) -> Iterator[T]:
-    """Yield what `replay` gives for each item, the arm told when replies begin and end."""
+    """Yield the result of `replay` for each item; the arm is told when replies begin and end."""
     session: str | None = None
     for item in items:
         if memory == "session" and item.session != session:

@@ -1,4 +1,4 @@
-"""Figures of a replay, those that repeat and the drafters' own times, and its tables."""
+"""Figures of a replay, deterministic and timed, and its tables."""
 
 import hashlib
 import json
@@ -14,13 +14,13 @@ from akunu_py.cost_curve import CostCurve
 
 _COLUMNS = (
     Column("drafter", "drafter"),
+    *ratio_columns("speed", "speed", ".3f", range_form=".2f"),
     Column("up_to", "up\nto"),
     Column("fire_rate", "fire\nrate", ".0%"),
     Column("hit_rate", "hit\nrate", ".0%"),
     Column("alpha", "alpha", ".0%"),
     Column("mean_draft", "mean\ndraft", ".1f"),
     *ratio_columns("tokens_per_pass", "tok/\npass", ".2f"),
-    *ratio_columns("speed", "speed", ".3f", range_form=".2f"),
     Column("us_a_pass", "us a\npass", ".0f"),
 )
 
@@ -31,6 +31,7 @@ def replay_findings(
     *,
     by: str,
     hashes: Mapping[str, str],
+    costs: Mapping[str, CostCurve],
     failures: Sequence[Failure] = (),
     finished: bool = True,
 ) -> Findings:
@@ -38,16 +39,18 @@ def replay_findings(
 
     Args:
         report: its figures.
-        jobs: what was replayed, one arm on one trace each.
-        by: what the tables are divided by, "category" or "trace".
+        jobs: the replayed jobs, each of one arm on one trace.
+        by: grouping of the tables, "category" or "trace".
         hashes: of `content_hashes`.
+        costs: the curves, by name.
         failures: lines and items of the traces that could not be used.
-        finished: False after an interrupt: then arms are left out that lack a trace.
+        finished: False after an interrupt; arms that lack a trace are then left out.
 
     """
     return Findings(
         deterministic={
             "hashes": hashes,
+            "costs": {name: curve.by_rows for name, curve in costs.items()},
             "curves": {curve.curve: _repeating(curve) for curve in report.curves},
             "not_replayable": report.not_replayable,
         },
@@ -79,7 +82,7 @@ def _repeating(curve: CurveReport) -> dict[str, object]:
 
 
 def content_hashes(traces: Mapping[str, Trace], curves: Mapping[str, CostCurve]) -> dict[str, str]:
-    """Return SHA-256 of what is replayed: each trace's token ids, each curve's costs."""
+    """Return the SHA-256 of the inputs: each trace's token ids, each curve's costs."""
     contents: dict[str, object] = {
         f"trace {name}": [[item.id, item.session, item.prompt, item.output] for item in items]
         for name, items in traces.items()
@@ -95,7 +98,7 @@ def content_hashes(traces: Mapping[str, Trace], curves: Mapping[str, CostCurve])
 
 
 def comparisons(report: ReplayReport) -> list[str]:
-    """Return, a line each, how akunu's drafters do against the best baselines."""
+    """Return a line for each of akunu's drafters against the best baselines."""
     lines: list[str] = []
     for curve in report.curves:
         if len(report.curves) > 1 and curve.against_best:
@@ -163,7 +166,7 @@ def _groups(curve: CurveReport, by: str) -> dict[str, Mapping[str, Figures]]:
 
 
 def _free_name(text: str, taken: set[str]) -> str:
-    """Return a table's name of a text that may hold anything, another one each time."""
+    """Return a unique name of a table, made from any text."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:80]
     name, number = plain, 1
     while name in taken:

@@ -1,4 +1,4 @@
-"""Results of replays: the figures of each arm over any choice of items, with intervals."""
+"""Results of replays: figures of each arm over any items, with intervals."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,9 +24,9 @@ Chosen = Callable[[ReplayItem], bool]
 class Figures:
     """One arm over some items under one curve; rates are over all their passes and tokens.
 
-    `speed` is tokens over the cost of the passes, of several traces the geometric mean; 1 is plain
-    decoding. `us_a_pass` is the drafter's time in microseconds, the prompt's intake left out.
-    Rates that do not exist are None. `samples` is the speed in each resample.
+    `speed` is tokens / cost of the passes, over several traces the geometric mean; 1 is plain
+    decoding. `us_a_pass` is the drafter's time in microseconds, without reading the prompt.
+    Undefined rates are None. `samples` is the speed in each resample.
     """
 
     limit: int
@@ -48,7 +48,7 @@ class Figures:
 
 
 class Against(Row, frozen=True):
-    """The speed of an arm over the speed of another, `against`, on the same items."""
+    """The ratio of an arm's speed to that of `against`, on the same items."""
 
     speed: Ratio
     against: str
@@ -60,14 +60,14 @@ def compared(figures: Figures, other: Figures, against: str) -> Against:
 
 
 class Results:
-    """The counts of all arms on all traces, and the figures to be had from them.
+    """The counts of all arms on all traces, and their figures.
 
     Args:
         traces: the items by trace.
-        curves: by name; figures are under one of them.
+        curves: by name; each figure is under one curve.
         results: of `run_jobs`.
-        tune: whether each baseline's draft length is the best on the tuning half and all is
-            reported on the other; otherwise every item is reported at the arm's own length.
+        tune: whether each baseline gets the draft length that is best on the tuning half, and the
+            other half is reported; otherwise every item is reported at the arm's own length.
 
     """
 
@@ -91,11 +91,11 @@ class Results:
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """The arms there are counts of."""
+        """The arms that have counts."""
         return tuple(dict.fromkeys(arm for arm, _, _ in self._results))
 
     def reported(self, item: ReplayItem) -> bool:
-        """Return whether an item is one of those reported."""
+        """Return whether an item is reported."""
         return not self.tune or item.half == REPORTED_HALF
 
     def figures(
@@ -108,7 +108,7 @@ class Results:
     ) -> Figures | None:
         """Return an arm's figures over the chosen items of some traces; None without any.
 
-        `index` is the index of the draft length; left out, the arm's best, or its only one.
+        `index` is the index of the draft length, by default of the best or only one.
         """
         if index is None:
             index = self.best_index(arm, curve)
@@ -147,13 +147,13 @@ class Results:
         )
 
     def limits(self, arm: str, curve: str) -> tuple[int, ...]:
-        """Return the draft lengths an arm was replayed with."""
+        """Return the draft lengths of an arm's replays."""
         return self._result(arm, curve, next(iter(self.traces))).limits
 
     def best_index(self, arm: str, curve: str, trace: str | None = None) -> int:
-        """Return which draft length is best on the tuning half, of one trace or of all.
+        """Return the index of the best draft length on the tuning half of one or all traces.
 
-        Of equal ones the shortest; an arm that was replayed with one length has that.
+        Among equals the shortest length wins; an arm with one length has index 0.
         """
         size = len(self.limits(arm, curve))
         if size == 1:
@@ -166,7 +166,7 @@ class Results:
         return self._limits[key]
 
     def _tuning_speed(self, arm: str, curve: str, names: Iterable[str], index: int) -> float:
-        """Return the log of the speed on the tuning half: the mean over the traces."""
+        """Return the mean over the traces of the log speed on the tuning half."""
         logs: list[float] = []
         for name in names:
             picked = [i for i, item in enumerate(self.traces[name]) if item.half == TUNING_HALF]
@@ -188,7 +188,7 @@ class Results:
     def best_of_trace(self, curve: str, trace: str) -> tuple[str, int] | None:
         """Return the baseline and the draft length that are best on one trace.
 
-        Both are chosen on the tuning half where there is one to tune on, else on what is reported.
+        Both are chosen on the tuning half if there is one, otherwise on the reported items.
         """
         speeds: dict[tuple[str, int], float] = {}
         for arm in self.arms:
@@ -206,7 +206,7 @@ class Results:
 
     def _trace_weights(self, name: str) -> Floats:
         if name not in self._weights:
-            # Only reported items are resampled: the halves are samples of their own.
+            # Only reported items are resampled: the halves are separate samples.
             items = self.traces[name]
             reported = [i for i, item in enumerate(items) if self.reported(item)]
             weights = session_weights([items[i].session for i in reported], name=name)
@@ -244,7 +244,7 @@ class CurveReport:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """A whole comparison; `not_replayable` names arms that were asked for in vain, and why."""
+    """A whole comparison; `not_replayable` maps requested arms to the reason they are left out."""
 
     tune: bool
     memory: Memory
@@ -253,7 +253,7 @@ class ReplayReport:
 
 
 def make_report(results: Results, arms: Sequence[str], *, memory: Memory) -> ReplayReport:
-    """Work out all figures; `arms` gives their order, those not replayable among them."""
+    """Compute all figures; `arms` gives the order, including arms that cannot be replayed."""
     order = [arm for arm in arms if not_replayable(arm) is None]
     return ReplayReport(
         tune=results.tune,
@@ -300,7 +300,7 @@ def _all(
     trace: str | None = None,
     category: str | None = None,
 ) -> dict[str, Figures]:
-    """Return the figures of all arms over a trace, a category or everything that is reported."""
+    """Return the figures of all arms over a trace, a category or all reported items."""
     figures = (
         results.figures(
             arm,

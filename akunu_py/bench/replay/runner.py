@@ -1,8 +1,8 @@
 """One recorded item, played back as the target's choices, with one drafter.
 
-The target's token after each committed one is the recorded one, so every pass can be counted
-without a model. A draft is verified by the rule of the decode loop; what it says beyond the end of
-the output is drafted and never tested.
+After each committed token the target chooses the recorded one, so every pass can be counted without
+a model. The rule of the decode loop verifies a draft; tokens beyond the end of the output count as
+drafted, but are never tested.
 """
 
 import time
@@ -21,12 +21,12 @@ from akunu_py.protocols import Drafter
 from akunu_py.types import DecodeStats, Draft, StepStats
 
 _NO_TOKEN = -1
-"""The choice beyond the end of an output: no draft can agree with it."""
+"""The choice beyond the end of an output, which no draft can match."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayItem:
-    """A trace item in token ids; the output ends with an end-of-generation id or was cut."""
+    """A trace item in token ids; the output ends with an end-of-generation id, or was cut."""
 
     id: str
     category: str
@@ -41,9 +41,9 @@ class ItemCounts(Row, frozen=True):
 
     Attributes:
         stats: the passes.
-        observe_s: the drafter's seconds to observe, the prompt left out.
+        observe_s: the drafter's seconds to observe, without the prompt.
         decode_s: seconds of decoding; None in a replay, which decodes nothing.
-        identical: whether the reply was that of plain decoding; None in a replay.
+        identical: whether the reply equals plain decoding's; None in a replay.
 
     """
 
@@ -53,7 +53,7 @@ class ItemCounts(Row, frozen=True):
     identical: bool | None = None
 
     def __add__(self, other: "ItemCounts") -> "ItemCounts":
-        """Return both together, as of a replay."""
+        """Return the sum of both, as of a replay."""
         return ItemCounts(self.stats + other.stats, self.observe_s + other.observe_s)
 
     @property
@@ -62,7 +62,7 @@ class ItemCounts(Row, frozen=True):
         return self.stats.propose_s + self.observe_s
 
     def cost(self, curve: CostCurve) -> float:
-        """Return the cost of all passes: the sum of C(1 + k), k the tokens drafted for one."""
+        """Return the cost of all passes: the sum of C(1 + k), with k drafted tokens for a pass."""
         stats = self.stats
         at_least = (stats.steps, *stats.drafted_per_position, 0)
         return sum(
@@ -75,8 +75,8 @@ class ItemCounts(Row, frozen=True):
 def replay_item(item: ReplayItem, drafter: Drafter, limit: int) -> ItemCounts:
     """Play an item back with at most `limit` tokens drafted for a pass.
 
-    The drafter is one made for this reply; it observes the prompt here. `target_s` and `commit_s`
-    of the statistics are 0.
+    The drafter must be new; it observes the prompt here. `target_s` and `commit_s` of the
+    statistics are 0.
     """
     drafter.observe(item.prompt)
     recorder = StatsRecorder()
@@ -113,7 +113,7 @@ def replay_item(item: ReplayItem, drafter: Drafter, limit: int) -> ItemCounts:
 def _choices(draft: Draft, output: Sequence[int], position: int) -> list[int]:
     """Return the recorded tokens as the target's choices.
 
-    A node off the recorded path gets the token of its depth, which no walk can reach.
+    A node off the recorded path gets the token of its depth; no walk reaches such a node.
     """
     depths = [0]
     for parent in draft.parents:
@@ -125,9 +125,9 @@ def _choices(draft: Draft, output: Sequence[int], position: int) -> list[int]:
 def sweep_item(item: ReplayItem, baseline: Baseline, limits: Sequence[int]) -> list[ItemCounts]:
     """Play an item back with each of the ascending `limits`, in one walk over the output.
 
-    A baseline's drafts depend on the text alone, so replays with different limits that come by the
-    same position ask it there once. The results are those of `replay_item`, except for the
-    seconds: each pass is charged those of the longest draft asked for at its position.
+    A baseline's drafts depend on the text alone, so replays with different limits share one call at
+    a common position. The results equal those of `replay_item`, except for the seconds: each pass
+    is charged the time of the longest draft at its position.
     """
     baseline.observe(item.prompt)
     output, clock = item.output, time.perf_counter
@@ -155,7 +155,7 @@ def sweep_item(item: ReplayItem, baseline: Baseline, limits: Sequence[int]) -> l
 
 
 class _Walk:
-    """One limit's passes over an output, counted by how much was drafted and accepted."""
+    """The passes of one limit over an output, counted by drafted and accepted tokens."""
 
     __slots__ = ("accepted", "drafted", "limit", "propose_s", "rejections", "steps")
 
@@ -171,7 +171,7 @@ class _Walk:
     def step(
         self, draft: Sequence[int], output: Sequence[int], position: int, propose_s: float
     ) -> int:
-        """Count the pass at a position and return that of the next one, if the output has one."""
+        """Count the pass at a position; return the position of the next one."""
         left = len(output) - position
         accepted = 0
         for token in draft[:left]:
@@ -186,7 +186,7 @@ class _Walk:
         return position + accepted + 1
 
     def stats(self, output_tokens: int) -> DecodeStats:
-        """Return the totals over an output of that many tokens."""
+        """Return the totals over an output of this many tokens."""
         drafted, accepted = _at_least(self.drafted), _at_least(self.accepted)
         return DecodeStats(
             steps=self.steps,
@@ -202,7 +202,7 @@ class _Walk:
 
 
 def _at_least(counts: Sequence[int]) -> tuple[int, ...]:
-    """Return for i = 1, 2, ... how many passes have i or more, up to the last that is not 0."""
+    """Return, for i = 1, 2, ..., the number of passes with i or more, up to the last above 0."""
     totals: list[int] = []
     total = 0
     for count in reversed(counts[1:]):

@@ -14,24 +14,24 @@ from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.protocols import Tokenizer
 
 MAX_OUTPUT_TOKENS = 1500
-"""Longer outputs are cut here: a few that loop would otherwise outweigh all others."""
+"""Most tokens of an output: a few long loops would otherwise outweigh all others."""
 
 
 Bar = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
-"""Opens a progress bar of what is counted; it is told how much is done, and of how much."""
+"""Opens a progress bar with a title; the bar is called with the done and total numbers."""
 
 
 def read_traces(
     paths: Iterable[Path], limit: int | None, failures: list[Failure]
 ) -> dict[str, list[TraceItem]]:
-    """Return the first `limit` items of each file by its name; lines that cannot be used are told.
+    """Return the first `limit` items of each file by its name; bad lines go to `failures`.
 
     Raises ConfigError for a file that is given twice, cannot be read or has no item.
     """
     read: dict[str, list[TraceItem]] = {}
     seen: set[str] = set()
     for path in paths:
-        # Not Path.resolve, which raises for links in a circle: reading says what is wrong.
+        # Not Path.resolve, which raises for cyclic links; reading gives a better error.
         place = os.path.realpath(path)
         if place in seen:
             raise ConfigError(f"{path} is given twice; name each trace once")
@@ -48,7 +48,7 @@ def tokenize_traces(
 ) -> dict[str, tuple[ReplayItem, ...]]:
     """Return traces in ids; items that cannot be encoded go to `failures`.
 
-    Raises ConfigError for a trace of which no item can be encoded.
+    Raises ConfigError for a trace without an item that can be encoded.
     """
     total = sum(map(len, traces.values()))
     with bar("items tokenized") as progress:
@@ -83,11 +83,10 @@ def tokenize(
 ) -> list[ReplayItem]:
     """Encode prompts and outputs; control tokens written out in a text stay text.
 
-    Items that have the ids of this very vocabulary keep them.
-
-    An output ends with the tokenizer's end-of-generation id, which drafters have to predict like
-    any other token, unless it was cut. `progress` is called after each item. With `failures` given,
-    items that the tokenizer cannot encode go there and are left out.
+    Items with ids of the same vocabulary keep them. Unless it was cut, an output ends with the
+    tokenizer's end-of-generation id, which drafters must predict like any other token. `progress`
+    is called after each item. With `failures` given, items that the tokenizer cannot encode go
+    there and are left out.
 
     Raises ConfigError for an output without tokens.
     """
@@ -138,7 +137,7 @@ def _check_ids(item: TraceItem, ids: Iterable[int], vocabulary_size: int) -> Non
 
 
 def _inner(ids: list[int], empty: list[int]) -> list[int]:
-    """Return ids without those that every text gets, such as begin-of-text."""
+    """Return ids without the ones that every text begins or ends with, such as begin-of-text."""
     if empty and ids[:1] == empty[:1]:
         ids = ids[1:]
     if len(empty) > 1 and ids[-1:] == empty[-1:]:

@@ -1,7 +1,7 @@
 """The optional part of a trace line: token ids, and the steps that made them.
 
-A replay has no use for the steps, but a file that contradicts itself is not worth replaying: they
-must put the token ids together.
+A replay does not use the steps, but refuses a file that contradicts itself: together the steps must
+give the token ids.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 from akunu_py.bench.rows import Count, FieldError, Row
 
 Share = Annotated[float, Meta(ge=0, le=1 + 1e-5)]
-"""From 0 to 1; sums of float32 may lie a little above."""
+"""A number from 0 to 1; sums of float32 may be slightly above."""
 
 
 class DraftedToken(Row, frozen=True):
@@ -29,7 +29,7 @@ class DraftedToken(Row, frozen=True):
 
 
 class TreePart(Row, frozen=True):
-    """So many nodes of a tree; what they were expected to bring and to cost."""
+    """A number of nodes of a tree, with their expected tokens and cost."""
 
     nodes: Count
     tokens: float | UnsetType = UNSET
@@ -37,7 +37,7 @@ class TreePart(Row, frozen=True):
 
 
 class Tree(Row, frozen=True):
-    """A drafted tree, and what of it was verified."""
+    """A drafted tree and its verified part."""
 
     nodes: Annotated[int, Meta(ge=1)]
     verified: Literal["tree", "chain", "nothing"]
@@ -48,7 +48,7 @@ class Tree(Row, frozen=True):
 
 
 class TraceStep(Row, frozen=True):
-    """One step: a draft, what of it was accepted, and the last token."""
+    """One step: a draft, its accepted tokens, and the last token."""
 
     position: Count
     source: str
@@ -66,7 +66,7 @@ class TraceStep(Row, frozen=True):
 def check_steps(
     steps: Sequence[TraceStep], prompt_ids: Sequence[int], token_ids: Sequence[int]
 ) -> None:
-    """Check that steps put the token ids together; raises FieldError where they do not."""
+    """Check that the steps together give the token ids; raises FieldError if they do not."""
     if not prompt_ids or not token_ids:
         raise FieldError("steps", "needs token_ids and prompt_ids to be steps of")
     ids: list[int] = []
@@ -81,7 +81,7 @@ def check_steps(
                 f"{name}.position", f"is {step.position}; the tokens before it are {before}"
             )
         ids += (*accepted, step.token)
-    # What a stop text or an end-of-generation id cut off the last step is not part of the reply.
+    # A stop text or an end-of-generation id may cut the last step short.
     if ids[: len(token_ids)] != list(token_ids):
         raise FieldError("steps", "do not put token_ids together")
 

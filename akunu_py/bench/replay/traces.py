@@ -1,7 +1,7 @@
 """Traces: recorded prompts and outputs, one JSON object a line, read strictly.
 
-The format is in docs/benchmarks.md. A line that does not fit it is reported with the field, and the
-rest goes on where the caller takes reports; nothing of such a line is used.
+The format is in docs/measuring.md. A malformed line is reported with its field and not used;
+reading continues if the caller takes reports.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ Ids = Annotated[tuple[Count, ...], Meta(min_length=1)]
 
 
 class _Line(Row, frozen=True):
-    """A line of a trace. Notes say where an item comes from; a replay has no use for them."""
+    """A line of a trace. Notes name the origin of an item; a replay ignores them."""
 
     id: Text
     category: Text
@@ -46,11 +46,11 @@ class _Line(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class TraceItem:
-    """One reply: what was asked (`prompt`, the conversation so far) and what came (`output`).
+    """One reply: `prompt` is the conversation so far, `output` the reply.
 
-    Items of one `session` (the id, where a line gives none) follow each other in the order of
-    their `turn`. `prompt_ids` and `token_ids` are prompt and output in ids of the tokenizer with
-    that `vocabulary` (`akunu_py.drafting.memory.vocabulary_fingerprint`); empty where not given.
+    Items of one `session` (by default the id) are adjacent and in the order of their `turn`.
+    `prompt_ids` and `token_ids` are prompt and output in ids of the tokenizer with this
+    `vocabulary` (`akunu_py.drafting.memory.vocabulary_fingerprint`); empty where not given.
     """
 
     id: str
@@ -65,7 +65,7 @@ class TraceItem:
 
     @property
     def half(self) -> int:
-        """0 or 1, by a hash of the session: which half of the items this one belongs to."""
+        """The half of the items that this one belongs to, 0 or 1, by a hash of the session."""
         return half_of(self.session)
 
 
@@ -79,11 +79,11 @@ def read_trace(path: Path, failures: list[Failure] | None = None) -> list[TraceI
 
     Args:
         path: of the file.
-        failures: gets the lines that are not of the format, and the others are read; None: the
-            first such line is an error.
+        failures: gets the malformed lines, while the others are read; None: the first malformed
+            line is an error.
 
-    Raises ConfigError naming file, line and field for such a line, and for a file that cannot be
-    read or has no item.
+    Raises ConfigError, which names file, line and field, for such a line, and for a file that
+    cannot be read or has no item.
 
     """
     try:
@@ -94,7 +94,7 @@ def read_trace(path: Path, failures: list[Failure] | None = None) -> list[TraceI
 
 
 def parse_trace(data: bytes, name: str, failures: list[Failure] | None = None) -> list[TraceItem]:
-    """Read the lines of a trace; `name` is what errors call it. Otherwise as `read_trace`."""
+    """Read the lines of a trace, which errors call `name`. Otherwise as `read_trace`."""
     items: list[TraceItem] = []
     lines: dict[str, int] = {}
     sessions: set[str] = set()
@@ -128,7 +128,7 @@ def parse_trace(data: bytes, name: str, failures: list[Failure] | None = None) -
 
 
 def read_record(line: bytes) -> dict[str, Any]:
-    """Return the JSON object of a line; raise FieldError for others, and a field given twice."""
+    """Return the JSON object of a line; raise FieldError for other values and repeated fields."""
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -163,7 +163,7 @@ def _finite(text: str) -> float:
 
 
 def read_item(record: dict[str, Any]) -> TraceItem:
-    """Return the item of a line's object; raise FieldError naming the field that does not fit."""
+    """Return the item of a line's object; raise FieldError, which names a malformed field."""
     line = convert(record, _Line)
     for field, value in asdict(line).items():
         if isinstance(value, str):
@@ -202,10 +202,8 @@ def _check_id(item: TraceItem, lines: Mapping[str, int]) -> None:
 
 
 def _check_order(last: TraceItem, item: TraceItem) -> None:
-    """Check that a session's items stand together, in the order of their turns."""
+    """Check that a session's items are adjacent and in the order of their turns."""
     if last.session != item.session:
-        raise FieldError(
-            "session", f"{item.session!r} went on before other items; put its items together"
-        )
+        raise FieldError("session", f"{item.session!r} has earlier items; put its items together")
     if item.turn <= last.turn:
         raise FieldError("turn", f"{item.turn} follows {last.turn}; put the turns in order")

@@ -47,6 +47,15 @@ class AutoState:
         self.memory = Memory() if memory is None else memory
         self._reply: list[int] = []
 
+    def beside(self) -> "AutoState":
+        """Return a state for a reply that runs beside others; only the reply's tokens are its own.
+
+        Ended by `finish`, the reply joins the common memory.
+        """
+        other = AutoState(self.memory)
+        other.calibration, other.pace = self.calibration, self.pace
+        return other
+
     def begin_reply(self) -> list[int]:
         """Finish the last reply; return an empty list for the tokens of the new one."""
         self.finish()

@@ -87,6 +87,17 @@ class RollbackCaches:
         for part, entry in zip(self._parts, saved, strict=True):
             part.restore(entry)
 
+    def copy(self, source: "RollbackCaches", saved: Saved) -> None:
+        """Fill fresh caches with what others of the same model held when they were saved.
+
+        Raises RollbackError for caches of unknown kinds.
+        """
+        if not (self.supported and source.supported):
+            raise RollbackError("these caches cannot be copied")
+        others = source._parts  # noqa: SLF001 - of the same class
+        for part, other, entry in zip(self._parts, others, saved, strict=True):
+            part.copy(other, entry)
+
 
 def with_exact_sinks(cache: Any) -> Any:
     """Return a fresh cache, or its replacement where mlx-lm's own would mask sinks."""

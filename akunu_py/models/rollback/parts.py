@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import mlx.core as mx
+from mlx.utils import tree_map
 from mlx_lm.models.cache import ArraysCache, ChunkedKVCache, KVCache, QuantizedKVCache
 
 from akunu_py.errors import RollbackError
@@ -36,6 +37,12 @@ class Part(Protocol):
     def restore(self, saved: Any) -> None:
         """Go back to the saved state; rows fed since then are lost."""
 
+    def copy(self, source: Any, saved: Any) -> None:
+        """Fill a fresh cache with what another of its kind, `source`, held when it was saved.
+
+        Neither writes into what the other holds from then on.
+        """
+
 
 class ByLength:
     """A cache whose rows lie in order: the length says which of them are valid.
@@ -65,6 +72,15 @@ class ByLength:
 
     def restore(self, saved: int) -> None:
         """Go back to a length."""
+        self._cache.offset = saved
+
+    def copy(self, source: "ByLength", saved: int) -> None:
+        """Copy the first `saved` rows."""
+        held = source._cache  # noqa: SLF001 - of the same class
+        if saved:
+            self._cache.keys, self._cache.values = tree_map(
+                lambda rows: mx.contiguous(rows[..., :saved, :]), (held.keys, held.values)
+            )
         self._cache.offset = saved
 
 
@@ -116,8 +132,14 @@ class Chunked:
     def restore(self, saved: _SavedChunk) -> None:
         """Go back to the saved state, including the rows at its front."""
         cache = self._cache
-        cache.keys, cache.values = saved.keys, saved.values
+        # Array objects of its own: a pass writes through them.
+        cache.keys = None if saved.keys is None else saved.keys[...]
+        cache.values = None if saved.values is None else saved.values[...]
         cache.offset, cache.start_position = saved.offset, saved.start_position
+
+    def copy(self, source: "Chunked", saved: _SavedChunk) -> None:  # noqa: ARG002 - the protocol's
+        """Take over the saved rows."""
+        self.restore(saved)
 
 
 class _Restored:
@@ -158,6 +180,10 @@ class Recurrent(_Restored):
         """Put the arrays back; the saved list can be restored again."""
         self._cache.cache = list(saved)
 
+    def copy(self, source: "Recurrent", saved: list[Any]) -> None:  # noqa: ARG002 - the protocol's
+        """Take over the saved arrays, which nobody writes into."""
+        self.restore(saved)
+
 
 class Compressed(_Restored):
     """DeepSeek V4.1's `LayerCache`: a window, and one row for each closed group of earlier rows.
@@ -175,3 +201,7 @@ class Compressed(_Restored):
     def restore(self, saved: dict[str, Any]) -> None:
         """Put everything back; the saved values can be restored again."""
         vars(self._cache).update(saved)
+
+    def copy(self, source: "Compressed", saved: dict[str, Any]) -> None:  # noqa: ARG002 - the same
+        """Take over the saved arrays, which nobody writes into."""
+        self.restore(saved)

@@ -104,6 +104,10 @@ class Rotating:
         values = None if saved.values is None else saved.values[...]
         put_rows(self._cache, keys, values, saved.offset, saved.index)
 
+    def copy(self, source: "Rotating", saved: _Saved) -> None:  # noqa: ARG002 - the protocol's
+        """Take over the saved rows, in array objects of its own."""
+        self.restore(saved)
+
 
 def next_row(cache: RotatingKVCache) -> int:
     """Return the row of a cache's arrays behind which the next single row is written."""

@@ -21,6 +21,7 @@ from akunu_py.bench.result_file import parse_result
 from akunu_py.bench.workloads import Prompt
 from akunu_py.cli.main import cli
 from akunu_py.errors import ContractError
+from akunu_py.extras import install_command
 from akunu_py.lab.compare import run, transformers_arms
 from akunu_py.lab.compare.akunu_arms import make_arms as make_akunu_arms
 from akunu_py.lab.compare.arm import Decoded, Skipped, Subject, UnavailableError
@@ -37,10 +38,10 @@ PROMPT = tuple(range(5, 45)) * 2
 NO_END = frozenset()
 
 needs_llama_cpp = pytest.mark.skipif(
-    find_spec("xllamacpp") is None, reason="xllamacpp is not installed: akunu-py[compare]"
+    find_spec("xllamacpp") is None, reason="xllamacpp, of the extra compare, is not installed"
 )
 needs_torch = pytest.mark.skipif(
-    find_spec("torch") is None, reason="torch is not installed: akunu-py[compare]"
+    find_spec("torch") is None, reason="torch, of the extra compare, is not installed"
 )
 
 
@@ -258,7 +259,7 @@ class TestLlamaCpp:
 
     def test_absent(self, loaded, engine, monkeypatch):
         monkeypatch.setitem(sys.modules, "xllamacpp", None)
-        with pytest.raises(UnavailableError, match=re.escape("pip install 'akunu-py[compare]'")):
+        with pytest.raises(UnavailableError, match=re.escape(install_command("compare"))):
             made(LLAMA_CPP, subject_of(loaded, engine))
 
     @needs_llama_cpp
@@ -358,7 +359,7 @@ class TestPlainDecoder:
 class TestTransformers:
     def test_absent(self, loaded, engine, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", None)
-        with pytest.raises(UnavailableError, match=re.escape("pip install 'akunu-py[compare]'")):
+        with pytest.raises(UnavailableError, match=re.escape(install_command("compare"))):
             made(TRANSFORMERS, subject_of(loaded, engine))
 
     @needs_torch

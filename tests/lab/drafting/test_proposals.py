@@ -20,7 +20,11 @@ def trees_of(engine, prompt, **options):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"temperature": 0.7, "seed": 5}, {"temperature": 1.3, "seed": 6, **PENALTIES}],
+    [
+        {},
+        pytest.param({"temperature": 0.7, "seed": 5}, marks=pytest.mark.slow),
+        {"temperature": 1.3, "seed": 6, **PENALTIES},
+    ],
     ids=["greedy", "0.7", "1.3, penalties"],
 )
 def test_proposals_leave_the_stream_alone(pair, options):

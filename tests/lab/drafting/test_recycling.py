@@ -4,6 +4,7 @@ import pytest
 from candidate_rows import CONFIGS, Recorder, begin, true_rows
 from hypothesis import given
 from hypothesis import strategies as st
+from pairwise import each_value
 from tiny_models import generate, prompt_of, tiny
 
 from akunu_py import Engine
@@ -154,8 +155,7 @@ def test_recycling_drafts_and_some_of_it_is_right(default_model):
         assert result.token_ids == plain.token_ids
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("reproducible", [False, True])
+@pytest.mark.parametrize(("name", "reproducible"), each_value(list(CONFIGS), [False, True]))
 def test_recycling_changes_no_token_and_is_told_of_raw_logits(name, reproducible):
     model = tiny()
     session = Session(model, context=600, reproducible=reproducible)

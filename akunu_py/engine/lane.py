@@ -1,0 +1,91 @@
+"""A further place for replies of an engine, for a thread that makes several replies in turn."""
+
+import threading
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+
+from akunu_py.constraints import Matcher
+from akunu_py.drafting import AutoState
+from akunu_py.engine.drafter_factory import DrafterChoice
+from akunu_py.engine.reply import Reply, Request
+from akunu_py.engine.tool_use import ChatPlan
+from akunu_py.models.cached_rows import NO_CHECKPOINTS, Progress
+from akunu_py.models.session import Session
+from akunu_py.models.token_model import CachedTokenModel
+from akunu_py.types import StreamEvent
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCall:
+    """A call whose prompt and options an engine has checked.
+
+    Attributes:
+        prompt: token ids.
+        choice: the drafter, and the configuration with its name filled in.
+        matcher: the state of its constraint, for one reply; None for a reply in any form.
+        continues: whether the reply continues the prompt's text, as for `Engine.generate`.
+        plan: tools of a chat, for one reply; None for a reply without tools.
+
+    """
+
+    prompt: tuple[int, ...]
+    choice: DrafterChoice
+    matcher: Matcher | None = None
+    continues: bool = False
+    plan: ChatPlan | None = None
+
+
+MakeRequest = Callable[[CheckedCall, Session, AutoState, CachedTokenModel | None], Request]
+
+
+class Lane:
+    """Caches for one reply at a time, beside other lanes of the same engine.
+
+    Lanes share the engine's weights, its drafters' files and its costs of passes. They have no
+    lock: one thread uses all of them, and no other reply of the engine runs meanwhile. A draft
+    model has caches for each lane.
+
+    Attributes:
+        session: the model with the caches of this lane.
+
+    """
+
+    def __init__(
+        self, session: Session, token_model: CachedTokenModel | None, make: MakeRequest
+    ) -> None:
+        self.session = session
+        self._token_model = token_model
+        self._make = make
+
+    def turns(
+        self,
+        call: CheckedCall,
+        learned: AutoState,
+        cancelled: threading.Event,
+        *,
+        checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
+        progress: Progress | None = None,
+    ) -> Generator[StreamEvent | None, None, None]:
+        """Make a reply in turns: None after each prompt pass, then an event per step.
+
+        `learned` is the state of `auto`; the reply joins it when it ends. Once `cancelled` is set
+        the next turn is the last and has the result, with the finish reason "cancelled". Closing
+        the generator ends the reply without a result.
+
+        Raises as `Engine.generate` does for what only making the drafter shows.
+        """
+        state = learned.beside()
+        request = replace(
+            self._make(call, self.session, state, self._token_model),
+            checkpoints=checkpoints,
+            short_passes=True,
+            progress=progress,
+            ended=state.finish,
+        )
+        return Reply(request, cancelled).turns()
+
+    def close(self) -> None:
+        """Drop the caches."""
+        self.session.close()
+        if self._token_model is not None:
+            self._token_model.close()

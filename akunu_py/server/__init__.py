@@ -1,0 +1,1 @@
+"""Replies for several clients at once: a worker thread, and a cache of prompts."""

@@ -1,0 +1,75 @@
+"""Where later prompts of a conversation will differ from this one, so that caches are marked there.
+
+Recurrent states and sliding windows go back only to marks. A later prompt shares with this one its
+system message, in any case, and its last message, if no earlier one was edited. What follows that
+message, the opening of the reply, may differ: some templates open thoughts there, and leave them
+out of history.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import takewhile
+
+from akunu_py.engine.engine import Engine
+from akunu_py.errors import AkunuError
+from akunu_py.messages import Message, Tool
+from akunu_py.server.token_trie import common_length
+
+SYSTEM, MESSAGE = "system", "message"
+"""Names of the places: the end of the system message, and of the last message before the reply."""
+
+_REMEMBERED = 16
+"""System messages whose lengths are remembered."""
+
+
+class Checkpoints:
+    """Finds these places by rendering other conversations; for one engine, and one thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._opening: int | None = None
+        self._leads: OrderedDict[str, tuple[int, ...]] = OrderedDict()
+
+    def of(
+        self, messages: Sequence[Message], tools: Sequence[Tool], prompt: Sequence[int]
+    ) -> dict[str, int]:
+        """Return the places in the prompt of a conversation, by name, in tokens."""
+        found = {
+            SYSTEM: common_length(self._lead(messages, tools), prompt),
+            MESSAGE: len(prompt) - self._length_of_opening(),
+        }
+        return {name: place for name, place in found.items() if 0 < place < len(prompt)}
+
+    def _length_of_opening(self) -> int:
+        """Return how many tokens at the end of a prompt no later prompt may have."""
+        if self._opening is None:
+            asked = [Message("user", "x")]
+            later = [*asked, Message("assistant", "y"), Message("user", "z")]
+            prompt = self._rendered(asked)
+            self._opening = len(prompt) - common_length(prompt, self._rendered(later))
+        return self._opening
+
+    def _lead(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Sequence[int]:
+        """Return the tokens of the leading system messages and the tools."""
+        leading = list(takewhile(lambda message: message.role == "system", messages))
+        described = [[tool.name, tool.description, dict(tool.parameters)] for tool in tools]
+        key = json.dumps([[message.text for message in leading], described])
+        known = self._leads.get(key)
+        if known is None:
+            one = self._rendered([*leading, Message("user", "x")], tools)
+            other = self._rendered([*leading, Message("user", "0")], tools)
+            known = tuple(one[: common_length(one, other)])
+            self._leads[key] = known
+            if len(self._leads) > _REMEMBERED:
+                self._leads.popitem(last=False)
+        else:
+            self._leads.move_to_end(key)
+        return known
+
+    def _rendered(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
+        """Return the tokens of a conversation; none where the template refuses it."""
+        try:
+            return self._engine.chat_ids(messages, tools)
+        except AkunuError:
+            return []

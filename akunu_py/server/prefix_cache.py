@@ -1,0 +1,227 @@
+"""Rows of earlier prompts and replies, kept for prompts that begin like them.
+
+Rows have one owner: this cache, or the lane that uses them. A prompt that continues a conversation
+takes its rows out and, when its reply ends, puts them back with the new ones. A prompt that only
+shares a beginning with another conversation, or with a reply under way, gets a copy of that
+beginning.
+
+Where caches cannot drop rows (recurrent states, sliding windows), rows go back to checkpoints:
+places that a prompt names, such as the end of its system message and of its last message.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from akunu_py.models.cached_rows import CachedRows
+from akunu_py.models.session import Session
+from akunu_py.server.disk_tier import DiskTier
+from akunu_py.server.token_trie import TokenTrie, common_length
+
+_log = logging.getLogger(__name__)
+
+_LEAST_COPIED = 16
+"""Shortest beginning worth a copy, in tokens: a pass over so few takes no longer than over one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The rows that a prompt got.
+
+    Attributes:
+        num_rows: how many of its first tokens have rows.
+        reason: why these and not more, in words.
+
+    """
+
+    num_rows: int
+    reason: str
+
+
+@dataclass(eq=False, slots=True)
+class _Entry:
+    """Rows that nobody uses now.
+
+    Attributes:
+        rows: the rows.
+        key: their tokens.
+        text: the tokens of prompt and reply, of which the last may have no row.
+        last_message: number of tokens up to the end of the last message before the reply; a prompt
+            that shares them continues the conversation.
+        nbytes: bytes of the rows.
+
+    """
+
+    rows: CachedRows
+    key: tuple[int, ...]
+    text: Sequence[int]
+    last_message: int
+    nbytes: int
+    stored: bool = False
+    """Whether the rows are on disk, or cannot be."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Rows that share a beginning; `entry` is None for those of a reply under way."""
+
+    rows: CachedRows
+    common: int
+    reach: int
+    entry: _Entry | None
+
+
+class PrefixCache:
+    """Rows by their tokens, up to `limit` bytes; the least recently used go first.
+
+    Rows in use do not count. With a disk tier, `store` writes rows to disk, and rows that are found
+    only there are read back. One thread uses the cache.
+    """
+
+    def __init__(self, limit: int, disk: DiskTier | None = None) -> None:
+        self._limit = limit
+        self._disk = disk
+        self._trie: TokenTrie[_Entry] = TokenTrie()
+        # The least recently used comes first.
+        self._entries: OrderedDict[_Entry, None] = OrderedDict()
+        self.nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def nearest(self, prompt: Sequence[int], others: Sequence[Session]) -> Iterator[Sequence[int]]:
+        """Yield the texts of kept rows and of replies under way, the most similar first."""
+        for _, tokens in sorted(
+            (
+                *((-common_length(one.rows.tokens, prompt), one.rows.tokens) for one in others),
+                *((-common, entry.text) for common, entry in self._trie.nearest(prompt)),
+            ),
+            key=lambda found: found[0],
+        ):
+            yield tokens
+
+    def take(self, prompt: Sequence[int], session: Session, others: Sequence[Session]) -> Taken:
+        """Give a session the rows that serve a prompt best, and take those that it had.
+
+        `others` are the sessions of replies under way. The last token of a prompt is fed in any
+        case.
+        """
+        self._read_back(prompt, session, others)
+        found = self._find(prompt, others)
+        if found is None:
+            session.exchange(None)
+            return Taken(0, "nothing that begins like it is cached")
+        entry = found.entry
+        if entry is not None and found.reach >= entry.last_message:
+            self._remove(entry)
+            session.exchange(found.rows)
+        elif found.reach >= _LEAST_COPIED:
+            if entry is not None:
+                self._entries.move_to_end(entry)
+            session.exchange(session.copy(found.rows, found.reach))
+        else:
+            session.exchange(None)
+            return Taken(0, "nothing that begins like it is cached")
+        return Taken(found.reach, _reason(found, prompt))
+
+    def put(
+        self, rows: CachedRows, last_message: int | None = None, text: Sequence[int] = ()
+    ) -> None:
+        """Keep the rows of a reply that ended.
+
+        `text` has the tokens of prompt and reply, and `last_message` the number of those up to the
+        end of the last message before the reply; without it, all belong to the prompt. Rows of
+        which nobody knows what they hold, after an error within a pass, are dropped.
+        """
+        key = tuple(rows.tokens)
+        if not rows.settled or not rows.rollback.supported or len(key) < _LEAST_COPIED:
+            return
+        for common, entry in list(self._trie.nearest(key)):
+            if common == len(entry.key) and rows.reach(common) == common:
+                self._remove(entry)
+            elif common == len(key) and entry.rows.reach(common) == common:
+                # Rows that are kept already serve whatever these would.
+                self._entries.move_to_end(entry)
+                return
+        known = text if tuple(text[: len(key)]) == key else key
+        most = len(key) if last_message is None else min(last_message, len(key))
+        entry = _Entry(rows, key, known, most, rows.nbytes)
+        self._trie.put(key, entry)
+        self._entries[entry] = None
+        self.nbytes += entry.nbytes
+        while self.nbytes > self._limit:
+            self._remove(next(iter(self._entries)))
+
+    @property
+    def unstored(self) -> bool:
+        """Whether `store` has something to write."""
+        return self._disk is not None and any(not entry.stored for entry in self._entries)
+
+    def store(self, session: Session) -> None:
+        """Write the newest rows that are not on disk yet; `session` is any one of the model."""
+        entry = next((one for one in reversed(self._entries) if not one.stored), None)
+        if entry is not None and self._disk is not None:
+            entry.stored = True
+            self._disk.write(entry.rows, entry.last_message, session)
+
+    def close(self) -> None:
+        """Drop all rows."""
+        while self._entries:
+            self._remove(next(iter(self._entries)))
+
+    def _remove(self, entry: _Entry) -> None:
+        self._trie.pop(entry.key)
+        del self._entries[entry]
+        self.nbytes -= entry.nbytes
+
+    def _read_back(
+        self, prompt: Sequence[int], session: Session, others: Sequence[Session]
+    ) -> None:
+        """Read rows from disk, if clearly more of them can be used than of those in memory."""
+        if self._disk is None:
+            return
+        for common, stored in self._disk.nearest(prompt):
+            found = self._find(prompt, others)
+            reach = 0 if found is None else found.reach
+            if min(common, len(prompt) - 1) < reach + _LEAST_COPIED:
+                return
+            usable = session.rows.rollback.by_length or common == len(stored.tokens)
+            rows = self._disk.load(stored, session) if usable else None
+            if rows is not None:
+                self.put(rows, stored.last_message)
+                # The file stays until longer rows replace it.
+                for entry in self._entries:
+                    entry.stored = entry.stored or entry.rows is rows
+            return
+
+    def _find(self, prompt: Sequence[int], others: Sequence[Session]) -> _Found | None:
+        """Return the rows of which most can be used."""
+        best: _Found | None = None
+        most = len(prompt) - 1
+        for shared, entry in self._trie.nearest(prompt):
+            common = min(shared, most)
+            if best is not None and best.reach >= common:
+                break
+            best = _better(best, _Found(entry.rows, common, entry.rows.reach(common), entry))
+        for session in others:
+            common = min(common_length(session.rows.tokens, prompt), most)
+            reach = min(common, session.rows.reach(common))
+            best = _better(best, _Found(session.rows, common, reach, None))
+        return best
+
+
+def _better(best: _Found | None, found: _Found) -> _Found | None:
+    return found if found.reach > (0 if best is None else best.reach) else best
+
+
+def _reason(found: _Found, prompt: Sequence[int]) -> str:
+    if found.entry is None:
+        reason = f"a reply under way begins with the same {found.common} tokens"
+    elif found.common in (len(found.entry.key), len(prompt) - 1):
+        reason = "it continues cached text"
+    else:
+        reason = f"cached text differs after {found.common} tokens"
+    if found.reach < found.common:
+        reason += f"; this model's caches go back to {found.reach}"
+    return reason

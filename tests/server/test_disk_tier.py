@@ -1,0 +1,286 @@
+"""Rows on disk: they survive a restart, and a damaged file costs a prefill and nothing else."""
+
+import hashlib
+import json
+import stat
+import time
+
+import mlx.core as mx
+import pytest
+from toy_engine import PLAIN, toy_engine
+
+from akunu_py.errors import ConfigError
+from akunu_py.server import disk_tier
+from akunu_py.server.disk_tier import DiskTier
+from akunu_py.server.prefix_cache import PrefixCache
+from akunu_py.server.worker import Worker
+
+TEXT = "a cat and a dog, a cat and a bird. " * 2
+OPTIONS = {"max_tokens": 8, "drafter": "none", "logit_bias": PLAIN}
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with toy_engine() as engine:
+        yield engine
+
+
+def tier_of(engine, folder, limit=1 << 28):
+    return DiskTier(folder, limit, engine._session.digest())
+
+
+def replies(engine, folder, *prompts, **options):
+    """Answer prompts with a server of their own; return tokens and numbers of cached tokens."""
+    worker = Worker(engine, cache=PrefixCache(1 << 28, tier_of(engine, folder, **options)))
+    found = []
+    for prompt in prompts:
+        job = worker.submit(engine.check(prompt, **OPTIONS))
+        while worker.step():
+            pass
+        started, *_, last = list(job.events)
+        found.append((last.result.token_ids, started.num_cached))
+    worker.close()
+    return found
+
+
+def test_rows_are_written_when_there_is_nothing_else_to_do(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr("akunu_py.server.worker._IDLE_S", 0.01)
+    worker = Worker(engine, cache=PrefixCache(1 << 28, tier_of(engine, tmp_path)))
+    worker.start()
+    list(worker.submit(engine.check(engine.prompt_ids(TEXT), **OPTIONS)).events)
+    while not files(tmp_path, "json"):
+        time.sleep(0.01)
+    worker.close()
+    assert len(files(tmp_path, "json")) == 1
+
+
+def files(folder, suffix):
+    return sorted(folder.glob(f"rows-*/*.{suffix}"))
+
+
+@pytest.mark.parametrize(
+    "name", ["llama", "llama, sliding", "llama, windows with sinks", "qwen3_next", "llama4_text"]
+)
+def test_a_conversation_goes_on_after_a_restart(tmp_path, name):
+    with toy_engine(name) as engine, toy_engine(name) as cold:
+        prompt = engine.prompt_ids(TEXT)
+        ((tokens, cached),) = replies(engine, tmp_path, prompt)
+        assert cached == 0
+        later = [*prompt, *tokens, *engine.prompt_ids("and then?")[1:]]
+        ((found, cached),) = replies(engine, tmp_path, later)
+        assert cached >= len(prompt) + len(tokens) - 1
+        assert found == cold.generate(later, **OPTIONS).token_ids
+        # The longer rows replaced the shorter ones.
+        assert len(files(tmp_path, "json")) == len(files(tmp_path, "safetensors")) == 1
+
+
+def test_caches_that_cannot_be_checked_stay_in_memory(tmp_path):
+    with toy_engine("deepseek_v41") as engine:
+        prompt = engine.prompt_ids(TEXT)
+        replies(engine, tmp_path, prompt)
+        assert not list(tmp_path.glob("rows-*/*"))
+
+
+@pytest.mark.parametrize("options", [{"kv_bits": 8}, {"reproducible": True}])
+def test_rows_of_other_kinds(tmp_path, options):
+    name = "llama, 8-bit caches" if "kv_bits" in options else "llama"
+    with toy_engine(name, **options) as engine:
+        prompt = engine.prompt_ids(TEXT)
+        ((tokens, _),) = replies(engine, tmp_path, prompt)
+        later = [*prompt, *tokens, *engine.prompt_ids("and then?")[1:]]
+        ((_, cached),) = replies(engine, tmp_path, later)
+        assert cached >= len(prompt) - 8
+
+
+def test_files_are_private_and_named_after_the_model(engine, tmp_path):
+    replies(engine, tmp_path, engine.prompt_ids(TEXT))
+    (folder,) = tmp_path.iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert [stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()] == [0o600] * 2
+    assert engine._session.digest() in folder.name
+
+
+def test_other_weights_and_settings_have_other_names(engine):
+    with toy_engine("llama, sliding") as other, toy_engine(reproducible=True) as aligned:
+        names = {one._session.digest() for one in (engine, other, aligned)}
+    with toy_engine() as again:
+        assert len(names | {again._session.digest()}) == 3
+
+
+def rewritten(folder, change):
+    """Change the description, and write it with a checksum that is right."""
+    (path,), (data,) = files(folder, "json"), files(folder, "safetensors")
+    found = json.loads(path.read_text())
+    change(found, data)
+    found["sha256"] = hashlib.sha256(data.read_bytes()).hexdigest()
+    found["bytes"] = data.stat().st_size
+    path.write_text(json.dumps(found))
+
+
+def first_fields(found):
+    return found["layout"][0]["fields"]
+
+
+def another_type(found, data):
+    mx.save_safetensors(
+        str(data), {name: array.astype(mx.float16) for name, array in mx.load(str(data)).items()}
+    )
+
+
+def fewer_rows(found, data):
+    mx.save_safetensors(
+        str(data), {name: array[..., :4, :] for name, array in mx.load(str(data)).items()}
+    )
+
+
+def one_array_more(found, data):
+    mx.save_safetensors(str(data), {**mx.load(str(data)), "more": mx.zeros(3)})
+
+
+def lying_header(found, data):
+    content = bytearray(data.read_bytes())
+    content[:8] = (1 << 40).to_bytes(8, "little")
+    data.write_bytes(content)
+
+
+FORGERIES = {
+    "offset": lambda found, _: first_fields(found).update(offset=3),
+    "negative": lambda found, _: first_fields(found).update(offset=-1),
+    "flag": lambda found, _: first_fields(found).update(offset=True),
+    "text": lambda found, _: first_fields(found).update(offset="9"),
+    "no field": lambda found, _: first_fields(found).pop("offset"),
+    "new field": lambda found, _: first_fields(found).update(step=1),
+    "kind": lambda found, _: found["layout"][0].update(kind="KVCach"),
+    "fewer caches": lambda found, _: found["layout"].pop(),
+    "no keys": lambda found, _: first_fields(found).update(keys=None),
+    "list for array": lambda found, _: first_fields(found).update(keys=[]),
+    "layout": lambda found, _: found.update(layout=3),
+    "deep": lambda found, _: found.update(layout=[[]] * 4),
+    "more tokens": lambda found, _: found["tokens"].append(9),
+    "negative token": lambda found, _: found["tokens"].append(-9),
+    "token as text": lambda found, _: found["tokens"].append("9"),
+    "no tokens": lambda found, _: found.pop("tokens"),
+    "version": lambda found, _: found.update(version=2),
+    "type": another_type,
+    "rows": fewer_rows,
+    "more arrays": one_array_more,
+    "header": lying_header,
+}
+
+
+class TestDamage:
+    @pytest.fixture
+    def damaged(self, engine, tmp_path):
+        """A folder with one entry; a function that asks again, after the damage."""
+        prompt = engine.prompt_ids(TEXT)
+        (first,) = replies(engine, tmp_path, prompt)
+        data = files(tmp_path, "safetensors")[0].read_bytes()
+
+        def check():
+            (again,) = replies(engine, tmp_path, prompt)
+            assert again == first, "the reply is that of an empty cache"
+            # The entry was written anew.
+            assert files(tmp_path, "safetensors")[0].read_bytes()[:8] == data[:8]
+            ((_, cached),) = replies(engine, tmp_path, prompt)
+            assert cached == len(prompt) - 1
+
+        return check
+
+    def test_without_damage_it_is_found(self, engine, tmp_path):
+        prompt = engine.prompt_ids(TEXT)
+        replies(engine, tmp_path, prompt)
+        ((_, cached),) = replies(engine, tmp_path, prompt)
+        assert cached == len(prompt) - 1
+
+    @pytest.mark.parametrize("place", [0, 7, 8, 60, 4000, -1])
+    @pytest.mark.parametrize("suffix", ["json", "safetensors"])
+    def test_cut_or_changed_bytes(self, damaged, tmp_path, suffix, place):
+        (path,) = files(tmp_path, suffix)
+        content = bytearray(path.read_bytes())
+        place = min(place, len(content) - 2)
+        if place % 2:
+            content[place] ^= 0xFF
+        else:
+            del content[place:]
+        path.write_bytes(content)
+        damaged()
+
+    @pytest.mark.parametrize("suffix", ["json", "safetensors"])
+    def test_a_missing_file(self, damaged, tmp_path, suffix):
+        files(tmp_path, suffix)[0].unlink()
+        damaged()
+
+    @pytest.mark.parametrize("content", [b"", b"[]", b"null", b"[" * 100_000, b'{"tokens": 1}'])
+    def test_another_description(self, damaged, tmp_path, content):
+        files(tmp_path, "json")[0].write_bytes(content)
+        damaged()
+
+    @pytest.mark.parametrize("forgery", FORGERIES)
+    def test_numbers_that_do_not_belong_to_the_model(self, damaged, tmp_path, forgery):
+        rewritten(tmp_path, FORGERIES[forgery])
+        damaged()
+
+
+@pytest.mark.parametrize("at", ["write_rows", "_sha256", "replace_file"])
+def test_a_kill_during_a_write_loses_that_entry_alone(engine, tmp_path, monkeypatch, at):
+    class Killed(BaseException):
+        pass
+
+    first, second = engine.prompt_ids(TEXT), engine.prompt_ids("efg" * 20)
+    replies(engine, tmp_path, first)
+    sound = disk_tier.__dict__.get(at)
+
+    def kill(self_or_path, *rest, **options):
+        if at == "write_rows":
+            self_or_path = rest[0] if not hasattr(self_or_path, "write_bytes") else self_or_path
+            self_or_path.write_bytes(b"half")
+        raise Killed
+
+    if at == "write_rows":
+        monkeypatch.setattr("akunu_py.models.session.Session.write_rows", kill)
+    else:
+        # Only writes are killed; the folder is read by other paths.
+        monkeypatch.setattr(disk_tier, at, kill)
+    # What a killed process would have cleaned up stays.
+    monkeypatch.setattr("pathlib.Path.unlink", lambda *_, **__: None)
+    with pytest.raises(Killed):
+        replies(engine, tmp_path, second)
+    monkeypatch.undo()
+    assert sound is disk_tier.__dict__.get(at)
+    (_, one), (_, other) = replies(engine, tmp_path, first, second)
+    assert one == len(first) - 1
+    assert other == 0
+    # Nothing is left but the two entries, the second written anew.
+    assert len(list(tmp_path.glob("rows-*/*"))) == 4
+    assert not list(tmp_path.glob("rows-*/.*"))
+
+
+def test_the_oldest_go_first_and_those_of_other_models_too(engine, tmp_path):
+    prompts = [engine.prompt_ids(letter * 40) for letter in "ace"]
+    with toy_engine("llama, sliding") as other:
+        replies(other, tmp_path, prompts[0])
+    replies(engine, tmp_path, prompts[0])
+    size = files(tmp_path, "safetensors")[0].stat().st_size
+    limit = 5 * size // 2
+    replies(engine, tmp_path, *prompts[1:], limit=limit)
+    left = files(tmp_path, "safetensors")
+    assert sum(path.stat().st_size for path in left) <= limit
+    assert len(left) == len(files(tmp_path, "json")) >= 1
+    ((_, cached),) = replies(engine, tmp_path, prompts[2], limit=limit)
+    assert cached == len(prompts[2]) - 1
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be made"):
+        DiskTier(tmp_path / "file" / "x", 1, "digest")
+
+
+def test_a_full_disk_costs_the_entry_alone(engine, tmp_path, monkeypatch, caplog):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("akunu_py.models.session.Session.write_rows", full)
+    replies(engine, tmp_path, engine.prompt_ids(TEXT))
+    assert "No space left on device" in caplog.text
+    assert not files(tmp_path, "json")

@@ -1,0 +1,191 @@
+"""Which rows a prompt gets, which are copied, and which are dropped when there are too many."""
+
+import gc
+
+import mlx.core as mx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_families import VOCABULARY
+from toy_engine import family
+
+from akunu_py.models.session import Session
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
+from akunu_py.server.prefix_cache import PrefixCache
+from akunu_py.types import GenerationConfig
+
+LEAD = list(range(10, 40))
+
+
+@pytest.fixture(scope="module")
+def lane():
+    return Session(family("llama"), context=600)
+
+
+@pytest.fixture(scope="module")
+def sliding():
+    return Session(family("llama, sliding"), context=600)
+
+
+@pytest.fixture(autouse=True)
+def fresh(lane, sliding):
+    lane.exchange(None)
+    sliding.exchange(None)
+
+
+def read(session, prompt, **checkpoints):
+    """Prefill a prompt; its last token has no row."""
+    chain = TransformChain.from_config(GenerationConfig(), VOCABULARY)
+    for _ in session.beginning(prompt, Sampler(chain, 1, VOCABULARY), 1, checkpoints):
+        pass
+
+
+def keep(cache, session, tokens, last_message=None, **checkpoints):
+    read(session, [*tokens, 0], **checkpoints)
+    cache.put(session.exchange(None), last_message)
+
+
+def test_a_prompt_that_goes_on_takes_the_rows_out(lane):
+    cache = PrefixCache(1 << 26)
+    keep(cache, lane, LEAD, 25)
+    taken = cache.take([*LEAD, 1, 2], lane, ())
+    assert (taken.num_rows, taken.reason) == (30, "it continues cached text")
+    assert lane.rows.tokens == LEAD
+    assert len(cache) == cache.nbytes == 0
+
+
+def test_an_edited_reply_takes_them_out_too(lane):
+    cache = PrefixCache(1 << 26)
+    keep(cache, lane, LEAD, 25)
+    taken = cache.take([*LEAD[:26], 1, 2], lane, ())
+    assert (taken.num_rows, taken.reason) == (26, "cached text differs after 26 tokens")
+    assert len(cache) == 0
+
+
+def test_another_conversation_gets_a_copy(lane):
+    cache = PrefixCache(1 << 26)
+    keep(cache, lane, LEAD, 25)
+    taken = cache.take([*LEAD[:20], 1, 2], lane, ())
+    assert taken.num_rows == 20
+    assert lane.rows.tokens == LEAD[:20]
+    assert len(cache) == 1
+    assert cache.take([*LEAD, 1], lane, ()).num_rows == 30
+
+
+def test_the_beginning_of_a_long_conversation_does_not_cut_it(lane):
+    cache = PrefixCache(1 << 26)
+    keep(cache, lane, LEAD, 25)
+    assert cache.take(LEAD[:20], lane, ()).num_rows == 19
+    assert len(cache) == 1
+
+
+def test_few_equal_tokens_are_not_worth_a_copy(lane):
+    cache = PrefixCache(1 << 26)
+    keep(cache, lane, LEAD, 25)
+    taken = cache.take([*LEAD[:9], 1, 2], lane, ())
+    assert (taken.num_rows, taken.reason) == (0, "nothing that begins like it is cached")
+    assert lane.rows.tokens == []
+
+
+def test_a_reply_under_way_lends_a_copy(lane):
+    other = Session(family("llama"), context=600)
+    read(other, [*LEAD, 0])
+    taken = PrefixCache(0).take([*LEAD[:20], 1, 2], lane, [other])
+    assert taken.num_rows == 20
+    assert taken.reason == "a reply under way begins with the same 20 tokens"
+    assert other.rows.tokens == LEAD
+
+
+def test_windows_go_back_to_checkpoints(sliding):
+    cache = PrefixCache(1 << 26)
+    keep(cache, sliding, LEAD, 28, system=18, message=28)
+    taken = cache.take([*LEAD[:22], 1, 2], sliding, ())
+    assert taken.num_rows == 18
+    assert taken.reason.endswith("; this model's caches go back to 18")
+    assert cache.take([*LEAD[:28], 1, 2], sliding, ()).num_rows == 28
+    assert len(cache) == 0
+
+
+def test_longer_rows_replace_shorter_ones(lane, sliding):
+    cache = PrefixCache(1 << 26)
+    keep(cache, lane, LEAD[:20])
+    keep(cache, lane, LEAD)
+    assert len(cache) == 1
+    keep(cache, lane, LEAD[:25])
+    assert len(cache) == 1
+    # Windows that cannot go back there do not.
+    cache = PrefixCache(1 << 26)
+    keep(cache, sliding, LEAD[:17])
+    keep(cache, sliding, [*LEAD, *LEAD], message=50)
+    assert len(cache) == 2
+
+
+def test_the_least_recently_used_go_first(lane):
+    keep(cache := PrefixCache(1 << 26), lane, LEAD)
+    size = cache.nbytes
+    assert size == lane.copy(lane.rows, 0).nbytes + size > 0
+    cache = PrefixCache(2 * size)
+    for first in (1, 2):
+        keep(cache, lane, [first, *LEAD])
+    assert (len(cache), cache.nbytes) == (2, 2 * size)
+    cache.take([1, *LEAD[:20], 5], lane, ())  # a copy: used, and still there
+    keep(cache, lane, [3, *LEAD])
+    found = [cache.take([first, *LEAD, 0], lane, ()).num_rows for first in (1, 2, 3)]
+    assert found == [31, 0, 31]
+
+
+def test_rows_larger_than_the_cache_are_dropped(lane):
+    cache = PrefixCache(100)
+    keep(cache, lane, LEAD)
+    assert len(cache) == cache.nbytes == 0
+
+
+def test_rows_of_an_interrupted_pass_are_dropped(lane):
+    cache = PrefixCache(1 << 26)
+    read(lane, [*LEAD, 0])
+    lane.rows.settled = False
+    cache.put(lane.exchange(None))
+    assert len(cache) == 0
+
+
+def test_dropped_rows_give_their_memory_back(lane):
+    cache = PrefixCache(1 << 26)
+    gc.collect()
+    before = mx.get_active_memory()
+    keep(cache, lane, LEAD * 10)
+    assert mx.get_active_memory() - before >= cache.nbytes > 0
+    cache.close()
+    gc.collect()
+    assert mx.get_active_memory() - before < 1000
+
+
+CALLS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(1, 60), st.integers(0, 60), st.booleans()),
+    min_size=2,
+    max_size=8,
+)
+
+
+@given(CALLS)
+@settings(max_examples=10)
+@pytest.mark.parametrize("name", ["llama", "llama, sliding", "qwen3_next"])
+def test_rows_are_what_a_fresh_session_has(name, calls):
+    """Whatever was handed over and copied before, the next logits are those of a cold start."""
+    model = family(name)
+    sessions = [Session(model, context=600) for _ in range(2)]
+    cache = PrefixCache(1 << 26)
+    for number, (kind, shared, own, returned) in enumerate(calls):
+        session, other = sessions[number % 2], sessions[1 - number % 2]
+        prompt = [*(LEAD * 2)[:shared], *([40 + kind, 50 + number, 60] * 20)[:own], 0]
+        cache.take(prompt, session, [other])
+        read(session, prompt, system=min(20, shared), message=len(prompt) - 2)
+        assert session.rows.tokens == prompt[:-1]
+        fresh = Session(model, context=600)
+        expected = fresh.logits([*prompt, 7], 0)[-1]
+        found = session.copy(session.rows, len(prompt) - 1)
+        with mx.stream(session._stream):
+            logits = found.feed(mx.array([0, 7]))[0, -1]
+            assert mx.allclose(logits, mx.array(expected), atol=1e-4)
+        if returned:
+            cache.put(session.exchange(None), len(prompt) - 1)

@@ -1,0 +1,64 @@
+"""Thoughts come back to the replies that they belong to, and to no others."""
+
+from akunu_py.messages import Message, ToolCall
+from akunu_py.server.thoughts import Thoughts
+
+ASKED = (Message("system", "be kind"), Message("user", "why?"))
+REPLY = Message("assistant", "because", reasoning="hm")
+SENT = Message("assistant", " because\n")
+
+
+def test_dropped_thoughts_are_put_back():
+    thoughts = Thoughts()
+    thoughts.remember("a", ASKED, REPLY)
+    *_, reply, later = thoughts.restored("a", [*ASKED, SENT, Message("user", "and?")])
+    assert reply == Message("assistant", " because\n", reasoning="hm")
+    assert later == Message("user", "and?")
+
+
+def test_calls_count_without_their_ids():
+    thoughts = Thoughts()
+    made = Message(
+        "assistant", tool_calls=(ToolCall("f", {"x": 1, "y": 2}, "one"),), reasoning="hm"
+    )
+    thoughts.remember("a", ASKED, made)
+    back = Message("assistant", tool_calls=(ToolCall("f", {"y": 2, "x": 1}, "two"),))
+    assert thoughts.restored("a", [*ASKED, back])[-1].reasoning == "hm"
+    other = Message("assistant", tool_calls=(ToolCall("f", {"x": 2, "y": 2}),))
+    assert thoughts.restored("a", [*ASKED, other])[-1].reasoning == ""
+
+
+def test_other_clients_conversations_and_replies_get_none():
+    thoughts = Thoughts()
+    thoughts.remember("a", ASKED, REPLY)
+    for client, messages in (
+        ("b", [*ASKED, SENT]),
+        ("a", [*ASKED[1:], SENT]),
+        ("a", [*ASKED, Message("assistant", "no")]),
+        ("a", [*ASKED, Message("user", "because")]),
+    ):
+        assert thoughts.restored(client, messages) == tuple(messages)
+
+
+def test_thoughts_that_a_client_sent_stay():
+    thoughts = Thoughts()
+    thoughts.remember("a", ASKED, REPLY)
+    own = Message("assistant", "because", reasoning="mine")
+    assert thoughts.restored("a", [*ASKED, own])[-1] == own
+
+
+def test_the_oldest_go_first():
+    thoughts = Thoughts(limit=4)
+    replies = [Message("assistant", str(number), reasoning="12") for number in range(3)]
+    for reply in replies[:2]:
+        thoughts.remember("a", ASKED, reply)
+    thoughts.restored("a", [*ASKED, Message("assistant", "0")])
+    thoughts.remember("a", ASKED, replies[2])
+    found = [
+        thoughts.restored("a", [*ASKED, Message("assistant", str(number))])[-1].reasoning
+        for number in range(3)
+    ]
+    assert found == ["12", "", "12"]
+    # Thoughts kept again take their place once.
+    thoughts.remember("a", ASKED, replies[2])
+    assert thoughts.restored("a", [*ASKED, Message("assistant", "0")])[-1].reasoning == "12"

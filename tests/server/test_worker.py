@@ -1,0 +1,343 @@
+"""The worker makes replies of several clients in turn: fairly, to the same tokens, until cancelled.
+
+Turns are made by hand here, except where threads are what is tested.
+"""
+
+import asyncio
+import threading
+
+import pytest
+from toy_engine import PLAIN
+
+from akunu_py.errors import ConfigError, EngineStateError, ModelFormatError, ServerBusyError
+from akunu_py.models.session import Session
+from akunu_py.server.prefix_cache import PrefixCache
+from akunu_py.server.reply_events import Prefilled, Started
+from akunu_py.types import StreamEvent
+
+TEXT = "a cat and a dog, a cat and a bird. "
+
+
+def call(engine, text=TEXT, **options):
+    options = {"max_tokens": 12, "logit_bias": PLAIN, "drafter": "none", **options}
+    return engine.check(engine.prompt_ids(text), continues=True, **options)
+
+
+def run(worker):
+    while worker.step():
+        pass
+
+
+def read(job):
+    """The events of a job that is over."""
+    return list(job.events)
+
+
+def tokens_of(job):
+    *_, last = read(job)
+    return last.result.token_ids
+
+
+def seen_of(job):
+    """How many tokens of the prompt were read, and how many events of text came, so far."""
+    events = list(job.events._events)
+    done = [event.done for event in events if isinstance(event, Prefilled)]
+    return done[-1] if done else 0, sum(isinstance(event, StreamEvent) for event in events)
+
+
+def test_a_reply_is_that_of_the_engine(toy, make_worker):
+    worker = make_worker()
+    job = worker.submit(call(toy))
+    run(worker)
+    started, *_, last = read(job)
+    expected = toy.generate(TEXT, max_tokens=12, logit_bias=PLAIN, drafter="none")
+    assert last.result.token_ids == expected.token_ids
+    assert last.result.text == expected.text
+    assert started == Started(
+        expected.num_prompt_tokens, 0, "nothing that begins like it is cached"
+    )
+
+
+@pytest.mark.parametrize("drafter", ["auto", "none"])
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 26])
+def test_a_seed_gives_the_same_tokens_alone_and_in_company(toy, make_worker, drafter, cache_bytes):
+    texts = [TEXT * count + "abc"[:count] for count in (1, 2, 3, 2)]
+    expected = [
+        toy.generate(text, max_tokens=30, seed=seed, temperature=0.9, drafter="none",
+                     logit_bias=PLAIN).token_ids
+        for seed, text in enumerate(texts)
+    ]  # fmt: skip
+    worker = make_worker(cache=PrefixCache(cache_bytes))
+    for _ in range(2):
+        jobs = [
+            worker.submit(
+                call(toy, text, max_tokens=30, seed=seed, temperature=0.9, drafter=drafter,
+                     draft_budget="always")
+            )
+            for seed, text in enumerate(texts)
+        ]  # fmt: skip
+        run(worker)
+        assert [tokens_of(job) for job in jobs] == expected
+
+
+def test_replies_take_turns(toy, make_worker):
+    worker = make_worker(parallel=2)
+    jobs = [worker.submit(call(toy)) for _ in range(2)]
+    most = 0
+    while worker.step():
+        one, other = (seen_of(job)[1] for job in jobs)
+        assert abs(one - other) <= 1
+        most = max(most, one, other)
+    assert most == 12
+
+
+@pytest.fixture
+def small_passes(monkeypatch):
+    """Prompts are read in passes of 16 tokens."""
+    monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 16)
+
+
+def test_a_long_prompt_does_not_keep_a_running_reply_from_its_turns(toy, make_worker, small_passes):
+    worker = make_worker(parallel=2)
+    short = worker.submit(call(toy, max_tokens=100))
+    while seen_of(short)[1] < 2:
+        worker.step()
+    long = worker.submit(call(toy, "abcdefg " * 100))
+    passes = 0
+    while not seen_of(long)[1]:
+        before = seen_of(long), seen_of(short)
+        worker.step()
+        worker.step()
+        passes += seen_of(long)[0] != before[0][0]
+        assert seen_of(short)[1] == before[1][1] + 1
+    assert passes > 20
+
+
+def test_clients_take_turns_in_the_line(toy, make_worker):
+    worker = make_worker(parallel=1)
+    order = []
+    jobs = {}
+    for number, client in enumerate("aaabab"):
+        jobs[number] = worker.submit(call(toy, max_tokens=1), client=client)
+    while worker.step():
+        for number, job in jobs.items():
+            if number not in order and job.events._over:
+                order.append(number)
+    assert order == [0, 3, 1, 5, 2, 4]
+
+
+def test_a_full_line_says_when_to_come_back_and_keeps_a_place_for_others(toy, make_worker):
+    worker = make_worker(parallel=1, places=2)
+    worker.submit(call(toy), client="a")
+    worker.step()
+    for _ in range(2):
+        worker.submit(call(toy), client="a")
+    with pytest.raises(ServerBusyError, match="2 requests wait already; try again in 10 s") as busy:
+        worker.submit(call(toy), client="a")
+    assert busy.value.retry_after_s == 10
+    worker.submit(call(toy), client="b")
+    with pytest.raises(ServerBusyError):
+        worker.submit(call(toy), client="b")
+    worker.submit(call(toy), client="c")
+    with pytest.raises(ServerBusyError):
+        worker.submit(call(toy), client="d")
+    assert worker.health().waiting == 4
+
+
+class TestCancelling:
+    def test_in_line(self, toy, make_worker):
+        worker = make_worker(parallel=1)
+        first, second = worker.submit(call(toy)), worker.submit(call(toy))
+        worker.step()
+        second.cancel()
+        worker.step()
+        assert worker.health().waiting == 0
+        assert read(second) == []
+        run(worker)
+        assert len(tokens_of(first)) == 12
+
+    def test_in_prefill(self, toy, make_worker, small_passes):
+        worker = make_worker(parallel=1)
+        job = worker.submit(call(toy, "abcdefg " * 100))
+        after = worker.submit(call(toy))
+        worker.step()
+        worker.step()
+        done = seen_of(job)[0]
+        assert done == 32
+        job.cancel()
+        worker.step()
+        assert seen_of(job)[0] == done
+        *_, last = read(job)
+        assert last.result.finish_reason == "cancelled"
+        assert last.result.token_ids == ()
+        run(worker)
+        assert len(tokens_of(after)) == 12
+
+    def test_in_decoding_before_the_turns_of_others(self, toy, make_worker):
+        worker = make_worker(parallel=2)
+        jobs = [worker.submit(call(toy, max_tokens=100)) for _ in range(2)]
+        while min(seen_of(job)[1] for job in jobs) < 3:
+            worker.step()
+        for place in (-1, 0):
+            job = worker._running[place].job
+            count = seen_of(job)[1]
+            job.cancel()
+            worker.step()
+            *_, last = read(job)
+            assert last.result.finish_reason == "cancelled"
+            assert len(last.result.token_ids) == count
+        assert worker.health().running == 0
+
+    def test_by_closing_the_worker(self, toy, make_worker):
+        worker = make_worker(parallel=1)
+        jobs = [worker.submit(call(toy)) for _ in range(2)]
+        worker.step()
+        worker.close()
+        for job in jobs:
+            with pytest.raises(EngineStateError, match="shut down"):
+                read(job)
+        with pytest.raises(EngineStateError, match="shutting down"):
+            worker.submit(call(toy))
+
+
+class TestErrors:
+    @pytest.mark.parametrize("error", [ModelFormatError("broken"), RuntimeError("out of memory")])
+    @pytest.mark.parametrize("method", ["choose", "beginning", "exchange"])
+    def test_of_one_reply_leave_the_others_alone(
+        self, toy, make_worker, monkeypatch, method, error
+    ):
+        expected = toy.generate(TEXT, max_tokens=12, logit_bias=PLAIN).token_ids
+        worker = make_worker(parallel=2, cache=PrefixCache(1 << 26))
+        good = worker.submit(call(toy))
+        worker.step()
+        sound, spared = getattr(Session, method), worker._running[0].lane.session
+        bad = worker.submit(call(toy, "ace" * 8))
+
+        def fails(self, *arguments, **options):
+            if self is not spared and not raised:
+                raised.append(self)
+                raise error
+            return sound(self, *arguments, **options)
+
+        raised = []
+        monkeypatch.setattr(Session, method, fails)
+        while not bad.events._over:
+            worker.step()
+        with pytest.raises(type(error)):
+            read(bad)
+        monkeypatch.undo()
+        again = worker.submit(call(toy))
+        run(worker)
+        assert tokens_of(good) == expected
+        assert tokens_of(again) == expected
+        assert worker.health().running == 0
+
+    def test_of_numbers(self, toy):
+        from akunu_py.server.worker import Worker
+
+        with pytest.raises(ConfigError, match="parallel is 0"):
+            Worker(toy, parallel=0)
+
+
+def test_memories_of_clients_are_apart(toy, make_worker):
+    worker = make_worker()
+    ask = call(toy, max_tokens=40, draft_budget="always", drafter="auto")
+
+    def drafted(client):
+        job = worker.submit(ask, client=client)
+        run(worker)
+        return read(job)[-1].result.stats.accepted
+
+    first = drafted("a")
+    assert drafted("b") == first
+    assert drafted("a") > first
+
+
+def test_a_draft_model_has_caches_for_each_lane(tiny_pair, make_worker):
+    def ask(worker, seed):
+        text = "def hello(world):\n    return " + "world" * seed
+        return worker.submit(
+            tiny_pair.check(
+                tiny_pair.prompt_ids(text), max_tokens=20, seed=seed, temperature=0.5,
+                drafter="draft-model", draft_budget="always",
+            )
+        )  # fmt: skip
+
+    def drafted(worker, job):
+        run(worker)
+        result = read(job)[-1].result
+        return result.token_ids, result.stats.drafted, result.stats.accepted
+
+    worker = make_worker(tiny_pair, parallel=2)
+    alone = [drafted(worker, ask(worker, seed)) for seed in (1, 2)]
+    jobs = [ask(worker, seed) for seed in (1, 2)]
+    assert [drafted(worker, job) for job in jobs] == alone
+    assert all(accepted for _, _, accepted in alone)
+
+
+def test_costs_of_drafts_are_measured_alone(toy, make_worker):
+    worker = make_worker(parallel=2)
+    worker.submit(call(toy, max_tokens=30))
+    worker.step()
+    costs = toy._memories.costs.state.costs
+    assert not costs.shared
+    worker.submit(call(toy, max_tokens=4))
+    worker.step()
+    assert costs.shared
+    run(worker)
+    assert not costs.shared
+
+
+class TestThread:
+    def test_readers_in_threads_and_on_a_loop(self, toy, make_worker):
+        expected = toy.generate(TEXT, max_tokens=12, logit_bias=PLAIN).token_ids
+        worker = make_worker(parallel=2)
+        worker.start()
+        assert worker.health().alive
+
+        async def read_all():
+            async def one():
+                job = worker.submit(call(toy))
+                return [event async for event in job.events][-1].result.token_ids
+
+            return await asyncio.gather(*(one() for _ in range(5)))
+
+        assert asyncio.run(read_all()) == [expected] * 5
+        job = worker.submit(call(toy))
+        assert tokens_of(job) == expected
+        worker.close()
+        assert not worker.health().alive
+        assert worker.health().last_turn_s >= 0
+
+    def test_a_reader_whose_loop_is_gone_harms_nobody(self, toy, make_worker):
+        worker = make_worker(parallel=1)
+
+        async def leave(job):
+            waiting = asyncio.ensure_future(anext(job.events))
+            await asyncio.sleep(0)
+            waiting.cancel()
+
+        job = worker.submit(call(toy))
+        asyncio.run(leave(job))
+        run(worker)
+        assert len(tokens_of(job)) == 12
+
+    def test_a_worker_that_fails_says_so(self, toy, make_worker, monkeypatch, caplog):
+        worker = make_worker(parallel=1)
+        monkeypatch.setattr(worker, "_fill_lanes", lambda: 1 // 0)
+        job = worker.submit(call(toy))
+        worker.start()
+        with pytest.raises(EngineStateError, match="shut down"):
+            read(job)
+        worker.close()
+        assert not worker.health().alive
+        assert "ZeroDivisionError" in caplog.text
+
+    def test_a_cancelled_reply_frees_its_lane(self, toy, make_worker):
+        worker = make_worker(parallel=1)
+        worker.start()
+        job = worker.submit(call(toy, max_tokens=900))
+        next(event for event in job.events if isinstance(event, StreamEvent))
+        threading.Thread(target=job.cancel).start()
+        assert len(tokens_of(worker.submit(call(toy)))) == 12
+        assert read(job)[-1].result.finish_reason == "cancelled"

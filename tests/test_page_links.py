@@ -1,0 +1,46 @@
+"""Links between README.md, CHANGELOG.md and the pages of docs lead to files and headings that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / folder / "README.md" for folder in ("tests/golden", "packaging")),
+]
+
+
+def anchors(text):
+    """Yield the anchors that GitHub gives to the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def broken(page):
+    """Yield the links of a page that lead nowhere."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        name, _, anchor = link.partition("#")
+        if "://" in name:
+            continue
+        target = page.parent / name if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text("utf-8"))):
+            yield link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    if not page.exists():
+        pytest.skip("only in a checkout")
+    assert list(broken(page)) == []
+
+
+def test_broken_links_are_found(tmp_path):
+    (tmp_path / "b.md").write_text("# One `two`: three\n")
+    page = tmp_path / "a.md"
+    page.write_text("[x](b.md) [x](b.md#one-two-three) [x](b.md#two) [x](c.md) [x](https://c.d)\n")
+    assert list(broken(page)) == ["b.md#two", "c.md"]
