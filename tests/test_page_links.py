@@ -14,21 +14,25 @@ PAGES = [
 ]
 
 
-def anchors(text):
+def prose(page):
+    """Return the text of a page without its code."""
+    return re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page):
     """Yield the anchors that GitHub gives to the headings of a page."""
-    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+    for heading in re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE):
         yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def broken(page):
     """Yield the links of a page that lead nowhere."""
-    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         name, _, anchor = link.partition("#")
         if "://" in name:
             continue
         target = page.parent / name if name else page
-        if not target.exists() or (anchor and anchor not in anchors(target.read_text("utf-8"))):
+        if not target.exists() or (anchor and anchor not in anchors(target)):
             yield link
 
 

@@ -106,8 +106,8 @@ class Engine:
         # `close` deletes these parts, and every call asks `_admission` before it uses them.
         self._loaded = loaded
         self._kv_bits = kv_bits
-        self._tool_use = ToolUse(loaded.tokenizer)
         self._session = self._new_session(context)
+        self._tool_use = ToolUse(loaded.tokenizer)
         self._vocabulary = ""  # fingerprint, once a trace needs it
         self._drafters = DrafterFactory(
             loaded,
@@ -254,31 +254,24 @@ class Engine:
         **options: Unpack[GenerationOptions],
     ) -> ReplyStream:
         """Answer a conversation as `chat` does, event by event; events have `deltas`."""
-        plan = self.plan_chat(messages, tools, tool_choice)
-        ids = self.tokenizer.encode_chat(plan.messages, tools=plan.tools)
+        ids, plan = self.chat_prompt(messages, tools, tool_choice)
         return self._start(ids, config, progress, options, plan=plan)
 
-    def plan_chat(
+    def chat_prompt(
         self,
         messages: Sequence[GivenMessage],
         tools: Sequence[GivenTool] | None = None,
         tool_choice: ToolChoice = "auto",
-    ) -> ChatPlan:
-        """Return what `chat` gives to the template, and what the reply may call.
+    ) -> tuple[list[int], ChatPlan]:
+        """Return the token ids of a prompt for `chat`, and the plan of its reply.
 
         Raises as `chat` does.
         """
         self._admission.check()
         said, offered = read_messages(messages), read_tools(tools)
         check_chat_length(said, offered, self.tokenizer, self.context)
-        return self._tool_use.plan(said, offered, tool_choice)
-
-    def chat_ids(
-        self, messages: Sequence[GivenMessage], tools: Sequence[GivenTool] | None = None
-    ) -> list[int]:
-        """Return the token ids of a prompt for `chat`; raises as `chat` does."""
-        plan = self.plan_chat(messages, tools, "none")
-        return self.tokenizer.encode_chat(plan.messages, tools=plan.tools)
+        plan = self._tool_use.plan(said, offered, tool_choice)
+        return self.tokenizer.encode_chat(plan.messages, tools=plan.tools), plan
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the token ids of a prompt for `generate`; raises as `generate` does."""
@@ -421,14 +414,13 @@ class Engine:
         prompt: Sequence[int],
         config: GenerationConfig | None = None,
         *,
-        continues: bool = False,
         plan: ChatPlan | None = None,
         **options: Unpack[GenerationOptions],
     ) -> CheckedCall:
-        """Check token ids and options of a reply; raises as `generate` does.
+        """Check token ids and options of a reply; raises as `generate` and `chat` do.
 
-        With `continues` the reply continues the text of the prompt, as in `generate`. A chat with
-        tools has a `plan`.
+        A reply with a `plan`, as `chat_prompt` gives, is the answer of a chat. Without one it
+        continues the text of the prompt.
         """
         self._admission.check()
         config = with_options(config or GenerationConfig(), options)
@@ -446,9 +438,9 @@ class Engine:
             context=self.context,
             vocabulary_size=self.vocabulary_size,
         )
-        from_start = continues or (plan is not None and plan.from_start)
+        from_start = plan is None or plan.from_start
         matcher = self._matchers.make(choice.config, prompt, continues=from_start)
-        return CheckedCall(tuple(prompt), choice, matcher, continues, plan)
+        return CheckedCall(tuple(prompt), choice, matcher, plan)
 
     def wait(self) -> None:
         """Wait for the pass that is under way between two steps of a reply, if one is."""
@@ -517,7 +509,7 @@ class Engine:
 
         `plan` is that of a chat; a reply without one continues its prompt.
         """
-        call = self.check(prompt, config, continues=plan is None, plan=plan, **options)
+        call = self.check(prompt, config, plan=plan, **options)
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a later call on the same engine")
             # Only now: a reply that was just ended is part of the memory that this one begins with.
@@ -543,11 +535,7 @@ class Engine:
         token_model: CachedTokenModel | None = None,
     ) -> Request:
         """Return what a reply on a session is made from."""
-        choice, plan = call.choice, call.plan
-        reader = None
-        if not call.continues:
-            before = end_of_prompt(call.prompt, self.tokenizer)
-            reader = MessageReader(before, None if plan is None else plan.parser)
+        choice = call.choice
         drafter, most = constrained_drafter(
             self._drafters.make(choice, auto_state, token_model), choice, call.matcher
         )
@@ -561,9 +549,9 @@ class Engine:
             matcher=call.matcher,
             budgets=self._memories.budgets(choice.config),
             row_bits=partial(self._memories.row_bits, session),
-            continues=call.continues,
-            message=reader,
-            marks={} if plan is None else plan.marks,
+            continues=call.plan is None,
+            message=self._message_reader(call.prompt, call.plan),
+            marks={} if call.plan is None else call.plan.marks,
         )
 
     def _new_session(self, context: int) -> Session:
@@ -573,6 +561,11 @@ class Engine:
             kv_bits=self._kv_bits,
             reproducible=self.reproducible,
         )
+
+    def _message_reader(self, prompt: Sequence[int], plan: ChatPlan | None) -> MessageReader | None:
+        if plan is None:
+            return None
+        return MessageReader(end_of_prompt(prompt, self.tokenizer), plan.parser)
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
         return ids_of(prompt, self.tokenizer, self.vocabulary_size, parse_special=parse_special)

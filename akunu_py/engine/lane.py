@@ -23,15 +23,13 @@ class CheckedCall:
         prompt: token ids.
         choice: the drafter, and the configuration with its name filled in.
         matcher: the state of its constraint, for one reply; None for a reply in any form.
-        continues: whether the reply continues the prompt's text, as for `Engine.generate`.
-        plan: tools of a chat, for one reply; None for a reply without tools.
+        plan: that of a chat; None for a reply that continues the prompt's text.
 
     """
 
     prompt: tuple[int, ...]
     choice: DrafterChoice
     matcher: Matcher | None = None
-    continues: bool = False
     plan: ChatPlan | None = None
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from akunu_py.engine.generation_options import GenerationOptions
+from akunu_py.engine.tool_use import ToolChoice
 from akunu_py.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
 from akunu_py.server.checkpoints import Checkpoints
 from akunu_py.server.thoughts import Thoughts
@@ -31,6 +32,7 @@ class Chats:
         config: GenerationConfig | None = None,
         *,
         tools: Sequence[GivenTool] | None = None,
+        tool_choice: ToolChoice = "auto",
         client: str = "",
         **options: Unpack[GenerationOptions],
     ) -> Job:
@@ -44,8 +46,8 @@ class Chats:
         # One at a time: libraries do not promise that a tokenizer can be shared.
         with self._lock:
             said = self._thoughts.restored(client, read_messages(messages))
-            ids = engine.chat_ids(said, offered)
-            call = engine.check(ids, config, **options)
+            ids, plan = engine.chat_prompt(said, offered, tool_choice)
+            call = engine.check(ids, config, plan=plan, **options)
             places = self._checkpoints.of(said, offered, ids)
         return self._worker.submit(call, client=client, checkpoints=places, respell=True)
 

@@ -70,6 +70,7 @@ class Checkpoints:
     def _rendered(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
         """Return the tokens of a conversation; none where the template refuses it."""
         try:
-            return self._engine.chat_ids(messages, tools)
+            ids, _ = self._engine.chat_prompt(messages, tools, "none")
         except AkunuError:
             return []
+        return ids

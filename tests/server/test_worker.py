@@ -20,7 +20,7 @@ TEXT = "a cat and a dog, a cat and a bird. "
 
 def call(engine, text=TEXT, **options):
     options = {"max_tokens": 12, "logit_bias": PLAIN, "drafter": "none", **options}
-    return engine.check(engine.prompt_ids(text), continues=True, **options)
+    return engine.check(engine.prompt_ids(text), **options)
 
 
 def run(worker):
