@@ -1,6 +1,7 @@
 """What a reply must look like: a JSON schema, a regular expression, a grammar or a few choices."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -9,8 +10,14 @@ from akunu_py.errors import ConfigError
 
 ConstraintKind = Literal["json_schema", "regex", "grammar", "choices"]
 
-MOST_CHARACTERS = 200_000
+MOST_CHARACTERS = 2**17
 """Of a schema, an expression or a grammar; larger ones may take longer than two seconds."""
+
+MOST_REFERENCES = 1000
+"""Of $ref in a schema and of rules in a grammar.
+
+llguidance follows references by recursion: chains of 3,000 end the process, of 1,000 do not.
+"""
 
 MOST_LEVELS = 64
 """Of values inside values in a schema."""
@@ -43,6 +50,12 @@ class Constraint:
         if len(self.source) > MOST_CHARACTERS:
             raise ConfigError(
                 f"{self.kind} has {len(self.source)} characters; give at most {MOST_CHARACTERS}"
+            )
+        references = len(_REFERENCE.findall(self.source))
+        if self.kind in {"json_schema", "grammar"} and references > MOST_REFERENCES:
+            what = "$ref" if self.kind == "json_schema" else "rules"
+            raise ConfigError(
+                f"{self.kind} has {references} {what}; give at most {MOST_REFERENCES}"
             )
 
     @classmethod
@@ -87,6 +100,10 @@ class Constraint:
         if len(given) > MOST_CHOICES:
             raise ConfigError(f"choices has {len(given)} texts; give at most {MOST_CHOICES}")
         return cls("choices", json.dumps(list(dict.fromkeys(given)), ensure_ascii=False), trigger)
+
+
+_REFERENCE = re.compile(r'"\$ref"|^[ \t]*[?!]?\w[^\n:"/]*:', re.MULTILINE)
+"""A reference in a schema, or the beginning of a rule."""
 
 
 def _parsed(text: str) -> object:

@@ -33,9 +33,9 @@ def install_command(extra: str) -> str:
 
 
 def _source(extra: str) -> tuple[str, ...]:
-    """Return what to install, as words behind `pip install`.
+    """Return the source to install, as arguments of `pip install`.
 
-    Raises FileNotFoundError where akunu was installed from a folder or a file that is gone.
+    Raises FileNotFoundError if akunu was installed from a folder or a file that is gone.
     """
     record = _record()
     url = record.get("url")

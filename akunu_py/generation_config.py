@@ -29,7 +29,7 @@ RowBits = Literal["equal", "different", "unknown"]
 TEMPERATURE = Number(
     1e-3, 100, "0 for the likeliest token, or a number from 0.001 to 100", or_zero=True
 )
-"""Of a reply and of drafts alike."""
+"""Range of the temperature of replies and of drafts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class SamplingConfig:
     penalty_window: int = option(
         20,
         Count(1, "1 or more"),
-        "Penalties look at the last N tokens, those of the prompt included.",
+        "Penalties look at the last N tokens, including the prompt's.",
         metavar="N",
         heading="Sampling",
     )
@@ -184,15 +184,15 @@ class GenerationConfig(SamplingConfig):
     draft_budget: DraftBudget = option(
         "auto",
         Choice(get_args(DraftBudget)),
-        "Draft what pays on this machine (auto), or all there is (always).",
+        "Draft what pays on this machine (auto), or everything (always).",
         metavar="WHEN",
         heading="Drafting",
     )
     draft_sampling: DraftSampling = option(
         "coupled",
         Choice(get_args(DraftSampling)),
-        "Compare drafts with the model's own choices, so that the text stays that of plain "
-        "decoding, or accept them by probability: another text by the same law.",
+        "Compare drafts with the model's own choices, which keeps the text of plain decoding, or "
+        "accept them by probability, which gives another text of the same distribution.",
         heading="Drafting",
         rare=True,
     )
@@ -200,7 +200,7 @@ class GenerationConfig(SamplingConfig):
     draft_temperature: float | None = option(
         None,
         TEMPERATURE,
-        "Temperature of a draft model or of counts; that of the reply, when left out.",
+        "Temperature of a draft model or of counts; the reply's, when left out.",
         metavar="T",
         heading="Drafting",
         rare=True,
@@ -208,9 +208,8 @@ class GenerationConfig(SamplingConfig):
     draft_length: DraftLength = option(
         "budget",
         Choice(get_args(DraftLength)),
-        "Where a draft of a draft model or counts ends: where draft_budget says, at "
-        "num_draft_tokens, the earlier the less certain it is of the first token, or where a "
-        "token is unlikely.",
+        "Where a draft of a draft model or counts ends: by draft_budget, at num_draft_tokens, "
+        "earlier if the first token is uncertain, or at an unlikely token.",
         heading="Drafting",
         rare=True,
     )
@@ -251,7 +250,7 @@ class GenerationConfig(SamplingConfig):
     ngram_window: int | None = option(
         None,
         Count(2, "2 or more"),
-        "How many last tokens ngram-window counts. 512 when left out.",
+        "Number of last tokens that ngram-window counts. 512 when left out.",
         metavar="N",
         heading="Drafting",
         rare=True,
@@ -259,8 +258,8 @@ class GenerationConfig(SamplingConfig):
     ngram_min_match: int | None = option(
         None,
         Count(1, "1 or more"),
-        "Fewest tokens of context that may decide a drafted one, of the same three. 1 when left "
-        "out.",
+        "Fewest tokens of context that may decide a drafted token, for the same drafters. 1 when "
+        "left out.",
         metavar="N",
         heading="Drafting",
         rare=True,

@@ -22,7 +22,7 @@ _MAX_DEPTH = 32
 
 _MAX_LABEL = 1024
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-"""What OpenAI, Anthropic and the Model Context Protocol allow between them."""
+"""Names that OpenAI, Anthropic and the Model Context Protocol allow."""
 
 _MESSAGES_FORM = 'give a list such as [{"role": "user", "content": "Hello"}]'
 _TOOL_FORM = 'give {"type": "function", "function": {"name": ..., "parameters": {...}}}'

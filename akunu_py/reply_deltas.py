@@ -52,7 +52,8 @@ class CallEnd:
 class UnfinishedCall:
     """A call that is not complete, so that it must not be carried out.
 
-    `arguments` is the beginning of a JSON text. The reason is "cut" where the reply ended within
+    `name` and `id` are "" where the reply ended before the arguments began. `arguments` is the
+    beginning of a JSON text. The reason is "cut" where the reply ended within
     the call, and "malformed" where the arguments are not an object of JSON values. The latter
     happens only to text that was written without a grammar.
     """

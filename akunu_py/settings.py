@@ -78,7 +78,7 @@ def cache_folder() -> Path:
 
 
 def load_settings(path: Path | None = None) -> Settings:
-    """Read the settings file, `config_path()` by default; a missing one counts as empty.
+    """Read the settings file, `config_path()` by default; a missing file counts as empty.
 
     Raises ConfigError as `parse_settings`, for a file that cannot be read, and for AKUNU_CONFIG
     naming a file that does not exist.
@@ -92,7 +92,7 @@ def load_settings(path: Path | None = None) -> Settings:
 
 
 def parse_settings(path: Path, content: bytes | None) -> Settings:
-    """Return what a settings file with this content says; None is no file.
+    """Return the settings in the content of a file; None stands for no file.
 
     Raises ConfigError for content that is not TOML, and for `model` and `model-folders` of a wrong
     type.

@@ -1,5 +1,6 @@
 """Fixtures of all rooms: where test data lies, and small models to run."""
 
+import contextlib
 import gc
 import os
 import signal
@@ -34,7 +35,9 @@ def pytest_configure(config):
     if hasattr(os, "SCHED_BATCH"):
         # MLX computes in a thread of its own, and each operation given to it interrupts Python. As a
         # batch it waits until Python waits: a tenth of the switches, a fifth less CPU.
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        # A container may forbid it.
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     if os.environ.get("LD_PRELOAD"):
         pytest.exit("unset LD_PRELOAD: a preloaded library may change what is tested", 2)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

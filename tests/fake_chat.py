@@ -1,5 +1,6 @@
 """An engine for chats that counts words, and what tests do with a chat."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 from akunu_py.cli.chat.commands import parse
@@ -10,8 +11,9 @@ from akunu_py.types import DecodeStats, GenerationResult, StreamEvent
 class FakeStream:
     """Says `words`, one an event; cancelled, it ends with the next."""
 
-    def __init__(self, prompt, words, reason):
+    def __init__(self, prompt, words, reason, changes):
         self._words, self._reason, self._prompt = words, reason, prompt
+        self._changes = changes
         self._cancelled = False
         self.prompt = ()
         self.result = None
@@ -23,11 +25,12 @@ class FakeStream:
             said.append(word)
             reason = "cancelled" if self._cancelled else self._reason
             if self._cancelled or number == len(self._words):
-                self.result = GenerationResult(
+                result = GenerationResult(
                     text="".join(said), token_ids=tuple(range(number)), finish_reason=reason,
                     seed=0, num_prompt_tokens=self._prompt, num_cached_tokens=0, prefill_s=0.1,
                     decode_s=0.1, peak_memory_bytes=0, stats=DecodeStats(),
                 )  # fmt: skip
+                self.result = replace(result, **self._changes)
             yield StreamEvent(word, (number,), None, self.result)
             if self.result is not None:
                 return
@@ -57,13 +60,14 @@ class FakeEngine:
         )
         self.prompt_end = ""
         self.says, self.reason = ["fine ", "thanks"], "stop"
+        self.changes = {}  # of its results
         self.asked, self.closed, self.resets = [], False, 0
 
     def stream_chat(self, messages, config, *, progress=None):
         prompt = len(self.tokenizer.encode_chat(messages))
         assert prompt < self.context
         self.asked.append(messages)
-        self.stream = FakeStream(prompt, self.says, self.reason)
+        self.stream = FakeStream(prompt, self.says, self.reason, self.changes)
         return self.stream
 
     def reset(self):

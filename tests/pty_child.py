@@ -23,11 +23,11 @@ class PtyChild:
     patience_s = 120
     """Long enough for a busy machine: only a program that hangs is given up."""
 
-    def __init__(self, *arguments, home, rows=24, columns=80, **environment):
+    def __init__(self, *arguments, home, rows=24, columns=80, program=None, **environment):
         self._leader, follower = os.openpty()
         self.resize(rows, columns)
         self.child = subprocess.Popen(
-            [*self.program, *map(str, arguments)],
+            [*(program or self.program), *map(str, arguments)],
             stdin=follower, stdout=follower, stderr=follower, start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
             env=os.environ | {

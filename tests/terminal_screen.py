@@ -29,6 +29,8 @@ class TerminalScreen:
         self.written = []
 
     def write(self, text):
+        if isinstance(text, bytes):
+            raise TypeError("this is a stream of text")  # click asks by writing b""
         self.written.append(text)
         self._stream.feed(text)
         return len(text)
@@ -38,6 +40,9 @@ class TerminalScreen:
 
     def isatty(self):
         return True
+
+    def fileno(self):
+        raise OSError("there is no file of it")
 
     def size(self):
         return os.terminal_size((self.screen.columns, self.screen.lines))

@@ -14,7 +14,7 @@ from akunu_py.errors import ConfigError
 DEFAULT_TOLERANCE = 0.1
 
 _MISSING = "missing"
-_DIFFERENT_BY_RIGHT = ("device", "machine", "blas")
+_CHANGES_ROUNDING = ("device", "machine", "blas")
 """If one of these differs, logits are rounded differently, so replies may differ."""
 
 _VERSIONS = ("akunu", "mlx", "mlx_lm", "python", "platform", "device_name", "commit")
@@ -161,13 +161,12 @@ def _refuse_other_runs(
 
 
 def _refuse_other_machines(context: tuple[Difference, ...]) -> None:
-    refused = [entry for entry in context if entry.path in _DIFFERENT_BY_RIGHT + _MODELS]
+    refused = [entry for entry in context if entry.path in _CHANGES_ROUNDING + _MODELS]
     if refused:
         said = ", ".join(f"{entry.path} ({entry.baseline} and {entry.now})" for entry in refused)
         raise ConfigError(
-            f"baseline and result were measured with different things: {said}. Their figures "
-            "differ by right; record a baseline of this machine and model, or compare all the "
-            "same with --force"
+            f"baseline and result differ in {said}, so their figures differ, too; record a "
+            "baseline of this machine and model, or compare anyway with --force"
         )
 
 
@@ -185,7 +184,7 @@ def _context(baseline: BenchResult, now: BenchResult) -> Iterator[Difference]:
             None if ours is None else ours.weights,
         )
     before, present = plain(baseline.environment), plain(now.environment)
-    for name in (*_DIFFERENT_BY_RIGHT, *_VERSIONS):
+    for name in (*_CHANGES_ROUNDING, *_VERSIONS):
         yield from _difference(name, _cell(before.get(name)), _cell(present.get(name)))
 
 

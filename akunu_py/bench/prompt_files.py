@@ -111,7 +111,10 @@ class _Reader:
             if same and last is not None and prompt.turn <= last.turn:
                 raise FieldError("", f"turn {prompt.turn} of a session follows turn {last.turn}")
             if not same and prompt.session in self._sessions:
-                raise FieldError("", f"the session {prompt.session!r:.60} went on before others")
+                raise FieldError(
+                    "",
+                    f"the session {prompt.session!r:.60} has earlier lines; put its lines together",
+                )
             last = prompt
 
 

@@ -46,7 +46,7 @@ def plain(value: object, where: str = "the value", *, least: float = -math.inf) 
 
 def _plain(value: object, where: str, least: float, depth: int) -> Any:
     if depth > _MAX_DEPTH:
-        raise ConfigError(f"{where} is nested more than {_MAX_DEPTH} deep")
+        raise ConfigError(f"{where} is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
         return {
             _text(str(key)): _plain(entry, f"{where}.{key}", least, depth + 1)

@@ -65,10 +65,10 @@ class Prompt:
 
     def __post_init__(self) -> None:
         if not _is_text(self.id):
-            raise ContractError(f"a prompt has the id {self.id!r:.60}; an id is a text")
+            raise ContractError(f"a prompt has the id {self.id!r:.60}; give a text")
         if not _is_text(self.category):
             raise ContractError(
-                f"the prompt {self.id} has the category {self.category!r:.60}; it is a text"
+                f"the prompt {self.id} has the category {self.category!r:.60}; give a text"
             )
         if self.kind == "raw":
             if not _is_text(self.text) or self.messages:
@@ -82,17 +82,17 @@ class Prompt:
                 raise ContractError(f"the chat prompt {self.id} does not end with the user")
         else:
             raise ContractError(
-                f"the prompt {self.id} has the kind {self.kind!r:.60}; it is raw or chat"
+                f"the prompt {self.id} has the kind {self.kind!r:.60}; give raw or chat"
             )
         for name in ("language", "reference", "session"):
             value = getattr(self, name)
             if value != "" and not _is_text(value):
                 raise ContractError(
-                    f"the prompt {self.id} has the {name} {value!r:.60}; it is a text"
+                    f"the prompt {self.id} has the {name} {value!r:.60}; give a text"
                 )
         if not isinstance(self.turn, int) or isinstance(self.turn, bool) or self.turn < 0:
             raise ContractError(
-                f"the prompt {self.id} is turn {self.turn!r:.60}; turns are counted from 0 on"
+                f"the prompt {self.id} is turn {self.turn!r:.60}; give a whole number from 0 on"
             )
         if not self.session:
             object.__setattr__(self, "session", self.id)
@@ -106,8 +106,8 @@ class Prompt:
         )
         if not well_formed:
             raise ContractError(
-                f"the chat prompt {self.id} has the message {message!r:.200}; a message has a role "
-                f"of {', '.join(_ROLES)} and a content"
+                f"the chat prompt {self.id} has the message {message!r:.200}; give a role of "
+                f"{', '.join(_ROLES)}, and a content"
             )
 
     @property
@@ -198,10 +198,10 @@ def prompts_of(record: Any) -> list[Prompt]:
     Raises ContractError for any other object; an unknown field is an error, too.
     """
     if not isinstance(record, dict):
-        raise ContractError("a prompt is a JSON object")
+        raise ContractError("the line is not a JSON object")
     kind = record.get("kind")
     if not isinstance(kind, str) or kind not in _NEEDED:
-        raise ContractError(f"kind is {kind!r:.60}; it is raw, chat or session")
+        raise ContractError(f"kind is {kind!r:.60}; give raw, chat or session")
     needed, optional = _NEEDED[kind], _OPTIONAL[kind]
     if not needed <= set(record) <= needed | optional:
         raise ContractError(
@@ -210,12 +210,12 @@ def prompts_of(record: Any) -> list[Prompt]:
         )
     for name in optional & set(record):
         if not _is_text(record[name]):
-            raise ContractError(f"{name} is {record[name]!r:.60}; it is a text, or left out")
+            raise ContractError(f"{name} is {record[name]!r:.60}; give a text, or leave it out")
     if kind == "session":
         return _turns(record)
     text, messages = record.get("prompt", ""), record.get("messages", [])
     if not isinstance(messages, list):
-        raise ContractError(f"messages is {messages!r:.60}; it is a list")
+        raise ContractError(f"messages is {messages!r:.60}; give a list")
     return [
         Prompt(
             record["id"],
@@ -233,18 +233,18 @@ def _turns(record: Mapping[str, Any]) -> list[Prompt]:
     """Make a prompt of each turn, after the earlier turns as they are written."""
     turns = record["turns"]
     if not isinstance(turns, list) or not turns:
-        raise ContractError(f"turns is {turns!r:.60}; it is a list of one turn or more")
+        raise ContractError(f"turns is {turns!r:.60}; give a list of one turn or more")
     if not _is_text(record["id"]):
-        raise ContractError(f"a session has the id {record['id']!r:.60}; an id is a text")
+        raise ContractError(f"a session has the id {record['id']!r:.60}; give a text")
     said: list[Message] = []
     if "system" in record:
         said.append({"role": "system", "content": record["system"]})
     prompts: list[Prompt] = []
     for number, turn in enumerate(turns):
         if not isinstance(turn, dict) or set(turn) != {"user", "assistant"}:
-            raise ContractError(f"turn {number} is {turn!r:.60}; it has a user and an assistant")
+            raise ContractError(f"turn {number} is {turn!r:.60}; give user and assistant")
         if not _is_text(turn["assistant"]):
-            raise ContractError(f"turn {number} has no text of the assistant")
+            raise ContractError(f"turn {number} has no text of the assistant; give one")
         said.append({"role": "user", "content": turn["user"]})
         prompts.append(
             Prompt(

@@ -162,11 +162,13 @@ def _command(name: str) -> click.Command:
 
 def _parameters(command: click.Command) -> dict[str, click.Parameter]:
     """Return a command's parameters by their names and by those of their options."""
-    known: dict[str, click.Parameter] = {}
-    for parameter in command.params:
-        for word in (parameter.name or "", *parameter.opts):
-            known[word.removeprefix("--").replace("-", "_")] = parameter
-    return known
+    known = {
+        word.removeprefix("--").replace("-", "_"): parameter
+        for parameter in command.params
+        for word in parameter.opts
+    }
+    # MODEL is also an option, which says the same.
+    return known | {parameter.name or "": parameter for parameter in command.params}
 
 
 def _defaults(name: str) -> dict[str, object]:

@@ -21,6 +21,7 @@ from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
     load_engine,
+    model_argument,
     model_options,
 )
 from akunu_py.cli.reply_options import DRAFTER_NAMES, drafting_options, warn_if_not_exact
@@ -44,7 +45,7 @@ _EXACTNESS = {
 
 
 @click.command("hit-rate", cls=Command)
-@click.argument("model", required=False, shell_complete=completing.models)
+@model_argument
 @click.option(
     "--drafter",
     shell_complete=completing.drafters,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.bench.workloads import CATEGORIES
+from akunu_py.cli.command import option, typed_name
+from akunu_py.cli.reply_options import check_short_temperature
 
 if TYPE_CHECKING:
     from akunu_py.bench.result_file import Failure
@@ -85,22 +87,33 @@ def limit_option(command: Command) -> Command:
     )(command)
 
 
+def check_temperatures(
+    context: click.Context, parameter: click.Option, given: float | tuple[float, ...]
+) -> float | tuple[float, ...]:
+    """Return what an option of temperatures was given; refuses a number of threads after -t."""
+    for temperature in given if isinstance(given, tuple) else (given,):
+        check_short_temperature(temperature, typed_name(parameter, context))
+    return given
+
+
 def temperature_option(command: Command) -> Command:
     """Add --temperature of replies, greedy when left out."""
-    return click.option(
+    return option(
+        "-t",
         "--temperature",
-        "--temp",
+        also=("--temp",),
         type=float,
         default=0.0,
         show_default=True,
+        callback=check_temperatures,
         help="0 takes the likeliest token; above 0 tokens are drawn.",
     )(command)
 
 
 def seed_option(command: Command) -> Command:
     """Add --seed, 0 when left out: a measurement is to be the same twice."""
-    return click.option(
-        "--seed", type=int, default=0, show_default=True, help="Seed of the noise."
+    return option(
+        "-s", "--seed", type=int, default=0, show_default=True, help="Seed of the noise."
     )(command)
 
 

@@ -11,7 +11,13 @@ from akunu_py.cli.bench_options import limited
 from akunu_py.cli.bench_output import Output, model_line, output_options, quick_option
 from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.loading_options import check_memory, draft_model_option, model_options, model_path
+from akunu_py.cli.loading_options import (
+    check_memory,
+    draft_model_option,
+    model_argument,
+    model_options,
+    model_path,
+)
 
 if TYPE_CHECKING:
     from akunu_py.bench.result_file import BenchResult, Failure
@@ -28,7 +34,7 @@ _TEXT_BEYOND = 66
 
 
 @click.command(cls=Command)
-@click.argument("model", required=False, shell_complete=completing.models)
+@model_argument
 @click.option(
     "--random-model",
     metavar="NAME",

@@ -19,7 +19,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-HEADINGS = ("", "Model", "Sampling", "Drafting", "Output")
+HEADINGS = ("", "Model", "Sampling", "Drafting", "Form", "Output")
 """Groups in the order of --help. The first one has no name: what matters first."""
 
 _NAME_COLUMN = 26

@@ -40,5 +40,5 @@ def _explained() -> Iterator[None]:
             problem = "ended with an error"
         name = name or "EDITOR"
         raise click.ClickException(
-            f"{editor} {problem}; let {name} name one that is installed, as in {name}=nano"
+            f"{editor} {problem}; set {name} to one that is installed, as in {name}=nano"
         ) from None

@@ -11,6 +11,7 @@ import click
 
 from akunu_py.cli import completing
 from akunu_py.cli.command import Command, option
+from akunu_py.cli.form_options import form_options
 from akunu_py.cli.input_text import MOST_BYTES, GivenPath, check_text, decoded, split_words
 from akunu_py.cli.loading_options import (
     counts_option,
@@ -21,7 +22,7 @@ from akunu_py.cli.loading_options import (
 )
 from akunu_py.cli.reply_options import generation_options, keeping_options
 from akunu_py.cli.terminal import prompt_progress, show, statistics_line
-from akunu_py.cli.verbosity import held_log
+from akunu_py.cli.verbosity import held_log, is_quiet
 from akunu_py.cli.view_options import view_of, view_options
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     help="The category of a line in the trace file.",
 )  # fmt: skip
 @generation_options
+@form_options
 @model_options
 @draft_model_option
 @counts_option
@@ -87,6 +89,7 @@ def generate(  # noqa: PLR0917 - click passes by name
       akunu generate model.gguf "Who are you?" --trace
       akunu generate model.gguf --raw -p "def fibonacci(n):" --max-tokens 64
       akunu generate --file question.txt --temperature 0.7 --json
+      akunu generate "Is a whale a fish?" --choice yes --choice no
       git diff | akunu generate model.gguf -p "Write a commit message for this:"
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from_stdin = "-" in (*words, prompt)
@@ -126,8 +129,16 @@ def generate(  # noqa: PLR0917 - click passes by name
             click.echo(json.dumps(_record(reply.result)))
         elif trace:
             show(statistics_line(reply.result) + "\n")
+        if reply.result.constraint_met is False and not is_quiet():
+            click.echo(_INCOMPLETE, err=True)
         if trace_file is not None:
             engine.append_trace(trace_file, reply, category=trace_category)
+
+
+_INCOMPLETE = (
+    "Warning: the reply ended before it had the form asked for; allow more with --max-tokens, or "
+    "leave --stop out."
+)
 
 
 def _prompt_text(prompt: str | None, path: Path | None, *, from_stdin: bool) -> str:
@@ -188,6 +199,7 @@ def _record(result: "GenerationResult") -> dict[str, object]:
         "text": result.text,
         "token_ids": list(result.token_ids),
         "finish_reason": result.finish_reason,
+        **({} if result.constraint_met is None else {"constraint_met": result.constraint_met}),
         "prompt_tokens": result.num_prompt_tokens,
         "seed": result.seed,
         "stats": {

@@ -1,9 +1,12 @@
 """Text that users give, checked: bytes of files and pipes, and words of a command line."""
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
+
+from akunu_py.errors import ConfigError
 
 MOST_BYTES = 64 * 2**20
 """Of one text."""
@@ -58,3 +61,14 @@ class GivenPath(click.Path):
         if value == "":
             self.fail("the path is empty; give one, or leave it out", param, ctx)
         return super().convert(value, param, ctx)
+
+
+@contextlib.contextmanager
+def with_file_errors(path: str) -> Iterator[None]:
+    """Say in akunu's words that a file cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path!r} is not a path: {error}") from None

@@ -33,6 +33,7 @@ DRAFTER_NAMES = (
 
 _FLAGS: Mapping[str, tuple[str, ...]] = {
     "penalty_window": (),
+    "constraint": (),
     "adjust_residual": ("--adjust/--no-adjust",),
 }
 """Flags that do not follow from an option's name; none for an option that `/set` alone has."""
@@ -82,11 +83,15 @@ def in_flags(text: str) -> str:
             for parameter in context.command.params
             if isinstance(parameter, click.Option)
             and parameter.name is not None
-            and (parameter.name in flags or "_" in parameter.name or parameter.name == "context")
+            and (parameter.name in flags or "_" in parameter.name or parameter.name in _WORDS)
         }
     names = "|".join(name for name in flags if "_" in name)
-    found = rf"""(?<![\w'"/.-])({names})(?![\w'"/])|^({"|".join(flags)})(?= )"""
+    found = rf"""(?<![\w'"/.-])({names})(?![\w'"/])|^({"|".join(flags)})(?=[ :])"""
     return re.sub(found, lambda match: flags[match[0]], text)
+
+
+_WORDS = ("context", "regex", "grammar", "choices")
+"""Names of one word of options that are not a reply's; messages begin with them."""
 
 
 def _click_option(declared: Option) -> Callable[..., Any]:
@@ -206,16 +211,16 @@ def _config(chosen: dict[str, Any]) -> GenerationConfig:
     if "" in chosen["stop"]:
         raise click.UsageError("--stop is empty; give the text that ends a reply")
     chosen["logit_bias"] = dict(_parse_bias(entry) for entry in chosen["logit_bias"])
-    _check_short_temperature(chosen["temperature"])
+    check_short_temperature(chosen["temperature"], in_flags("temperature is").split()[0])
     config = GenerationConfig(**chosen)
     if config.drafter is not None:
         check_drafter(config.drafter, num_draft_tokens=config.num_draft_tokens, config=config)
     return config
 
 
-def _check_short_temperature(temperature: float) -> None:
+def check_short_temperature(temperature: float, typed: str) -> None:
     """Refuse what llama.cpp calls -t, the number of threads."""
-    if temperature > _HIGHEST_USUAL_TEMPERATURE and in_flags("temperature is").startswith("-t "):
+    if temperature > _HIGHEST_USUAL_TEMPERATURE and typed == "-t":
         raise click.UsageError(
             f"-t {temperature:g} would be a temperature, at which replies are random; akunu has "
             "no option for threads: leave -t out, or type --temperature if you mean it"

@@ -21,9 +21,9 @@ def _names(_context: click.Context, _parameter: click.Parameter, incomplete: str
 def sessions() -> None:
     """List, show and delete the conversations that akunu chat kept.
 
-    What is said at a terminal is kept on this machine, in files that you alone can read; akunu chat
-    --no-keep leaves it out. The 200 newest conversations stay. A NAME may be cut short where no
-    other one begins so.
+    Conversations at a terminal are kept on this machine, in files that only you can read, unless
+    akunu chat --no-keep is given. The 200 newest stay. A NAME may be shortened as long as only one
+    conversation begins with it.
 
     \b
     Examples:

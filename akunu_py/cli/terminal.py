@@ -73,9 +73,12 @@ def show(text: str) -> None:
 
 @contextlib.contextmanager
 def prompt_progress(
-    words: str = "reading the prompt", unit: str = "tokens"
+    words: str = "reading", unit: str = "tokens"
 ) -> Iterator[Callable[[int, int], None]]:
-    """Give a callback, of parts done and in all, that draws a bar on stderr if they take long."""
+    """Give a callback, of parts done and in all, that draws a bar on stderr if they take long.
+
+    The bar is short: on a screen that gets narrower than it, a piece of it would stay.
+    """
     if is_quiet() or is_dumb() or not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
@@ -92,7 +95,7 @@ def prompt_progress(
     bar = Progress(
         SpinnerColumn(style="color(32)"),
         TextColumn(words, style="dim"),
-        BarColumn(bar_width=20, style="dim", complete_style="color(32)"),
+        BarColumn(bar_width=10, style="dim", complete_style="color(32)"),
         TextColumn(f"{{task.completed}}/{{task.total}} {unit}", style="dim"),
         TimeRemainingColumn(compact=True),
         console=Console(stderr=True, theme=Theme({"progress.remaining": "dim"})),
@@ -182,6 +185,8 @@ def remarks(result: "GenerationResult") -> list[str]:
             "cancelled": "interrupted",
         }
         parts.append(ends[result.finish_reason])
+    if result.constraint_met is False:
+        parts.append("incomplete: not the form asked for")
     return parts
 
 

@@ -24,7 +24,7 @@ def view_options(function: Callable[_P, _R]) -> Callable[..., _R]:
         option(
             "--reasoning", type=click.Choice(["show", "fold", "hide"]), default="show",
             metavar="HOW",
-            help="Thoughts of a model: show, fold or hide them.",
+            help="Show, fold or hide the thoughts of a model.",
         ),
         option(
             "--plain", is_flag=True,

@@ -160,7 +160,10 @@ class Matcher:
 
     def _check(self) -> None:
         if self._inner.is_error():
-            raise ConstraintError(_reason(self._inner))
+            raise ConstraintError(
+                f"the constraint cannot be followed any further ({_reason(self._inner)}); make it "
+                "simpler"
+            )
 
 
 def make_matcher(

@@ -42,7 +42,10 @@ class MatcherVocabulary:
                 "the model's vocabulary has no token that ends a reply, so a reply cannot be "
                 "constrained; use another model"
             )
-        tokens = [bytes(token) for token in tokenizer.token_bytes()][:num_logits]
+        # The token of the byte 0xFF would count as special; no text has it.
+        tokens = [b"" if token.startswith(SPECIAL) else token for token in tokenizer.token_bytes()][
+            :num_logits
+        ]
         self.control_ids: dict[str, int] = {}
         for id_, text in tokenizer.control_tokens().items():
             if id_ < len(tokens):

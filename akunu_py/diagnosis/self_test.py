@@ -58,7 +58,7 @@ class SelfTest:
 def run_self_test(
     seconds: float = SECONDS, clock: Callable[[], float] = time.perf_counter
 ) -> SelfTest:
-    """Make replies of the default model for about so many seconds, at least one of each kind.
+    """Make replies of the default model for about `seconds`, at least one of each kind.
 
     Raises what `Engine.load` and `Engine.generate` raise.
     """

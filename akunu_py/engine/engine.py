@@ -434,7 +434,7 @@ class Engine:
         plan: ChatPlan | None = None,
         **options: Unpack[GenerationOptions],
     ) -> CheckedCall:
-        """Check token ids and options of a reply; raises as `generate` does.
+        """Check token ids and options of a reply; raises as `generate` and `chat` do.
 
         `plan` is that of a conversation. A reply without one continues the text of the prompt, as
         in `generate`. A call is for one reply.
@@ -521,7 +521,13 @@ class Engine:
             ended = self._memories.begin_reply(call.choice.config)
             request = self._request(call, self._session, self._memories.auto_state)
             reply = ReplyStream(
-                replace(request, progress=progress, admit=self._admission.check, ended=ended)
+                replace(
+                    request,
+                    progress=progress,
+                    short_passes=progress is not None,
+                    admit=self._admission.check,
+                    ended=ended,
+                )
             )
             self._admission.admit(reply)
         return reply

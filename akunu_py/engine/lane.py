@@ -76,6 +76,7 @@ class Lane:
         request = replace(
             self._make(call, self.session, state, self._token_model),
             checkpoints=checkpoints,
+            short_passes=True,
             progress=progress,
             ended=state.finish,
         )

@@ -64,6 +64,7 @@ class Request:
         marks: texts of further control tokens that are part of the reply's text, by id.
         progress: called with the number of prompt tokens done and in all.
         checkpoints: places in the prompt to which caches should be able to go back, by name.
+        short_passes: whether somebody waits for the end of each prompt pass.
         admit: called before each step; may raise.
         ended: called once when the reply is over, also after an error.
 
@@ -83,6 +84,7 @@ class Request:
     marks: Mapping[int, str] = field(default_factory=dict)
     progress: Progress | None = None
     checkpoints: Mapping[str, int] = field(default_factory=dict)
+    short_passes: bool = False
     admit: Callable[[], None] = lambda: None
     ended: Callable[[], None] = lambda: None
 
@@ -150,7 +152,12 @@ class Reply:
             self._check()
             total = len(request.prompt)
             passes = session.beginning(
-                request.prompt, sampler, self._max_tokens, request.checkpoints, request.matcher
+                request.prompt,
+                sampler,
+                self._max_tokens,
+                request.checkpoints,
+                allowed=request.matcher,
+                short_passes=request.short_passes,
             )
             self._num_cached = next(passes)
             self._prefill_progress(self._num_cached, total)
@@ -218,7 +225,7 @@ class Reply:
         pieces = (*last.pieces, *late)
         deltas, message, unfinished = last.deltas, None, None
         if (reader := self._request.message) is not None:
-            deltas += (*reader.feed(late), *reader.finish())
+            deltas += (*reader.feed(late), *reader.finish(cut=reason != "stop"))
             message, unfinished = reader.message, reader.unfinished
             if reason == "stop" and message.tool_calls and unfinished is None:
                 reason = "tool_calls"

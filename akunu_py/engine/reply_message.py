@@ -37,11 +37,14 @@ class MessageReader:
         """Return the additions that more text makes."""
         return self._kept(self._deltas(self._splitter.feed(pieces)))
 
-    def finish(self) -> tuple[ReplyDelta, ...]:
-        """Return the additions of text that was held back until the reply ended."""
+    def finish(self, *, cut: bool) -> tuple[ReplyDelta, ...]:
+        """Return the additions of text that was held back until the reply ended.
+
+        `cut` says that the reply did not end by itself.
+        """
         deltas = self._deltas(self._splitter.finish())
         if self._parser is not None:
-            deltas += self._parser.finish()
+            deltas += self._parser.finish(cut=cut)
         return self._kept(deltas)
 
     @property

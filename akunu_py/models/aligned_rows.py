@@ -7,7 +7,7 @@ import mlx.core as mx
 from mlx import nn
 
 from akunu_py.errors import ConfigError
-from akunu_py.models.cached_rows import NO_CHECKPOINTS, PREFILL_CHUNK, CachedRows
+from akunu_py.models.cached_rows import NO_CHECKPOINTS, CachedRows
 from akunu_py.models.rollback import Saved
 
 BLOCK_ROWS = 8
@@ -95,17 +95,22 @@ class AlignedRows(CachedRows):
         """Drop the last `count` rows fed: the next pass goes back to the beginning of its block."""
 
     def prefilling(
-        self, rows: Sequence[int], checkpoints: Mapping[str, int] = NO_CHECKPOINTS
+        self,
+        rows: Sequence[int],
+        checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
+        *,
+        short_passes: bool = False,  # noqa: ARG002 - what is reproducible depends on no clock
     ) -> Iterator[int]:
         """Hold these rows; the next pass feeds the rows after the last whole block.
 
-        Checkpoints are moved to the beginning of their blocks.
+        Checkpoints are moved to the beginning of their blocks. Passes have one size.
         """
         self.rest()
         whole = len(rows) - len(rows) % BLOCK_ROWS
         yield from super().prefilling(
             rows[:whole],
             {name: place - place % BLOCK_ROWS for name, place in checkpoints.items()},
+            short_passes=False,
         )
         self._num_prompt_rows = whole
         with self.changing():
@@ -137,10 +142,6 @@ class AlignedRows(CachedRows):
         """Take note that the caches were filled with the rows of a prompt."""
         super().hold(tokens)
         self._num_prompt_rows = len(tokens)
-
-    def _next_pass(self, remaining: int) -> int:
-        """Return the rows of the next prompt pass, which depend on neither a clock nor the end."""
-        return min(PREFILL_CHUNK, remaining)
 
     def _begin_block(self) -> None:
         """Begin a block with the current state of the caches."""

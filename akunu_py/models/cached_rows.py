@@ -186,12 +186,18 @@ class CachedRows:
                 progress(held, len(rows))
 
     def prefilling(
-        self, rows: Sequence[int], checkpoints: Mapping[str, int] = NO_CHECKPOINTS
+        self,
+        rows: Sequence[int],
+        checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
+        *,
+        short_passes: bool = False,
     ) -> Iterator[int]:
-        """Hold these rows as `prefill` does, one chunk at a time.
+        """Hold these rows as `prefill` does, one pass at a time.
 
-        Yields the number of rows held, before the first chunk and after each. `checkpoints` are
-        further places to mark, by name: numbers of rows at which a chunk then ends.
+        Yields the number of rows held, before the first pass and after each. `checkpoints` are
+        further places to mark, by name: numbers of rows at which a pass then ends. Short passes
+        take less than half a second each, for callers that act between them; on a slow machine that
+        makes a prompt up to an eighth slower.
         """
         self._keep_common_prefix(rows)
         if not self._has_marks:
@@ -201,7 +207,8 @@ class CachedRows:
         yield len(self.tokens)
         while (start := len(self.tokens)) < total:
             end = min([total, *(place for place in checkpoints.values() if place > start)])
-            chunk = list(rows[start : start + self._next_pass(end - start)])
+            size = self._next_pass(end - start, short_passes=short_passes)
+            chunk = list(rows[start : start + size])
             started = time.perf_counter()
             with self.changing():
                 self.feed_apart(chunk)
@@ -216,11 +223,13 @@ class CachedRows:
             if place == len(self.tokens):
                 self.mark(name)
 
-    def _next_pass(self, remaining: int) -> int:
+    def _next_pass(self, remaining: int, *, short_passes: bool) -> int:
         """Return the rows of the next prompt pass.
 
-        Passes are about equal: a few rows left for the last would read all weights once more.
+        Short passes are about equal: a few rows left for the last would read all weights once more.
         """
+        if not short_passes:
+            return min(PREFILL_CHUNK, remaining)
         chunk = min(self._chunk, PREFILL_CHUNK)
         passes = math.ceil(remaining / chunk)
         return min(remaining, math.ceil(remaining / passes / _CHUNK_STEP) * _CHUNK_STEP)

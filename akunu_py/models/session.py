@@ -117,12 +117,15 @@ class Session:
         sampler: Sampler,
         max_tokens: int,
         checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
+        *,
         allowed: ReplyMasks | None = None,
+        short_passes: bool = False,
     ) -> Iterator[int]:
         """Prefill as `begin` does, one prompt pass at a time.
 
         Yields the number of rows held, first of those that were cached already. `checkpoints` are
-        places in the prompt to which caches should be able to go back, by name.
+        places in the prompt to which caches should be able to go back, by name. `short_passes` is
+        for callers that act between them (`CachedRows.prefilling`).
         """
         if allowed is None:
             self._choices = RowChoices(sampler, self.vocabulary_size)
@@ -131,7 +134,7 @@ class Session:
             self._choices = ConstrainedChoices(sampler, size, allowed, len(prompt))
         self._forget_pass()
         self._end = min(self.context, len(prompt) + max_tokens)
-        steps = self._rows.prefilling(prompt[:-1], checkpoints)
+        steps = self._rows.prefilling(prompt[:-1], checkpoints, short_passes=short_passes)
         while True:
             # Not around the `yield`: other work of this thread has streams of its own.
             with mx.stream(self._stream):

@@ -43,6 +43,7 @@ class Chats:
         """
         offered = read_tools(tools)
         engine = self._worker.engine
+        # One at a time: libraries do not promise that a tokenizer can be shared.
         with self._lock:
             said = self._thoughts.restored(client, read_messages(messages))
         call = engine.check_chat(said, config, tools=offered, tool_choice=tool_choice, **options)

@@ -358,6 +358,7 @@ class _Report:
     def __call__(self, done: int, total: int) -> None:
         if not self._started:
             self._started = True
+            _log.info("%d of %d tokens of a prompt are cached: %s", done, total, self._reason)
             self._events.put(Started(total, done, self._reason))
         else:
             self._events.put(Prefilled(done, total))

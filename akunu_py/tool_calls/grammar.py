@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from akunu_py.constraint import MOST_CHARACTERS
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool
 from akunu_py.tool_calls.format import (
@@ -158,7 +159,13 @@ class _Grammar:
 
     def _written(self) -> str:
         lines = (f"{name}: {body}" for name, body in self._rules.items())
-        return "\n".join(lines) + _TERMINALS
+        lark = "\n".join(lines) + _TERMINALS
+        if len(lark) > MOST_CHARACTERS:
+            raise ConfigError(
+                f"the {len(self._tools)} tools have schemas of {len(lark):,} characters, more than "
+                f"{MOST_CHARACTERS:,}; give fewer tools, or simpler parameters"
+            )
+        return lark
 
     def _call(self, number: int, tool: Tool, opening: str = "") -> str:
         """Add the rules of a tool, with an opening before its name; return the rule's name."""

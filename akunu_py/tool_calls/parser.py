@@ -83,6 +83,7 @@ class CallParser:
         self._ended = False
         self._deltas: list[ReplyDelta] = []
         self._count = 0
+        self._between = False  # whether a call ended and what follows is not known yet
         self._cut = False  # whether the reply ended within a call
         self._said = False  # whether there was content beside white space
         # Of the call that was begun and not ended yet.
@@ -97,8 +98,16 @@ class CallParser:
             next(self._steps)
         return self._taken()
 
-    def finish(self) -> list[ReplyDelta]:
-        """Return what was held back until the reply ended."""
+    def finish(self, *, cut: bool = False) -> list[ReplyDelta]:
+        """Return what was held back until the reply ended.
+
+        `cut` says that the reply did not end by itself. A marker at its end is then a call's.
+        """
+        begun = self._between or self._buffer.lstrip().startswith(self._format.marker)
+        if cut and self._call is None and self._buffer and begun:
+            if not self._format.end.startswith(self._buffer):
+                self._deltas.append(UnfinishedCall(self._count, "", "", "", "cut"))
+            self._buffer = ""
         self._ended = True
         for _ in self._steps:
             pass
@@ -268,7 +277,9 @@ class CallParser:
                     return head
                 if head is None:
                     break
+                self._between = True
                 yield
+                self._between = False
         yield from self._skip(self._format.end)
         return None
 

@@ -102,7 +102,7 @@ class _Probe:
     def format(self) -> ToolFormat:
         one = self.section([{_KEYS[0]: _VALUES[0], _KEYS[1]: _VALUES[1]}])
         if one is None:
-            raise UnknownFormatError("a message with a tool call cannot be rendered")
+            raise UnknownFormatError(f"a message with a call cannot be written{self._why()}")
         if _NAMES[0] not in one and _IDS[0] in one:
             self.ids = [_ID_FORM.format(name=name, index=i) for i, name in enumerate(_NAMES)]
             one = self.section([{_KEYS[0]: _VALUES[0], _KEYS[1]: _VALUES[1]}]) or ""
@@ -146,6 +146,15 @@ class _Probe:
         made = zip(_NAMES, ids or self.ids, calls, strict=False)
         called = tuple(ToolCall(name, arguments, id_) for name, id_, arguments in made)
         return section_of(self.render, called, _SHOWN_TOOLS, self.end_texts)
+
+    def _why(self) -> str:
+        """Return the template's own reason to refuse a call, if it has one."""
+        called = Message("assistant", tool_calls=(ToolCall(_NAMES[0], {}, _IDS[0]),))
+        try:
+            self.render([_ASK, called], _SHOWN_TOOLS)
+        except (ConfigError, ModelFormatError) as error:
+            return f": {error.message.split(';')[0]:.120}"
+        return ""
 
     def _check_words(self, one: str) -> None:
         for word in (_NAMES[0], *_KEYS, *_VALUES):

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import pytest
 from bench.bench_fakes import FakeEngine, reply
 from click.testing import CliRunner
@@ -19,6 +20,8 @@ from akunu_py.bench.result_file import parse_result, read_result
 from akunu_py.bench.tables import Column, Table
 from akunu_py.bench.workloads import CATEGORIES, load_prompts
 from akunu_py.cli import bench_hit_rate as command
+from akunu_py.cli.bench import bench
+from akunu_py.cli.bench_check import command_line
 from akunu_py.cli.bench_output import rich_table
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.main import cli
@@ -443,3 +446,38 @@ def test_help_imports_nothing_heavy():
     output, imported = printed_and_imported("bench", "hit-rate", "--help")
     assert "--num-draft-tokens" in output
     assert not imported
+
+
+def test_the_short_options_of_a_chat(fake):
+    result = run("-m", "model.gguf", "-t", "0.7", "-s", "3", "--limit", "1", "--json")
+    assert result.exit_code == 0, result.output
+    arguments = json.loads(result.stdout)["arguments"]
+    assert (arguments["model"], arguments["temperature"], arguments["seed"]) == (
+        "model.gguf",
+        0.7,
+        3,
+    )
+
+
+def test_a_model_given_twice_and_a_number_of_threads(fake):
+    result = run("one.gguf", "--model", "two.gguf")
+    assert result.exit_code == 2
+    assert "the model is given twice, as one.gguf and as two.gguf" in result.output
+    result = run("-t", "8")
+    assert result.exit_code == 2
+    assert "-t 8 would be a temperature" in result.output
+    assert run("--temp", "8", "--limit", "1").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["hit-rate", "speed", "alpha", "compare", "sweep"])
+def test_a_model_is_given_as_in_a_chat(name):
+    measuring = bench.get_command(click.Context(bench), name)
+    spellings = {spelling: p.name for p in measuring.params for spelling in p.opts}
+    assert spellings["-m"] == spellings["--model"] == "model_option"
+    # In compare, where all is greedy, -t is the other programs' number of threads.
+    if "-t" in spellings:
+        long = "--threads" if name == "compare" else "--temperature"
+        assert spellings["-t"] == spellings[long]
+    if "--seed" in spellings:
+        assert spellings["-s"] == spellings["--seed"]
+    assert command_line(measuring, {"model": "a.gguf"}) == ([], ["a.gguf"])

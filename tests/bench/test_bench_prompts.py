@@ -260,13 +260,13 @@ SESSION = {"id": "a", "category": "edit", "kind": "session", "turns": [TURN]}
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        ([], "a prompt is a JSON object"),
+        ([], "the line is not a JSON object"),
         ({**RAW, "kind": "song"}, "kind is 'song'"),
-        ({**RAW, "kind": ["raw"]}, "it is raw, chat or session"),
+        ({**RAW, "kind": ["raw"]}, "give raw, chat or session"),
         ({**RAW, "category": ""}, "has the category ''"),
         ({**RAW, "category": 3}, "has the category 3"),
         ({**RAW, "id": 3}, "the id 3"),
-        ({**RAW, "id": "\ud800"}, "an id is a text"),
+        ({**RAW, "id": "\ud800"}, "give a text"),
         ({**RAW, "prompt": " \n"}, "needs a text"),
         ({**RAW, "prompt": 3}, "needs a text"),
         ({**RAW, "prompt": "\udc00"}, "needs a text"),
@@ -276,16 +276,19 @@ SESSION = {"id": "a", "category": "edit", "kind": "session", "turns": [TURN]}
         ({**RAW, "turn": 1}, "may have language, reference"),
         (CHAT, "has the fields category, id, kind, messages"),
         ({**CHAT, "messages": []}, "needs messages"),
-        ({**CHAT, "messages": "hello"}, "it is a list"),
+        ({**CHAT, "messages": "hello"}, "give a list"),
         ({**CHAT, "messages": ["hello"]}, "has the message 'hello'"),
-        ({**CHAT, "messages": [{"role": "god", "content": "x"}]}, "has a role of"),
-        ({**CHAT, "messages": [{"role": [], "content": "x"}]}, "has a role of"),
+        ({**CHAT, "messages": [{"role": "god", "content": "x"}]}, "give a role of"),
+        ({**CHAT, "messages": [{"role": [], "content": "x"}]}, "give a role of"),
         ({**CHAT, "messages": [{"role": "user", "content": ""}]}, "a content"),
         ({**CHAT, "messages": [{"role": "assistant", "content": "x"}]}, "end with the user"),
         ({**SESSION, "turns": []}, "a list of one turn or more"),
         ({**SESSION, "turns": "x"}, "a list of one turn or more"),
         ({**SESSION, "turns": [TURN, {"user": "u"}]}, "turn 1 is"),
-        ({**SESSION, "turns": [{"user": "u", "assistant": " "}]}, "turn 0 has no text"),
+        (
+            {**SESSION, "turns": [{"user": "u", "assistant": " "}]},
+            "turn 0 has no text of the assistant; give one",
+        ),
         ({**SESSION, "turns": [{"user": 3, "assistant": "v"}]}, "has the message"),
         ({**SESSION, "id": 3}, "has the id 3"),
         ({**SESSION, "system": 3}, "system is 3"),
@@ -324,9 +327,9 @@ def test_a_session_becomes_a_prompt_a_turn():
 def test_a_prompt_alone_is_a_session_of_its_own():
     prompt = Prompt("a", "edit", "raw", "text")
     assert (prompt.session, prompt.turn) == ("a", 0)
-    with pytest.raises(ContractError, match="turns are counted from 0 on"):
+    with pytest.raises(ContractError, match="is turn -1; give a whole number"):
         Prompt("a", "edit", "raw", "text", turn=-1)
-    with pytest.raises(ContractError, match="has the session 3; it is a text"):
+    with pytest.raises(ContractError, match="has the session 3; give a text"):
         Prompt("a", "edit", "raw", "text", session=3)
 
 

@@ -90,7 +90,10 @@ def test_prompts_of_spec_bench():
         (lines(TRACE), "of the format trace, unlike the lines before"),
         (lines({**OWN, "id": "b", "more": 1}), "this one has category, id, kind, more, prompt"),
         (lines({**OWN, "id": "b", "prompt": "\ud800"}), "needs a text"),
-        (lines({**SESSION, "id": "a"}), "the session 'a' went on before others"),
+        (
+            lines({**SESSION, "id": "a"}),
+            "the session 'a' has earlier lines; put its lines together",
+        ),
     ],
 )
 def test_lines_that_are_no_prompt_are_reported_and_the_rest_goes_on(line, words):
@@ -107,7 +110,7 @@ def test_lines_that_are_no_prompt_are_reported_and_the_rest_goes_on(line, words)
         ({**HUMAN_EVAL, "task_id": True}, "field task_id: True is neither"),
         ({**HUMAN_EVAL, "task_id": None}, "field task_id: None is neither"),
         ({**HUMAN_EVAL, "task_id": "x", "prompt": 3}, "needs a text"),
-        ({**HUMAN_EVAL, "task_id": "x", "canonical_solution": 3}, "the reference 3; it is a text"),
+        ({**HUMAN_EVAL, "task_id": "x", "canonical_solution": 3}, "the reference 3; give a text"),
         ({**SPEC_BENCH, "question_id": 1.5}, "field question_id: 1.5 is neither"),
         ({**SPEC_BENCH, "question_id": 1, "turns": []}, "field turns: [] is not a list"),
         ({**SPEC_BENCH, "question_id": 1, "turns": [3]}, "field turns: 3 is not a text"),
@@ -128,7 +131,9 @@ def test_a_session_that_is_interrupted_is_reported():
     data = lines({**turn, "id": "0"}, {**TRACE, "id": "1"}, {**turn, "id": "2", "turn": 1})
     prompts, failures = parse_prompt_file(data, "f.jsonl")
     assert [prompt.id for prompt in prompts] == ["0", "1"]
-    assert failures == (Failure("f.jsonl, line 3", "the session 's' went on before others"),)
+    assert failures == (
+        Failure("f.jsonl, line 3", "the session 's' has earlier lines; put its lines together"),
+    )
 
 
 @pytest.mark.parametrize("record", FORMATS.values(), ids=FORMATS)

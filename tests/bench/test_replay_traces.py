@@ -86,7 +86,7 @@ def test_halves():
                 {**ITEM, "id": "b"},
                 {**ITEM, "id": "s/1", "session": "s", "turn": 1},
             ),
-            "line 4, field session: 's' went on",
+            "line 4, field session: 's' has earlier items",
         ),
     ],
 )

@@ -48,7 +48,7 @@ def test_nesting_ends():
     value = []
     for _ in range(40):
         value = [value]
-    with pytest.raises(ConfigError, match="nested more than 32 deep"):
+    with pytest.raises(ConfigError, match="nested more than 32 levels deep"):
         encode(value)
     with pytest.raises(ConfigError, match="it is not valid JSON"):
         parse("[" * 100_000, "it")

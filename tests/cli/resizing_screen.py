@@ -3,7 +3,8 @@
 import os
 import re
 
-_PARTS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]|[^\x1b\r\n]")
+_PARTS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n\b]|[^\x1b\r\n\b]")
+_MOVE = re.compile(r"\x1b\[(\d*)([ACD])")
 
 
 class ResizingScreen:
@@ -38,8 +39,15 @@ class ResizingScreen:
                 self._go_down(wrapped=False)
             elif part == "\r":
                 self._column = 0
-            elif part == "\x1b[A":
-                self._row = max(self._top, self._row - 1)
+            elif part == "\b":
+                self._move("D", 1)
+            elif found := _MOVE.fullmatch(part):
+                self._move(found[2], int(found[1] or 1))
+            elif part in ("\x1b[K", "\x1b[J"):
+                self._rows[self._row] = self._rows[self._row][: self._column]
+                self._wrapped[self._row] = False
+                if part == "\x1b[J":
+                    del self._rows[self._row + 1 :], self._wrapped[self._row + 1 :]
             elif part == "\x1b[2K":
                 self._rows[self._row] = ""
                 self._wrapped[self._row] = False
@@ -48,8 +56,16 @@ class ResizingScreen:
             elif not part.startswith("\x1b"):
                 self._put(part)
             else:
-                assert part.endswith("m"), part
+                assert part.endswith("m") or part.startswith("\x1b[?"), part
         return len(text)
+
+    def _move(self, direction, count):
+        if direction == "A":
+            self._row = max(self._top, self._row - count)
+        else:
+            column = min(self._column, self.columns - 1)
+            count = count if direction == "C" else -count
+            self._column = min(max(0, column + count), self.columns - 1)
 
     def _put(self, letter):
         if self._column >= self.columns:

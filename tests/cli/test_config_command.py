@@ -120,7 +120,7 @@ def test_an_editor_that_fails_is_named(config, monkeypatch, variables, words):
     text = run("config", "edit", code=1).stderr
     assert f"Error: {words}" in text
     name = next(iter(variables), "EDITOR")
-    assert f"; let {name} name one that is installed, as in {name}=nano" in text
+    assert f"; set {name} to one that is installed, as in {name}=nano" in text
     assert "Errno" not in text
 
 

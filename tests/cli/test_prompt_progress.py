@@ -19,7 +19,7 @@ def screen_in(monkeypatch):
 
 def shown(screen, words):
     """Wait for words on the screen: another thread draws."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while words not in screen.text():
         assert time.monotonic() < end, screen.text()
         time.sleep(0.01)
@@ -31,7 +31,7 @@ def test_a_bar_comes_while_the_first_pass_is_under_way(monkeypatch):
     with prompt_progress() as progress:
         progress(0, 1500)
         # Nobody calls back before the pass is over.
-        shown(screen, "reading the prompt")
+        shown(screen, "reading")
         shown(screen, "0/1500 tokens")
         progress(512, 1500)
         shown(screen, "512/1500 tokens")
@@ -39,6 +39,18 @@ def test_a_bar_comes_while_the_first_pass_is_under_way(monkeypatch):
         assert not screen.text().strip()
     assert not screen.text().strip()
     assert not screen.screen.cursor.hidden
+
+
+def test_a_bar_fits_into_fifty_columns(monkeypatch):
+    """It is erased as one row, whatever a terminal that got narrower made of it."""
+    screen = screen_in(monkeypatch)
+    monkeypatch.setattr(terminal, "_BAR_AFTER_S", 0.0)
+    with prompt_progress() as progress:
+        progress(0, 131_072)
+        progress(100_000, 131_072)
+        shown(screen, "100000/131072 tokens")
+        shown(screen, ":")  # of the time that is left
+        assert max(map(len, screen.rows())) <= 50
 
 
 def test_an_interrupt_leaves_no_bar(monkeypatch):

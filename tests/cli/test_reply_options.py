@@ -23,9 +23,13 @@ def test_without_flags_every_option_is_at_its_default(name, expected):
     assert result.output == f"{expected!r}\n"
 
 
-def test_every_option_has_a_flag_but_the_window_of_penalties():
+def test_every_option_has_a_flag_but_two():
+    """The chat alone sets the window of penalties; a constraint has a flag for each of its kinds."""
     names = {parameter.name for parameter in command_named("generate").params}
-    assert {one.name for one in options_of(GenerationConfig)} - names == {"penalty_window"}
+    assert {one.name for one in options_of(GenerationConfig)} - names == {
+        "penalty_window",
+        "constraint",
+    }
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,16 @@ def test_the_sentence_says_what_a_user_knows(source, words):
     assert str(drafts) == f"2 tokens in 1 pass; 1 was {words}"
 
 
+def test_only_what_a_reply_has_of_a_draft_is_counted():
+    """A draft of four: one refused, and of three accepted the reply's end keeps two."""
+    drafted = tuple(DraftedToken(7, place - 1, place != 1, source="prompt") for place in range(4))
+    detail = StepDetail(0, "auto", 0, drafted, 3, "bonus", "target")
+    stats = StepStats("auto", 4, 2, 2, 2, "bonus", 0.0, 0.0, 0.0, lambda: detail)
+    pieces = (TextPiece("a ", "prompt"), TextPiece("b", "prompt"))
+    _, drafts = drafts_of([StreamEvent("a b", (), stats, None, pieces)])
+    assert str(drafts) == "2 tokens in 1 pass; 2 were copied: 2 from the prompt"
+
+
 def test_sources_are_named_by_their_place():
     pieces = (TextPiece("a ", "prompt", 3), TextPiece("b ", "prompt", 9), TextPiece("c", "reply"))
     drafted = tuple(

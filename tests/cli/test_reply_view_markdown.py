@@ -132,7 +132,7 @@ def cuts(draw, text):
     return [text[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(cuts(TEXT), st.sampled_from([(80, 24), (200, 50), (31, 12)]))
 @example([TEXT[:459], TEXT[459:]], (31, 12))
 @example([TEXT[:511], TEXT[511:]], (31, 12))

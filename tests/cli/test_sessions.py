@@ -1,9 +1,12 @@
 """`akunu sessions`."""
 
 import json
+import sys
 
+import click
 import pytest
 from click.testing import CliRunner
+from terminal_screen import TerminalScreen
 
 from akunu_py.cli.chat.session_file import Session
 from akunu_py.cli.chat.session_store import default_store
@@ -52,6 +55,20 @@ def test_listed_and_shown(names):
     shown = run("show", names[0]).stdout
     assert shown.startswith("# Chat with m\n\n## System\n\nbe brief\n\n## User\n\nhello")
     assert shown.endswith("## Assistant\n\nhi\n")
+
+
+def test_codes_of_a_message_do_not_reach_a_terminal(names, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout", TerminalScreen(columns=200))
+    cli(["sessions", "list"], standalone_mode=False)
+    assert "hello \N{REPLACEMENT CHARACTER}[31mthere" in sys.stdout.text()
+
+
+def test_names_are_completed(names):
+    command = cli.get_command(None, "sessions").get_command(None, "show")
+    (argument,) = command.params[:1]
+    found = argument.shell_complete(click.Context(command), names[0][:4])
+    assert {item.value for item in found} == set(names)
+    assert argument.shell_complete(click.Context(command), "x") == []
 
 
 def test_deleted(names):

@@ -55,8 +55,8 @@ class Session:
             )
 
     def _watched_passes(self, method):
-        def call(*arguments):
-            step = self._watched("pass", method(*arguments).__next__)
+        def call(*arguments, **options):
+            step = self._watched("pass", method(*arguments, **options).__next__)
             while True:
                 try:
                     yield step()

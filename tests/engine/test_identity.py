@@ -62,7 +62,7 @@ def test_a_prompt_of_each_category(engine, category, name):
         (prompt for prompt in PROMPTS if prompt.category == category),
         key=lambda prompt: len(ids_of(engine, prompt)),
     )
-    check(engine, chosen, temperature, penalties, ["auto", "ngram"], 24)
+    check(engine, chosen, temperature, penalties, ["auto", "ngram"], 16)
 
 
 @pytest.mark.slow

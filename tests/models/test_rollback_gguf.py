@@ -10,7 +10,7 @@ from akunu_py.types import GenerationConfig
 
 # Own classes, with sliding windows or states among them.
 SUBSET = [
-    "deepseek2", "falcon-h1", "gemma2", "gemma3", "granitehybrid", "jamba", "mamba2", "phi3",
+    "deepseek2", "falcon-h1", "gemma2", "jamba", "phi3",
 ]  # fmt: skip
 # As deep as the real models, by whose depth they are known; caches as those of their smaller ones.
 DEEP = {"command-r-plus", "deepseek2-lite", "gemma2-27b", "gemma3-27b"}

@@ -13,6 +13,7 @@ from family_models import build_family, variant_of
 from mlx.utils import tree_flatten
 from mlx_lm.models.cache import ArraysCache, KVCache, QuantizedKVCache, RotatingKVCache
 from mlx_lm.models.rope_utils import initialize_rope
+from pairwise import each_value
 from tiny_models import tiny
 
 from akunu_py.errors import ContractError, RollbackError
@@ -196,8 +197,7 @@ KINDS = ["llama", "qwen3, 4-bit caches", "deepseek_v32", "llama, sliding", "mist
          "llama, windows with sinks", "gemma4"]  # fmt: skip
 
 
-@pytest.mark.parametrize("before", [1, pytest.param(12, marks=pytest.mark.slow), 40])
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(("name", "before"), each_value(KINDS, [1, 40, 12]))
 def test_compacted_caches_go_on_as_those_of_a_chain(name, before):
     """Rows after compaction are those after a fresh chain: fed alone, as a chain, and as a tree."""
     model = build_family(name)

@@ -79,7 +79,7 @@ def test_penalties_are_mlx_lms(seed, ours, theirs):
     same(result, theirs(mx.array(RECENT), mx.array(before)))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     st.integers(0, 2**16),
     st.floats(0.1, 3.0),

@@ -97,6 +97,15 @@ def test_a_reply_under_way_lends_a_copy(lane):
     assert other.rows.tokens == LEAD
 
 
+def test_a_reproducible_reply_lends_the_blocks_of_its_prompt_when_it_is_over():
+    running, other = (Session(family("llama"), context=600, reproducible=True) for _ in range(2))
+    cache = PrefixCache(1 << 26)
+    read(running, [*LEAD, 0])
+    assert cache.take([*LEAD, 1], other, [running]).num_rows == 0
+    cache.put(running.exchange(None))
+    assert cache.take([*LEAD, 1], other, ()).num_rows == 24
+
+
 def test_windows_go_back_to_checkpoints(sliding):
     cache = PrefixCache(1 << 26)
     keep(cache, sliding, LEAD, 28, system=18, message=28)

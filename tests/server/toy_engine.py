@@ -45,6 +45,7 @@ class ToyTokenizer:
 
     def __init__(self, *, thoughts="keep", opens=False, thought_end="z"):
         self._thought_end = thought_end
+        self._opening = "\n" if opens else ""
         self._thoughts = thoughts
         self._opens = opens
         self._ids = {text: token for token, text in enumerate(TEXTS) if token >= len(CONTROL)}
@@ -69,9 +70,10 @@ class ToyTokenizer:
             ids.append(_SPEAKERS[message.role])
             shown = message.reasoning or (self._opens and message.role == "assistant")
             if shown and self._thoughts == "keep":
-                ids += [THINK, *self._cut(message.reasoning + self._thought_end)]
+                ids += [THINK, *self._cut(self._opening + message.reasoning + self._thought_end)]
             ids += [*self._cut(message.text), END]
-        return [*ids, ASSISTANT, THINK] if self._opens else [*ids, ASSISTANT]
+        opening = [THINK, *self._cut(self._opening)] if self._opens else []
+        return [*ids, ASSISTANT, *opening]
 
     def decode(self, ids, *, with_control=False):
         ids = [token for token in ids if token >= len(CONTROL) or with_control]

@@ -91,7 +91,7 @@ def unigram(charsmap):
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples * 2 // 3)
 @given(
     changes=st.lists(
         st.tuples(st.integers(0, len(real_charsmap()) - 1), st.integers(0, 255)), max_size=60

@@ -209,7 +209,7 @@ class TestEncodeChat:
         assert chat_words(vocabulary, "  hello  ", template)[1] == "[5]"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 5 // 2)
 @given(
     parts=st.lists(st.sampled_from([*CONTROL_TOKENS, "<", "|", ">", " ", "\n", "end", "s", "ö"]))
 )

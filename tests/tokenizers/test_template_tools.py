@@ -319,7 +319,7 @@ SAID = [
 ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=settings.default.max_examples * 5 // 3)
 @given(
     parts=st.lists(st.sampled_from([*CONTROL_TOKENS, "<", "|", ">", "end", "s"]), min_size=1),
     say=st.sampled_from(SAID),

@@ -121,6 +121,13 @@ def test_hostile_tools_have_limits():
     lark = required_calls(FORMATS["hermes"], many[:500], {}).lark
     assert not compile_error(lark)
     assert allows(lark, '<tool_call>\n{"name": "tool_499", "arguments": {}}\n</tool_call>')
+    wordy = {"properties": {"a": {"enum": ["x" * 300]}}}
+    with pytest.raises(
+        ConfigError, match=r"the 500 tools have schemas of .* characters, more than"
+    ):
+        required_calls(
+            FORMATS["hermes"], [Tool(f"t{number}", "words", wordy) for number in range(500)], {}
+        )
     for name in ("glm", "qwen coder", "gemma"):
         tool = Tool("f", "words", {"properties": {"a>\n<": {"type": "string"}}})
         with pytest.raises(ConfigError, match="the tool f has an argument named"):

@@ -184,7 +184,7 @@ UNREADABLE = {
         "{{ '<![CDATA[' ~ v ~ ']]>' if '<' in v | string else v }}</value>{% endfor %}</call>{% endfor %}"),
         "does not say what its arguments were",
     ),
-    "no calls": ("", "cannot be rendered"),
+    "no calls": ("", "cannot be written: the model's chat template leaves tool_calls out"),
 }  # fmt: skip
 
 

@@ -66,6 +66,14 @@ def test_a_call_that_is_cut_is_not_a_call(size):
         assert '{"a": "x"}'.startswith(cut.arguments)
 
 
+@pytest.mark.parametrize("size", range(len("<tool_call>"), CALL.index("arguments")))
+def test_a_reply_that_is_cut_before_the_arguments(size):
+    parser = CallParser(HERMES, TOOLS)
+    deltas = [*parser.feed(CALL + "\n" + CALL[:size]), *parser.finish(cut=True)]
+    assert content(deltas) == ""
+    assert deltas[-1] == UnfinishedCall(1, "", "", "", "cut")
+
+
 @pytest.mark.parametrize("name", ["qwen coder", "glm", "deepseek v3.2", "minimax m2"])
 def test_tagged_calls_that_are_cut(name):
     format_ = format_of(name)

@@ -204,8 +204,6 @@ def _check_id(item: TraceItem, lines: Mapping[str, int]) -> None:
 def _check_order(last: TraceItem, item: TraceItem) -> None:
     """Check that a session's items are adjacent and in the order of their turns."""
     if last.session != item.session:
-        raise FieldError(
-            "session", f"{item.session!r} went on before other items; put its items together"
-        )
+        raise FieldError("session", f"{item.session!r} has earlier items; put its items together")
     if item.turn <= last.turn:
         raise FieldError("turn", f"{item.turn} follows {last.turn}; put the turns in order")

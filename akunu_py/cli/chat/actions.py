@@ -143,7 +143,7 @@ class Actions:
         conversation = self._conversation
         if text:
             conversation.system = None if text == '""' else text
-            self._note("the next reply is given with it" if conversation.system else "removed")
+            self._note("the next reply will follow it" if conversation.system else "removed")
         else:
             self._note(conversation.system or "there is no system message")
 
@@ -215,7 +215,7 @@ class Actions:
         same = config.temperature == 0 or config.seed is not None
         if question.instead and same and not conversation.interrupted:
             why = "temperature 0" if config.temperature == 0 else "a fixed seed"
-            self._note(f"at {why} a reply comes out as before; see /set")
+            self._note(f"at {why} the reply will be the same; see /set")
         return question
 
     def _undo(self, _: str) -> None:
@@ -230,7 +230,7 @@ class Actions:
         question = conversation.last_question() if said else Question("")
         text = self._tools.edit(question.text)
         if text is None or not text.strip():
-            self._note("nothing was saved; nothing is sent")
+            self._note("nothing was saved, so nothing is sent")
             return None
         self._note(f"sent: {_short(text)}")
         return Question(text.rstrip("\n"), question.instead)
@@ -259,7 +259,9 @@ class Actions:
     def _sessions(self, name: str) -> None:
         kept = self._kept
         if kept is None:
-            raise ConfigError("conversations are not kept here: that takes a terminal and --keep")
+            raise ConfigError(
+                "conversations are not kept here; they are at a terminal, without --no-keep"
+            )
         if name:
             stored = kept.store.find(name)
             self.continue_kept(stored, stored.load())
@@ -269,7 +271,7 @@ class Actions:
             self._note("no conversation is kept yet")
             return
         self._note(tables({"": rows}, self._tools.width()))
-        self._note("/sessions NAME goes on with one; `akunu sessions` shows and deletes them")
+        self._note("/sessions NAME continues one; `akunu sessions` shows and deletes them")
 
     def _export(self, name: str) -> None:
         path = _path(name)
@@ -291,8 +293,10 @@ class Actions:
         config = conversation.config
         if word == "show":
             self.show_drafts = not self.show_drafts
-            tints = "copied text is coloured by where it came from; /draft show again ends it"
-            self._note(tints if self.show_drafts else "copied text looks like other text")
+            tints = (
+                "copied text is coloured by where it came from; /draft show again turns this off"
+            )
+            self._note(tints if self.show_drafts else "copied text is no longer coloured")
             return
         if word == "off":
             if config.drafter != "none":

@@ -34,9 +34,9 @@ def read_attachment(path: Path) -> Attachment:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ConfigError(f"{path} is no text in UTF-8") from None
+        raise ConfigError(f"{path} is not UTF-8 text") from None
     if "\0" in text:
-        raise ConfigError(f"{path} is no text: it has NUL bytes")
+        raise ConfigError(f"{path} is not text: it has NUL bytes")
     return Attachment(path.absolute(), text)
 
 

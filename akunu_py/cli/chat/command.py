@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     "--load",
     "session_file",
     type=GivenPath(dir_okay=False, path_type=Path),
-    help="Go on with a conversation that /save wrote.",
+    help="Continue a conversation that /save wrote.",
 )
 @option(
     "--continue",
     "continued",
     is_flag=True,
-    help="Go on with the last conversation, with its model unless another is given.",
+    help="Continue the last conversation, with its model unless another is given.",
 )
 @option(
     "--keep/--no-keep",
     default=True,
-    help="Keep what is said at a terminal, for --continue and akunu sessions.",
+    help="Keep conversations at a terminal, for --continue and akunu sessions.",
 )
 @keeping_options
 @generation_options
@@ -66,13 +66,14 @@ def chat(  # noqa: PLR0917 - click passes by name
 ) -> None:
     """Chat with a model. /help lists the commands.
 
-    The turns of a conversation stay in the model's caches, so a message is read alone. When the
-    context is full the oldest turns are dropped, with a notice. What is said at a terminal is kept
-    on this machine: akunu sessions lists, shows and deletes it.
+    The turns of a conversation stay in the model's caches, so only new messages are read. When
+    the context is full, the oldest turns are dropped, with a notice. Conversations at a terminal
+    are kept on this machine; akunu sessions lists, shows and deletes them.
 
-    Without a terminal each line of standard input is a message or a command, and three quotes hold
-    several lines together: UTF-8, else the chat ends there. Replies go to standard output, all else
-    to standard error; the exit code is 1 where a line could not be answered or carried out.
+    Without a terminal, each line of standard input is a message or a command; three quotes begin
+    and end a message of several lines. Input that is not UTF-8 ends the chat. Replies go to
+    standard output, everything else to standard error. The exit code is 1 if a line could not be
+    answered or carried out.
 
     \b
     Examples:

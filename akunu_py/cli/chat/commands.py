@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from akunu_py.cli.chat.config_values import FIELDS
+from akunu_py.cli.chat.config_values import NAMES
 from akunu_py.errors import ConfigError
 
 Completes = Literal["nothing", "file", "session", "setting", "switch"]
@@ -27,23 +27,25 @@ class Command:
 COMMANDS = (
     Command("help", "", "this list"),
     Command("system", "[TEXT]", 'show the system message, or set it; "" removes it'),
-    Command("set", "[NAME VALUE]", "list settings, or set one; default is a VALUE", "setting"),
+    Command("set", "[NAME VALUE]", "list settings, or change one; default resets it", "setting"),
     Command("show", "", "model, path, context, system message and settings"),
     Command("stats", "", "drafting statistics of this run"),
-    Command("retry", "", "answer the last message anew"),
-    Command("undo", "", "take the last message and its reply back"),
-    Command("edit", "", "edit the last message in $EDITOR, and send it anew"),
+    Command("retry", "", "answer the last message again"),
+    Command("undo", "", "take back the last message and its reply"),
+    Command("edit", "", "edit the last message in $EDITOR, and send it again"),
     Command("file", "[PATH]", "list files for the next message, or add one", "file"),
     Command("save", "[FILE]", "save the conversation", "file"),
-    Command("load", "FILE", "go on with a saved conversation", "file"),
-    Command("sessions", "[NAME]", "list kept conversations, or go on with one", "session"),
+    Command("load", "FILE", "continue a saved conversation", "file"),
+    Command("sessions", "[NAME]", "list kept conversations, or continue one", "session"),
     Command("export", "FILE.md", "write the conversation as Markdown", "file"),
-    Command("model", "[NAME]", "name the model, or go on with another, or default", "file"),
-    Command("draft", "[on|off|show|NAME]", "drafter: name or choose it; tint drafts", "switch"),
-    Command("trace", "[on|off]", "replies step by step, as akunu generate --trace", "switch"),
+    Command("model", "[NAME]", "show the model, or switch to another, or default", "file"),
+    Command(
+        "draft", "[on|off|show|NAME]", "show or choose the drafter; show colours copies", "switch"
+    ),
+    Command("trace", "[on|off]", "show replies step by step, or no longer", "switch"),
     Command("clear", "", "clear the screen and the list of files"),
     Command("reset", "", "forget the conversation; the system message stays"),
-    Command("exit", "", "leave (so does the end of input)"),
+    Command("exit", "", "leave; Ctrl-D does, too"),
 )
 
 _BY_NAME = {command.name: command for command in COMMANDS}
@@ -51,7 +53,7 @@ _ALIASES = {"quit": "exit", "bye": "exit", "regen": "retry", "read": "file", "?"
 _LINE = re.compile(r"/([A-Za-z]+|\?)(?:\s+(.*))?", re.DOTALL)
 _KEYS = '''"""     begins and ends a message of several lines; Esc Enter begins a new line
 Tab     completes commands and files; Up and Ctrl-R bring back what was typed
-//      at the beginning: a message that begins with /; Ctrl-X Ctrl-E: $EDITOR
+//      begins a message with a slash; Ctrl-X Ctrl-E opens $EDITOR
 Ctrl-C  stops a reply and keeps what was said; twice at an empty line leaves'''
 
 
@@ -74,9 +76,9 @@ def parse(line: str) -> tuple[Command, str] | None:
     if command is None:
         near = difflib.get_close_matches(name, _BY_NAME, n=1)
         hint = f"did you mean /{near[0]}? /help" if near else "/help"
-        raise ConfigError(f"there is no command /{name}; {hint} lists them")
+        raise ConfigError(f"there is no command /{name}; {hint} lists the commands")
     if argument and not command.argument:
-        raise ConfigError(f"/{name} takes nothing, and is followed by {argument!r}")
+        raise ConfigError(f"/{name} takes no argument, but is followed by {argument!r}")
     if not argument and command.argument and not command.argument.startswith("["):
         raise ConfigError(f"give /{name} {command.argument}")
     return command, argument
@@ -133,7 +135,7 @@ def completions(before: str) -> Iterator[Completion]:
         names = [stored.name for stored in default_store().sessions()]
         yield from (Completion(n, len(argument)) for n in names if n.startswith(argument))
     elif " " not in argument:
-        words = (*FIELDS, "reasoning") if command.completes == "setting" else ()
+        words = (*NAMES, "reasoning") if command.completes == "setting" else ()
         if command.completes == "switch":
             words = tuple(w for w in re.split(r"\W+", command.argument) if w.islower())
             words += _drafters() if command.name == "draft" else ()

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from akunu_py.cli.chat.tables import tables
+from akunu_py.cli.form_options import FORMS
+from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import DRAFTING_FIELDS, GenerationConfig
 from akunu_py.option_fields import (
@@ -30,30 +32,33 @@ _QUOTED = r"""(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
 
 _OPTIONS = {declared.name: declared for declared in options_of(GenerationConfig)}
 _GROUPS: Mapping[str, Mapping[str, str]] = {
-    "Choice of words": {
-        "temperature": "0: the likeliest token; higher: more varied",
-        "seed": "the same seed draws the same tokens",
-        "top_k": "draw from so many of the likeliest; 0: all",
-        "top_p": "draw from the likeliest of this total share",
-        "min_p": "leave out what has less than this of the best",
-        "repetition_penalty": "above 1: less repetition",
-        "presence_penalty": "above 0: fewer words that were used before",
-        "frequency_penalty": "above 0: the fewer, the more often used",
-        "penalty_window": "how many last tokens penalties look at",
+    "Sampling": {
+        "temperature": "0 picks the likeliest token; higher varies more",
+        "seed": "the same seed gives the same reply",
+        "top_k": "keep this many of the likeliest tokens; 0: all",
+        "top_p": "keep the likeliest tokens up to this total",
+        "min_p": "drop tokens below this share of the likeliest",
+        "repetition_penalty": "above 1 repeats less",
+        "presence_penalty": "above 0 avoids tokens that were used before",
+        "frequency_penalty": "the same, but more for tokens used often",
+        "penalty_window": "how many recent tokens the penalties look at",
         "logit_bias": "make tokens more or less likely: 42=-1.5",
     },
     "End of a reply": {
-        "max_tokens": "most tokens of a reply",
-        "stop": "a text before which the reply ends",
+        "max_tokens": "the most tokens in a reply",
+        "stop": "the reply ends before this text",
         "stop_loops": "end a reply that repeats itself over and over",
     },
+    "Form of a reply": {
+        "constraint": "json_schema FILE, regex R, grammar FILE or choices A | B",
+    },
     "Drafting": {
-        "drafter": "what guesses the next tokens, or none",
-        "num_draft_tokens": "most tokens guessed at once",
-        "draft_budget": "auto: guess what pays; always: guess all the time",
+        "drafter": "what guesses the next tokens; none: nothing",
+        "num_draft_tokens": "the most tokens guessed at once",
+        "draft_budget": "auto: guess when it pays; always: at each step",
     },
 }
-"""What `/set` shows with words; the fields that are for study come without."""
+"""What `/set` shows with words; the fields for experiments are listed without."""
 _WANTED: Mapping[type[Kind[Any]], str] = {
     Number: "a number",
     Count: "a whole number",
@@ -62,7 +67,10 @@ _WANTED: Mapping[type[Kind[Any]], str] = {
 }
 
 FIELDS = tuple(_OPTIONS)
-"""Names that `/set` takes."""
+"""Fields that `/set` takes."""
+
+NAMES = (*FIELDS, *FORMS)
+"""Names that `/set` takes: a kind of constraint sets the constraint."""
 
 
 def with_field(config: GenerationConfig, name: str, text: str) -> GenerationConfig:
@@ -73,7 +81,8 @@ def with_field(config: GenerationConfig, name: str, text: str) -> GenerationConf
     from akunu_py.drafting.registry import check_drafter  # noqa: PLC0415 - numpy, for --help
 
     field = field_named(name)
-    value: Any = getattr(CHAT_DEFAULT, field) if text == "default" else _value(field, text)
+    default = text == "default" or (field == "constraint" and text == "off")
+    value: Any = getattr(CHAT_DEFAULT, field) if default else _value(name, field, text)
     changed = dataclasses.replace(config, **{field: value})
     if changed.drafter is not None:
         check_drafter(changed.drafter, num_draft_tokens=changed.num_draft_tokens, config=changed)
@@ -96,7 +105,7 @@ def overview(
         tables({**groups, "Display": display}, width),
         "For study (docs/methods.md)",
         textwrap.indent(study, "  "),
-        "/set NAME explains a setting, /set NAME VALUE changes it; default is a VALUE.",
+        "/set NAME explains one, /set NAME VALUE changes it, /set NAME default resets it.",
     ]
     return "\n".join(parts)
 
@@ -141,6 +150,8 @@ def shown(config: GenerationConfig, name: str) -> str:
         return "default"
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, Constraint):
+        return f"{value.kind} {value.source:.60}"
     if isinstance(value, tuple):
         return " | ".join(map(repr, value))
     if isinstance(value, dict):
@@ -150,16 +161,21 @@ def shown(config: GenerationConfig, name: str) -> str:
 
 def field_named(name: str) -> str:
     """Return the field that a name, or another program's name for it, means."""
+    if name.replace("-", "_") in FORMS:
+        return "constraint"
     declared = option_named(options_of(GenerationConfig), name)
     if declared is None:
         raise ConfigError(
-            f"there is no setting {name}.{nearest(name, FIELDS)} /set lists them; `akunu chat "
+            f"there is no setting {name}.{nearest(name, NAMES)} /set lists them; `akunu chat "
             "--help` has what is set at the start"
         )
     return declared.name
 
 
-def _value(name: str, text: str) -> object:
+def _value(typed: str, name: str, text: str) -> object:
+    form = typed.replace("-", "_")
+    if form in FORMS:
+        return FORMS[form](_choices(text) if form == "choices" else text)
     kind = _OPTIONS[name].kind
     try:
         match kind:
@@ -177,6 +193,10 @@ def _value(name: str, text: str) -> object:
     except (ValueError, KeyError):
         raise ConfigError(f"{name} is {text!r}; give {_WANTED[type(kind)]}") from None
     return text
+
+
+def _choices(text: str) -> list[str]:
+    return [choice.strip() for choice in text.split("|")]
 
 
 def _texts(text: str) -> tuple[str, ...]:

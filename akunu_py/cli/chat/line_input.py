@@ -111,6 +111,7 @@ class TypedLines:
         from prompt_toolkit.output import create_output  # noqa: PLC0415
         from prompt_toolkit.shortcuts import CompleteStyle  # noqa: PLC0415
 
+        from akunu_py.cli.chat.resized_rows import ResizedRows, wraps_anew  # noqa: PLC0415
         from akunu_py.cli.chat.typing_aids import make_completer, make_history  # noqa: PLC0415
         from akunu_py.cli.chat.word_wrap import WordWrap  # noqa: PLC0415
 
@@ -133,6 +134,8 @@ class TypedLines:
             output=screen or create_output(self._shown_on),
         )
         self._session.app.before_render += self._spare_first_row
+        if wraps_anew():
+            ResizedRows(self._session.app)
 
     def read(self) -> Line:
         """Return what was typed up to Enter."""

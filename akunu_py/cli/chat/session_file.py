@@ -73,12 +73,12 @@ def load_session(path: Path) -> Session:
         raise ConfigError(f"{path} is not a session: its format is not {FORMAT!r}")
     if record.keys() - {"path"} != _FIELDS:
         odd = ", ".join(sorted((record.keys() - {"path"}) ^ _FIELDS))
-        raise ConfigError(f"{path} is not a session: fields missing or too many: {odd}")
+        raise ConfigError(f"{path} is not a session: missing or unknown fields: {odd}")
     system, turns = record["system"], record["turns"]
     place = record.get("path", "")
     texts = (record["model"], place, "" if system is None else system)
     if not all(isinstance(text, str) for text in texts):
-        raise ConfigError(f"{path} is not a session: model, path and system must be texts")
+        raise ConfigError(f"{path} is not a session: model, path and system must be strings")
     if not isinstance(turns, list):
         raise ConfigError(f"{path} is not a session: turns must be a list")
     return Session(
@@ -124,7 +124,7 @@ def _turn(path: Path, number: int, turn: object) -> Turn:
         raise ConfigError(f"{path} is not a session: turn {number} must have user and assistant")
     user, assistant = turn["user"], turn["assistant"]
     if not isinstance(user, str) or not isinstance(assistant, str):
-        raise ConfigError(f"{path} is not a session: turn {number} must hold texts")
+        raise ConfigError(f"{path} is not a session: turn {number} must hold strings")
     return Turn(user, assistant)
 
 
@@ -139,7 +139,7 @@ def _replace_own(path: Path, content: bytes, beginning: bytes, kind: str) -> Non
             with target.open("rb") as stream:
                 if stream.read(len(beginning)) != beginning:
                     raise ConfigError(
-                        f"{path} is there and is no {kind} of akunu chat; choose another name"
+                        f"{path} already exists and is not a chat {kind}; choose another name"
                     )
         replace_file(target, content, private=True)
     except (OSError, ValueError) as error:

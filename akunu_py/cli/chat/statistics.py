@@ -7,7 +7,7 @@ from akunu_py.types import DecodeStats
 
 def statistics_rows(stats: DecodeStats) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and meaning of each number that is known."""
-    yield "tokens", f"{stats.output_tokens:,}", "that the model wrote"
+    yield "tokens", f"{stats.output_tokens:,}", "written by the model"
     yield (
         "passes", f"{stats.steps:,}",
         "runs of the model; each checks a draft and adds a token of its own",
@@ -25,5 +25,5 @@ def statistics_rows(stats: DecodeStats) -> Iterator[tuple[str, str, str]]:
         yield "hit rate", f"{stats.hit_rate:.0%}", "accepted of drafted"
         yield (
             "alpha", f"{stats.alpha:.0%}",
-            "accepted of those compared; what follows a wrong guess is not compared",
+            "accepted of those compared; guesses after a wrong one are not",
         )  # fmt: skip

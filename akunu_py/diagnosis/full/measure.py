@@ -99,7 +99,7 @@ class Pace:
     prompt_tokens: int
 
     def reply_tokens(self, seconds: float, *, replies: int, most: int) -> int:
-        """Return the limit of replies, in tokens, so that so many fit into the time."""
+        """Return the limit of a reply, in tokens, at which all `replies` fit into the time."""
         prefill_s = self.prompt_tokens * self.prefill_s_per_token
         fitting = (seconds / replies - prefill_s) / (_DRAFTING_S * self.step_s)
         return max(_FEWEST_TOKENS, min(most, int(fitting)))

@@ -92,7 +92,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Expected memory of the model with a context of so many tokens.
+    """Expected memory of the model with a context of `tokens` tokens.
 
     `pass_bytes` is the memory of the largest pass; `limit_bytes` is the limit for a model here.
     """

@@ -76,7 +76,7 @@ def run_full(
     seconds: float = SECONDS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Report:
-    """Measure every part of the report for the model at `path`, in about so many seconds.
+    """Measure every part of the report for the model at `path`, in about `seconds`.
 
     A part that fails becomes a finding, and the next part follows. After an interrupt
     (KeyboardInterrupt) the report has the figures so far. `keep` gets the report before each part

@@ -37,8 +37,9 @@ def _levels() -> list[int]:
     return levels
 
 
+_LEVELS = _levels()
 TOKEN_ROWS, PREVIOUS_ROWS, PAIR_ROWS, SUSPECT_ROWS = (
-    [first + level for level in _levels()]
+    [first + level for level in _LEVELS]
     for first in (
         *(features.OUTCOMES + i * features.NUM_OUTCOMES for i in range(3)),
         features.SUSPECT,

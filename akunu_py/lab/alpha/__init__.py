@@ -1,1 +1,1 @@
-"""Acceptance: how likely a model takes what is drafted, whatever drafting then costs or brings."""
+"""Acceptance: the probability that a model accepts drafted tokens, without their cost."""

@@ -1,8 +1,8 @@
-"""Acceptance at each position of a text: the probability that one drafted token is taken.
+"""Acceptance at each position of a text: the probability that one drafted token is accepted.
 
 alpha = E[sum_x min(p(x), q(x))] over positions (Leviathan et al. 2023, arXiv:2211.17192, corollary
-3.6), p and q after all transforms. It is computed from both distributions, not sampled: a position
-gives its whole probability instead of one yes or no.
+3.6), p and q after all transforms. It is computed from both distributions, not sampled: each
+position gives a probability instead of a yes or no.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,14 +20,14 @@ from akunu_py.lab.theory import acceptance, coupled_acceptance, match_acceptance
 from akunu_py.lab.verifying.rejection import softmax
 
 _FIXED = 5
-"""Columns of sums before those of lenience: alpha, coupled, match, known, coupled where known."""
+"""Columns of sums before the lenient ones: alpha, coupled, match, known, coupled where known."""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class _TargetRow:
-    """p at a position: what is drawn from, and the same before the likeliest is singled out."""
+    """p at a position: the distribution to draw from; `plain` is the one at temperature 1."""
 
     p: Row
     plain: Row
@@ -45,8 +45,8 @@ def measure_setting(
 ) -> Setting:
     """Return each source's acceptance over all tokens of the replies.
 
-    Where a source has nothing to say q is uniform. Intervals are 95 %, from resampled prompts: all
-    replies to a prompt stay together. `progress` is called with tokens measured so far.
+    Where a source has no distribution, q is uniform. Intervals are 95 %, from resampled prompts:
+    all replies to a prompt stay together. `progress` is called with the tokens measured so far.
 
     Raises ConfigError for a lenience outside (0, 1] or a temperature out of range.
     """
@@ -84,7 +84,7 @@ def _target_rows(engine: AlphaEngine, text: Text, temperature: float) -> Iterabl
     for token, logits in zip(text.reply, rows, strict=True):
         plain = softmax(logits)
         if temperature == 0:
-            # The choice that was made: argmax of a row in float32 can differ from it where the
+            # The actual choice: argmax of a row in float32 can differ from it where the
             # model computes in fewer bits.
             yield _TargetRow(one_hot(token, len(plain)), plain, greedy=True)
         else:
@@ -108,7 +108,7 @@ def _acceptances(target: _TargetRow, q: Row, lenience: Sequence[float], *, known
 def _lenient(target: _TargetRow, q: Row, share: float) -> float:
     """Return alpha_l: sum min(p / l, q), and greedily the share of q on x with p(x) >= l max p.
 
-    Appendix A.5. Greedily p is that of temperature 1, and what the target chose is taken always.
+    Appendix A.5. Greedily p is taken at temperature 1, and the target's choice is always accepted.
     """
     if not target.greedy:
         return acceptance(target.p, q, share)

@@ -1,6 +1,6 @@
 """Results of a measurement of acceptance: rows, figures and tables.
 
-p and q decide, so all but the speeds repeat.
+Acceptance is computed from p and q, so all figures but the speeds are deterministic.
 """
 
 from collections.abc import Iterable
@@ -45,11 +45,11 @@ class SourceFigures(Row, frozen=True):
 
     Attributes:
         name: of the source.
-        alpha: sum min(p, q), what rejection sampling accepts, as a mean over tokens.
-        coupled: what draws by the target's own noise accept.
-        match: what independent draws, compared with the target's, accept.
-        known: share of the tokens for which the source had anything to say.
-        coupled_known: what coupled draws accept over those alone; None without any.
+        alpha: mean over tokens of sum min(p, q), the acceptance of rejection sampling.
+        coupled: acceptance of draws with the target's own noise.
+        match: acceptance of independent draws that are compared with the target's.
+        known: share of the tokens for which the source had a distribution.
+        coupled_known: acceptance of coupled draws over those tokens alone; None without any.
         lenient: alpha_l by lenience l.
 
     """
@@ -64,7 +64,7 @@ class SourceFigures(Row, frozen=True):
 
 
 class Setting(Row, frozen=True):
-    """All sources at one temperature, over so many tokens of so many replies."""
+    """All sources at one temperature, over `num_tokens` tokens of `num_replies` replies."""
 
     temperature: Number
     num_tokens: Count
@@ -73,27 +73,27 @@ class Setting(Row, frozen=True):
 
     @property
     def name(self) -> str:
-        """What files and tables call it."""
+        """Its name in files and tables."""
         return f"temperature {self.temperature:g}"
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One drafter at one temperature: speeds over plain decoding's, predicted and measured.
+    """One drafter at one temperature: predicted and measured speed over plain decoding's.
 
     Attributes:
         drafter: its name.
         temperature: of the replies.
-        num_draft_tokens: gamma, the most that are drafted for a pass.
-        acceptance: of a coupled draw, where the drafter has anything to say.
-        known: for what share of the tokens it has.
+        num_draft_tokens: gamma, the most tokens drafted for a pass.
+        acceptance: of a coupled draw, for tokens that the drafter has a distribution for.
+        known: share of such tokens.
         draft_cost: c, the drafter's time a drafted token, in plain steps.
         pass_cost: C(gamma + 1), in plain steps.
         theorem: the walltime factor of theorem 3.8.
         predicted: the same with C in place of 1.
-        predicted_tokens_per_pass: what both take a pass to emit.
-        measured: tokens a second with drafting over those without.
-        tokens_per_pass: what a pass did emit.
+        predicted_tokens_per_pass: tokens a pass that both assume.
+        measured: tokens a second with drafting / without.
+        tokens_per_pass: measured tokens a pass.
 
     """
 
@@ -115,9 +115,9 @@ class Prediction:
 class AlphaReport:
     """The figures of each temperature.
 
-    `corpus` is what unigrams and bigrams were fitted on; `num_tokens` how many tokens a setting was
-    to have; `predictions` are there if asked for. `finished` is False where an interrupt left
-    settings out.
+    `corpus` names the text that unigrams and bigrams were fitted on; `num_tokens` is the requested
+    number of tokens for a setting; `predictions` is filled on request. `finished` is False if an
+    interrupt left settings out.
     """
 
     corpus: str

@@ -1,4 +1,4 @@
-"""`akunu bench alpha`: texts are made, sources set up, acceptance measured."""
+"""`akunu bench alpha`: makes texts, sets up sources and measures acceptance."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -43,13 +43,13 @@ def run_alpha(
     store: ItemStore | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> AlphaReport:
-    """Measure what a model accepts of each source of q, at each temperature on texts of its own.
+    """Measure the acceptance of each source of q, at each temperature on the model's own texts.
 
     Unigrams and bigrams are fitted on `corpus`, a text file, or without one on the replies to the
-    other half of the prompts (halves by a hash of the prompt's id): never on what is measured.
-    `progress` is called with steps done and in all; a token made and a token measured are steps.
-    `store` keeps each temperature's figures, of an interrupted run too; after an interrupt the
-    report is that of the temperatures that were finished.
+    other half of the prompts (halves by a hash of the prompt's id), never on the measured text.
+    `progress` is called with finished and all steps; a token made and a token measured are steps.
+    `store` keeps each temperature's figures, also from an interrupted run. After an interrupt the
+    report covers the finished temperatures.
 
     Raises ConfigError for options out of range, a corpus that cannot be read or a draft model with
     another vocabulary, ContextOverflowError for a prompt that does not fit.
@@ -109,7 +109,7 @@ def run_alpha(
 def _from(
     progress: Callable[[int, int], None] | None, start: int, total: int
 ) -> Callable[[int], None]:
-    """Return a callback that counts from a step on."""
+    """Return a callback that counts from this step."""
 
     def tell(done: int) -> None:
         if progress:
@@ -121,7 +121,7 @@ def _from(
 def _count_sources(
     engine: AlphaEngine, texts: Sequence[Text], fitted: CorpusCounts | None
 ) -> list[Source]:
-    """Return the sources that need no model, unigrams and bigrams from a corpus or the texts."""
+    """Return the sources without a model; unigrams and bigrams come from a corpus or the texts."""
     size = engine.vocabulary_size
     counts = fitted_on_other_half(texts, size) if fitted is None else {0: fitted, 1: fitted}
     return [
@@ -143,10 +143,10 @@ def with_predictions(
 ) -> AlphaReport:
     """Return the report with the speeds that its acceptances predict, and measured speeds.
 
-    For the drafter ngram and, where there is one, the draft model, which the engine must have then;
-    each with the number of tokens it drafts by itself, at every temperature of the report. The
-    first `SPEED_PROMPTS` prompts of each category are used. `progress` is called with replies made
-    and to make. Raises as `akunu_py.lab.alpha.speed.measure_speed` does.
+    The drafters are ngram and, if there is one, the draft model, which the engine must have. Each
+    uses its default number of tokens, at every temperature of the report. The first
+    `SPEED_PROMPTS` prompts of each category are used. `progress` is called with finished and all
+    replies. Raises as `akunu_py.lab.alpha.speed.measure_speed` does.
     """
     kept = first_of_each(prompts, SPEED_PROMPTS)
     drafters = {"ngram": _NGRAM}

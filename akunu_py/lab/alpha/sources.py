@@ -1,7 +1,7 @@
-"""Where q comes from: distributions of the next token that a draft could be drawn from.
+"""Sources of q: distributions of the next token that a draft could be drawn from.
 
-In order of what they know: nothing, counts of other texts, counts of the text itself, copies of
-it, a smaller model. Leviathan et al. 2023 (arXiv:2211.17192) measure the like in table 3.
+In order of their knowledge: nothing, counts of other texts, counts of the text itself, copies of
+it, a smaller model. Leviathan et al. 2023 (arXiv:2211.17192) measure similar ones in table 3.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,21 +26,21 @@ CONTEXT_ORDER = 4
 
 
 class Source(Protocol):
-    """A way to get a q."""
+    """A source of q."""
 
     @property
     def name(self) -> str:
-        """Return what tables call it."""
+        """Return its name in tables."""
 
     def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:
         """Yield q for each token of the reply, after the transforms of that temperature.
 
-        None where the source has nothing to say.
+        None where the source has no distribution.
         """
 
 
 class UniformSource:
-    """Every token alike, at every temperature: a drafter that knows nothing."""
+    """The uniform distribution at every temperature: a drafter without knowledge."""
 
     name = "uniform"
 
@@ -50,19 +50,19 @@ class UniformSource:
 
 
 class CorpusSource:
-    """A unigram or bigram model of other texts; `counts` are by the half of the text measured."""
+    """A unigram or bigram model of other texts; `counts` has one entry for each measured half."""
 
     def __init__(self, order: int, counts: Mapping[int, CorpusCounts]) -> None:
         self.name = ("unigram", "bigram")[order - 1]
         self._models = {half: CorpusModel(fitted, order) for half, fitted in counts.items()}
 
     def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:
-        """Yield the corpus's distribution after each token before."""
+        """Yield the corpus's distribution after each previous token."""
         return _count_rows(self._models[text.half], text, temperature)
 
 
 def fitted_on_other_half(texts: Iterable[Text], vocabulary_size: int) -> dict[int, CorpusCounts]:
-    """Return for each half what the replies of the other half count: nothing fits what it meets."""
+    """Return for each half the counts of the other half, so that no text is fitted to itself."""
     texts = list(texts)
     return {
         half: fit_counts((text.reply for text in texts if text.half != half), vocabulary_size)
@@ -79,7 +79,7 @@ class ContextSource:
         self._vocabulary_size = vocabulary_size
 
     def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:
-        """Yield what was counted up to each token."""
+        """Yield the distribution of the counts up to each token."""
         model = NgramModel(self._vocabulary_size, order=CONTEXT_ORDER)
         return _count_rows(model, text, temperature)
 
@@ -103,7 +103,7 @@ class DrafterSource:
         self._vocabulary_size = vocabulary_size
 
     def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:  # noqa: ARG002
-        """Yield what is proposed for each token."""
+        """Yield the proposal for each token."""
         drafter = self._make()
         drafter.observe(text.prompt)
         for token in text.reply:
@@ -129,7 +129,7 @@ class ModelSource:
     def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:
         """Yield the model's distribution of each token, from one pass over the text."""
         adjustment = Adjustment(temperature=temperature)
-        # An id that the draft model has not is fed as id 0, as its drafter does.
+        # An id that the draft model lacks is fed as id 0, as by its drafter.
         ids = [token if token < self._common else 0 for token in (*text.prompt, *text.reply)]
         rows = reply_logits(self._model, ids, len(text.prompt))
         for logits in rows:
@@ -143,12 +143,12 @@ class ModelSource:
 def reply_logits(
     engine: AlphaEngine, ids: Sequence[int], num_prompt_tokens: int
 ) -> NDArray[np.float32]:
-    """Return the logits of each token behind the prompt as far as the context reaches: [n, vocab].
+    """Return the logits of each token after the prompt, within the context: [n, vocab].
 
-    One pass (or one a chunk), which gives what a pass a token does up to the rounding of kernels;
-    of a text that begins as the engine's last one only the rest is fed.
+    One pass (or one a chunk) gives the same logits as a pass a token, up to rounding. If the text
+    begins like the engine's last one, only the rest is fed.
     """
-    # The last token's own row says what would follow it.
+    # The last token's own row predicts a token after the text.
     fed = ids[:-1][: engine.context]
     start = num_prompt_tokens - 1
     if start >= len(fed):
@@ -157,7 +157,7 @@ def reply_logits(
 
 
 def one_hot(token: int, size: int) -> Row:
-    """Return the distribution that is all on one token."""
+    """Return the one-hot distribution of a token."""
     row = np.zeros(size)
     row[token] = 1.0
     return row

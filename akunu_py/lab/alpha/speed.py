@@ -1,8 +1,8 @@
-"""Predicted speed next to measured speed: what the theory makes of an acceptance, and a clock.
+"""Predicted speed next to measured speed: theory from an acceptance, and a clock.
 
 Leviathan et al. 2023 (arXiv:2211.17192) compare theorem 3.8 with measured times in table 4. Their
-theorem takes a pass over several rows to cost what one over one row does; C, measured, says what it
-costs on this machine.
+theorem assumes that a pass over several rows costs as much as a pass over one; the measured C is
+the cost on this machine.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ MAX_TOKENS = 128
 
 
 class _Setting(TypedDict):
-    """What was asked for; fields of a `Prediction`."""
+    """The measured setting; fields of a `Prediction`."""
 
     drafter: str
     temperature: float
@@ -33,9 +33,8 @@ def predict(
 ) -> tuple[float, float]:
     """Return tokens a pass and speed over plain decoding.
 
-    A pass with a draft emits (1 - a^(g+1)) / (1 - a) tokens for g c + C plain steps; one where the
-    drafter has nothing to say is a plain step. With `pass_cost` 1 and `known` 1 the speed is
-    theorem 3.8's.
+    A pass with a draft emits (1 - a^(g+1)) / (1 - a) tokens for g c + C plain steps; a pass without
+    a draft is a plain step. With `pass_cost` 1 and `known` 1 the speed is theorem 3.8's.
     """
     tokens = known * expected_tokens(acceptance, num_draft_tokens) + 1 - known
     cost = known * (num_draft_tokens * draft_cost + pass_cost) + 1 - known
@@ -51,11 +50,11 @@ def measure_speed(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> list[Prediction]:
-    """Answer the prompts with and without each drafter, and hold its prediction against the clock.
+    """Answer the prompts with and without each drafter; compare prediction and measured speed.
 
-    `drafters` are names, numbers of draft tokens and the acceptance measured of their first token.
-    Passes are measured after the first prompt. `progress` is called with replies made. A drafter
-    that drafted nothing is left out. Raises as `run_hit_rate` and `tune` do.
+    `drafters` are names, numbers of draft tokens and the measured acceptance of the first token.
+    Passes are measured after the first prompt. `progress` is called with finished replies. A
+    drafter without any draft is left out. Raises as `run_hit_rate` and `tune` do.
     """
     costs = engine.tune(encode_prompt(engine, prompts[0])).costs
     found: list[Prediction] = []

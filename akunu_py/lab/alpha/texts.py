@@ -1,4 +1,4 @@
-"""Texts a model writes by itself, to be measured on."""
+"""Texts that a model writes, on which its acceptance is measured."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ from akunu_py.errors import ConfigError
 from akunu_py.types import GenerationConfig
 
 _AHEAD = 8
-"""Tokens that are made beyond a share at least."""
+"""Least number of tokens made beyond a share."""
 
 _MOST_LOGITS_BYTES = 2**29
 
@@ -32,10 +32,10 @@ class AlphaEngine(BenchEngine, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A reply to a prompt of that session, in token ids, an end-of-generation id included.
+    """A reply to a prompt of a session, in token ids, an end-of-generation id included.
 
-    `logits` are the model's at each token of the reply, float32 [n, vocab]; None where they would
-    take too much memory: then they are computed again.
+    `logits` are the model's at each token of the reply, float32 [n, vocab]; None if they would take
+    too much memory, in which case they are computed again.
     """
 
     session: str
@@ -45,7 +45,7 @@ class Text:
 
     @property
     def half(self) -> int:
-        """0 or 1 by a hash of the session, whose turns have much in common: all are in one half."""
+        """The half, 0 or 1, by a hash of the session: similar turns are in one half."""
         return half_of(self.session)
 
 
@@ -53,8 +53,8 @@ class Text:
 class _Open:
     """A reply as it grows; `config` has its seed.
 
-    `made` are the tokens that the model made, of which the first `taken` are the reply so far;
-    `complete` says whether it would make no more, `logits` has its rows, if they are kept.
+    `made` are the tokens that the model made; the first `taken` of them are the reply so far.
+    `complete` is whether the model ended the reply; `logits` has its rows if they are kept.
     """
 
     session: str
@@ -82,14 +82,15 @@ def generate_texts(
 ) -> list[Text]:
     """Return replies of `num_tokens` tokens in all, spread over the prompts as evenly as they last.
 
-    Every prompt gets the same share; what replies that end leave over goes to the others, which
-    are continued. Noise is keyed by position, so a reply continued is the reply made at once; some
-    tokens more than its share are made at once, or a prompt would be fed again for each round.
-    When all have ended the prompts are answered again with the next seed; at temperature 0, where
-    that would repeat them, fewer tokens are returned. `progress` is called with tokens so far.
+    Every prompt gets the same share. If replies end early, the rest of their share goes to the
+    others, which are continued. Noise is keyed by position, so a continued reply equals a reply
+    made at once. Some tokens more than the share are made at once, since each round feeds a prompt
+    again. When all replies have ended, the prompts are answered again with the next seed. At
+    temperature 0, where that would repeat the replies, fewer tokens are returned. `progress` is
+    called with the tokens so far.
 
-    Raises ConfigError without prompts or for an option out of range, ContextOverflowError naming
-    the prompt that does not fit.
+    Raises ConfigError without prompts or for an option out of range, and ContextOverflowError,
+    which names the prompt that does not fit.
     """
     if not prompts:
         raise ConfigError("there are no prompts to measure with; give at least one")
@@ -126,7 +127,7 @@ def _text(reply: _Open) -> Text:
 
 
 def _continue(engine: AlphaEngine, reply: _Open, num_tokens: int) -> int:
-    """Let a reply grow by at most so many tokens; return by how many."""
+    """Extend a reply by at most `num_tokens` tokens; return the number added."""
     wanted = reply.taken + num_tokens
     if wanted > len(reply.made) and not reply.complete:
         _make(engine, reply, wanted - len(reply.made) + max(_AHEAD, num_tokens // 4))
@@ -135,7 +136,7 @@ def _continue(engine: AlphaEngine, reply: _Open, num_tokens: int) -> int:
 
 
 def _make(engine: AlphaEngine, reply: _Open, num_tokens: int) -> None:
-    """Make at most so many tokens more, and the logits that they come from."""
+    """Make at most this many further tokens, and their logits."""
     ids = [*reply.prompt, *reply.made]
     room = engine.context - len(ids)
     if room < 1:
@@ -145,5 +146,5 @@ def _make(engine: AlphaEngine, reply: _Open, num_tokens: int) -> None:
     reply.made += result.token_ids
     reply.complete = result.finish_reason == "stop"
     if reply.logits is not None and result.token_ids:
-        # The engine still holds the rows before these tokens: nothing else is fed again.
+        # The engine still has the rows before these tokens, so only these are fed.
         reply.logits.append(engine.logits([*ids, *result.token_ids][:-1], len(ids) - 1))

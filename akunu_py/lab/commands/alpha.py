@@ -1,4 +1,4 @@
-"""`akunu bench alpha`: how likely a model accepts a drafted token, by where it was drafted from."""
+"""`akunu bench alpha`: the probability that a model accepts a drafted token, by source."""
 
 import contextlib
 from pathlib import Path
@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.bench.workloads import first_of_each, load_prompts
-from akunu_py.cli import completing
-from akunu_py.cli.bench_options import category_option, limit_option, limited, seed_option
+from akunu_py.cli.bench_options import (
+    category_option,
+    check_temperatures,
+    limit_option,
+    limited,
+    seed_option,
+)
 from akunu_py.cli.bench_output import Output, output_options, quick_option
-from akunu_py.cli.command import Command
+from akunu_py.cli.command import Command, option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.loading_options import load_engine, model_options
+from akunu_py.cli.loading_options import load_engine, model_argument, model_options
 from akunu_py.model_store.default_model import default_model_path
 
 if TYPE_CHECKING:
@@ -25,7 +30,7 @@ _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
 
 
 @click.command(cls=Command)
-@click.argument("model", required=False, shell_complete=completing.models)
+@model_argument
 @click.option(
     "--draft-model",
     type=click.Path(path_type=Path),
@@ -33,10 +38,12 @@ _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
     help="A smaller model to draft with. For the model that ships with akunu, the one that ships "
     "with it.",
 )
-@click.option(
+@option(
+    "-t",
     "--temperature",
-    "--temp",
     "temperatures",
+    also=("--temp",),
+    callback=check_temperatures,
     type=float,
     multiple=True,
     default=(0.0, 1.0),
@@ -62,7 +69,7 @@ _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
     "--corpus",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Fit unigrams and bigrams on this text (UTF-8); without it on the replies to the other "
+    help="Fit unigrams and bigrams on this text (UTF-8); by default on the replies to the other "
     "half of the prompts.",
 )
 @category_option
@@ -71,8 +78,7 @@ _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
 @click.option(
     "--speed",
     is_flag=True,
-    help="Also hold the speed that theory predicts against a clock, for the drafter ngram and the "
-    "draft model.",
+    help="Also compare predicted with measured speed, for the drafter ngram and the draft model.",
 )
 @quick_option
 @model_options
@@ -89,12 +95,12 @@ def alpha(  # noqa: PLR0917 - click passes by name
     output: Output,
     **measuring: Any,
 ) -> None:
-    """Measure how likely a model accepts a drafted token, for several ways to draft it.
+    """Measure the probability that a model accepts a drafted token, by the source of drafts.
 
-    The model answers the shipped prompts; at each of its tokens p is its distribution and q that of
-    the draft, both after the same transforms. alpha is sum min(p, q), what rejection sampling
-    accepts; coupled what draws by the target's own noise accept, which is the default; independent
-    what draws with other noise accept. All are computed from p and q.
+    The model answers the shipped prompts. At each of its tokens p is its distribution and q the
+    draft's, both after the same transforms. Three rates are computed from p and q: alpha is sum
+    min(p, q), the acceptance of rejection sampling; coupled is the acceptance of draws with the
+    target's own noise, which is the default; independent is that of draws with other noise.
 
     \b
     Examples:
@@ -150,7 +156,7 @@ def alpha(  # noqa: PLR0917 - click passes by name
             engine, prompts, draft=draft, store=run.store, progress=progress, **measuring
         )
     if speed and report.finished:
-        # An engine of its own: there the draft model drafts.
+        # A second engine, in which the draft model drafts.
         with (
             load_engine(model, {**loading, "draft_model": draft_model}) as engine,
             count_progress("replies", "measuring passes") as progress,

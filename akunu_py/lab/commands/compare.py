@@ -14,7 +14,13 @@ from akunu_py.cli.bench_options import chosen_prompts, limit_option, limited, pr
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.loading_options import check_memory, draft_model_option, model_options, model_path
+from akunu_py.cli.loading_options import (
+    check_memory,
+    draft_model_option,
+    model_argument,
+    model_options,
+    model_path,
+)
 
 if TYPE_CHECKING:
     from akunu_py.bench.result_file import BenchResult, Failure
@@ -30,7 +36,7 @@ _MODULES = {"mlx-lm": "mlx_lm", "llama.cpp": "xllamacpp", "transformers": "torch
 
 
 @click.command(cls=Command)
-@click.argument("model", required=False, shell_complete=completing.models)
+@model_argument
 @click.option(
     "--drafter",
     "drafters",
@@ -48,6 +54,7 @@ _MODULES = {"mlx-lm": "mlx_lm", "llama.cpp": "xllamacpp", "transformers": "torch
     help="Compare with this program; repeatable. All, when left out.",
 )
 @click.option(
+    "-t",
     "--threads",
     type=click.IntRange(min=1),
     metavar="N",
@@ -67,7 +74,7 @@ _MODULES = {"mlx-lm": "mlx_lm", "llama.cpp": "xllamacpp", "transformers": "torch
     type=click.Choice(["auto", "always"]),
     default="auto",
     show_default=True,
-    help="akunu's: draft what pays on this machine, or always all there is. With always its passes "
+    help="akunu's drafts: what pays on this machine, or always everything. With always the passes "
     "are the same in every run.",
 )
 @output_options
@@ -89,12 +96,12 @@ def compare(  # noqa: PLR0917 - click passes by name
 ) -> None:
     """Compare akunu with mlx-lm, llama.cpp and transformers, greedily, in one run.
 
-    Each prompt is encoded once and decoded by every arm from empty caches, another one first each
-    time; each program has a process of its own. mlx-lm decodes plainly and with --draft-model, on
-    the weights as akunu loads them; llama.cpp plainly and with each of its n-gram modes, on the
-    same GGUF file; transformers plainly and with its prompt lookup, on the dequantised weights in
-    float32. Each drafts as it does by default. What is not installed or cannot run the model is
-    skipped and named, with the command that installs it.
+    Each prompt is encoded once. Every arm decodes it from empty caches, with another arm first each
+    time, and each program has its own process. mlx-lm decodes plainly and with --draft-model, on
+    akunu's weights; llama.cpp plainly and with each of its n-gram modes, on the same GGUF file;
+    transformers plainly and with its prompt lookup, on the dequantised weights in float32. All
+    draft with their default settings. A program that is not installed or cannot run the model is
+    skipped with the reason, and with the command that installs it.
 
     \b
     Examples:
@@ -165,7 +172,7 @@ def _run(
 
 
 def _others(path: Path, options: "LoadOptions", programs: Sequence[str]) -> list["MemoryPart"]:
-    """Return what installed programs will hold of a model's weights beside akunu."""
+    """Return the bytes of a model's weights that the installed programs will need beside akunu."""
     from akunu_py.models.memory_check import MemoryPart  # noqa: PLC0415 - MLX
     from akunu_py.models.requirements import requirements  # noqa: PLC0415
 

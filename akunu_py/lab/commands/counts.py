@@ -31,14 +31,14 @@ def counts() -> None:
     type=GivenPath(path_type=Path, dir_okay=False),
     required=True,
     metavar="FILE",
-    help="Where the counts go.",
+    help="Write the counts to this file.",
 )
 @click.option(
     "--order",
     type=click.IntRange(1, 2),
     default=2,
     show_default=True,
-    help="Count tokens alone (1), or pairs of neighbours as well (2).",
+    help="Count only tokens (1), or also pairs of neighbours (2).",
 )
 @click.option(
     "--tokenizer",
@@ -90,7 +90,7 @@ def fit(  # noqa: PLR0917 - click passes by name
 @counts.command()
 @click.argument("file", type=GivenPath(path_type=Path, dir_okay=False))
 def show(file: Path) -> None:
-    """Say what is in FILE, which `akunu counts fit` wrote.
+    """Describe FILE, which `akunu counts fit` wrote.
 
     \b
     Examples:

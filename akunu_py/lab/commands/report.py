@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Write report.html, report.md and pictures/ here.",
 )
-@click.option("--no-pictures", is_flag=True, help="Tables alone, which needs no matplotlib.")
+@click.option("--no-pictures", is_flag=True, help="Write only tables, without matplotlib.")
 def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> None:
     """Gather RESULTS into one page, as HTML and as Markdown.
 
-    RESULTS are the result.json files that the other commands keep with --output, or their folders.
-    The page begins with what failed, what is not identical and what got slower. report.html needs
-    no other file and no network.
+    RESULTS are the result.json files that the other commands write with --output, or their folders.
+    The page begins with failures, replies that differ, and ratios below 1. report.html needs no
+    other file and no network.
 
     \b
     Examples:
@@ -59,7 +59,7 @@ def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> Non
 
 
 def command_text(result: "BenchResult") -> str:
-    """Return the command that makes a result again, as one would type it."""
+    """Return the command that repeats a result, as one would type it."""
     from akunu_py.cli.bench import bench  # noqa: PLC0415 - that module offers this one
     from akunu_py.cli.bench_check import command_line  # noqa: PLC0415
 
@@ -70,6 +70,6 @@ def command_text(result: "BenchResult") -> str:
     try:
         options, positional = command_line(command, result.arguments)
     except ConfigError:
-        # Of another version, or no run of a model: the name is all that can be said.
+        # A result of another version, or without a model: only the name is known.
         return name
     return shlex.join(["akunu", "bench", result.command, *positional, *options])

@@ -23,6 +23,7 @@ from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
     load_engine,
+    model_argument,
     model_options,
 )
 from akunu_py.cli.reply_options import warn_if_not_exact
@@ -41,7 +42,7 @@ _TOKENS = 128
 
 
 @click.command(cls=Command)
-@click.argument("model", required=False, shell_complete=completing.models)
+@model_argument
 @click.option(
     "--trace",
     "traces",
@@ -54,17 +55,17 @@ _TOKENS = 128
     "--tokenizer",
     type=click.Path(path_type=Path),
     metavar="MODEL|GGUF",
-    help="Whose tokenizer counts in traces, with --curve; the model's, when left out.",
+    help="Tokenize traces with this tokenizer, with --curve; the model's, when left out.",
 )
 @click.option(
     "--curve",
     metavar="NAME|FILE",
-    help="What passes cost: a shipped curve or a JSON file. Measured, when left out.",
+    help="Cost of passes: a shipped curve or a JSON file. Measured, when left out.",
 )
 @click.option(
     "--live",
     is_flag=True,
-    help="Decode with every cell instead of replaying: for draft models, and for times.",
+    help="Decode with every cell instead of replaying; for draft models and measured speeds.",
 )
 @click.option(
     "--drafter",
@@ -90,8 +91,8 @@ _TOKENS = 128
     "--draft-sampling",
     multiple=True,
     type=click.Choice(["coupled", "rejection"]),
-    help="How drafts are accepted, with --live; repeatable. By rejection replies are others by the "
-    "same law.",
+    help="How drafts are accepted, with --live; repeatable. With rejection replies differ, but "
+    "follow the same distribution.",
 )
 @click.option(
     "--num-proposals",
@@ -109,7 +110,7 @@ _TOKENS = 128
 @click.option(
     "--no-adjust",
     is_flag=True,
-    help="Try each cell with rejection without adjusting the residual as well: not exact.",
+    help="Also try each cell with rejection without adjusting the residual: not exact.",
 )
 @click.option(
     "--recommend",
@@ -117,8 +118,8 @@ _TOKENS = 128
     type=click.Choice(["identical", "law", "any"]),
     default="identical",
     show_default=True,
-    help="Recommend only cells with the replies of plain decoding, those by the same law too, or "
-    "any, also what is not exact.",
+    help="Recommend only cells with the replies of plain decoding, also cells with the same "
+    "distribution, or any, even those that are not exact.",
 )
 @click.option(
     "--heat-map", "heat_axes", metavar="X,Y", help="Axes of the heat map, such as window,order."
@@ -156,14 +157,14 @@ def sweep(
 ) -> None:
     """Find the drafter and the settings that are fastest here.
 
-    The model answers the shipped prompts once, plainly; then each cell of the grid is replayed on
-    these replies, which needs no further pass, and a pass costs what was measured on this machine.
-    Numbers are given one by one, as a range A..B, or with commas; each may be repeated. What is
-    left out is as the drafter ships; with nothing given a grid is chosen.
+    The model answers the shipped prompts once, plainly. Then each cell of the grid is replayed on
+    these replies, without further passes, at the cost of passes measured on this machine. Numbers
+    are given one by one, as a range A..B, or with commas; each option may be repeated. Drafters
+    keep their defaults for other settings; without any setting akunu chooses a grid.
 
-    The recommendation is the cell that is best on half of the sessions, and what it does on the
-    other half, next to the default. Cells that give other replies than plain decoding are marked
-    and not recommended unless --recommend says so.
+    The recommendation is the cell that is best on half of the sessions, with its speed on the other
+    half next to the default's. Cells whose replies differ from plain decoding are marked, and
+    recommended only with --recommend.
 
     \b
     Examples:
@@ -194,7 +195,7 @@ def sweep(
         has_counts=loading["counts"] is not None,
         quick=quick,
     )
-    choose_axes(dict.fromkeys(plan.grid.cells, 1.0), options["heat_axes"])
+    choose_axes(dict.fromkeys(plan.grid.cells, 1.0), options["heat_axes"], plan.default.drafter)
     _warn(plan.grid.cells, options["temperature"])
     settled = SweepOptions(plan=plan, processes=processes, **options)
     arguments = {
@@ -210,7 +211,7 @@ def sweep(
 
 
 def _axes(options: dict[str, Any]) -> "dict[str, Sequence[Setting]]":
-    """Take the axes out of the options."""
+    """Remove the axes from the options, and return them."""
     from akunu_py.lab.sweep.grid import parse_numbers  # noqa: PLC0415 - numpy
 
     axes: dict[str, Sequence[Setting]] = {}
@@ -228,7 +229,7 @@ def _axes(options: dict[str, Any]) -> "dict[str, Sequence[Setting]]":
 
 
 def _warn(cells: "Iterable[Cell]", temperature: float) -> None:
-    """Say once where any cell is not exact."""
+    """Warn once if any cell is not exact."""
     from akunu_py.lab.sweep.settings import cell_config  # noqa: PLC0415 - numpy
     from akunu_py.types import GenerationConfig  # noqa: PLC0415
 
@@ -277,7 +278,7 @@ def _measure(
     )
     if output.form == "terminal":
         _print_heat_map(report)
-    # A recommendation stands below its table.
+    # A recommendation is printed below its table.
     words = () if report.recommendation is not None else (report.words,)
     output.emit(
         result, _head(options, result, report), "\n".join((*options.plan.grid.notes, *words))

@@ -13,7 +13,7 @@ PLAIN = "akunu-plain"
 
 
 class AkunuArm:
-    """Replies of an engine with one drafter, caches and memory empty before each."""
+    """Replies of an engine with one drafter; caches and memory are emptied before each reply."""
 
     plain = PLAIN
 
@@ -23,7 +23,7 @@ class AkunuArm:
         self._engine = engine
         self._drafter = drafter
         self._budget: DraftBudget = budget
-        # What the budget drafts depends on times that it measures.
+        # The budget's drafts depend on measured times.
         self.steady = plain or self._budget == "always"
         most = default_num_draft_tokens(drafter)
         drafts = "" if plain else f", up to {most} drafted, budget {self._budget}"
@@ -65,10 +65,10 @@ def make_arms(
     drafters: Sequence[str],
     draft_budget: DraftBudget,
 ) -> tuple[list[Arm], list[Skipped]]:
-    """Return the plain arm and one for each drafter, and those that cannot be made.
+    """Return the plain arm, an arm for each drafter, and the arms that cannot be made.
 
-    Drafters that ask a draft model have an engine each: one's passes over a prompt must not serve
-    the other.
+    Drafters that ask a draft model each have their own engine, so that none profits from another's
+    passes over a prompt.
 
     Raises ConfigError for an unknown drafter.
     """

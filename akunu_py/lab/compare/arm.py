@@ -1,4 +1,4 @@
-"""Arms of a comparison: how their replies are timed, and what they are made from."""
+"""Arms of a comparison: their replies and times, and the inputs for making them."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from akunu_py.bench.rows import Count, Number, Row
 from akunu_py.errors import ContractError
 
 if TYPE_CHECKING:
-    # A program that is not on MLX does without it in its process.
+    # The process of a program without MLX does not import it.
     from akunu_py.models.load import LoadedModel
 
 
@@ -21,13 +21,13 @@ class Decoded(Row, frozen=True):
     """One reply of one arm.
 
     Attributes:
-        token_ids: generated, an end-of-generation id included where one was.
-        num_first: how many of them came with the first pass.
+        token_ids: generated ids, including an end-of-generation id.
+        num_first: number of them from the first pass.
         first_s: seconds from the prompt's ids to the first token on the host.
         decode_s: seconds from then to the last token.
         num_passes: passes after the first.
-        num_drafted: tokens drafted for these.
-        num_accepted: of these, as far as they are in `token_ids`.
+        num_drafted: tokens drafted for these passes.
+        num_accepted: accepted tokens that are in `token_ids`.
 
     """
 
@@ -41,16 +41,16 @@ class Decoded(Row, frozen=True):
 
     @property
     def num_timed(self) -> int:
-        """The tokens that came in `decode_s`: all but those of the first pass."""
+        """The number of tokens from `decode_s`: all but those of the first pass."""
         return len(self.token_ids) - self.num_first
 
 
 class Recorder:
-    """Takes a reply's tokens as they come in this process, and the time.
+    """Records a reply's tokens and times in this process.
 
     Args:
-        max_tokens: tokens after which a reply is over.
-        end_ids: tokens that end it.
+        max_tokens: number of tokens after which a reply ends.
+        end_ids: ids that end it.
 
     """
 
@@ -63,16 +63,17 @@ class Recorder:
         self._over = False
 
     def start(self) -> None:
-        """Start the clock: the prompt's ids are there, and nothing of it is computed."""
+        """Start the clock: the prompt's ids are ready, and no pass over them has begun."""
         self._started = time.perf_counter()
 
     def take(
         self, token_ids: Sequence[int], *, num_drafted: int = 0, num_accepted: int = 0
     ) -> bool:
-        """Take the tokens of a pass, which are on the host now; return whether the reply is over.
+        """Record the tokens of a pass once they are on the host; return whether the reply is over.
 
-        `num_drafted` were drafted for the pass, `num_accepted` of these tokens. Tokens behind an
-        end, and beyond the most that are asked for, are dropped; so are all once the reply is over.
+        `num_drafted` tokens were drafted for the pass, and the first `num_accepted` of its tokens
+        were accepted drafts. Tokens after an end id or beyond `max_tokens` are dropped, as are all
+        tokens after the end of the reply.
         """
         now = time.perf_counter()
         if self._over or not token_ids:
@@ -91,7 +92,7 @@ class Recorder:
         return self._over
 
     def _kept(self, token_ids: Sequence[int]) -> int:
-        """Return how many tokens belong to the reply, and note whether it ends with them."""
+        """Return the number of tokens that belong to the reply, and note whether it ends."""
         room = self.max_tokens - len(self._token_ids)
         for count, token in enumerate(token_ids[:room], start=1):
             if token in self.end_ids:
@@ -101,9 +102,9 @@ class Recorder:
         return min(room, len(token_ids))
 
     def result(self) -> Decoded:
-        """Return the reply; raises ContractError where there is no token."""
+        """Return the reply; raises ContractError if it has no token."""
         if not self._token_ids:
-            raise ContractError("the arm gave no token")
+            raise ContractError("the arm returned no token")
         return Decoded(
             token_ids=tuple(self._token_ids),
             num_first=self._num_first,
@@ -120,9 +121,8 @@ class Arm(Protocol):
 
     Attributes:
         name: of the arm.
-        plain: name of the arm that decodes plainly in the same program; its own for that one.
-        steady: whether passes and drafts are the same in every run: nothing in them is decided by
-            a clock.
+        plain: name of the program's plain arm, which may be this one.
+        steady: whether passes and drafts are the same in every run, independent of a clock.
         version: the program and its version.
         about: weights and settings, for people.
 
@@ -137,45 +137,45 @@ class Arm(Protocol):
     def decode(
         self, prompt: tuple[int, ...], max_tokens: int, end_ids: frozenset[int], /
     ) -> Decoded:
-        """Continue a prompt greedily from empty caches, as far as `max_tokens` or an end id.
+        """Continue a prompt greedily from empty caches, up to `max_tokens` or an end id.
 
-        Whatever it raises is a failure of this arm on this prompt alone.
+        Any exception is a failure of this arm on this prompt only.
         """
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """An arm that is missing, and why."""
+    """A missing arm, with the reason."""
 
     name: str
     reason: str
 
 
 class UnavailableError(Exception):
-    """A program cannot run this model here; the message says why, and how it could."""
+    """A program cannot run this model here; the message has the reason and the remedy."""
 
 
 EXTRA = "compare"
-"""The extra with the programs that akunu does not need."""
+"""The extra that installs the other programs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What other programs decode with; it can be sent to another process.
+    """Inputs for other programs; they can be sent to another process.
 
     Attributes:
         path: the model's file or folder.
-        options: fields of the `LoadOptions` that akunu loads it with.
-        context: most tokens that it will see, as akunu was told.
-        draft_path: a smaller model with its vocabulary, if there is one.
+        options: fields of akunu's `LoadOptions`.
+        context: akunu's limit of the context, in tokens.
+        draft_path: a smaller model with the same vocabulary, if there is one.
         longest: most tokens of prompt and reply together.
-        num_threads: of a program that computes on the CPU.
-        on_gpu: whether MLX computes on a GPU: then the others do too, where they can.
+        num_threads: threads of a program that computes on the CPU.
+        on_gpu: whether MLX computes on a GPU; the others then use it, too, if they can.
         probe: token ids whose logits an arm compares with `logits` before it is measured.
-        logits: akunu's after each of these, float32 [n, vocabulary].
+        logits: akunu's logits after each of these, float32 [n, vocabulary].
 
     """
 
@@ -211,10 +211,10 @@ class Program:
     """A program with arms.
 
     Attributes:
-        name: what --program takes.
+        name: value of --program.
         arms: the names of its arms.
-        make: makes them, in the program's own process; raises UnavailableError where the program
-            cannot run the model at all.
+        make: makes them, in the program's own process; raises UnavailableError if the program
+            cannot run the model.
 
     """
 

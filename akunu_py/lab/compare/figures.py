@@ -17,16 +17,17 @@ from akunu_py.lab.compare.runner import ItemRun
 Logits = Callable[[Sequence[int]], NDArray[np.float32]]
 
 Part = Literal["decoding", "prompt", "whole"]
-"""Of a reply: what follows its first pass, the prompt as far as the first token, or both."""
+"""Part of a reply: after its first pass, the prompt up to the first token, or both."""
 
 
 class Difference(Row, frozen=True):
-    """Where two replies part.
+    """Where two replies diverge.
 
     Attributes:
-        index: of the first generated token that differs; the shorter reply's length where the
-            other begins with all of it.
-        margin: between akunu's two highest logits there: near 0 a tie was rounded otherwise.
+        index: of the first generated token that differs; the shorter reply's length if the other
+            begins with all of it.
+        margin: difference of akunu's two highest logits there; near 0, a tie was rounded
+            differently.
 
     """
 
@@ -36,40 +37,40 @@ class Difference(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How many of an arm's replies are another arm's, of `pairs`; and the differences by item."""
+    """Agreement of two arms over `pairs` replies, with the differences by item."""
 
     pairs: int
     differences: dict[str, Difference]
 
     @property
     def identical(self) -> int:
-        """The replies that are the same, token by token."""
+        """The number of replies with the same tokens."""
         return self.pairs - len(self.differences)
 
     @property
     def first(self) -> int | None:
-        """The first token at which any reply differs."""
+        """The smallest index at which a reply differs."""
         return min((found.index for found in self.differences.values()), default=None)
 
     @property
     def margin(self) -> float | None:
-        """The largest margin where a reply differs."""
+        """The largest margin at a difference."""
         return max((found.margin for found in self.differences.values()), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class ArmFigures:
-    """One arm over the items that it decoded; counts and rates are of what followed the first pass.
+    """One arm over the items that it decoded; counts and rates begin after the first pass.
 
     Attributes:
-        replies: how many items it decoded.
+        replies: number of items that it decoded.
         tokens: of all replies, first passes included.
-        tokens_per_s: None where nothing followed the first passes; so are the other rates.
+        tokens_per_s: None if nothing followed the first passes, as for the other rates.
         first_s: median seconds to the first token.
-        prompt_tokens_per_s: tokens of the prompts over the seconds to the first tokens.
-        passes: after the first ones.
-        drafted: for these.
-        accepted: of them.
+        prompt_tokens_per_s: tokens of the prompts / seconds to the first tokens.
+        passes: passes after the first ones.
+        drafted: tokens drafted for these passes.
+        accepted: accepted ones of these tokens.
         digest: SHA-256 over the ids of all replies, item by item.
 
     """
@@ -87,12 +88,12 @@ class ArmFigures:
 
     @property
     def hit_rate(self) -> float | None:
-        """Accepted over drafted tokens; None where none were drafted."""
+        """Accepted / drafted tokens; None if nothing was drafted."""
         return self.accepted / self.drafted if self.drafted else None
 
 
 def arm_figures(runs: Sequence[ItemRun], arm: str) -> ArmFigures | None:
-    """Return an arm's figures over these items; None where it decoded none of them."""
+    """Return an arm's figures over these items; None if it decoded none of them."""
     decoded = [run for run in runs if arm in run.replies]
     replies = [run.replies[arm] for run in decoded]
     if not replies:
@@ -121,9 +122,9 @@ def arm_figures(runs: Sequence[ItemRun], arm: str) -> ArmFigures | None:
 
 
 def ratio(runs: Sequence[ItemRun], arm: str, other: str, part: Part = "decoding") -> Ratio:
-    """Return an arm's tokens a second over another's, over the items that both decoded.
+    """Return the ratio of two arms' tokens a second over the items that both decoded.
 
-    Items on which either arm gave nothing to time are left out.
+    Items on which an arm has nothing to time are left out.
     """
     pairs = []
     for run in runs:
@@ -135,7 +136,7 @@ def ratio(runs: Sequence[ItemRun], arm: str, other: str, part: Part = "decoding"
 
 
 def _times(run: ItemRun, arm: str, part: Part) -> tuple[int, float]:
-    """Return the tokens of a part of an arm's reply, and the seconds that it took."""
+    """Return the tokens of a part of an arm's reply, and its seconds."""
     reply = run.replies[arm]
     if part == "prompt":
         return len(run.item.prompt), reply.first_s

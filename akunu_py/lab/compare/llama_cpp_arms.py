@@ -29,8 +29,8 @@ MODES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cac
 class LlamaCppArm:
     """Replies of llama.cpp's server in its process; `serve` starts one.
 
-    Each reply gets a server of its own, since some of the modes remember what earlier replies said.
-    Times and counts are llama.cpp's, so that neither HTTP nor JSON counts.
+    Each reply gets a new server, since some modes remember earlier replies. Times and counts are
+    llama.cpp's own, so they exclude HTTP and JSON.
     """
 
     plain = PLAIN
@@ -47,15 +47,15 @@ class LlamaCppArm:
     ) -> Decoded:
         """Continue a prompt; see the protocol. llama.cpp ends at the end ids that it knows.
 
-        Raises ContractError where the server refuses the prompt, or goes on behind an end id.
+        Raises ContractError if the server refuses the prompt, or continues after an end id.
         """
         server = self._serve()
         reply = _complete(server.listening_address, prompt, max_tokens)
         token_ids, timings = tuple(reply["tokens"]), reply["timings"]
         behind = next((token for token in token_ids[:-1] if token in end_ids), None)
         if behind is not None:
-            raise ContractError(f"llama.cpp went on behind token {behind}, which ends a reply")
-        # A draft never goes beyond the tokens asked for: all that it accepts is in the reply.
+            raise ContractError(f"llama.cpp continued after token {behind}, which ends a reply")
+        # A draft never exceeds the requested tokens, so all accepted ones are in the reply.
         num_accepted = timings.get("draft_n_accepted", 0)
         return Decoded(
             token_ids=token_ids,
@@ -72,9 +72,9 @@ class LlamaCppArm:
 
 
 def _complete(address: str, prompt: Sequence[int], max_tokens: int) -> Any:
-    """Return what a server's /completion says; raises ContractError with its words if it refuses.
+    """Return a server's answer to /completion; raises ContractError with its refusal.
 
-    A prompt is fed whole: no rows of an earlier one are used.
+    The whole prompt is fed, without cached rows of an earlier one.
     """
     request = {
         "prompt": prompt,
@@ -98,9 +98,9 @@ def _complete(address: str, prompt: Sequence[int], max_tokens: int) -> Any:
 
 
 def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
-    """Return the plain arm and one for each mode, with llama.cpp's own settings for it.
+    """Return the plain arm and an arm for each mode, with llama.cpp's own settings.
 
-    Raises UnavailableError where xllamacpp is not installed, or the model is not a file.
+    Raises UnavailableError if xllamacpp is not installed, or the model is not a file.
     """
     path = subject.path
     if not path.is_file():
@@ -120,7 +120,7 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
         parameters.verbosity = 0
         parameters.ui = False
         parameters.fit_params = False
-        # It would keep the rows of replies.
+        # With it the server would keep the rows of replies.
         parameters.cache_ram_mib = 0
         if not subject.on_gpu:
             parameters.n_gpu_layers = 0
@@ -129,8 +129,8 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
         parameters.speculative.types = [getattr(types, kind)]
         return xllamacpp.Server(parameters)
 
-    # A model that llama.cpp cannot load is found now, not at every prompt. A server that is closed
-    # without having answered may wait for itself for ever.
+    # Finds a model that llama.cpp cannot load now, not at every prompt. A server that is closed
+    # before it answers anything may hang for ever.
     server = serve()
     _complete(server.listening_address, subject.probe, 1)
     del server

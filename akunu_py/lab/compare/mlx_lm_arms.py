@@ -1,4 +1,4 @@
-"""mlx-lm's own loops over the model as akunu loads it: plain, and with a draft model."""
+"""mlx-lm's own loops over the model that akunu loads: plain, and with a draft model."""
 
 import contextlib
 from collections.abc import Callable, Generator, Sequence
@@ -14,13 +14,13 @@ from akunu_py.tokenizers.vocabulary_match import common_ids
 PLAIN = "mlx-lm-plain"
 _DRAFT = "mlx-lm-draft"
 _NUM_DRAFT_TOKENS = 2
-"""What `speculative_generate_step` drafts by default."""
+"""Tokens that `speculative_generate_step` drafts by default."""
 
 Passes = Callable[[tuple[int, ...], int], Generator[LoopPass, None, None]]
 
 
 class MlxLmArm:
-    """Replies of one of mlx-lm's loops; `passes` maps prompt and most tokens to its passes."""
+    """Replies of one of mlx-lm's loops; `passes` is called with prompt and `max_tokens`."""
 
     plain = PLAIN
     steady = True
@@ -46,11 +46,11 @@ class MlxLmArm:
         return recorder.result()
 
     def close(self) -> None:
-        """Do nothing: the models go with the process."""
+        """Do nothing: the process frees the models when it ends."""
 
 
 def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
-    """Return the plain arm, and the one with the draft model where there is one."""
+    """Return the plain arm, and the arm with the draft model if there is one."""
     loaded = subject.load()
     fix_threads(subject.num_threads)
     model = loaded.model
@@ -81,7 +81,7 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
 
 
 def _mismatch(target: LoadedModel, draft: LoadedModel) -> str:
-    """Return why mlx-lm cannot take the draft model: it feeds ids of either to the other."""
+    """Return why mlx-lm cannot use the draft model; it feeds the ids of each to the other."""
     ours, theirs = target.tokenizer.token_texts(), draft.tokenizer.token_texts()
     try:
         common = common_ids(ours, theirs)

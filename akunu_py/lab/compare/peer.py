@@ -1,4 +1,4 @@
-"""Other programs, each in a process of its own: no other's BLAS or threads are there."""
+"""Other programs, each in its own process, apart from the others' BLAS and threads."""
 
 import multiprocessing
 import signal
@@ -12,12 +12,12 @@ from akunu_py.lab.compare.arm import Arm, Decoded, Program, Skipped, Subject, Un
 
 
 class PeerError(Exception):
-    """The failure of a program in another process, in its words."""
+    """The failure of a program in another process, with its message."""
 
 
 @dataclass(slots=True)
 class PeerArm:
-    """An arm in another process; all of its fields but `peer` are the arm's own."""
+    """An arm in another process; all fields but `peer` are copies of the arm's own."""
 
     name: str
     plain: str
@@ -35,7 +35,7 @@ class PeerArm:
         return decoded
 
     def close(self) -> None:
-        """End the process, and with it the program's other arms."""
+        """End the process, and so the program's other arms."""
         assert self.peer is not None  # noqa: S101
         self.peer.close()
 
@@ -44,13 +44,13 @@ class Peer:
     """A program in a new process.
 
     Attributes:
-        arms: that it has.
+        arms: its arms.
         skipped: arms that it could not make, with the reasons.
 
     """
 
     def __init__(self, program: Program, subject: Subject) -> None:
-        # A fork would have this process's libraries.
+        # A fork would share this process's libraries.
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, program, subject), daemon=True)
@@ -68,7 +68,7 @@ class Peer:
                 self.close()
 
     def ask(self, request: object) -> Any:
-        """Return the answer to a request; raises PeerError with what went wrong there."""
+        """Return the answer to a request; raises PeerError with the message of an error there."""
         try:
             self._connection.send(request)
         except OSError as error:
@@ -86,7 +86,7 @@ class Peer:
         return answer
 
     def close(self) -> None:
-        """End the process, whatever it is doing."""
+        """End the process at once."""
         if self._process.pid is not None:
             self._process.kill()
             self._process.join()
@@ -96,7 +96,7 @@ class Peer:
 def start_peers(
     programs: Sequence[Program], subject: Subject
 ) -> tuple[tuple[Arm, ...], tuple[Skipped, ...]]:
-    """Start all programs, each in its process; return their arms, and those that are missing."""
+    """Start all programs, each in its process; return their arms, and the missing ones."""
     arms: list[Arm] = []
     skipped: list[Skipped] = []
     try:
@@ -105,7 +105,7 @@ def start_peers(
             arms += peer.arms
             skipped += peer.skipped
     except BaseException:
-        # An interrupt while a program starts.
+        # An interrupt came while a program starts.
         for arm in arms:
             arm.close()
         raise
@@ -113,11 +113,11 @@ def start_peers(
 
 
 def _serve(connection: Connection, program: Program, subject: Subject) -> None:
-    """Make the program's arms, then decode what comes in until the first process is gone.
+    """Make the program's arms, then serve requests until the first process ends.
 
-    Sends pairs: whether it went well, and the answer or what went wrong.
+    Sends pairs: whether the request succeeded, and the answer or the error.
     """
-    # Ctrl-C reaches all processes of a terminal; the first one decides what becomes of the run.
+    # Ctrl-C reaches all processes of a terminal; the first process decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         made = program.make(subject)

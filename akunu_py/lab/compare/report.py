@@ -59,19 +59,19 @@ _CATEGORY = (
 _PROGRAMS = (Column("arm", "arm"), Column("program", "program"), Column("settings", "settings"))
 _SKIPPED = (Column("name", "skipped"), Column("reason", "reason"))
 _NOTE = (
-    "Tokens a second of decoding behind the first pass; ratios are of all tokens over all seconds, "
-    f"95 % an interval over sessions, at least {LEAST_SESSIONS} of them. mlx-lm is mlx-lm-plain."
+    "Tokens a second of decoding after the first pass; a ratio is of all tokens / all seconds, "
+    f"with a 95 % interval over at least {LEAST_SESSIONS} sessions. mlx-lm is mlx-lm-plain."
 )
 _PROMPT_NOTE = (
-    "The prompt's tokens over the seconds to the first token of the reply; first: the median of "
-    "those. End to end: tokens of the reply over all seconds."
+    "The prompt's tokens / seconds to the first token of the reply; first is the median of these "
+    "times. End to end: tokens of the reply / all seconds."
 )
 _PARTS: dict[str, Part] = {"": "decoding", " prompt": "prompt", " end to end": "whole"}
 """Suffixes of the names of ratios in files, for each part of a reply."""
 
 _OUTPUT_NOTE = (
-    "Replies that are its own plain arm's, and akunu-plain's, of those both gave, and the largest "
-    "margin of akunu's two highest logits where one parts."
+    "Replies equal to its own plain arm's and to akunu-plain's, of those that both have, and the "
+    "largest margin of akunu's two highest logits where a reply diverges."
 )
 
 
@@ -126,10 +126,10 @@ def compare_findings(
 
 
 def deterministic(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, object]:
-    """Return what must be the same in every run, in all and by category.
+    """Return the deterministic figures, over all items and by category.
 
-    Of arms whose drafts depend on times there is nothing: on a device that rounds passes of
-    several sizes differently, not even their tokens need be the same twice.
+    Arms whose drafts depend on times are left out: on a device that rounds passes of different
+    sizes differently, even their tokens may vary.
     """
     steady = [arm for arm in comparison.arms if arm.steady]
 
@@ -195,7 +195,7 @@ def timing(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, object]
 def tables(
     comparison: Comparison, skipped: Sequence[Skipped], runs: Sequence[ItemRun]
 ) -> tuple[Table, ...]:
-    """Return the tables; what was skipped has one of its own if there is any."""
+    """Return the tables; skipped arms have their own table."""
     found = [
         table_of("speed", "Speed", _SPEED, _speed(comparison, runs), note=_NOTE),
         table_of("prompt", "Prompts", _PROMPT, _prompt(comparison, runs), note=_PROMPT_NOTE),
@@ -240,7 +240,7 @@ def _prompt(comparison: Comparison, runs: Sequence[ItemRun]) -> Iterable[dict[st
 
 
 def _over(runs: Sequence[ItemRun], arm: str, other: str, part: Part = "decoding") -> Ratio | None:
-    """Return an arm's ratio to another one; None to itself."""
+    """Return the ratio of an arm to another; None to itself."""
     return None if arm == other else ratio(runs, arm, other, part)
 
 
@@ -262,7 +262,7 @@ def _output(comparison: Comparison) -> Iterable[dict[str, Any]]:
 
 
 def _by_category(comparison: Comparison, runs: Sequence[ItemRun]) -> Table:
-    """Return decoding speed over the own plain arm's by category; of plain arms over mlx-lm's."""
+    """Return ratios of decoding speed by category: to the own plain arm, for that to mlx-lm."""
     records: list[dict[str, Any]] = []
     for category in order_of(run.item.category for run in runs):
         chosen = [run for run in runs if run.item.category == category]
@@ -281,6 +281,6 @@ def _by_category(comparison: Comparison, runs: Sequence[ItemRun]) -> Table:
         _CATEGORY,
         records,
         note="Arms that draft: of their own plain arm; plain arms: of mlx-lm-plain.",
-        # Where all say that there are too few items, files are the place for it.
+        # If all cells have too few items, the table is only for files.
         detail=all(record["ratio"].ratio is None for record in records),
     )

@@ -1,4 +1,4 @@
-"""One comparison: a model, prompts and programs to a result."""
+"""Runs one comparison of programs on a model and prompts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -33,7 +33,7 @@ PROGRAMS = {program.name: program for program in (MLX_LM, LLAMA_CPP, TRANSFORMER
 _PROBE_TOKENS = 128
 _REPEATS = 5
 _COSTS = "costs of passes"
-"""What they are kept as, among the finished items; no id of a prompt."""
+"""Key of the costs among the finished items; not an id of a prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +41,11 @@ class CompareOptions:
     """Options of a comparison.
 
     Attributes:
-        drafters: akunu's, by name.
-        programs: what akunu is compared with.
+        drafters: akunu's drafters, by name.
+        programs: the other programs, by name.
         max_tokens: most tokens of a reply.
-        draft_budget: of akunu's arms.
-        num_threads: of every program that computes on the CPU.
+        draft_budget: budget of akunu's arms.
+        num_threads: threads of every program that computes on the CPU.
 
     """
 
@@ -70,22 +70,22 @@ def run_compare(
 ) -> BenchResult:
     """Decode each prompt with each arm of each program, greedily, and compare.
 
-    The costs of akunu's passes are measured first, and remembered as `akunu tune` does. An
-    interrupt gives the result of the items that are finished.
+    The costs of akunu's passes are measured first, and remembered as by `akunu tune`. After an
+    interrupt the result covers the finished items.
 
     Args:
         path: of the model.
-        prompts: what is decoded.
-        options: what is compared.
-        load_options: how the model is loaded, in every process that does.
-        context: most tokens of prompt and reply that akunu takes; None: as many as the model.
+        prompts: to decode.
+        options: of the comparison.
+        load_options: for the model, in every process that loads it.
+        context: akunu's limit of prompt and reply, in tokens; None: the model's.
         draft_path: of a smaller model with the same vocabulary, for the arms that ask one.
         begin: opens the run, given its `model`, `draft_model` and `inputs`.
         failures: prompts that could not be read, for the result.
-        progress: called with replies made and to make.
+        progress: called with finished and all replies.
 
-    Raises ConfigError where no prompt can be used, for an unknown drafter, and for a store that
-    cannot be used; and as `load_model` does.
+    Raises ConfigError if no prompt can be used, for an unknown drafter, and for an unusable store;
+    and as `load_model` does.
     """
     for name in options.drafters:
         if kind_of(name).needs != "draft model":
@@ -152,7 +152,7 @@ def run_compare(
 def encode_items(
     tokenizer: Tokenizer, prompts: Sequence[Prompt], most: int
 ) -> tuple[list[Item], list[Failure]]:
-    """Return prompts in token ids, once for all arms, and prompts that are empty or over `most`."""
+    """Return prompts in ids, and failures of prompts that are empty or longer than `most`."""
     items: list[Item] = []
     failures: list[Failure] = []
     for prompt in prompts:
@@ -171,9 +171,9 @@ def encode_items(
 
 
 def _costs(engine: Engine, items: Sequence[Item], store: ItemStore) -> Costs | None:
-    """Return what passes cost behind a prompt of the usual length, as this run measured it.
+    """Return the costs of passes after a prompt of the usual length, measured once in a run.
 
-    None where the context has no room for it.
+    None if the context has no room for that.
     """
     kept = store.get(_COSTS, Costs)
     if kept is not None:

@@ -1,4 +1,4 @@
-"""Every item by every arm, in turns; what fails is noted, and the run goes on."""
+"""Decodes every item by every arm, in turn; errors are recorded, and the run continues."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from akunu_py.lab.compare.arm import Arm, Decoded
 
 
 class Item(Row, frozen=True):
-    """A prompt in token ids, which every arm gets; items of one session are alike."""
+    """A prompt in token ids for every arm; items of a session are resampled together."""
 
     id: str
     category: str
@@ -19,7 +19,7 @@ class Item(Row, frozen=True):
 
 
 class ItemRun(Row, frozen=True):
-    """An item's replies by arm, and the errors of the arms that gave none."""
+    """An item's replies by arm, and the errors of arms without one."""
 
     item: Item
     replies: dict[str, Decoded]
@@ -43,13 +43,13 @@ def run_items(
     end_ids: frozenset[int],
     progress: Callable[[int, int], None] | None = None,
 ) -> Runs:
-    """Decode each item by each arm, greedily, another arm first each time.
+    """Decode each item by each arm, greedily, with another arm first each time.
 
-    The first item that is not in `store` is decoded once beforehand and not counted: kernels are
-    compiled and buffers made at first use. An interrupt (KeyboardInterrupt) ends the run after the
-    items that are finished. `progress` is called with replies made and to make.
+    The first item that is not in `store` is decoded once beforehand, uncounted: kernels are
+    compiled and buffers made at their first use. After an interrupt (KeyboardInterrupt) the result
+    has the finished items. `progress` is called with finished and all replies.
 
-    Raises ConfigError where the store cannot be written or holds something else.
+    Raises ConfigError if the store cannot be written or has other content.
     """
     report = progress or (lambda _done, _total: None)
     done: list[ItemRun] = []
@@ -60,7 +60,7 @@ def run_items(
             made = number * len(arms)
             report(made, total)
             kept = store.get(item.id, ItemRun)
-            # A file of prompts may have changed since.
+            # A file of prompts may have changed since then.
             if kept is not None and kept.item == item:
                 done.append(kept)
                 continue
@@ -86,7 +86,7 @@ def run_items(
 
 
 def _decode(arm: Arm, item: Item, max_tokens: int, end_ids: frozenset[int]) -> Decoded | str:
-    """Return an arm's reply, or what it failed with."""
+    """Return an arm's reply, or its error."""
     try:
         return arm.decode(item.prompt, max_tokens, end_ids)
     except Exception as error:  # noqa: BLE001 - whatever another program raises

@@ -27,12 +27,12 @@ _CLASSES = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 _NUM_DRAFT_TOKENS = 10
 
 _TOLERANCES = {True: 1e-3, False: 5e-2}
-"""How far logits may lie from akunu's, in their standard deviations, where akunu computes in
-float32, and where in 16 bits."""
+"""Largest difference of logits from akunu's, in standard deviations, by whether akunu computes in
+float32 (True) or in 16 bits (False)."""
 
 
 class _Stream:
-    """Takes tokens from `generate`: first the prompt, then those of each pass."""
+    """Takes tokens from `generate`: first the prompt, then the tokens of each pass."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -105,10 +105,10 @@ class TransformersArm:
 
 
 def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
-    """Return both arms over one model, whose logits were compared with akunu's.
+    """Return both arms over one model, after comparing its logits with akunu's.
 
-    Raises UnavailableError where torch is not installed, for another family of models, one too
-    large, and logits that differ.
+    Raises UnavailableError if torch is not installed, for another family of models, for a model
+    that is too large, and for logits that differ.
     """
     try:
         import torch  # noqa: PLC0415 - an extra
@@ -126,7 +126,7 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
         decoder = plain_decoder(loaded.model)
     except ConfigError as error:
         raise UnavailableError(f"its weights cannot be handed over: {error}") from error
-    # Its own copy is all it needs.
+    # transformers has its own copy of the weights.
     del loaded
     model = _build(decoder)
     device = _device(torch) if subject.on_gpu else "cpu"
@@ -161,7 +161,7 @@ def _build(decoder: PlainDecoder) -> Any:
     model = getattr(transformers, f"{name}ForCausalLM")(config)
     weights = {path: torch.from_numpy(array) for path, array in decoder.arrays.items()}
     missing, unexpected = model.load_state_dict(weights, strict=False, assign=True)
-    # Tied weights are there once.
+    # Tied weights are stored once.
     tied = {"lm_head.weight"} if decoder.config["tie_word_embeddings"] else set()
     if set(missing) - tied or unexpected:
         raise UnavailableError(

@@ -309,7 +309,7 @@ class AfterDraws:
 
 
 def length_rule(config: GenerationConfig, num_draft_tokens: int) -> LengthRule | None:
-    """Return the length rule of a configuration, for drafts of at most so many tokens.
+    """Return the length rule of a configuration, for drafts of at most `num_draft_tokens`.
 
     "budget" gives None: only the limits end a draft then. Raises ConfigError if the shortest draft
     is longer than the longest.

@@ -1,9 +1,9 @@
-"""A page as HTML that needs nothing else, and as Markdown with its pictures beside it."""
+"""A page as self-contained HTML, and as Markdown with its pictures beside it."""
 
+from base64 import b64encode
 from importlib.resources import files
 
 import jinja2
-from markupsafe import Markup
 
 from akunu_py.bench.tables import escape_markdown
 from akunu_py.lab.pages.content import Drawn, Page, Section
@@ -13,29 +13,27 @@ PICTURES = "pictures"
 
 
 def html_page(page: Page) -> str:
-    """Return the page with its pictures in it; it has no script, and texts are escaped.
+    """Return the page with its pictures; it has no script, and texts are escaped.
 
-    Result files may come from anywhere: every text goes through jinja2's escaping. A picture is
-    what matplotlib drew, where texts are outlines.
+    Result files may come from anywhere: every text goes through jinja2's escaping. A picture is an
+    image, so that its ids and rules are its own, and nothing in it can run.
     """
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     source = (files("akunu_py.lab.pages") / "page.html.j2").read_text(encoding="utf-8")
-    return environment.from_string(source).render(page=page, svg=_inline)
+    return environment.from_string(source).render(page=page, data=_data)
 
 
-def _inline(picture: Drawn) -> Markup:
-    text = picture.svg.decode("utf-8")
-    # A declaration of XML and a document type are not part of HTML.
-    return Markup(text[text.index("<svg") :])  # noqa: S704 - drawn here, see `html_page`
+def _data(picture: Drawn) -> str:
+    return f"data:image/svg+xml;base64,{b64encode(picture.svg).decode('ascii')}"
 
 
 def markdown_page(page: Page) -> str:
     """Return the page for GitHub's Markdown; pictures are `pictures/NAME.svg`."""
-    lines = ["# Measurements", ""]
+    lines = [f"# {escape_markdown(page.title)}", ""]
     if page.warnings:
         lines += ["**What to know first**", ""]
         lines += [
-            f"- [{escape_markdown(section.heading)}](#{section.anchor}): {escape_markdown(warning)}"
+            f"- {_in_section(page, section)}{escape_markdown(warning)}"
             for section, warning in page.warnings
         ]
         lines.append("")
@@ -44,13 +42,19 @@ def markdown_page(page: Page) -> str:
     return "\n".join(lines)
 
 
+def _in_section(page: Page, section: Section) -> str:
+    if len(page.sections) == 1:
+        return ""
+    return f"[{escape_markdown(section.heading)}](#{section.anchor}): "
+
+
 def _markdown_section(section: Section) -> list[str]:
     lines = [
         f'<a id="{section.anchor}"></a>',
         "",
         f"## {escape_markdown(section.heading)}",
         "",
-        # Indented, a line is code whatever it holds.
+        # An indented line is code, whatever its text.
         f"    {' '.join(section.source.command.split())}",
         "",
         *(f"- {escape_markdown(name)}: {escape_markdown(value)}" for name, value in section.facts),

@@ -1,1 +1,1 @@
-"""Pictures of measurements: one a file, each reads a result and draws with matplotlib."""
+"""Pictures of results, drawn with matplotlib."""

@@ -1,10 +1,20 @@
-"""Bars and lines of a measurement: speedups, accepted tokens, acceptance by place, costs."""
+"""Bars and lines: speedups, accepted tokens, acceptance by place, costs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from akunu_py.lab.plots.canvas import DARK, GREY, LIGHT, MIDDLE, label, new_figure
+from akunu_py.lab.plots.canvas import (
+    DARK,
+    GREY,
+    INK,
+    LIGHT,
+    MIDDLE,
+    PAPER,
+    SMALL,
+    label,
+    new_figure,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,7 +24,7 @@ _MOST_BARS = 24
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """One bar: a ratio of speeds, and `low`, `high` its 95 % interval."""
+    """One bar: a ratio of speeds with its 95 % interval, `low` to `high`."""
 
     name: str
     ratio: float
@@ -23,7 +33,7 @@ class Speedup:
 
 
 def draw_speedups(speedups: tuple[Speedup, ...], heading: str) -> "Figure":
-    """Draw horizontal bars from 1; those that lose are pale and hatched; `heading`: of the axis."""
+    """Draw horizontal bars from 1, pale and hatched below 1; `heading` is the axis label."""
     figure, axes = new_figure(1.15 + 0.36 * len(speedups))
     places = range(len(speedups))
     for place, item in zip(places, speedups, strict=True):
@@ -38,11 +48,11 @@ def draw_speedups(speedups: tuple[Speedup, ...], heading: str) -> "Figure":
             hatch="////" if loses else None,
         )
         low, high = item.low, item.high
-        # White under black: the line shows on the bar and beside it.
-        for colour, width in (("white", 4.5), ("black", 1.6)):
+        # Paper under ink: the line shows on the bar and beside it.
+        for colour, width in ((PAPER, 4.5), (INK, 1.6)):
             axes.plot([low, high], [place, place], color=colour, linewidth=width, zorder=3)
         for end in (low, high):
-            axes.plot([end], [place], marker="|", color="black", markersize=8, zorder=3)
+            axes.plot([end], [place], marker="|", color=INK, markersize=8, zorder=3)
     right = max(1.0, *(item.high for item in speedups))
     left = min(1.0, *(item.low for item in speedups))
     span = max(right - left, 0.1)
@@ -52,13 +62,13 @@ def draw_speedups(speedups: tuple[Speedup, ...], heading: str) -> "Figure":
             place,
             f"{item.ratio:.2f}",
             va="center",
-            fontsize=9,
+            fontsize=SMALL,
         )
     axes.axvline(1, color=GREY, linewidth=1.2)
-    axes.set_yticks(list(places), [label(item.name, 40) for item in speedups])
+    axes.set_yticks(list(places), [label(item.name, 26) for item in speedups])
     axes.set_ylim(len(speedups) - 0.45, -0.55)
     axes.set_xlim(left - 0.04 * span, right + 0.12 * span)
-    axes.set_xlabel(heading)
+    axes.set_xlabel(heading, fontsize=SMALL)
     axes.grid(axis="x")
     axes.tick_params(axis="y", length=0)
     return figure
@@ -73,7 +83,7 @@ class AcceptedTokens:
 
 
 def draw_accepted(counts: AcceptedTokens) -> "Figure":
-    """Draw shares of all passes by accepted tokens; long tails go into one last bar."""
+    """Draw shares of all passes by accepted tokens; one last bar has the tail."""
     figure, axes = new_figure(3.3)
     passes = list(counts.passes)
     names = [str(number) for number in range(len(passes))]
@@ -103,8 +113,9 @@ def draw_accepted(counts: AcceptedTokens) -> "Figure":
     ]
     if len(passes) < 12:
         for bars in drawn:
-            axes.bar_label(bars, fmt="%.0f", padding=2, fontsize=9)
-    axes.set_xticks([0, *places], ["none", *names])
+            axes.bar_label(bars, fmt="%.0f", padding=2, fontsize=SMALL)
+    step = max(1, -(-len(places) // 12))
+    axes.set_xticks([0, *places[1::step]], ["none", *names[1::step]])
     axes.set_xlabel("drafted tokens that the pass accepted")
     axes.set_ylabel("% of all passes")
     axes.margins(y=0.12)
@@ -123,7 +134,7 @@ class Positions:
 
 
 def draw_positions(positions: Positions) -> "Figure":
-    """Draw the accepted share as a line over bars of how many drafts reached the place."""
+    """Draw the accepted share as a line, over bars for the drafts that reach each place."""
     figure, axes = new_figure(3.3)
     places = list(range(1, len(positions.drafted) + 1))
     most = max(positions.drafted)
@@ -138,8 +149,8 @@ def draw_positions(positions: Positions) -> "Figure":
         100 * accepted / drafted
         for accepted, drafted in zip(positions.accepted, positions.drafted, strict=True)
     ]
-    # A white line below keeps the orange one visible where it crosses bars.
-    axes.plot(places, shares, color="white", linewidth=4)
+    # A line of paper below keeps the orange one visible where it crosses bars.
+    axes.plot(places, shares, color=PAPER, linewidth=4)
     axes.plot(
         places,
         shares,
@@ -162,7 +173,7 @@ def draw_positions(positions: Positions) -> "Figure":
 
 
 def draw_costs(costs: Mapping[int, float]) -> "Figure":
-    """Draw C(m), rows to cost in plain steps, with the line at which rows would cost full price."""
+    """Draw C(m) in plain steps, with the line on which each row costs a plain step."""
     figure, axes = new_figure(3.3)
     rows = sorted(costs)
     measured = [costs[number] for number in rows]

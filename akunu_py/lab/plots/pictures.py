@@ -1,7 +1,7 @@
-"""Which pictures a result has, and the figures of each; why others are left out.
+"""The pictures of a result with their figures, and the reasons for missing pictures.
 
-The figures of a result are nested by names that each command chooses, and files may come from
-anywhere. What is missing or of another kind is None, and the picture says what it lacks.
+Each command nests its figures by its own names, and files are not trusted. A figure that is missing
+or of another type is None, and its picture is replaced by the reason.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from akunu_py.bench.bootstrap import Ratio
 from akunu_py.bench.result_file import BenchResult
 from akunu_py.lab.plots import charts, heat_map, theory_curve
-from akunu_py.lab.sweep.heat_map import heat_map_of
+from akunu_py.lab.sweep.heat_map import HeatMap, heat_map_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,8 +21,10 @@ _MOST_BARS = 40
 _MOST_POINTS = 24
 _MOST_CELLS = 40
 _MOST_THEORY = 4
+_MOST_CURVES = 4
+_MLX_LM = "mlx-lm-plain"
 _MOST = 1e9
-"""No figure that is drawn or judged comes near it; floats beyond it overflow a scale."""
+"""Limit of figures, far above any real one; larger floats overflow a scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Picture:
         title: what it shows.
         caption: how it is read.
         draw: gives the figure; call it inside `canvas.style`.
+        is_wide: whether it is too wide to stand beside another.
 
     """
 
@@ -41,56 +44,146 @@ class Picture:
     title: str
     caption: str
     draw: Callable[[], "Figure"]
+    is_wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A picture that a result lacks the figures for."""
+    """A picture whose figures a result lacks, with the reason."""
 
     title: str
     reason: str
 
 
 def pictures_of(result: BenchResult) -> tuple[Picture | LeftOut, ...]:
-    """Return the six kinds of pictures in their order, each drawn or with what it lacks."""
+    """Return the pictures of the result's command in their order, drawn or with what they lack."""
+    if result.command == "replay":
+        return tuple(_replays(result))
+    if result.command == "compare":
+        return (*_programs(result), _costs(result))
+    if result.command == "sweep":
+        return (_speedups(result), *_heat_map(result))
     return (
         _speedups(result),
         *_drafts(result),
         *_theory(result),
         _costs(result),
-        _heat_map(result),
+        *_heat_map(result),
     )
+
+
+def _bar(name: str, ratio: Ratio) -> charts.Speedup | None:
+    """Return the bar of a ratio; None for one without an interval, or beyond what is drawn."""
+    ends = (ratio.ratio, ratio.low, ratio.high)
+    middle, low, high = map(number, ends)
+    return (
+        None
+        if middle is None or low is None or high is None
+        else charts.Speedup(name, middle, low, high)
+    )
+
+
+def _bars(named: Iterable[tuple[str, Ratio]]) -> list[charts.Speedup]:
+    return [bar for name, ratio in named if (bar := _bar(name, ratio)) is not None]
+
+
+def _replays(result: BenchResult) -> Iterator[Picture | LeftOut]:
+    """Give, for each cost curve, the drafters over all items, and by category or trace."""
+    groups = "traces" if result.arguments.get("by") == "trace" else "categories"
+    curves = mapping(result.deterministic, "curves")
+    if not curves:
+        yield LeftOut("Speed of each drafter", "the result has no curves with figures")
+    for index, curve in enumerate(list(curves)[:_MOST_CURVES]):
+        total = _replayed(mapping(curves, curve, "total"))
+        title = f"Speed of each drafter, passes costing as {curve}"
+        bars = sorted(_bars(total.items()), key=lambda bar: -bar.ratio)[:_MOST_BARS]
+        if not bars:
+            yield LeftOut(title, "the result has no speeds with an interval")
+            continue
+        yield _speedup_picture(f"replay-{index}", title, bars, "speed over all items")
+        rows = {
+            name: _replayed(mapping(curves, curve, groups, name))
+            for name in mapping(curves, curve, groups)
+        }
+        rows["all items"] = total
+        group = "trace" if groups == "traces" else "category"
+        grid = HeatMap(
+            "drafter",
+            group,
+            "speed",
+            columns=tuple(total),
+            rows=tuple(name for name in rows if rows[name]),
+            values={
+                (arm, name): ratio.ratio
+                for name, found in rows.items()
+                for arm, ratio in found.items()
+                if arm in total and ratio.ratio is not None
+            },
+        )
+        title = f"Speed by drafter and {group}, passes costing as {curve}"
+        yield _grid_picture(f"replay-map-{index}", title, grid)
+
+
+def _replayed(arms: Mapping[str, object]) -> dict[str, Ratio]:
+    """Return the speed of each drafter; those without one are left out."""
+    found: dict[str, Ratio] = {}
+    for arm in arms:
+        speed = mapping(arms, arm, "speed")
+        ratio, low, high = (number(speed.get(name)) for name in ("ratio", "low", "high"))
+        if ratio is not None:
+            found[arm] = Ratio(ratio, low, high, 0)
+    return found
+
+
+def _programs(result: BenchResult) -> Iterator[Picture | LeftOut]:
+    """Give the arms next to mlx-lm, and what drafts by next to the same program without drafts.
+
+    Ratios are called "arm/other arm"; those of other parts of a reply have more behind that.
+    """
+    next_to_mlx_lm: list[tuple[str, Ratio]] = []
+    drafting: list[tuple[str, Ratio]] = []
+    for name, ratio in result.ratios.items():
+        arm, _, other = name.partition("/")
+        if other == _MLX_LM:
+            next_to_mlx_lm.append((arm, ratio))
+        if other.endswith("-plain") and arm.startswith(other.removesuffix("plain")):
+            drafting.append((arm, ratio))
+    for name, title, heading, named in (
+        ("programs", "Speed of each program", "tokens a second, of mlx-lm's", next_to_mlx_lm),
+        ("drafting", "What drafting brings", "tokens a second, of the same program's", drafting),
+    ):
+        bars = sorted(_bars(named), key=lambda bar: -bar.ratio)
+        if bars:
+            yield _speedup_picture(name, title, bars, heading)
+        else:
+            yield LeftOut(title, "the result has no such ratios with an interval")
 
 
 def _speedups(result: BenchResult) -> Picture | LeftOut:
     title = "Speedup"
-    found = [
-        charts.Speedup(name, entry.ratio, entry.low, entry.high)
-        for name, entry in _ratios(result)
-        if entry.ratio is not None
-        and entry.low is not None
-        and entry.high is not None
-        and entry.low >= 0
-        and entry.high <= _MOST
-        and 0 <= entry.ratio <= _MOST
-    ]
+    found = _bars(_ratios(result))
     if not found:
         return LeftOut(title, "the result has no ratios of times with an interval")
-    shown = tuple(found[:_MOST_BARS])
     heading = {
         "hit-rate": "tokens a second with drafting, of those without",
-        "compare": "tokens a second, of the other arm's",
         "speed": "tokens a second, of mlx-lm's; median of pairs",
-        "sweep": "speed of the best cell, of the other's; half of the sessions",
+        "sweep": "speed of the best cell, of the other's",
     }.get(result.command, "ratio of speeds")
+    return _speedup_picture("speedup", title, found, heading)
+
+
+def _speedup_picture(
+    name: str, title: str, bars: Sequence[charts.Speedup], heading: str
+) -> Picture:
+    shown = tuple(bars[:_MOST_BARS])
     caption = "Bars begin at 1, no change; pale and hatched ones lose. Lines are 95 % intervals."
-    if len(shown) < len(found):
-        caption = f"{caption} The first {len(shown)} of {len(found)} ratios."
-    return Picture("speedup", title, caption, lambda: charts.draw_speedups(shown, heading))
+    if len(shown) < len(bars):
+        caption = f"{caption} The first {len(shown)} of {len(bars)} ratios."
+    return Picture(name, title, caption, lambda: charts.draw_speedups(shown, heading))
 
 
 def _ratios(result: BenchResult) -> Iterator[tuple[str, Ratio]]:
-    """Give the ratios of decoding with what a bar of each is called, what is over all last."""
+    """Yield the ratios of decoding with the names of their bars; the overall ratio is last."""
     ratios = result.ratios
     if result.command == "hit-rate":
         for name in ratios:
@@ -107,7 +200,7 @@ def _ratios(result: BenchResult) -> Iterator[tuple[str, Ratio]]:
 
 
 def _counted(result: BenchResult) -> Mapping[str, object]:
-    """Return the counts of drafts: under `timing` where times decide what is drafted."""
+    """Return the counts of drafts, which are in `timing` if drafts depend on times."""
     where = result.timing if "drafting" in result.timing else {"drafting": result.deterministic}
     return mapping(where, "drafting")
 
@@ -179,7 +272,7 @@ def _hit_rate_promise(result: BenchResult) -> theory_curve.Promise | None:
 
 
 def _predictions(result: BenchResult) -> Iterator[Picture | LeftOut]:
-    """Give a picture for each drafter of `bench alpha --speed`: their costs differ."""
+    """Yield a picture for each drafter of `bench alpha --speed`, since their costs differ."""
     made: dict[str, list[Mapping[str, object]]] = {}
     listed = result.timing.get("predictions")
     for entry in listed if isinstance(listed, list | tuple) else ():
@@ -219,7 +312,7 @@ def _predicted(entries: Iterable[Mapping[str, object]]) -> theory_curve.Promise 
         point = theory_curve.Point(f"temperature {entry.get('temperature')}", alpha, ratio)
         promises.append(theory_curve.Promise((point,), gamma, draft_cost, pass_cost))
     points = [point for promise in promises for point in promise.points]
-    # Each temperature measures the costs again, a little different; the curves have the first.
+    # Each temperature measures the costs again; the curves use the first.
     return replace(promises[0], points=tuple(points[:_MOST_POINTS])) if promises else None
 
 
@@ -237,20 +330,30 @@ def _costs(result: BenchResult) -> Picture | LeftOut:
     return Picture("costs", title, caption, lambda: charts.draw_costs(known))
 
 
-def _heat_map(result: BenchResult) -> Picture | LeftOut:
+def _heat_map(result: BenchResult) -> Iterator[Picture | LeftOut]:
     title = "Heat map of the sweep"
     table = next((table for table in result.tables if table.name == "heat_map"), None)
     grid = None if table is None else heat_map_of(table)
-    if table is None or grid is None:
-        return LeftOut(title, "the result has no table heat_map with x, y and value")
+    if table is not None and grid is not None:
+        yield _grid_picture("heat-map", table.title or title, grid)
+    elif result.command == "sweep":
+        yield LeftOut(title, "the result has no table heat_map with x, y and value")
+
+
+def _grid_picture(name: str, title: str, grid: HeatMap) -> Picture | LeftOut:
     if max(len(grid.columns), len(grid.rows)) > _MOST_CELLS:
         return LeftOut(title, f"it has more than {_MOST_CELLS} columns or rows")
-    caption = "Light is fast; the frame is the best cell; a dash was not measured."
-    return Picture("heat-map", table.title or title, caption, lambda: heat_map.draw(grid))
+    caption = (
+        "Blue is faster than plain decoding, orange slower. A frame marks the best of its row; a "
+        "dash was not measured."
+    )
+    return Picture(
+        name, title, caption, lambda: heat_map.draw(grid), is_wide=heat_map.is_wide(grid)
+    )
 
 
 def mapping(value: object, *names: str) -> Mapping[str, object]:
-    """Return the object under these names, one in another; an empty one where there is none."""
+    """Return the object under these nested names; an empty one if it is missing."""
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}

@@ -1,20 +1,30 @@
-"""Measured speedups beside what theorem 3.8 of Leviathan et al. 2023 promises at their acceptance.
+"""Measured speedups next to the prediction of theorem 3.8 of Leviathan et al. 2023.
 
-arXiv:2211.17192. The theorem takes a pass over several rows to cost what one over one row does;
-where the machine's costs are known, a second curve has them instead.
+arXiv:2211.17192. The theorem assumes that a pass over several rows costs as much as a pass over
+one. If the machine's costs are known, a second curve uses them instead.
 """
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from akunu_py.lab.plots.canvas import DARK, GREY, LIGHT, MIDDLE, label, new_figure
+from akunu_py.lab.plots.canvas import (
+    DARK,
+    GREY,
+    INK,
+    LIGHT,
+    MIDDLE,
+    PAPER,
+    SMALL,
+    label,
+    new_figure,
+)
 from akunu_py.lab.theory import expected_tokens, walltime_factor
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MARKERS = "osD^vP*Xp<>h"
-_FILLS = (MIDDLE, LIGHT, DARK, "white")
+_FILLS = (MIDDLE, LIGHT, DARK, PAPER)
 _STEPS = 200
 
 
@@ -29,10 +39,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Points, and what the curve is for.
+    """Points, and the parameters of the curve.
 
     `num_draft_tokens` is gamma; `draft_cost` c, the drafter's time a token in plain steps;
-    `pass_cost` C(gamma + 1) in plain steps, None where it was not measured.
+    `pass_cost` C(gamma + 1) in plain steps, None if it was not measured.
     """
 
     points: tuple[Point, ...]
@@ -43,7 +53,7 @@ class Promise:
 
 def draw(promise: Promise) -> "Figure":
     """Draw the curves and the points, each with a marker and fill of its own."""
-    figure, axes = new_figure(4.0 + 0.16 * max(0, len(promise.points) - 12))
+    figure, axes = new_figure(3.4 + 0.16 * len(promise.points))
     gamma, cost = promise.num_draft_tokens, promise.draft_cost
     alphas = [step / _STEPS for step in range(_STEPS + 1)]
     axes.plot(
@@ -72,15 +82,16 @@ def draw(promise: Promise) -> "Figure":
             marker=_MARKERS[number % len(_MARKERS)],
             markersize=9,
             markerfacecolor=_FILLS[number % len(_FILLS)],
-            markeredgecolor="black",
+            markeredgecolor=INK,
             label=label(point.name, 24),
             zorder=3,
         )
     axes.set_xlim(0, 1.02)
-    axes.set_ylim(bottom=0)
+    # The curve leaves the picture near 1, where no point is.
+    axes.set_ylim(0, max(2.0, 1.4 * max(point.speedup for point in promise.points)))
     axes.set_xlabel("acceptance of a tested token, alpha")
     axes.set_ylabel("speedup")
     axes.grid()
-    # Beside the axes: points may lie anywhere in them.
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    # Below the axes: points may lie anywhere in them.
+    figure.legend(loc="outside lower left", ncols=2, fontsize=SMALL)
     return figure

@@ -21,12 +21,12 @@ class CellFigures:
     """One cell over some items; rates are over all their passes and tokens.
 
     Attributes:
-        items: how many.
-        stats: added up.
-        speed: tokens over cost, 1 being plain decoding; of several traces the geometric mean.
+        items: their number.
+        stats: the sum over the items.
+        speed: tokens / cost, where plain decoding is 1; over traces the geometric mean.
         drafter_s: the drafter's seconds, added up.
-        decode_s: seconds of decoding; None where nothing was decoded.
-        identical: replies equal to those of plain decoding; None where nothing was decoded.
+        decode_s: seconds of decoding; None if nothing was decoded.
+        identical: replies equal to plain decoding's; None if nothing was decoded.
         samples: the speed in each resample, [RESAMPLES].
 
     """
@@ -56,7 +56,7 @@ def cost_by_curve(curve: CostCurve) -> Cost:
 
 
 def cost_by_clock(counts: ItemCounts, plain: ItemCounts) -> float:
-    """Return the seconds of an item, in seconds that a token of its plain reply took."""
+    """Return the time of an item, in units of a token of its plain reply."""
     assert counts.decode_s is not None  # noqa: S101 - of replies that were decoded
     assert plain.decode_s is not None  # noqa: S101
     return counts.decode_s / plain.decode_s * plain.stats.output_tokens
@@ -66,7 +66,7 @@ class Figures:
     """Figures of cells over the items of some traces.
 
     Args:
-        traces: the items; those of one half are figured by giving them alone.
+        traces: the items.
         chosen: which items count.
 
     """

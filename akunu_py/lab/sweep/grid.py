@@ -1,7 +1,7 @@
-"""The cells of a sweep: drafters, and the settings that each of them has.
+"""The cells of a sweep: each drafter with its settings.
 
-A setting that a drafter does not have is not varied for it, and a combination that no drafter could
-have, such as a least match as long as the order, is not a cell; the notes say so.
+A setting that a drafter lacks is not varied for it, and an impossible combination, such as a least
+match as long as the order, is not a cell. The notes name both.
 """
 
 import re
@@ -22,13 +22,13 @@ METHODS: Mapping[str, Setting] = {
     "lenience": 1.0,
     "adjust": "yes",
 }
-"""How drafts are drawn and accepted, and what a drafter does where nobody says.
+"""How drafts are drawn and accepted, with defaults.
 
 Cells have these settings only in a sweep that varies them.
 """
 
 AXES = ("num_draft_tokens", "order", "window", "min_match", "draft_length", *METHODS)
-"""What may be varied besides the drafter, by the names of `Cell`'s fields."""
+"""Axes besides the drafter, by the names of `Cell`'s fields."""
 
 HEADINGS = {
     "drafter": "drafter",
@@ -52,7 +52,7 @@ _OPTIONS = {
     "num_proposals": "num-proposals",
     "lenience": "lenience",
 }
-"""What settings with a value are called by `akunu generate`."""
+"""Options of `akunu generate` for settings with a value."""
 
 MOST_CELLS = 5000
 _RANGE = re.compile(r"([0-9]{1,6})\.\.([0-9]{1,6})", re.ASCII)
@@ -63,7 +63,7 @@ _MOST = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One drafter with all of its settings; None for those that it does not have."""
+    """One drafter with all of its settings; None for a setting that it lacks."""
 
     drafter: str
     num_draft_tokens: int | None = None
@@ -78,14 +78,14 @@ class Cell:
 
     @property
     def is_exact(self) -> bool:
-        """Whether its replies have the law of plain decoding at least."""
+        """Whether its replies have at least the distribution of plain decoding."""
         return self.lenience in {None, 1} and self.adjust != "no"
 
     @property
     def key(self) -> str:
-        """The cell as a text, no two alike: "ngram num_draft_tokens=4 order=4 min_match=1".
+        """A unique text for the cell: "ngram num_draft_tokens=4 order=4 min_match=1".
 
-        One that is not exact says so.
+        A cell that is not exact is marked.
         """
         settings = (
             f"{axis}={getattr(self, axis)}" for axis in AXES if self.setting(axis) is not None
@@ -110,15 +110,15 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """The cell as options, and that it is not exact where it is not."""
+        """The cell as options, marked if it is not exact."""
         return " ".join((self.options, *self._not_exact))
 
     @property
     def relaxed(self) -> tuple[str, ...]:
         """The axes on which it departs from the stream of plain decoding.
 
-        Lenience above temperature 0 and unadjusted residuals are forms of rejection: that counts
-        where it is all.
+        Lenience above temperature 0 and unadjusted residuals are forms of rejection, which is
+        itself an axis only without them.
         """
         found = (("lenience",) if self.lenience not in {None, 1} else ()) + (
             ("adjust",) if self.adjust == "no" else ()
@@ -141,7 +141,7 @@ PLAIN = Cell("none")
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The cells of a sweep in their order, and what could not be varied, in words."""
+    """The cells of a sweep in their order, and notes on settings that were not varied."""
 
     cells: tuple[Cell, ...]
     notes: tuple[str, ...] = ()
@@ -149,7 +149,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """What to vary: values by the names in AXES; of an axis left out each drafter has its own."""
+    """Values to vary, by the names in AXES; drafters keep their own values on other axes."""
 
     values: Mapping[str, Sequence[Setting]] = field(default_factory=dict)
 
@@ -189,14 +189,14 @@ def parse_numbers(texts: Iterable[str]) -> list[int]:
 
 
 Choices = Mapping[str, Mapping[str, Sequence[Setting]]]
-"""By drafter and axis the values of settings that are chosen by name, its own first.
+"""Values of the settings chosen by name, by drafter and axis; the drafter's own value is first.
 
-Settings that a drafter does not have are left out.
+Settings that a drafter lacks are left out.
 """
 
 
 def own_settings(drafter: str, choices: Choices) -> dict[str, Setting]:
-    """Return the settings a drafter has, and its own values."""
+    """Return a drafter's settings with its own values."""
     if drafter == PLAIN.drafter:
         return {}
     own: dict[str, Setting]
@@ -223,11 +223,11 @@ def make_grid(
     choices: Choices | None = None,
     works: Callable[[Cell], bool] = lambda _cell: True,
 ) -> Grid:
-    """Return every drafter with every combination of the axes that it has, and as it ships.
+    """Return every drafter as it ships, and with every combination of its axes.
 
-    The cells in `always` come first, then each drafter's own settings before the others: where two
-    are equally good the earlier one is taken. Combinations for which `works` is false are left out.
-    Raises ConfigError for more than MOST_CELLS.
+    The cells in `always` come first, then each drafter's own settings before the others; among
+    equally good cells the first one is recommended. Combinations for which `works` is false are
+    left out. Raises ConfigError for more than MOST_CELLS.
     """
     choices = choices or {}
     cells: dict[Cell, None] = dict.fromkeys(always)

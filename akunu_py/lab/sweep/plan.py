@@ -1,4 +1,4 @@
-"""Which cells a sweep has where the command leaves that open."""
+"""Plans the cells of a sweep, with defaults for open choices."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ _LIVE_GRID: Mapping[str, Sequence[Setting]] = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The cells; `default` is taken where nobody says, `own` are the drafters as they ship."""
+    """The cells; `default` is akunu's default, `own` are the drafters as they ship."""
 
     grid: Grid
     default: Cell
@@ -61,10 +61,10 @@ def make_plan(
     has_counts: bool = False,
     quick: bool = False,
 ) -> Plan:
-    """Plan a sweep of these drafters over these values; both may be left out.
+    """Plan a sweep of these drafters over these values; both may be empty.
 
-    Without values the grid is one that fits the way the cells are measured. With a draft model the
-    default is to ask it. Raises ConfigError for drafters or values that do not go, at this
+    Without values the grid suits the way the cells are measured. With a draft model the default
+    drafter asks it. Raises ConfigError for drafters or values that are impossible at this
     temperature.
     """
     config = GenerationConfig(temperature=temperature)

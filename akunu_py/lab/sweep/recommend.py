@@ -1,8 +1,8 @@
-"""Which cell to take: chosen on half of the sessions, judged on the other half.
+"""Recommends a cell: chosen on half of the sessions, judged on the other half.
 
-The best of many cells on the items it was chosen by looks better than it is; the other half says
-how much of that is left. Which cells may be chosen at all is asked first: by default those whose
-replies have to be those of plain decoding, and were.
+The best of many cells looks better than it is on the items that chose it; the other half gives an
+unbiased figure. By default only cells whose replies must equal plain decoding's, and did, may be
+chosen.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,8 +17,8 @@ from akunu_py.lab.sweep.grid import PLAIN, Cell
 from akunu_py.lab.sweep.replayed import TraceOutcomes
 
 Recommendable = Literal["identical", "law", "any"]
-"""Cells that give the replies of plain decoding; those that give others by the same law as well; or
-all, also those that are not exact."""
+"""Cells with the replies of plain decoding; also cells with other replies of the same law; or all
+cells, even those that are not exact."""
 
 _ALLOWED: Mapping[Recommendable, tuple[Exactness, ...]] = {
     "identical": ("stream",),
@@ -34,8 +34,8 @@ def eligible_cells(
 ) -> list[Cell]:
     """Return the cells that may be recommended, in their order; plain decoding always may.
 
-    A cell whose replies have to be those of plain decoding and are not may be recommended only
-    where any may.
+    A cell whose replies must equal plain decoding's but differ may be recommended only if any
+    cell may.
     """
     return [
         cell
@@ -54,18 +54,16 @@ def _differs(outcomes: TraceOutcomes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The cell that was best on one half, and its figures on the other.
+    """The cell that is best on one half, and its figures on the other.
 
     Attributes:
-        best: of the cells that may be taken the fastest on the half that chooses; of equal ones
-            the first.
+        best: the fastest eligible cell on the choosing half; among equals the first.
         chosen_speed: its speed there.
-        figures: on the other half, of `best` and of all that it is compared with.
+        figures: of `best` and the cells compared with it, on the other half.
         comparisons: `best` against others on the other half.
-        default: the cell that is taken where nobody says.
-        default_may_be_taken: whether it is among those that may.
-        num_left_out: cells that may not be taken and are faster than `best` on the half that
-            chooses.
+        default: akunu's default.
+        default_may_be_taken: whether the default is eligible.
+        num_left_out: cells that are not eligible, but faster than `best` on the choosing half.
 
     """
 
@@ -79,9 +77,9 @@ class Recommendation:
 
     @property
     def take(self) -> Cell:
-        """The cell to take: the best one where it beats the default beyond the interval.
+        """The recommended cell: the best one if it beats the default beyond the interval.
 
-        Also where the default may not be taken.
+        The best one, too, if the default is not eligible.
         """
         if not self.default_may_be_taken:
             return self.best
@@ -90,7 +88,7 @@ class Recommendation:
 
     @property
     def words(self) -> str:
-        """What to do, in a sentence or a few."""
+        """The recommendation in a few sentences."""
         if not self.num_left_out:
             return self._advice
         number = f"{self.num_left_out} faster cell{'' if self.num_left_out == 1 else 's'}"
@@ -132,11 +130,11 @@ def recommend(
     own: Mapping[str, Cell],
     eligible: Collection[Cell] | None = None,
 ) -> Recommendation | None:
-    """Choose a cell; None where one half has no item.
+    """Choose a cell; None if one half has no item.
 
     `outcomes` holds cells in the order of preference, plain decoding and `default` among them;
-    `own` maps drafters to their cells as they ship. `eligible` are the cells that may be taken,
-    plain decoding among them; None: all.
+    `own` maps drafters to their cells as they ship. `eligible` are the cells that may be
+    recommended, plain decoding among them; None means all.
     """
     halves = {
         half: Figures(traces, lambda item, half=half: item.half == half)  # type: ignore[misc]
@@ -152,7 +150,7 @@ def recommend(
     may = speeds.keys() if eligible is None else eligible
     best = max((cell for cell in speeds if cell in may), key=lambda cell: speeds[cell])
     wanted = dict.fromkeys((best, default, own.get(best.drafter, best), PLAIN))
-    # An interrupt may have come before a drafter's own settings.
+    # An interrupt may have come before the cell with a drafter's own settings.
     wanted = {cell: None for cell in wanted if cell in outcomes}
     figures = {cell: halves[REPORTED_HALF].of(outcomes[cell], plain, cost) for cell in wanted}
     return Recommendation(

@@ -1,8 +1,8 @@
-"""What the model itself decodes: its plain replies, recorded once, and with --live every cell.
+"""Replies that the model decodes: plain ones, recorded once, and with --live those of every cell.
 
-Cells are replayed on the plain replies or decoded against them. Of each item all cells are decoded
-in turn, the order moved on by one from item to item, so that a machine that gets other work slows
-all alike. Nothing is remembered from reply to reply.
+Cells are replayed on the plain replies, or decoded and compared with them. All cells decode each
+item in turn, with the order rotated by one from item to item, so that other work on the machine
+slows all alike. Nothing is remembered from reply to reply.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Replies as items, and the prompts that got none."""
+    """Replies as items, and the prompts without one."""
 
     items: tuple[ReplayItem, ...]
     failures: tuple[Failure, ...]
@@ -43,7 +43,7 @@ def record_replies(
     *,
     progress: Progress = lambda _done, _total: None,
 ) -> Recording:
-    """Answer each prompt without drafts, those in the store left out; what fails is named."""
+    """Answer each prompt that the store lacks without drafts; errors become failures."""
     items: list[ReplayItem] = []
     failures: list[Failure] = []
     progress(0, len(prompts))
@@ -83,9 +83,9 @@ def _reply(
 def measured_costs(
     engine: Engine, items: Sequence[ReplayItem], store: ItemStore, *, progress: Progress
 ) -> Costs:
-    """Measure C(m) after the prompt of median length, once for a run however often continued.
+    """Measure C(m) after the prompt of median length, once for a run, even if it is continued.
 
-    Of a prompt that leaves no room for the longest pass the beginning is taken.
+    A prompt that leaves no room for the longest pass is cut at its end.
     """
     found = store.get("costs", Costs)
     if found is None:
@@ -98,10 +98,10 @@ def measured_costs(
 
 
 def curve_of(costs: Costs) -> CostCurve:
-    """Return the curve that cells are judged by: plain decoding costs 1, and nothing ever falls.
+    """Return the curve that judges cells: C(1) is 1, and no cost falls as rows increase.
 
-    A measured pass over one row had no step in flight, as plain decoding has; and the medians of
-    neighbouring sizes can lie the wrong way round.
+    The measured pass over one row had no step in flight, while plain decoding has one; and
+    the medians of neighbouring sizes can be in the wrong order.
     """
     rows = sorted(rows for rows in costs.costs if rows > 1)
     rising = accumulate((costs.costs[size] for size in rows), max, initial=1.0)
@@ -115,10 +115,10 @@ def decode_cells(
     store: ItemStore,
     config: GenerationConfig,
 ) -> Iterator[Mapping[Cell, ItemCounts]]:
-    """Yield the counts of each item by cell; what is in the store is not decoded again.
+    """Yield the counts of each item by cell; items in the store are not decoded again.
 
-    The first item is decoded once with every cell beforehand and not counted, unless its outcomes
-    are there: the first passes of each size build what later ones reuse.
+    Every cell decodes the first item once beforehand, uncounted, unless its outcomes are stored:
+    the first pass of each size builds what later passes reuse.
     """
     if items and cells and store.get(_key(cells[0], items[0]), ItemCounts) is None:
         for cell in cells:
@@ -142,7 +142,7 @@ def _key(cell: Cell, item: ReplayItem) -> str:
 
 
 def _decode(engine: Engine, cell: Cell, item: ReplayItem, config: GenerationConfig) -> ItemCounts:
-    # Otherwise a drafter's memory would hold this very reply. The prompt's rows stay: they are
+    # Otherwise a drafter would remember this very reply. The prompt's rows stay: they are
     # the same for all cells, and no figure has the prefill in it.
     engine.forget()
     result = engine.generate(item.prompt, cell_config(cell, config))

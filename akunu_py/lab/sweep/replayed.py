@@ -1,4 +1,4 @@
-"""Cells over recorded replies: no pass of a model is made."""
+"""Replays cells on recorded replies, without a pass of a model."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,18 +34,18 @@ class ReplayData:
 
 
 TraceOutcomes = Mapping[str, Sequence[ItemCounts]]
-"""By trace, the counts of each of its items."""
+"""The counts of each item, by trace."""
 
 
 def replay_cells(
     cells: Sequence[Cell], data: ReplayData, *, processes: int = 1
 ) -> Iterator[tuple[Cell, TraceOutcomes]]:
-    """Yield the cells as they are done; counts do not depend on `processes`, seconds may."""
+    """Yield the cells as they are finished; seconds may depend on `processes`, counts do not."""
     yield from run_tasks(replay_cell, cells, data, processes=processes)
 
 
 def replay_cell(cell: Cell, data: ReplayData) -> TraceOutcomes:
-    """Replay all traces with one cell; state lives as long as the data's `memory` says."""
+    """Replay all traces with one cell; the data's `memory` decides how long state is kept."""
     return {name: _replay_trace(cell, items, data) for name, items in data.traces.items()}
 
 
@@ -70,12 +70,12 @@ def make_cell_arm(cell: Cell, data: ReplayData) -> Arm:
 
 
 def check_replayable(name: str) -> None:
-    """Raise ConfigError for a drafter that is unknown, or that a replay cannot stand for."""
+    """Raise ConfigError for a drafter that is unknown or cannot be replayed."""
     if (reason := not_replayable(name)) is not None:
         raise ConfigError(f"{name} cannot be replayed: {reason}; decode with --live")
     check_names([name])
 
 
 def is_curve_bound(cell: Cell) -> bool:
-    """Return whether a cell drafts by the costs it is told."""
+    """Return whether a cell drafts by the cost curve."""
     return cell.drafter in CURVE_BOUND

@@ -1,4 +1,4 @@
-"""The report of a sweep: figures, those that must be the same in every run, and tables."""
+"""The report of a sweep: figures, deterministic and timed, and tables."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from akunu_py.lab.sweep.settings import cell_exactness
 from akunu_py.types import Exactness, GenerationConfig
 
 _SHOWN = 12
-"""Rows of the table for the terminal, the fastest cells first."""
+"""Most rows of the table on the terminal, the fastest cells first."""
 
 _SHORT = {
     "num_draft_tokens": "up\nto",
@@ -43,16 +43,16 @@ _EXACTNESS: Mapping[Exactness, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What was measured.
+    """A measured sweep.
 
     Attributes:
-        plan: the grid that was asked for.
-        traces: the items, as far as they are done.
-        outcomes: of the cells that are done, in the order of the grid.
-        curve: what passes cost.
-        curve_measured: whether it was measured in this run, and is another in the next.
-        live: whether replies were decoded; speeds are then by the clock.
-        heat_axes: the axes of the heat map as asked for; None: the first two that are varied.
+        plan: the requested grid.
+        traces: the finished items.
+        outcomes: of the finished cells, in the order of the grid.
+        curve: the cost of passes.
+        curve_measured: whether it was measured in this run, so that the next run has another.
+        live: whether replies were decoded, which makes speeds measured times.
+        heat_axes: the requested axes of the heat map; None: the first two that are varied.
         temperature: of the replies.
         recommendable: which cells may be recommended.
 
@@ -73,7 +73,7 @@ class Sweep:
         return cell_exactness(cell, GenerationConfig(temperature=self.temperature))
 
     def eligible(self) -> list[Cell]:
-        """Return the cells that may be recommended, of those that are done."""
+        """Return the finished cells that may be recommended."""
         exactness = {cell: self.exactness(cell) for cell in self.outcomes}
         return eligible_cells(self.outcomes, exactness, self.recommendable)
 
@@ -82,8 +82,8 @@ class Sweep:
 class Report:
     """The figures of a sweep over all items, in plain decoding's units.
 
-    `passes` are figures with a pass costing what the curve says; `figures` those the sweep is
-    judged by, the same ones in a replay. Both are empty before plain decoding is done.
+    `passes` are figures with the costs of the curve; `figures` are those that judge the sweep,
+    which are the same in a replay. Both are empty before plain decoding is finished.
     """
 
     sweep: Sweep
@@ -94,11 +94,11 @@ class Report:
 
     @property
     def ranked(self) -> list[Cell]:
-        """The cells, the fastest first; of equal ones the one that comes first in the grid."""
+        """The cells, the fastest first; among equals the order of the grid."""
         return sorted(self.figures, key=lambda cell: -self.figures[cell].samples[0])
 
     def identical(self, cell: Cell) -> int | None:
-        """Return how many replies are those of plain decoding, None where they need not be."""
+        """Return the number of replies equal to plain decoding's; None if that is not required."""
         has_to = self.sweep.exactness(cell) == "stream"
         return self.figures[cell].identical if has_to else None
 
@@ -115,7 +115,9 @@ class Report:
 
 def make_report(sweep: Sweep) -> Report:
     """Work out all figures. Raises ConfigError for a heat map of axes that are not varied."""
-    axes = choose_axes(dict.fromkeys(sweep.plan.grid.cells, 1.0), sweep.heat_axes)
+    axes = choose_axes(
+        dict.fromkeys(sweep.plan.grid.cells, 1.0), sweep.heat_axes, sweep.plan.default.drafter
+    )
     plain_cell = sweep.plan.own["none"]
     by_curve = cost_by_curve(sweep.curve)
     cost: Cost = cost_by_clock if sweep.live else by_curve
@@ -129,7 +131,7 @@ def make_report(sweep: Sweep) -> Report:
     if sweep.live:
         passes = {cell: everything.of(o, plain, by_curve) for cell, o in sweep.outcomes.items()}
     eligible = set(sweep.eligible())
-    # A map shows what may be taken, and besides what departs from plain decoding by its own axes.
+    # A map shows eligible cells, and others that are not exact because of its own axes.
     speeds = {
         cell: float(found.samples[0])
         for cell, found in figures.items()
@@ -139,7 +141,9 @@ def make_report(sweep: Sweep) -> Report:
         sweep,
         figures,
         passes,
-        make_heat_map(speeds, axes) if axes and set(axes) <= set(varied(speeds)) else None,
+        make_heat_map(speeds, axes, sweep.plan.default.drafter)
+        if axes and set(axes) <= set(varied(speeds))
+        else None,
         recommend(
             sweep.traces,
             sweep.outcomes,
@@ -152,9 +156,9 @@ def make_report(sweep: Sweep) -> Report:
 
 
 def deterministic_figures(report: Report) -> dict[str, object]:
-    """Return what must be the same in every run: counts, and speeds under a curve by name.
+    """Return the deterministic figures: counts, and speeds under a named curve.
 
-    Cells whose drafts end where measured costs say are left out.
+    Cells whose drafts end by measured costs are left out.
     """
     sweep = report.sweep
     digest = hashlib.sha256()
@@ -202,7 +206,7 @@ def _counts(report: Report, cell: Cell) -> dict[str, object]:
 
 
 def timing_figures(report: Report) -> dict[str, object]:
-    """Return what need not be the same: speeds by measured costs or by the clock, and seconds."""
+    """Return the timed figures: speeds by measured costs or by the clock, and seconds."""
     found = report.recommendation
     ratios: dict[str, object] = {}
     if found is not None:
@@ -247,7 +251,7 @@ def sweep_findings(
 
 
 def _items(traces: Traces) -> tuple[dict[str, object], ...]:
-    """Return the items: what was asked for, and in which half it is."""
+    """Return the items with their prompts and halves."""
     return tuple(
         {
             "id": item.id if len(traces) == 1 else f"{name}: {item.id}",
@@ -285,10 +289,10 @@ def _cells_table(
     live = report.sweep.live
     columns = [
         Column("drafter", "drafter"),
-        *(Column(axis, _SHORT.get(axis, HEADINGS[axis])) for axis in AXES if axis in axes),
         Column("speed", "speed", ".3f"),
         Column("speed_low", "low", ".3f"),
         Column("speed_high", "high", ".3f"),
+        *(Column(axis, _SHORT.get(axis, HEADINGS[axis])) for axis in AXES if axis in axes),
         Column("fire_rate", "fire\nrate", ".0%", detail=True),
         Column("hit_rate", "hit\nrate", ".0%"),
         Column("alpha", "alpha", ".0%", detail=True),

@@ -1,4 +1,4 @@
-"""A sweep from its plan to what was measured, going on where an earlier run stopped."""
+"""Runs a sweep from its plan to its figures, continuing where an earlier run stopped."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from akunu_py.protocols import Tokenizer
 from akunu_py.types import GenerationConfig
 
 RECORDED = "replies"
-"""The trace that the model's own replies are."""
+"""Name of the trace of the model's own replies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +35,15 @@ class SweepOptions:
 
     Attributes:
         plan: the cells.
-        traces: files of recorded replies; without any the model answers the shipped prompts.
+        traces: files of recorded replies; without any, the model answers the shipped prompts.
         curve: name or file of a cost curve; None measures it.
         live: whether every cell is decoded.
         memory: how long drafters remember earlier replies of a replay.
-        categories: of the shipped prompts; none: all.
+        categories: of the shipped prompts; empty: all.
         limit: prompts of each category, or items of each trace; None: all.
         max_tokens: of a reply.
-        temperature: of the replies; `seed` is that of their noise.
-        processes: that replay.
+        temperature: of the replies; `seed` keys their noise.
+        processes: number of processes for replays.
         heat_axes: of the heat map, as "X,Y"; None: the first two that are varied.
         recommendable: which cells may be recommended.
 
@@ -65,24 +65,24 @@ class SweepOptions:
 
     @property
     def needs_model(self) -> bool:
-        """Whether a model has to run, and not only its tokenizer."""
+        """Whether the sweep needs the model, not only its tokenizer."""
         return self.live or not self.traces or self.curve is None
 
 
 class SweepRun:
-    """One run over all cells, those in the store left out.
+    """One run over all cells that the store lacks.
 
     Args:
-        options: what to sweep over.
-        store: what earlier runs finished.
-        engine: the model, where `options.needs_model`.
-        tokenizer: what traces are counted with.
+        options: of the sweep.
+        store: finished work of earlier runs.
+        engine: the model, if `options.needs_model`.
+        tokenizer: encodes traces.
         bar: opens progress bars.
 
     Attributes:
-        costs: C(m) where it was measured.
-        failures: prompts that got no reply, lines and items of traces that cannot be used.
-        finished: whether nothing is left to do.
+        costs: C(m) if it was measured.
+        failures: prompts without a reply, and lines and items of traces that cannot be used.
+        finished: whether all work is done.
 
     """
 
@@ -108,9 +108,9 @@ class SweepRun:
         self._outcomes: dict[Cell, TraceOutcomes] = {}
 
     def measure(self) -> Sweep:
-        """Measure; an interrupt ends the run with what was finished.
+        """Measure; after an interrupt the finished part is kept.
 
-        Raises ConfigError for a trace or a curve that cannot be read, and where no prompt could be
+        Raises ConfigError for a trace or a curve that cannot be read, and if no prompt could be
         answered.
         """
         options = self._options
@@ -133,7 +133,7 @@ class SweepRun:
     def _measure(self) -> None:
         options, engine = self._options, self._engine
         if options.curve is not None:
-            # A file may hold several; its first one counts.
+            # A file may have several curves; the first one is used.
             self._curve = next(iter(load_curves([options.curve]).values()))
         if options.traces:
             failures: list[Failure] = []
@@ -175,7 +175,7 @@ class SweepRun:
         return recording.items
 
     def _replay(self, data: ReplayData) -> None:
-        """Go on cell by cell."""
+        """Replay the remaining cells, one by one."""
         self._traces = data.traces
         cells, outcomes = self._options.plan.grid.cells, self._outcomes
         left: list[Cell] = []
@@ -194,7 +194,7 @@ class SweepRun:
                 count(len(outcomes), len(cells))
 
     def _decode(self, engine: Engine, items: Sequence[ReplayItem]) -> None:
-        """Go on item by item: only items that every cell decoded are compared."""
+        """Decode the remaining items; only items that every cell decoded are compared."""
         cells = self._options.plan.grid.cells
         done: list[Mapping[Cell, ItemCounts]] = []
         try:

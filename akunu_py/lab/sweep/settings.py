@@ -1,8 +1,8 @@
-"""Cells as configurations, and the settings by name that a drafter has.
+"""Cells as configurations, and the named settings of each drafter.
 
-`fixed` drafts as many tokens as the cell says; `budget` as many as pay by measured costs, which a
-replay does not have: there it is not a rule. `entropy` and `lower-bound` need a drafter that draws
-from probabilities. Under all but `budget` nothing else ends a draft.
+`fixed` drafts the number of tokens of the cell. `budget` drafts as many tokens as pay by measured
+costs; it is not available in a replay, which has none. `entropy` and `lower-bound` need a drafter
+that draws from probabilities. Under all rules but `budget` nothing else ends a draft.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +21,9 @@ _BY_PROBABILITIES = ("entropy", "lower-bound")
 def drafter_choices(
     drafters: Iterable[str], values: Mapping[str, Sequence[Setting]], *, live: bool
 ) -> Choices:
-    """Return the settings by name of these drafters, each one's own value first.
+    """Return the named settings of these drafters, each with its own value first.
 
-    Rules of length are all that it has; of METHODS it has those in `values`.
+    They have all their rules of length, and those of METHODS that are in `values`.
     """
     choices: dict[str, dict[str, Sequence[Setting]]] = {}
     for drafter in drafters:

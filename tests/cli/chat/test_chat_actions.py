@@ -1,14 +1,16 @@
 """What the commands of a chat do, with an engine that counts words."""
 
+import os
+
 import pytest
 from fake_chat import FakeEngine, do, say
 
 from akunu_py.cli.chat.actions import Actions, Tools
 from akunu_py.cli.chat.session_file import Session, save_session
 from akunu_py.cli.chat.session_store import KeptSession, SessionStore
-from akunu_py.engine.conversation import Question
+from akunu_py.engine.conversation import Question, Turn
 from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.types import GenerationConfig
+from akunu_py.types import DecodeStats, GenerationConfig
 
 
 class Notes(list):
@@ -159,6 +161,49 @@ def test_system_set_draft_trace_and_show(actions, conversation, notes):
     assert actions.leaving
 
 
+def test_a_setting_alone_is_explained(actions, conversation, notes):
+    do(actions, "/set top_p")
+    assert notes[-1].startswith("top_p 1: ")
+    assert "Give " in notes[-1]
+    do(actions, "/set reasoning")
+    assert notes[-1] == "reasoning show: thoughts before an answer: show, fold, hide"
+
+
+def test_statistics_of_the_last_reply_and_of_this_run(conversation, notes):
+    width = 50
+    actions = Actions(conversation, Tools(notes.append, lambda _: None, None, lambda: width))
+    do(actions, "/stats")
+    assert notes == ["this run: 0 replies"]
+    reply = say(conversation, "a")
+    actions.last_result = reply.result
+    conversation.stats = DecodeStats(
+        steps=5, steps_with_draft=4, drafted=8, accepted=5, tested=6, output_tokens=10
+    )
+    notes.clear()
+    do(actions, "/stats")
+    assert notes[:2] == [
+        "last reply: 2 tokens · 20.0 tokens/s · nothing drafted",
+        "this run: 1 reply",
+    ]
+    table = notes[2].splitlines()
+    assert table[0].split() == ["tokens", "10", "written", "by", "the", "model"]
+    assert max(map(len, table)) <= width
+    assert len(notes) == 3
+    say(conversation, "b")
+    conversation.config = GenerationConfig(
+        temperature=1.0, draft_sampling="rejection", lenience=0.5
+    )
+    do(actions, "/stats")
+    assert "this run: 2 replies" in notes
+    assert notes[-1].startswith("not exact: ")
+
+
+def test_settings_are_listed_as_wide_as_the_terminal(conversation, notes):
+    actions = Actions(conversation, Tools(notes.append, lambda _: None, None, lambda: 50))
+    do(actions, "/set")
+    assert max(map(len, notes[-1].splitlines()[:-1])) <= 50
+
+
 def test_draft_show_leaves_the_drafter_and_can_be_ended(actions, conversation, notes):
     do(actions, "/draft show")
     assert actions.show_drafts
@@ -179,7 +224,7 @@ def test_draft_on_means_the_default_where_none_was_chosen(actions, conversation,
 def test_retry_says_where_the_reply_will_be_the_same(actions, conversation, notes):
     say(conversation, "a")
     assert do(actions, "/retry") == Question("a", instead=True)
-    assert "at temperature 0 a reply comes out as before" in notes[-1]
+    assert "at temperature 0 the reply will be the same" in notes[-1]
     notes.clear()
     with conversation.ask(Question("b")) as reply:
         for _ in reply:
@@ -248,9 +293,21 @@ def test_kept_conversations_are_listed_and_gone_on_with(conversation, notes, tmp
     assert [turn.user for turn in stored.load().turns] == ["hello there", "more"]
     do(actions, "/undo")
     assert [turn.user for turn in stored.load().turns] == ["hello there"]
+    with pytest.raises(ConfigError, match="give /save FILE"):
+        do(actions, "/save")  # the kept file is not one that /save wrote
     # A file that was loaded is left as it is.
     save_session(tmp_path / "s.json", stored.load())
     do(actions, f"/load {tmp_path}/s.json")
     say(conversation, "again")
     actions.keep()
     assert len(store.sessions()) == 3
+
+
+def test_the_latest_twenty_are_listed(conversation, notes, tmp_path):
+    store = SessionStore(tmp_path / "sessions")
+    for number in range(22):
+        path = store.save_new(Session("m", None, (Turn(f"message {number}", "said"),)))
+        os.utime(path, (1e9 + number, 1e9 + number))
+    kept = Tools(notes.append, lambda _: None, None, kept=KeptSession(store))
+    do(Actions(conversation, kept), "/sessions")
+    assert [row.split()[-1] for row in notes[0].splitlines()] == [str(n) for n in range(21, 1, -1)]

@@ -23,6 +23,9 @@ from akunu_py.cli.chat.config_values import (
     shown,
     with_field,
 )
+from akunu_py.cli.chat.session_file import Session
+from akunu_py.cli.chat.session_store import default_store
+from akunu_py.engine.conversation import Turn
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import GenerationConfig
 
@@ -60,7 +63,7 @@ def test_lines_that_are_messages(line):
         ("/rset", "did you mean /reset"),
         ("/zzzz", "there is no command /zzzz; /help"),
         ("/load", "give /load FILE"),
-        ("/undo 3", "/undo takes nothing"),
+        ("/undo 3", "/undo takes no argument"),
     ],
 )
 def test_wrong_commands(line, words):
@@ -91,6 +94,15 @@ def test_completion_of_names_settings_and_switches():
     assert completed("/draft lo") == ["/draft lookup"]
     assert completed("/draft of") == ["/draft off"]
     assert completed("hello /s") == completed("/nothing x") == completed("/set top_k 5") == []
+
+
+def test_completion_of_sessions(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert completed("/sessions ") == []
+    path = default_store().save_new(Session("m", None, (Turn("hello", "hi"),)))
+    assert completed("/sessions 20") == [f"/sessions {path.stem}"]
+    assert completed("/sessions x") == []
 
 
 def test_completion_of_files(tmp_path, monkeypatch):
@@ -199,12 +211,13 @@ def test_settings_are_in_groups_with_words(width):
     said = " ".join(text.split())
     assert {"Drafting", "Display", "reasoning"} <= set(names)
     assert all(name in said for name in FIELDS)
-    assert "stop 'the end' a text before which the reply ends" in said
+    assert "stop 'the end' the reply ends before this text" in said
     assert "reasoning fold thoughts" in said
     if width == 80:
         assert len(lines) <= 36
         assert (
-            "  temperature         0          0: the likeliest token; higher: more varied" in lines
+            "  temperature         0          0 picks the likeliest token; higher varies more"
+            in lines
         )
     assert width is None or max(map(len, lines[:-1])) <= width
 

@@ -104,7 +104,7 @@ def test_what_fails_is_a_note_and_the_chat_goes_on(tiny_gguf, tmp_path):
     )
     replies, notes = chat(tiny_gguf, *ENDLESS, "--max-tokens", 3, lines=lines + "a\n", code=1)
     for words in (
-        "is a folder", "no text in UTF-8", "none.gguf", "top_p is 7", "nothing has been said yet",
+        "is a folder", "not UTF-8 text", "none.gguf", "top_p is 7", "nothing has been said yet",
         "/edit needs a terminal",
     ):  # fmt: skip
         assert words in notes
@@ -168,3 +168,15 @@ def test_bytes_that_are_no_text_are_refused_as_generate_does(tiny_gguf, content,
     whole = CliRunner().invoke(cli, ["generate", str(tiny_gguf)], input=content)
     assert whole.exit_code == 2
     assert whole.stderr.endswith(refusal)
+
+
+def test_one_conversation_is_gone_on_with(tiny_gguf, tmp_path):
+    _, notes = chat(tiny_gguf, "--continue", "--load", tmp_path / "s.json", lines="", code=2)
+    assert "give either --continue or --load" in notes
+
+
+def test_what_is_piped_is_not_kept(tiny_gguf, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    chat(tiny_gguf, *ENDLESS, "--max-tokens", 3, lines="hello\n")
+    assert list(tmp_path.rglob("sessions")) == []

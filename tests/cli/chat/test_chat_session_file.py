@@ -56,16 +56,16 @@ def changed(**fields):
         ('"x"', "its format"),
         (changed(format="akunu-chat-2"), "another version of akunu: its format is 'akunu-chat-2'"),
         (changed(format=["akunu-chat-1"]), "not a session: its format"),
-        (changed(model="absent"), "fields missing or too many: model"),
-        (changed(more=1), "fields missing or too many: more"),
-        (changed(model=3), "must be texts"),
-        (changed(system=3), "must be texts"),
-        (changed(system=0), "must be texts"),
-        (changed(path=3), "must be texts"),
+        (changed(model="absent"), "missing or unknown fields: model"),
+        (changed(more=1), "missing or unknown fields: more"),
+        (changed(model=3), "must be strings"),
+        (changed(system=3), "must be strings"),
+        (changed(system=0), "must be strings"),
+        (changed(path=3), "must be strings"),
         (changed(turns={}), "must be a list"),
         (changed(turns=[1]), "turn 1 must have"),
         (changed(turns=[{"user": "a", "assistant": "b", "c": "d"}]), "turn 1 must have"),
-        (changed(turns=[{"user": "a", "assistant": None}]), "turn 1 must hold texts"),
+        (changed(turns=[{"user": "a", "assistant": None}]), "turn 1 must hold strings"),
     ],
 )
 def test_files_that_are_no_sessions(tmp_path, text, words):
@@ -247,7 +247,7 @@ def test_attachments(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"a\0b", "NUL"), (b"\xff", "no text in UTF-8"), (b"a" * (2**20 + 1), "larger than 1 MB")],
+    [(b"a\0b", "NUL"), (b"\xff", "not UTF-8 text"), (b"a" * (2**20 + 1), "larger than 1 MB")],
 )
 def test_files_that_are_no_attachments(tmp_path, content, words):
     path = tmp_path / "x"

@@ -1,5 +1,6 @@
 """`akunu chat` as somebody at a terminal meets it."""
 
+import re
 import stat
 import sys
 
@@ -9,6 +10,7 @@ pytest.importorskip("termios")
 import resource
 
 from pty_child import PtyChild
+from resizing_screen import ResizingScreen
 from terminal_screen import TerminalScreen
 
 # The end-of-generation ids of the tiny vocabulary are never chosen, and nothing is drafted.
@@ -199,8 +201,9 @@ def test_a_line_taller_than_the_screen_is_there_once(chat):
 
 
 def test_what_is_typed_during_a_reply_is_not_shown_in_it(roomy_gguf, tmp_path):
+    # 1,000 tokens take seconds: they come before and after what is typed.
     endless = ["--logit-bias", "2=-1e6", "--logit-bias", "6=-1e6", "--drafter", "none"]
-    with PtyChild("chat", roomy_gguf, *endless, "--max-tokens", 300, home=tmp_path) as child:
+    with PtyChild("chat", roomy_gguf, *endless, "--max-tokens", 1000, home=tmp_path) as child:
         child.ready()
         child.type("hello\r")
         child.characters(40)
@@ -232,7 +235,7 @@ def test_an_interrupted_prompt_leaves_no_progress_bar(roomy_gguf, tmp_path):
         child.type(f"\x1b[200~{text}\x1b[201~")
         child.until("[paste 1")
         child.type("\r")
-        child.until("reading the prompt")
+        child.until("reading")
         child.interrupt()  # within the first chunk, or a later one
         child.until("interrupted before anything was said; /retry asks again")
         leave(child)
@@ -424,3 +427,71 @@ def test_a_chat_resized_to_fifty_columns_and_back(chat):
     assert rows.count("> first") == rows.count("> third") == 1
     assert "".join(rows).count("second") == 12
     assert all(len(row) <= 50 for row in rows if "second" in row)
+
+
+@pytest.mark.parametrize("reflows", [True, False])
+def test_a_line_is_typed_while_the_screen_changes_its_width(chat, reflows):
+    """Where a terminal wraps its rows anew, as where it cuts them off, it is there once."""
+    screen = ResizingScreen(160, 50, reflows=reflows)
+    words = [f"word{number}" for number in range(60)]
+    # xterm cuts rows off, and says that it is xterm.
+    environment = {} if reflows else {"XTERM_VERSION": "XTerm(390)"}
+    with chat("--max-tokens", 4, rows=50, columns=160, **environment) as child:
+        child.ready()
+        # Rows above, which scroll out: a narrower tmux keeps the blank rows below.
+        child.type("/help\r")
+        child.ready()
+        written = 0
+        for count, columns in ((30, 50), (10, 160), (10, 80), (5, 50), (5, 160)):
+            typed, words = words[:count], words[count:]
+            child.type(" ".join(typed) + " ")
+            child.until(typed[-1])
+            screen.write(child.seen[written:])
+            written = len(child.seen)
+            screen.resize(columns, 50)
+            child.resize(50, columns)
+            child.until(typed[-1])  # it is drawn anew
+        child.type("end\r")
+        child.until("the context holds 256")
+        screen.write(child.seen[written:])
+        leave(child)
+    text = " ".join(screen.rows())
+    assert re.findall(r"word\d+", text) == [f"word{number}" for number in range(60)]
+    assert text.count("> word0") == 1
+    # Nothing that was said before is erased.
+    assert "/help lists the commands" in text
+    assert "Ctrl-C  stops a reply and keeps what was said" in text
+
+
+def test_what_is_said_first_and_how_the_prompt_looks(chat):
+    for quiet in (False, True):
+        program = [*PtyChild.program, "--quiet"] if quiet else PtyChild.program
+        with chat("--max-tokens", 4, program=program) as child:
+            child.ready()
+            child.type("hello\r")
+            leave(child)
+        said = "\n".join(shown(child))
+        assert ("context 256" in said) == ("tokens/s" in said) == (not quiet)
+        screen = TerminalScreen()
+        screen.write(child.seen)
+        assert screen.cells("> hello").bold
+
+
+def test_to_go_on_without_the_model_that_answered(tiny_gguf, tmp_path):
+    """The default model does; here that is the toy."""
+    path = tmp_path / "gone.gguf"
+    path.symlink_to(tiny_gguf)
+    with PtyChild("chat", path, *ENDLESS, "--max-tokens", 4, home=tmp_path) as child:
+        child.ready()
+        child.type("hello\r")
+        child.until("tokens/s")
+        leave(child)
+    path.unlink()
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "default-model-declined").touch()
+    folders = {"AKUNU_DATA_DIR": str(tmp_path / "none"), "AKUNU_CACHE_DIR": str(cache)}
+    with PtyChild("chat", "--continue", home=tmp_path, **folders) as child:
+        child.until("akunu-tiny answers, a toy")
+        child.until("answered then, akunu-tiny does")
+        leave(child)

@@ -26,6 +26,7 @@ RESULT = GenerationResult("text", tuple(range(10)), "stop", 1, 40, 0, 0.5, 2.0, 
         ({}, 72, "5.0 tokens/s"),
         ({}, 71, "5.0 tokens/s · context ███████░░░ 70% full"),
         ({}, 50, "5.0 tokens/s · context ██████████ 100% full"),
+        ({}, 40, "5.0 tokens/s · context ██████████ 100% full"),
     ],
 )
 def test_the_line(changes, context, line):

@@ -24,6 +24,8 @@ def store(tmp_path):
 
 
 def test_files_and_folder_are_their_owners_alone(store, tmp_path):
+    # One that others made readable is closed.
+    (tmp_path / "data" / "sessions").mkdir(parents=True)
     before = os.umask(0)
     try:
         path = store.save_new(session("a"), NOW)

@@ -399,7 +399,7 @@ class TestPeers:
         (there,) = other.decode((1,), 9, END).token_ids
         assert there != os.getpid()
         # What fails there fails here, and the program goes on.
-        with pytest.raises(PeerError, match="ContractError: the arm gave no token"):
+        with pytest.raises(PeerError, match="ContractError: the arm returned no token"):
             arm.decode((1,), 2, END)
         assert arm.decode((1, 5), 2, END).token_ids == (5,)
         arm.close()

@@ -8,6 +8,7 @@ import itertools
 
 import mlx.core as mx
 import pytest
+from pairwise import each_value
 from shared_files import ROOT
 
 from akunu_py import ConfigError, Engine, GenerationConfig, ModelFormatError
@@ -62,8 +63,9 @@ def tiny(small):
     return small
 
 
-@pytest.mark.parametrize("drafter", NAMES)
-@pytest.mark.parametrize("name", ["greedy", "0.7", "1.3, penalties"])
+@pytest.mark.parametrize(
+    ("drafter", "name"), each_value(NAMES, ["greedy", "0.7", "1.3, penalties"])
+)
 def test_the_shipped_model_says_what_it_says_alone(shipped, plain, drafter, name):
     found = shipped.chat(
         MESSAGES, drafter=drafter, draft_budget="always", max_tokens=10, **OPTIONS[name]

@@ -9,11 +9,14 @@ import pytest
 from bench.result_values import ENVIRONMENT, HIT_RATE, TABLE, result
 from click.testing import CliRunner
 
+from akunu_py.bench import hit_rate_findings, speed_report
 from akunu_py.bench.measured_model import Model
-from akunu_py.bench.result_file import Failure, write_result
+from akunu_py.bench.replay import report as replay_report
+from akunu_py.bench.result_file import Costs, Failure, write_result
 from akunu_py.bench.rows import plain
 from akunu_py.bench.tables import Column, Table
 from akunu_py.lab.commands.report import command_text, report
+from akunu_py.lab.compare import report as compare_report
 from akunu_py.lab.pages.content import Source, make_page, warnings_of
 from akunu_py.lab.pages.forms import html_page, markdown_page
 
@@ -63,18 +66,18 @@ def test_what_a_reader_must_know_is_said_first():
     assert list(warnings_of(bad)) == [
         "unfinished: the run was interrupted after 1 items",
         "1 items failed: edit/two: too long",
-        "all: 1 of 4 replies differ from plain decoding",
-        "edit: 1 of 2 replies differ from plain decoding",
-        "slower: decode is 0.90 (0.80 to 0.95)",
-        "perhaps slower: decode/edit is 0.98 (0.80 to 1.10)",
-        "edit: 50% of the output repeats itself in loops, which drafts predict and readers do not want",
+        "replies differ from plain decoding: all 1 of 4, edit 1 of 2",
+        "slower: decode 0.90 (0.80 to 0.95)",
+        "perhaps slower: decode/edit 0.98 (0.80 to 1.10)",
+        "output repeats itself in loops, which drafts predict and readers do not want: edit 50%",
     ]
     html, markdown = html_page(page_of(bad)), markdown_page(page_of(bad))
     # Where times decide what is drafted, the replies are among what times decide.
     total = {"total": {"identical": 1}}
     moved = result(deterministic={"total": {"prompts": 4}}, timing={"drafting": total}, failures=())
-    assert list(warnings_of(moved)) == ["all: 3 of 4 replies differ from plain decoding"]
+    assert list(warnings_of(moved)) == ["replies differ from plain decoding: all 3 of 4"]
     for text in (html, markdown):
+        assert text.count("perhaps slower") == 1
         assert text.index("What to know first") < text.index("perhaps slower") < text.index("Rates")
     good = result(failures=(), deterministic={}, timing={})
     assert list(warnings_of(good)) == []
@@ -87,6 +90,88 @@ def test_the_page_has_tables_machine_versions_and_command():
                  "0" * 64, "a plain step 10.00 ms", "2026-01-02T03:04:05+00:00"):  # fmt: skip
         assert said in text
     assert markdown_page(page_of(result())).count(TABLE.markdown()) == 1
+
+
+def test_the_title_says_what_was_measured():
+    def title(**changes):
+        return page_of(result(**changes)).title
+
+    assert title() == "Hit rate of ngram with m, 1 prompts on cpu"
+    programs = {"programs": ["mlx-lm", "llama.cpp"]}
+    assert title(command="compare", arguments=programs) == (
+        "akunu, mlx-lm and llama.cpp with m, 1 prompts on cpu"
+    )
+    replayed = {"drafter": list("abcde"), "traces": ["/x/edits.jsonl"], "curve": ["gentle-slope"]}
+    assert title(command="replay", arguments=replayed, model=None) == (
+        "5 drafters replayed on edits.jsonl, passes costing as gentle-slope"
+    )
+    both = page_of(result(), result(command="compare", arguments=programs))
+    assert both.title == "2 measurements of m on cpu"
+    html = html_page(both)
+    assert f"<title>{both.title}</title>" in html
+    assert f"<h1>{both.title}</h1>" in html
+    assert markdown_page(both).startswith(f"# {both.title}\n")
+
+
+def test_a_table_shows_what_matters_and_opens_to_the_rest():
+    html = html_page(page_of(result()))
+    shown, _, folded = html.partition("<details>")
+    headings = [re.findall(r'<th scope="col"[^>]*>([^<]*)<', part) for part in (shown, folded)]
+    assert headings == [["category", "hit\nrate"], ["category", "hit\nrate", "speedup"]]
+    assert "<summary>Rates: all columns</summary>" in folded
+    assert '<th scope="row">edit</th>' in shown
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        hit_rate_findings._COLUMNS,
+        speed_report._COLUMNS,
+        replay_report._COLUMNS,
+        compare_report._SPEED,
+    ],
+    ids=["hit-rate", "speed", "replay", "compare"],
+)
+def test_the_speed_and_its_interval_stand_beside_the_name(columns):
+    name, speed, interval, *_ = columns
+    assert (name.detail, speed.detail, interval.heading) == (False, False, "95 %")
+    assert interval.name == f"{speed.name}_range"
+
+
+class Strict(HTMLParser):
+    """Ids and elements that are opened and not closed in order."""
+
+    VOID = frozenset({"meta", "img", "br", "link"})
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.wrong = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.ids += [value for name, value in attrs if name == "id"]
+        names = [name for name, _ in attrs]
+        if len(set(names)) < len(names) or (tag == "img" and "alt" not in names):
+            self.wrong.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+
+def test_the_markup_is_strict():
+    pytest.importorskip("matplotlib")
+    strict = Strict()
+    strict.feed(html_page(page_of(evil_result(), result(**HIT_RATE), pictures=True)))
+    assert strict.wrong == strict.open == []
+    assert len(set(strict.ids)) == len(strict.ids) == 2
+
+
+def test_implausible_costs_are_said_first():
+    falling = result(costs=Costs(0.1, {1: 1.0, 5: 1.46, 33: 1.2}), failures=(), deterministic={})
+    (warning,) = warnings_of(falling)
+    assert "C(33) = 1.20 is below C(5) = 1.46" in warning
 
 
 def evil_result():
@@ -112,12 +197,11 @@ def test_nothing_of_a_result_becomes_markup(pictures):
     page = page_of(evil_result(), result(), pictures=pictures)
     tags, clean = read(page), read(page_of(result(), result(), pictures=pictures))
     assert "script" not in tags.tags
-    # A bar that loses is hatched.
-    assert set(tags.tags) <= {*clean.tags, "div", "strong", "pattern"}
+    assert set(tags.tags) <= {*clean.tags, "strong"}
     for name, value in tags.attributes:
         assert not name.startswith("on")
         if name in {"href", "xlink:href"}:
-            assert value.startswith(("#", "data:image/png;base64,"))
+            assert value.startswith("#")
     assert "<script>" in " ".join(tags.text)
     assert "<script" not in markdown_page(page)
     assert re.search(r"(?<!\\)\]\(javascript", markdown_page(page)) is None
@@ -127,10 +211,9 @@ def test_the_html_needs_no_other_file():
     pytest.importorskip("matplotlib")
     page = page_of(result(**HIT_RATE), pictures=True)
     html = html_page(page)
-    assert html.count("<svg") == len(page.sections[0].pictures) == 6
+    assert html.count('<img src="data:image/svg+xml;base64,') == len(page.sections[0].pictures) == 6
     assert "default-src 'none'" in html
-    # The cells of a heat map are an image inside the picture.
-    assert re.findall(r'(?:src|href)="(?!#|data:image/png;base64,)[^"]*"', html) == []
+    assert re.findall(r'(?:src|href)="(?!#|data:image/svg\+xml;base64,)[^"]*"', html) == []
     assert "http" not in re.sub(r'xmlns(:\w+)?="[^"]*"|http-equiv', "", html)
     assert len(html) < 2_000_000
 

@@ -170,7 +170,7 @@ def by_title(found):
 def test_a_result_without_figures_says_what_it_lacks():
     found = pictures_of(result(deterministic={}, timing={}, costs=None, tables=()))
     assert all(isinstance(picture, LeftOut) for picture in found)
-    assert len(found) == 6
+    assert len(found) == 5
     assert all(picture.reason for picture in found)
 
 
@@ -223,3 +223,105 @@ def test_without_matplotlib_the_way_to_install_it_is_said(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match=re.escape(install_command("bench"))):
         canvas.require_matplotlib()
+
+
+def contrast(one, other):
+    """Of WCAG 2: 1 to 21; 4.5 is enough for text."""
+
+    def luminance(colour):
+        parts = (int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5))
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("mode", [lambda colour: colour, canvas.ON_DARK.get], ids=["light", "dark"])
+def test_text_can_be_read_on_every_colour_below_it(mode):
+    assert contrast(mode(canvas.INK), mode(canvas.PAPER)) > 7
+    assert contrast(mode(canvas.GREY), mode(canvas.PAPER)) > 4.5
+    ends = (canvas.SHADES[0], canvas.SHADES[-1])
+    for shade in canvas.SHADES:
+        ink = canvas.PAPER if shade in ends else canvas.INK
+        assert contrast(mode(ink), mode(shade)) > 4.5, shade
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_every_colour_of_a_picture_has_one_for_dark_pages(name):
+    with canvas.style():
+        svg = canvas.render(DRAWINGS[name](), "svg").decode()
+    assert "@media (prefers-color-scheme: dark)" in svg
+    drawn, styles = re.subn(r"<style>@media.*?</style>", "", svg)
+    assert styles == 1
+    colours = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", drawn))
+    assert colours <= set(canvas.ON_DARK)
+    assert canvas.PAPER in colours
+    # Cells and bars are shapes: an image would keep its colours.
+    assert "<image" not in drawn
+    for colour in colours:
+        assert f": {colour}" in svg.partition("@media")[2]
+
+
+def test_the_shades_break_at_1():
+    values = {("a", "x"): 2.0, ("b", "x"): 1.01, ("c", "x"): 1.0, ("d", "x"): 0.99, ("e", "x"): 0.9}
+    shades = {value: HeatMap("", "", "", tuple("abcde"), ("x",), values).shade(value)
+              for value in values.values()}  # fmt: skip
+    assert shades == {2.0: 8, 1.01: 5, 1.0: 4, 0.99: 3, 0.9: 3}
+    grid = HeatMap("", "", "", tuple("abcde"), ("x",), values)
+    assert grid.bound(0) == 1
+    assert grid.bound(4) == pytest.approx(2.0)
+    assert grid.bound(-4) == pytest.approx(0.5)
+
+
+def test_the_best_of_each_row_is_framed():
+    values = {("a", "x"): 2.0, ("b", "x"): 1.5, ("a", "y"): 0.8, ("b", "y"): 0.9}
+    with canvas.style():
+        axes = heat_map.draw(HeatMap("", "", "", ("a", "b"), ("x", "y"), values)).axes[0]
+    frames = [patch for patch in axes.patches if not patch.get_fill()]
+    centres = {
+        (round(f.get_x() + f.get_width() / 2), round(f.get_y() + f.get_height() / 2))
+        for f in frames
+    }
+    assert centres == {(0, 0), (1, 1)}
+    assert {t.get_text() for t in axes.texts if t.get_fontweight() == "bold"} == {"2.00", "0.90"}
+
+
+def speed(ratio):
+    return {"speed": {"ratio": ratio, "low": ratio - 0.1, "high": ratio + 0.1}}
+
+
+def test_a_replay_has_its_drafters_and_its_categories():
+    arms = {"auto": speed(1.6), "ngram": speed(0.8)}
+    curve = {"total": arms, "categories": {"qa": arms, "edit": {"auto": speed(2.0)}}}
+    bars, grid = pictures_of(result(command="replay", deterministic={"curves": {"mine": curve}}))
+    assert bars.title == "Speed of each drafter, passes costing as mine"
+    with canvas.style():
+        axes = bars.draw().axes[0]
+        cells = grid.draw().axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["auto", "ngram"]
+    assert [label.get_text() for label in cells.get_yticklabels()] == ["qa", "edit", "all items"]
+    assert [label.get_text() for label in cells.get_xticklabels()] == ["auto", "ngram"]
+
+
+def test_a_comparison_has_its_programs_and_what_drafting_brings():
+    names = ("akunu-plain/mlx-lm-plain", "akunu-auto/akunu-plain", "akunu-auto/mlx-lm-plain",
+             "llama.cpp-ngram-mod/llama.cpp-plain", "akunu-auto/mlx-lm-plain prompt")  # fmt: skip
+    ratios = {name: {"ratio": 1.5, "low": 1.4, "high": 1.6, "pairs": 9} for name in names}
+    programs, drafting, _ = pictures_of(result(command="compare", timing={"ratios": ratios}))
+    labels = []
+    with canvas.style():
+        for picture in (programs, drafting):
+            axes = picture.draw().axes[0]
+            labels.append([label.get_text() for label in axes.get_yticklabels()])
+            # Each bar has its interval.
+            assert len([line for line in axes.lines if line.get_marker() == "|"]) == 4
+    assert labels == [["akunu-plain", "akunu-auto"], ["akunu-auto", "llama.cpp-ngram-mod"]]
+
+
+@pytest.mark.parametrize(
+    "curves", [[], {"a": 1}, {"a": {"total": {"auto": {"speed": {"ratio": "x"}}}}}]
+)
+def test_a_replay_without_figures_says_so(curves):
+    (found,) = pictures_of(result(command="replay", deterministic={"curves": curves}))
+    assert isinstance(found, LeftOut)

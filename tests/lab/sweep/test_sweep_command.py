@@ -58,13 +58,13 @@ def test_the_terminal(replayed, monkeypatch):
     assert "…" not in shown
     assert "\x1b" not in shown  # no colours where nobody sees them
     assert "12 cells replayed on 10 items; passes cost as m5-max-70b-4bit" in shown
-    # The map: a row for each order, a column for each number of tokens and a mark at the best.
+    # The map: a row for each order and for auto, a column for each number of tokens.
     start = shown.index("Best speed by order (rows) and draft tokens (columns)")
     lines = shown[start:].splitlines()
-    assert lines[1].split() == ["order", "\\", "draft", "tokens", "1", "2", "3", "4"]
-    assert [line.split()[0] for line in lines[3:5]] == ["3", "4"]
-    assert sum(line.count("*") for line in lines[3:5]) >= 1
-    assert lines[3].split()[-1] == "-"  # 4 tokens come with order 4 alone
+    assert lines[1].split() == ["order", "\\", "draft", "tokens", "1", "2", "3", "4", "32"]
+    assert [line.split()[0] for line in lines[3:6]] == ["3", "4", "auto"]
+    assert all("*" in line for line in lines[3:6])  # the best of each row
+    assert lines[3].split()[-2:] == ["-", "-"]  # 4 tokens come with order 4 alone
     assert "auto has no order: not varied" in shown
     words = " ".join(shown.split())
     assert "Keep the default" in words or "Take --drafter" in words

@@ -289,11 +289,20 @@ def test_the_heat_map_takes_the_best_of_the_rest():
         Cell("auto", 8): 2.0,
         PLAIN: 1.0,
     }
-    assert choose_axes(speeds, None) == ("num_draft_tokens", "order")
+    assert choose_axes(speeds, None, "auto") == ("num_draft_tokens", "drafter")
+    one = {cell: speed for cell, speed in speeds.items() if cell.drafter != "lookup"}
+    assert choose_axes(one, None, "auto") == ("num_draft_tokens", "order")
     heat_map = make_heat_map(speeds, ("num_draft_tokens", "order"))
     # auto has no order: its 8 tokens are no column.
     assert (heat_map.columns, heat_map.rows) == ((2, 4), (3, 5))
     assert heat_map.values == {(2, 3): 1.3, (4, 3): 0.9, (2, 5): 1.1}
+    # The default drafter is compared all the same.
+    with_default = make_heat_map(speeds, ("num_draft_tokens", "order"), "auto")
+    assert (with_default.columns, with_default.rows) == ((2, 4, 8), (3, 5, "auto"))
+    assert with_default.values[8, "auto"] == 2.0
+    by_order = make_heat_map(speeds, ("order", "drafter"), "auto")
+    assert by_order.columns == (3, 5, "as it ships")
+    assert by_order.values["as it ships", "auto"] == 2.0
     by_drafter = make_heat_map(speeds, choose_axes(speeds, "drafter,num-draft-tokens"))
     assert by_drafter.values["auto", 8] == 2.0
     assert by_drafter.columns == ("ngram", "lookup", "auto")

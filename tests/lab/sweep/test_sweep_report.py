@@ -8,6 +8,7 @@ from sweep_values import (
     outcome,
 )
 
+from akunu_py.lab.sweep.heat_map import heat_map_of
 from akunu_py.lab.sweep.plan import make_plan
 from akunu_py.lab.sweep.replayed import ReplayData, replay_cell
 from akunu_py.lab.sweep.report import (
@@ -32,11 +33,11 @@ def test_a_report_has_the_default_and_plain_decoding_in_its_tables():
     tables = {table.name: table for table in make_tables(report)}
     assert set(tables) == {"fastest", "recommendation", "cells", "heat_map"}
     assert [column.name for column in tables["heat_map"].columns] == ["x", "y", "value"]
-    assert len(tables["heat_map"].rows) == 4 + 1  # the drafter as it ships has 4 and 4
+    # 2, 4 and 6 tokens of ngram, as it ships 4, and 2, 6 and 32 of auto, the default.
+    assert len(tables["heat_map"].rows) == 4 + 1 + 3
     best = max(row[2] for row in tables["heat_map"].rows)
-    assert best == max(
-        f.speed.ratio for cell, f in report.figures.items() if cell.order is not None
-    )
+    assert best == max(f.speed.ratio for f in report.figures.values())
+    assert "auto" in report.heat_map.rows
     assert len(tables["cells"].rows) == len(report.sweep.plan.grid.cells) == 9
     roles = [row[0] for row in tables["recommendation"].rows]
     assert any(role.endswith("the default") for role in roles)
@@ -142,3 +143,10 @@ def test_an_unfinished_sweep_has_what_there_is():
     assert make_tables(nothing) == ()
     assert nothing.words.startswith("No recommendation")
     assert deterministic_figures(nothing)["cells"] == {}
+
+
+def test_a_map_of_a_file_has_its_numbers_in_order():
+    report = make_report(sweep_of())
+    read = heat_map_of(report.heat_map.table())
+    assert read.columns == tuple(str(column) for column in report.heat_map.columns)
+    assert read.rows == tuple(str(row) for row in report.heat_map.rows)

@@ -6,6 +6,8 @@ penalties; the inequality the other way round; lenience or adjust not passed to 
 reply marked by its verifier's `exact` at lenience 1 and "stream" below; q asked of coupled drafts.
 """
 
+import functools
+
 import pytest
 from pairwise import all_pairs
 
@@ -26,6 +28,13 @@ def reply(engine, **options):
     stream = engine.stream_chat(MESSAGES, **options)
     steps = [event.step.detail for event in stream if event.step is not None]
     return stream, stream.result, steps
+
+
+@pytest.fixture(scope="module")
+def exact(pair):
+    """Replies by the exact rules, which lenient ones are compared with; made once."""
+    named = {"greedy": {}, "penalties": PENALTIES, "sampled": SAMPLED}
+    return functools.cache(lambda name: reply(pair, drafter="draft-model", **named[name])[1:])
 
 
 def alpha(steps):
@@ -79,26 +88,24 @@ def test_what_is_said_is_what_the_verifier_is(options, name, exactness):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, PENALTIES, SAMPLED], ids=["greedy", "penalties", "sampled"]
+    ("name", "options"), [("greedy", {}), ("penalties", PENALTIES), ("sampled", SAMPLED)]
 )
-def test_at_the_end_of_its_range_it_is_the_exact_rule(pair, options):
-    options = {"drafter": "draft-model", "max_tokens": 20, **options}
-    _, exact, steps = reply(pair, **options)
-    _, lenient, as_lenient = reply(pair, lenience=NEARLY_1, **options)
-    assert lenient.token_ids == exact.token_ids
+def test_at_the_end_of_its_range_it_is_the_exact_rule(pair, exact, name, options):
+    expected, steps = exact(name)
+    _, lenient, as_lenient = reply(pair, drafter="draft-model", lenience=NEARLY_1, **options)
+    assert lenient.token_ids == expected.token_ids
     assert alpha(as_lenient) == alpha(steps)
-    assert exact.exactness != "none"
+    assert expected.exactness != "none"
     assert lenient.exactness == "none"
 
 
-@pytest.mark.parametrize("options", [{}, PENALTIES], ids=["plain", "penalties"])
-def test_greedy_lenience_takes_what_is_likely_enough(pair, options):
+@pytest.mark.parametrize(("name", "options"), [("greedy", {}), ("penalties", PENALTIES)])
+def test_greedy_lenience_takes_what_is_likely_enough(pair, exact, name, options):
     """Recomputed from the model's logits; what it refuses is not likely enough."""
     lenience = 0.1
-    _, _, exact = reply(pair, drafter="draft-model", **options)
     stream, result, steps = reply(pair, drafter="draft-model", lenience=lenience, **options)
     assert result.exactness == "none"
-    assert alpha(steps) > alpha(exact) + 0.1
+    assert alpha(steps) > alpha(exact(name)[1]) + 0.1
     text = [*stream.prompt, *result.token_ids]
     logits = pair.logits(text)
     # The transforms of greedy decoding, and the temperature at which p is compared.
@@ -122,23 +129,22 @@ def test_greedy_lenience_takes_what_is_likely_enough(pair, options):
     assert min(taken, refused, unlikeliest) > 0
 
 
-def test_sampled_lenience_accepts_by_p_over_l_q(pair):
+def test_sampled_lenience_accepts_by_p_over_l_q(pair, exact):
     lenience = 0.3
-    _, _, exact = reply(pair, drafter="draft-model", **SAMPLED)
     _, result, steps = reply(pair, drafter="draft-model", lenience=lenience, **SAMPLED)
     assert result.exactness == "none"
-    assert alpha(steps) > alpha(exact)
+    assert alpha(steps) > alpha(exact("sampled")[1])
     trials = [drafted for step in steps for drafted in step.drafted if drafted.accepted is not None]
     for drafted in trials:
         assert drafted.accepted == (drafted.uniform < drafted.p / (lenience * drafted.q))
     assert any(drafted.accepted and drafted.uniform >= drafted.ratio for drafted in trials)
 
 
-def test_without_the_residual_all_is_drawn_from_the_target(pair):
-    _, adjusted, exact = reply(pair, drafter="draft-model", **SAMPLED)
+def test_without_the_residual_all_is_drawn_from_the_target(pair, exact):
+    adjusted, exact_steps = exact("sampled")
     _, result, steps = reply(pair, drafter="draft-model", adjust_residual=False, **SAMPLED)
     assert (adjusted.exactness, result.exactness) == ("distribution", "none")
-    assert "residual" in {step.origin for step in exact}
+    assert "residual" in {step.origin for step in exact_steps}
     assert {step.origin for step in steps} == {"target"}
     assert "recovered" in {step.kind for step in steps}
 

@@ -1,0 +1,114 @@
+"""The loop of a chat, with an engine that counts words and lines that are there at once."""
+
+from types import SimpleNamespace
+
+import click
+import pytest
+from fake_chat import FakeEngine
+from terminal_screen import TerminalScreen
+
+from akunu_py.cli.chat.actions import Tools
+from akunu_py.cli.chat.line_input import Line
+from akunu_py.cli.chat.loop import Chat, note, note_width
+from akunu_py.engine.conversation import Conversation
+from akunu_py.messages import Message
+from akunu_py.types import GenerationConfig
+
+
+class GivenLines:
+    def __init__(self, *lines):
+        self._lines = iter(lines)
+
+    def read(self):
+        line = next(self._lines, None)
+        if line is None:
+            raise EOFError
+        return Line(line)
+
+
+@pytest.fixture
+def chat():
+    def start(*lines, engine=None, **options):
+        conversation = Conversation(engine or FakeEngine(), GenerationConfig(), None)
+        tools = Tools(note, lambda _: None, None, note_width)
+        options = {"typed": False, **options}
+        return Chat(conversation, GivenLines(*lines), tools, **options)
+
+    return start
+
+
+def test_quiet_says_nothing_of_a_reply(chat, capsys):
+    for quiet in (True, False):
+        root = click.Context(click.Command("akunu"))
+        root.params = {"quiet": quiet}
+        with root:
+            chat("hello").run()
+        said = capsys.readouterr()
+        assert said.out == "fine thanks\n"
+        assert ("tokens/s" in said.err) == (not quiet)
+
+
+def test_stats_are_those_of_the_last_reply(chat, capsys):
+    chat("hello", "/stats").run()
+    assert "last reply: 2 tokens" in capsys.readouterr().err
+
+
+def test_of_a_reply_with_drafts_shown_no_time_is_said_to_be_saved(chat, monkeypatch, capsys):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    engine = FakeEngine()
+    engine.changes = {"time_saved": (0.2, 0.3)}
+    for lines, saved in ((["hello"], True), (["/draft show", "hello"], False)):
+        with monkeypatch.context() as patch:
+            patch.setattr("sys.stdout", TerminalScreen())
+            chat(*lines, engine=engine).run()
+        said = capsys.readouterr().err
+        assert ("drafting saved" in said) == saved
+        assert ("tokens in" in said) == (not saved)
+
+
+def test_notes_are_dim_and_wrap_between_words(monkeypatch):
+    screen = TerminalScreen(50)
+    # In the test itself: pytest exchanges it before.
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "50")
+    words = [f"word{number}" for number in range(20)]
+    note(" ".join(words))
+    assert " ".join(screen.rows()).split() == words
+    assert len(screen.rows()) > 1
+    assert "\x1b[2m" in "".join(screen.written)
+    screen.written.clear()
+    monkeypatch.setenv("TERM", "dumb")
+    note("word")
+    assert "".join(screen.written) == "word\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "place", "remembers", "name"),
+    [
+        ("memory", -1, False, "this chat"),
+        ("memory", -1, True, "earlier replies"),
+        ("reply", -1, False, "this reply"),
+        # Each letter is a token.
+        ("prompt", 2, False, "a.py"),
+        ("prompt", 20, False, "this chat"),
+    ],
+)
+def test_sources_of_drafts_have_a_users_names(chat, source, place, remembers, name):
+    message = "a.py:\n```\nx = 1\n```\n\nhi"
+    engine = FakeEngine()
+    engine.tokenizer.detokenizer = lambda: SimpleNamespace(feed=lambda ids: chr(ids[0]))
+    reply = SimpleNamespace(
+        stream=SimpleNamespace(prompt=tuple(map(ord, message))),
+        messages=[Message("user", message)],
+    )
+    talk = chat(engine=engine, remembers=remembers)
+    assert talk._names_of_sources(reply)(source, place) == name
+
+
+def test_space_is_left_where_somebody_types(chat, capsys):
+    chat("hello", typed=True).run()
+    # Before the message, the reply, what is said of it, and the next message.
+    assert capsys.readouterr().err == "\n\n\n20.0 tokens/s\n\n"
+    chat("hello").run()
+    assert capsys.readouterr().err == "20.0 tokens/s\n"

@@ -1,0 +1,70 @@
+"""The form of a reply on the command line and in the chat."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from akunu_py.cli.chat.config_values import CHAT_DEFAULT, changed_fields, explained, with_field
+from akunu_py.cli.main import cli
+from akunu_py.errors import ConfigError
+from akunu_py.model_store.default_model import toy_model_path
+
+SCHEMA = '{"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}'
+
+
+def generate(*arguments):
+    base = ["generate", str(toy_model_path()), "-p", "Hello", "--plain"]
+    return CliRunner().invoke(cli, [*base, *arguments])
+
+
+def test_a_reply_has_the_form_asked_for(tmp_path):
+    schema, grammar = tmp_path / "schema.json", tmp_path / "form.lark"
+    schema.write_text(SCHEMA)
+    grammar.write_text('start: "x" | "y"')
+    for given in (str(schema), SCHEMA):
+        assert set(json.loads(generate("--json-schema", given).stdout)) == {"a"}
+    assert generate("--grammar", str(grammar)).stdout.strip() in ("x", "y")
+    assert generate("--regex", "[ab]{2}").stdout.strip() in ("aa", "ab", "ba", "bb")
+    assert generate("--choice", "one", "--choice", "two").stdout.strip() in ("one", "two")
+
+
+def test_a_reply_cut_short_is_a_warning():
+    result = generate("--json-schema", SCHEMA, "-n", "2")
+    assert result.exit_code == 0
+    assert "before it had the form asked for" in result.stderr
+    assert "before it had the form asked for" not in generate("--choice", "one").stderr
+    record = json.loads(generate("--json-schema", SCHEMA, "-n", "2", "--json").stdout)
+    assert record["constraint_met"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--json-schema", "{"], "--json-schema is not JSON"),
+        (["--json-schema", "nothing.json"], "nothing.json cannot be read"),
+        (["--json-schema", '{"not": {}}'], '--json-schema: Unimplemented keys: ["not"]'),
+        (["--regex", "(a"], "--regex: "),
+        (["--regex", "a", "--choice", "b"], "give one of --regex and --choice"),
+        (["--choice", ""], "--choice is"),
+        (["--grammar", "."], "cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_words_typed(arguments, message):
+    result = generate(*arguments)
+    assert result.exit_code != 0
+    assert message in result.stderr
+
+
+def test_the_chat_sets_and_unsets_a_form(tmp_path):
+    path = tmp_path / "schema.json"
+    path.write_text(SCHEMA)
+    config = with_field(CHAT_DEFAULT, "json-schema", str(path))
+    assert config.constraint.kind == "json_schema"
+    assert changed_fields(config)["constraint"].startswith('json_schema {"type"')
+    for word in ("default", "off"):
+        assert with_field(config, "json-schema", word) == CHAT_DEFAULT
+    assert with_field(CHAT_DEFAULT, "choices", "yes | no").constraint.source == '["yes", "no"]'
+    assert "json_schema" in explained(config, "json-schema")
+    with pytest.raises(ConfigError, match="give a Constraint, or one of json_schema"):
+        with_field(CHAT_DEFAULT, "constraint", "x")

@@ -1,0 +1,91 @@
+"""Drafts of constrained replies: what must come, what fits, and how they go on."""
+
+import mlx.core as mx
+import numpy as np
+from matched import allowed, ids_of, tiny
+
+from akunu_py.constraint import Constraint
+from akunu_py.constraints import ConstrainedDrafter, make_matcher
+from akunu_py.protocols import CurveUser, Drafter, SureDrafter
+from akunu_py.sampling.transforms import only
+from akunu_py.types import Draft
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}},
+    "required": ["name"],
+    "additionalProperties": False,
+}
+
+
+class Scripted:
+    def __init__(self, draft):
+        self.draft, self.seen = draft, []
+
+    def observe(self, tokens):
+        self.seen += tokens
+
+    def propose(self, limit):
+        return self.draft.first(limit)
+
+
+class Extending(Scripted):
+    def extend(self, drafted, limit):
+        self.drafted = tuple(drafted)
+        return self.draft.first(limit)
+
+    def use_curve(self, curve):
+        self.curve = curve
+
+
+def drafter(inner, constraint=None, most=8):
+    matcher = make_matcher(constraint or Constraint.json_schema(SCHEMA), tiny()[1])
+    return ConstrainedDrafter(inner, matcher, most), matcher
+
+
+def test_what_must_come_is_the_draft():
+    made, matcher = drafter(Scripted(Draft.chain(ids_of("{"), "inner")))
+    draft = made.propose(32)
+    assert draft.tokens == matcher.forced()
+    assert draft.sure == len(draft) == made.num_sure()
+    assert draft.source == "grammar"
+    assert made.propose(2).tokens == draft.tokens[:2]
+
+
+def test_an_extender_goes_on_and_is_cut_where_it_does_not_fit():
+    more = ids_of(' "Bob"}')
+    inner = Extending(Draft.chain([*more, *ids_of("x")], "inner", 3))
+    made, matcher = drafter(inner, most=20)
+    draft = made.propose(32)
+    assert inner.drafted == matcher.forced()
+    assert draft.tokens == (*matcher.forced(), *more)
+    assert draft.sure == len(matcher.forced())
+    assert draft.origins == ("grammar",) * draft.sure + ("inner",) * len(more)
+
+
+def test_the_inner_draft_is_cut_by_the_form():
+    (y, n), wrong = (ids_of("y")[0], ids_of("n")[0]), ids_of("x")[0]
+    choices = Constraint.choices(["y", "nn"])
+    chain, _ = drafter(Scripted(Draft.chain([n, n, wrong], "inner")), choices)
+    assert chain.propose(8).tokens == (n, n)
+    tree = Draft((y, n, wrong, n, y), (-1, -1, -1, 1, 1), "inner")
+    branching, _ = drafter(Scripted(tree), choices)
+    assert (branching.propose(8).tokens, branching.propose(8).parents) == ((y, n, n), (-1, -1, 1))
+
+
+def test_capabilities_are_those_of_the_inner_drafter():
+    plain, _ = drafter(Scripted(Draft.empty()))
+    able, _ = drafter(Extending(Draft.empty()))
+    assert isinstance(plain, Drafter)
+    assert isinstance(plain, SureDrafter)
+    assert not isinstance(plain, CurveUser)
+    assert isinstance(able, CurveUser)
+
+
+def test_a_mask_on_the_device_is_the_one_on_the_host():
+    rng = np.random.default_rng(3)
+    for size in (1, 31, 32, 33, 4096, 49_153):
+        mask = rng.integers(0, 2**32, -(-size // 32), dtype=np.uint32)
+        row = only(mx.zeros((1, size)), mx.array(mask))
+        kept = set(np.flatnonzero(np.array(row)[0] == 0).tolist())
+        assert kept == {id_ for id_ in allowed(mask) if id_ < size}

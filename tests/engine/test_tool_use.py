@@ -1,0 +1,158 @@
+"""Chats with tools: what is required is called, what is streamed adds up, and nothing half is a call."""
+
+import json
+from pathlib import Path
+
+import pytest
+from gguf_files import CHAT_TEMPLATE, write_tiny_llama
+from shared_files import ROOT
+from trained_files import REAL, path_of
+
+from akunu_py import ConfigError, Engine, Message, Tool, ToolCall
+from akunu_py.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta
+
+PLACE = {
+    "type": "object",
+    "properties": {"place": {"enum": ["Rome", "Köln"]}},
+    "required": ["place"],
+}
+TOOLS = [Tool("weather", "The weather", PLACE), Tool("now", "The time")]
+ASK = [Message("user", "hello")]
+HERMES = (
+    "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}"
+    '{% for c in m.tool_calls %}{{ "<tool_call>\\n" }}{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}'
+    '{{ "\\n" }}</tool_call>{% endfor %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}'
+)
+
+
+@pytest.fixture(scope="module", params=["native", "described"])
+def engine(request, tmp_path_factory):
+    template = HERMES if request.param == "native" else CHAT_TEMPLATE
+    path = tmp_path_factory.mktemp("tools") / f"{request.param}.gguf"
+    write_tiny_llama(path, context=2048, chat_template=template)
+    with Engine.load(path) as loaded:
+        yield loaded
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_required_call_is_made(engine, temperature):
+    stream = engine.stream_chat(
+        ASK, tools=TOOLS, tool_choice="required", max_tokens=400, temperature=temperature, seed=3
+    )
+    deltas = [delta for event in stream for delta in event.deltas]
+    result = stream.result
+    calls = result.message.tool_calls
+    assert calls
+    assert all(call.name in ("weather", "now") for call in calls)
+    ends = [delta for delta in deltas if isinstance(delta, CallEnd)]
+    starts = [delta for delta in deltas if isinstance(delta, CallStart)]
+    assert tuple(end.call for end in ends) == calls
+    assert [(s.index, s.id, s.name) for s in starts][: len(ends)] == [
+        (end.index, end.call.id, end.call.name) for end in ends
+    ]
+    for end in ends:
+        texts = [d.text for d in deltas if isinstance(d, ArgumentsDelta) and d.index == end.index]
+        assert json.loads("".join(texts)) == end.call.arguments
+    assert not any(isinstance(delta, ContentDelta) for delta in deltas)
+    assert result.text.startswith("<tool_call>\n")
+    assert (result.finish_reason == "tool_calls") == (result.unfinished_call is None)
+
+
+def test_a_named_tool_is_called_once(engine):
+    result = engine.chat(ASK, tools=TOOLS, tool_choice={"name": "weather"}, max_tokens=200)
+    [call] = result.message.tool_calls
+    assert call.name == "weather"
+    assert call.arguments["place"] in ("Rome", "Köln")
+    assert result.finish_reason == "tool_calls"
+
+
+def test_drafts_change_nothing(engine):
+    options = {"tools": TOOLS, "tool_choice": {"name": "weather"}, "max_tokens": 200}
+    plain = engine.chat(ASK, **options, drafter="none")
+    drafted = engine.chat(ASK, **options)
+    assert drafted.token_ids == plain.token_ids
+
+
+@pytest.mark.parametrize("size", [1, 5, 12])
+def test_a_call_that_is_cut_is_not_a_call(engine, size):
+    whole = engine.chat(ASK, tools=TOOLS, tool_choice={"name": "weather"}, max_tokens=200)
+    cut = len(whole.token_ids) - 1 - size
+    result = engine.chat(ASK, tools=TOOLS, tool_choice={"name": "weather"}, max_tokens=cut)
+    assert result.finish_reason == "length"
+    assert result.message.content == ""
+    if not result.message.tool_calls:
+        assert result.unfinished_call is not None
+        return
+    assert result.message.tool_calls[0].arguments == whole.message.tool_calls[0].arguments
+
+
+def test_without_a_choice_text_is_text(engine):
+    for choice in ("auto", "none"):
+        result = engine.chat(ASK, tools=TOOLS, tool_choice=choice, max_tokens=12)
+        assert result.message.content == result.text
+
+
+def test_a_chat_without_tools_has_a_message(engine):
+    stream = engine.stream_chat(ASK, max_tokens=20)
+    deltas = [delta for event in stream for delta in event.deltas]
+    assert "".join(delta.text for delta in deltas) == stream.result.message.content
+    assert engine.generate("hello", max_tokens=3).message is None
+
+
+def test_calls_and_results_are_in_the_next_prompt(engine):
+    result = engine.chat(ASK, tools=TOOLS, tool_choice={"name": "weather"}, max_tokens=200)
+    [call] = result.message.tool_calls
+    said = [*ASK, result.message, Message("tool", "fourteen", tool_call_id=call.id)]
+    stream = engine.stream_chat(said, tools=TOOLS, max_tokens=1)
+    prompt = engine.tokenizer.decode(stream.prompt)
+    stream.close()
+    assert "fourteen" in prompt
+    assert prompt.rindex('{"name": "weather", "arguments": ') > prompt.index("hello")
+    assert call.arguments["place"] in prompt[prompt.index("hello") :]
+
+
+def test_what_is_wrong_is_named(engine):
+    with pytest.raises(ConfigError, match="tool_choice is 'maybe'; give 'auto'"):
+        engine.chat(ASK, tools=TOOLS, tool_choice="maybe")
+    with pytest.raises(ConfigError, match="'required', but there are no tools"):
+        engine.chat(ASK, tool_choice="required")
+    with pytest.raises(
+        ConfigError, match="names 'run', which is not among the tools: weather, now"
+    ):
+        engine.chat(ASK, tools=TOOLS, tool_choice={"name": "run"})
+    with pytest.raises(ConfigError, match="cannot have a constraint, too"):
+        engine.chat(ASK, tools=TOOLS, json_schema={})
+
+
+def test_a_template_with_calls_of_an_unknown_form(tmp_path):
+    # The name of the tool stands in the end of a call, too.
+    template = HERMES.replace("</tool_call>", "</{{ c.function.name }}>")
+    path = write_tiny_llama(tmp_path / "odd.gguf", context=2048, chat_template=template)
+    with Engine.load(path) as engine:
+        with pytest.raises(ConfigError, match=r"tool calls of this model cannot be read: .*; with"):
+            engine.chat(ASK, tools=TOOLS)
+        result = engine.chat(ASK, tools=TOOLS, tool_choice="none", max_tokens=3)
+        assert result.message is not None
+
+
+@pytest.mark.slow
+def test_the_agent_of_the_docs():
+    page = (ROOT / "docs" / "tools.md").read_text()
+    source = page.partition("```python\n")[2].partition("```")[0]
+    names = {"__name__": "agent"}
+    exec(compile(source, "docs/tools.md", "exec"), names)  # noqa: S102 - the page's own example
+    with Engine.load(path_of(REAL), context=4096) as engine:
+        said = names["answer"](engine, "How is the weather in Rome?", "required", turns=2)
+    user, called, *_ = said
+    assert user.role == "user"
+    assert called.tool_calls
+    assert all(call.name in names["FUNCTIONS"] for call in called.tool_calls)
+    results = [message for message in said if message.role == "tool"]
+    assert len(results) >= len(called.tool_calls)
+    assert said[-1].role == "assistant" or said[-1].role == "tool"
+
+
+def test_a_call_in_a_message_is_a_value():
+    call = ToolCall("weather", {"place": "Rome"}, "abc")
+    assert Message("assistant", tool_calls=(call,)).tool_calls == (call,)
+    assert Path(ROOT / "docs" / "tools.md").is_file()

@@ -1,0 +1,50 @@
+"""Links between README.md, CHANGELOG.md and the pages of docs lead to files and headings that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / folder / "README.md" for folder in ("tests/golden", "packaging")),
+]
+
+
+def prose(page):
+    """Return the text of a page without its code."""
+    return re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page):
+    """Yield the anchors that GitHub gives to the headings of a page."""
+    for heading in re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE):
+        yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def broken(page):
+    """Yield the links of a page that lead nowhere."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        name, _, anchor = link.partition("#")
+        if "://" in name:
+            continue
+        target = page.parent / name if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            yield link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    if not page.exists():
+        pytest.skip("only in a checkout")
+    assert list(broken(page)) == []
+
+
+def test_broken_links_are_found(tmp_path):
+    (tmp_path / "b.md").write_text("# One `two`: three\n")
+    page = tmp_path / "a.md"
+    page.write_text("[x](b.md) [x](b.md#one-two-three) [x](b.md#two) [x](c.md) [x](https://c.d)\n")
+    assert list(broken(page)) == ["b.md#two", "c.md"]
