@@ -1,6 +1,7 @@
 """Replies of an engine over HTTP: the same text as from the engine, cached, cancelled, in company."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import time
@@ -10,8 +11,12 @@ import pytest
 from scripted_server import events_of, running
 
 from akunu_py.engine.engine import Engine
+from akunu_py.generation_config import GenerationConfig
+from akunu_py.reply_deltas import ContentDelta
 from akunu_py.server.engine_backend import EngineBackend, served_model
+from akunu_py.server.events import Finished
 from akunu_py.server.prefix_cache import PrefixCache
+from akunu_py.server.requests import CompletionRequest
 from akunu_py.server.worker import Worker
 
 ASK = {"messages": [{"role": "user", "content": "Hello there"}], "max_tokens": 12, "seed": 3}
@@ -109,6 +114,36 @@ def test_clients_that_leave_free_their_places(served):
         assert time.monotonic() < deadline
 
 
+@pytest.mark.parametrize("started", [True, False])
+def test_cancel_ends_a_reply_within_a_step(loaded, started):
+    """Also one whose prompt is still being laid out in another thread."""
+    request = CompletionRequest(
+        model="akunu-tiny", prompt="Once", config=GenerationConfig(max_tokens=1500)
+    )
+
+    async def read(backend):
+        reply = backend.submit(request, "client")
+        if not started:
+            reply.cancel()
+        events = []
+        with contextlib.suppress(StopAsyncIteration):
+            while True:
+                events.append(await anext(reply))
+                if isinstance(events[-1], ContentDelta):
+                    reply.cancel()
+        return events
+
+    worker = Worker(loaded, parallel=1, places=1)
+    worker.start()
+    events = asyncio.run(read(EngineBackend(worker, places=1)))
+    worker.close()
+    ends = [event for event in events if isinstance(event, Finished)]
+    # The worker drops a reply that was cancelled before its turn came.
+    assert all(end.reason == "cancelled" for end in ends)
+    assert len(ends) == 1 or not started
+    assert all(end.usage.completion_tokens < 100 for end in ends)
+
+
 def test_more_requests_than_places(served):
     """Every request has a reply or a clear refusal, and those with one have the same text."""
     url = f"{served.url}/v1"
@@ -170,7 +205,10 @@ def test_required_call_is_made(served):
         "tool_choice": "required",
         "parallel_tool_calls": False,
     }
-    choice = served.post(CHAT, ask).json()["choices"][0]
+    reply = served.post(CHAT, ask).json()
+    # The reply ends with its only call; left alone, this model makes calls to the end.
+    assert reply["usage"]["completion_tokens"] < 100
+    [choice] = reply["choices"]
     assert choice["finish_reason"] == "tool_calls"
     [one] = choice["message"]["tool_calls"]
     assert one["function"]["name"] == "turn"
