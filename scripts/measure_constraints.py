@@ -3,16 +3,19 @@
     python scripts/measure_constraints.py VOCABULARY.gguf   microseconds a token of mask and matcher
     python scripts/measure_constraints.py --replies MODEL   tokens a pass and speed of JSON extraction
 
-The first walks through random texts of random schemas as a reply does: each token is drawn from its mask,
-forced tokens are asked for and the token is added. The second has a model extract records as JSON, with drafts
+The first follows texts as a reply does: forced tokens are asked for, a mask is made and the token is added.
+The texts are records of people, and then random texts of random schemas, whose tokens are drawn from the
+masks; no model writes such texts, and they are the worst case. The second has a model extract records as JSON, with drafts
 (auto, and what must come next) and without, alternately; it wants a machine that does nothing else.
 """
 
 import argparse
+import json
 import random
 import statistics
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +47,7 @@ RECORD = {
     "required": ["name", "age", "city", "occupation", "contact_method"],
     "additionalProperties": False,
 }
+NAMES = ("Maria", "Tom", "Aiko", "Josef", "Lindqvist", "Okonkwo", "García", "Huber", "Nguyen")
 PEOPLE = (
     "Maria Gonzalez is 34 and lives in Seville, where she repairs violins. She answers letters only.",
     "Write to Tom Baker, 58, a lighthouse keeper in Plymouth, by electronic mail.",
@@ -59,21 +63,34 @@ def costs(path):
     vocabulary = MatcherVocabulary(tokenizer, tokenizer.vocabulary_size)
     print(f"{vocabulary.size:,} tokens, handed over in {time.perf_counter() - began:.2f} s")
     rng = random.Random(1)
+    print("Records of people")
+    ids = {token: id_ for id_, token in enumerate(vocabulary.tokens) if token}
+    walks = ((RECORD, partial(spelled, ids, Text(record(rng)))) for _ in range(TEXTS))
+    follow(vocabulary, walks)
+    print("Random texts of random schemas")
+    follow(
+        vocabulary, ((schema(seeded("cost", seed)), partial(drawn, rng)) for seed in range(TEXTS))
+    )
+
+
+def follow(vocabulary, walks):
+    """Follow texts, given as schemas and functions that choose a token of a mask."""
     found, compiled = [], []
-    for seed in range(TEXTS):
-        form = Constraint.json_schema(schema(seeded("cost", seed)))
+    for form, choose in walks:
         began = time.perf_counter()
-        matcher = make_matcher(form, vocabulary)
+        matcher = make_matcher(Constraint.json_schema(form), vocabulary)
         compiled.append(time.perf_counter() - began)
         for _ in range(MOST_TOKENS):
             began = time.perf_counter()
             forced = matcher.forced()
             mask = matcher.mask(())
             taken = time.perf_counter() - began
-            token = forced[0] if forced else drawn(mask, rng)
+            token = choose(mask)
             began = time.perf_counter()
             matcher.advance((token,))
             found.append((taken + time.perf_counter() - began) * 1e6)
+            if forced and token != forced[0]:
+                raise SystemExit("a forced token was not the only one in its mask")
             if matcher.ended:
                 break
     found.sort()
@@ -86,7 +103,49 @@ def costs(path):
     )
 
 
-def drawn(mask, rng):
+class Text:
+    """A text that is being spelled, in bytes."""
+
+    def __init__(self, text):
+        self.rest = text.encode()
+
+
+def record(rng):
+    """Return a record of a made-up person as the schema has it."""
+    words = [
+        "violin",
+        "maker",
+        "of",
+        "the",
+        "old",
+        "town",
+        "who",
+        "repairs",
+        "lighthouses",
+        "and",
+        "letters",
+    ]
+    person = {
+        "name": f"{rng.choice(NAMES)} {rng.choice(NAMES)}",
+        "age": rng.randrange(100),
+        "city": rng.choice(["Plymouth", "Seville", "Graz", "Osaka", "São Paulo"]),
+        "occupation": " ".join(rng.sample(words, 5)),
+        "contact_method": rng.choice(RECORD["properties"]["contact_method"]["enum"]),
+    }
+    return json.dumps(person, ensure_ascii=False)
+
+
+def spelled(ids, text, mask):
+    """Return the longest token of the mask that the rest of the text begins with, or an end."""
+    for size in range(min(32, len(text.rest)), 0, -1):
+        id_ = ids.get(text.rest[:size])
+        if id_ is not None and mask[id_ // 32] >> (id_ % 32) & 1:
+            text.rest = text.rest[size:]
+            return id_
+    return int(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))[0])
+
+
+def drawn(rng, mask):
     return int(rng.choice(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))))
 
 
