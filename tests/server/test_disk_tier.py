@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import stat
 import time
 
@@ -169,11 +170,19 @@ FORGERIES = {
 
 
 class TestDamage:
+    @pytest.fixture(scope="class")
+    def written(self, engine, tmp_path_factory):
+        """A folder with one entry, and the reply."""
+        folder = tmp_path_factory.mktemp("written")
+        (first,) = replies(engine, folder, engine.prompt_ids(TEXT))
+        return folder, first
+
     @pytest.fixture
-    def damaged(self, engine, tmp_path):
+    def damaged(self, engine, written, tmp_path):
         """A folder with one entry; a function that asks again, after the damage."""
         prompt = engine.prompt_ids(TEXT)
-        (first,) = replies(engine, tmp_path, prompt)
+        folder, first = written
+        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
         data = files(tmp_path, "safetensors")[0].read_bytes()
 
         def check():

@@ -169,6 +169,7 @@ def test_dropped_rows_give_their_memory_back(lane):
     assert mx.get_active_memory() - before < 1000
 
 
+OTHER_FAMILIES = ("llama, sliding", "qwen3_next")
 CALLS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(1, 60), st.integers(0, 60), st.booleans()),
     min_size=2,
@@ -177,8 +178,10 @@ CALLS = st.lists(
 
 
 @given(CALLS)
-@settings(max_examples=10)
-@pytest.mark.parametrize("name", ["llama", "llama, sliding", "qwen3_next"])
+@settings(max_examples=max(5, settings.default.max_examples // 6))
+@pytest.mark.parametrize(
+    "name", ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHER_FAMILIES)]
+)
 def test_rows_are_what_a_fresh_session_has(name, calls):
     """Whatever was handed over and copied before, the next logits are those of a cold start."""
     model = family(name)

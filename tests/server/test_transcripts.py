@@ -15,7 +15,11 @@ from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.reply_events import Started
 from akunu_py.server.worker import Worker
 
-FAMILIES = ["llama", "llama, sliding", "qwen3_next"]
+FAMILIES = [
+    "llama",
+    pytest.param("llama, sliding", marks=pytest.mark.slow),
+    pytest.param("qwen3_next", marks=pytest.mark.slow),
+]
 BLOCK = 8
 TURNS = pytest.mark.parametrize("turns", [4, pytest.param(30, marks=pytest.mark.slow)])
 SYSTEM = Message("system", "you are an agent. " * 8)

@@ -7,6 +7,7 @@ import asyncio
 import threading
 
 import pytest
+from pairwise import each_value
 from toy_engine import PLAIN
 
 from akunu_py.errors import ConfigError, EngineStateError, ModelFormatError, ServerBusyError
@@ -59,8 +60,7 @@ def test_a_reply_is_that_of_the_engine(toy, make_worker):
     )
 
 
-@pytest.mark.parametrize("drafter", ["auto", "none"])
-@pytest.mark.parametrize("cache_bytes", [0, 1 << 26])
+@pytest.mark.parametrize(("cache_bytes", "drafter"), each_value([0, 1 << 26], ["none", "auto"]))
 def test_a_seed_gives_the_same_tokens_alone_and_in_company(toy, make_worker, drafter, cache_bytes):
     texts = [TEXT * count + "abc"[:count] for count in (1, 2, 3, 2)]
     expected = [

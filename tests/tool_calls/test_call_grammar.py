@@ -45,6 +45,15 @@ TOOLS = (
     Tool("a.b-c", "One argument", {"properties": {"t": {"type": "string"}}}),
 )
 FORMATS = {name: format_of(name) for name in EXCERPTS} | {"gemma": GEMMA}
+# One of each kind of format; llama has no marker.
+KINDS = ("hermes", "llama", "qwen coder", "gpt-oss", "gemma")
+EACH_FORMAT = pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in KINDS else pytest.mark.slow) for name in FORMATS],
+)
+EACH_WALK = pytest.mark.parametrize(
+    "seeds", [range(6), pytest.param(range(6, 25), marks=pytest.mark.slow)], ids=["few", "many"]
+)
 
 
 def schema_of(name):
@@ -52,12 +61,13 @@ def schema_of(name):
     return {"additionalProperties": False, **tool.parameters}
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_what_is_allowed_is_read(name):
+@EACH_WALK
+@EACH_FORMAT
+def test_what_is_allowed_is_read(name, seeds):
     format_ = FORMATS[name]
     grammar = required_calls(format_, TOOLS, {})
     assert not grammar.trigger
-    found = [text for seed in range(25) if (text := walk(grammar.lark, seed)) is not None]
+    found = [text for seed in seeds if (text := walk(grammar.lark, seed)) is not None]
     assert found
     for text in found:
         calls, rest = parse_calls(format_, text, TOOLS)
@@ -68,7 +78,7 @@ def test_what_is_allowed_is_read(name):
             jsonschema.validate(call.arguments, schema_of(call.name))
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@EACH_FORMAT
 def test_one_call_of_a_named_tool(name):
     format_ = FORMATS[name]
     lark = required_calls(format_, [TOOLS[2]], {}, one=True).lark
@@ -78,7 +88,7 @@ def test_one_call_of_a_named_tool(name):
         assert call.name == "a.b-c"
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@EACH_FORMAT
 def test_behind_the_marker_the_rest_of_a_call_is_required(name):
     format_ = FORMATS[name]
     grammar = optional_calls(format_, TOOLS, {})

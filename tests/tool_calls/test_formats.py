@@ -106,7 +106,6 @@ def ambiguous(format_, given):
     )
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_calls_come_back_equal(excerpt, data):
     _, render, format_ = excerpt
@@ -120,7 +119,7 @@ def test_calls_come_back_equal(excerpt, data):
     assert not rest.strip()
 
 
-@settings(max_examples=10)
+@settings(max_examples=settings.default.max_examples // 5)
 @given(data=st.data())
 def test_pieces_of_any_size_give_the_same_calls(excerpt, data):
     _, render, format_ = excerpt
