@@ -8,10 +8,13 @@ from typing import Any, Literal, Self
 
 from akunu_py.errors import ConfigError
 
-ConstraintKind = Literal["json_schema", "regex", "grammar", "choices"]
+ConstraintKind = Literal["json_schema", "regex", "grammar", "choices", "tools"]
 
 MOST_CHARACTERS = 2**17
 """Of a schema, an expression or a grammar; larger ones may take longer than two seconds."""
+
+MOST_TOOL_CHARACTERS = 2**19
+"""Of a grammar that akunu writes for tools. Its rules are simple: one so large takes a second."""
 
 MOST_REFERENCES = 1000
 """Of $ref in a schema and of rules in a grammar.
@@ -35,6 +38,7 @@ class Constraint:
     Attributes:
         kind: what `source` is.
         source: JSON schema as JSON, regular expression, Lark grammar, or choices as a JSON list.
+            For tools a Lark grammar that akunu wrote, with few references for each tool.
         trigger: text after which the constraint begins. Before it the reply is free, and may end.
             It may contain control tokens, such as <|tool_call|>. "": it begins at once.
 
@@ -47,10 +51,9 @@ class Constraint:
     trigger: str = ""
 
     def __post_init__(self) -> None:
-        if len(self.source) > MOST_CHARACTERS:
-            raise ConfigError(
-                f"{self.kind} has {len(self.source)} characters; give at most {MOST_CHARACTERS}"
-            )
+        most = MOST_TOOL_CHARACTERS if self.kind == "tools" else MOST_CHARACTERS
+        if len(self.source) > most:
+            raise ConfigError(f"{self.kind} has {len(self.source)} characters; give at most {most}")
         references = len(_REFERENCE.findall(self.source))
         if self.kind in {"json_schema", "grammar"} and references > MOST_REFERENCES:
             what = "$ref" if self.kind == "json_schema" else "rules"
@@ -87,6 +90,11 @@ class Constraint:
     def grammar(cls, lark: str, *, trigger: str = "") -> Self:
         """Make the constraint of a Lark grammar in llguidance's dialect; it begins at `start`."""
         return cls("grammar", _text("grammar", lark), trigger)
+
+    @classmethod
+    def tools(cls, lark: str, *, trigger: str = "") -> Self:
+        """Make the constraint of a reply with tool calls, from a grammar that akunu wrote."""
+        return cls("tools", lark, trigger)
 
     @classmethod
     def choices(cls, texts: Iterable[str], *, trigger: str = "") -> Self:

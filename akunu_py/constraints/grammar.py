@@ -141,5 +141,5 @@ def _body(constraint: Constraint) -> dict[str, Any]:
         case "choices":
             texts = " | ".join(map(_literal, json.loads(source)))
             return {"lark_grammar": f"start: {texts}\n"}
-        case "grammar":
+        case "grammar" | "tools":
             return {"lark_grammar": source}

@@ -441,13 +441,8 @@ class Engine:
         """
         self._admission.check()
         config = with_options(config or GenerationConfig(), options)
-        if plan is not None and plan.constraint is not None:
-            if config.constraint is not None:
-                raise ConfigError(
-                    "a reply that may call tools cannot have a constraint, too; leave it out, or "
-                    "give tool_choice='none'"
-                )
-            config = replace(config, constraint=plan.constraint)
+        if plan is not None:
+            config = replace(config, constraint=plan.constrained(config.constraint))
         choice = self._drafters.choose(config)
         check_reply(
             prompt,

@@ -1,7 +1,8 @@
 """Tools of a chat: how the model is told of them, what it may call, and how its calls are read."""
 
+import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -36,6 +37,9 @@ class ChatPlan:
         tools: tools for the template.
         parser: reads the calls of the reply; None where there are none.
         constraint: grammar of the calls, or None.
+        calls_or_answer: makes the grammar of a reply that is either calls or an answer in the form
+            of a JSON schema; None where tools must be called, and where calls have no marker:
+            their beginning hides that of an answer.
         from_start: whether the constraint holds for the whole reply, thoughts included.
         marks: texts of the control tokens around calls, by id.
 
@@ -45,8 +49,24 @@ class ChatPlan:
     tools: Sequence[Tool] = ()
     parser: CallParser | None = None
     constraint: Constraint | None = None
+    calls_or_answer: Callable[[Constraint], Constraint] | None = None
     from_start: bool = False
     marks: Mapping[int, str] = field(default_factory=dict)
+
+    def constrained(self, given: Constraint | None) -> Constraint | None:
+        """Return the constraint of the reply, where the caller has given one, too.
+
+        Raises ConfigError if the two do not go together.
+        """
+        if self.constraint is None or given is None:
+            return self.constraint or given
+        if self.calls_or_answer is None or given.kind != "json_schema" or given.trigger:
+            raise ConfigError(
+                "a reply that may call tools cannot have a constraint, too (except a "
+                "json_schema with tool_choice='auto', if the model's calls have a marker); "
+                "leave it out, or give tool_choice='none'"
+            )
+        return self.calls_or_answer(given)
 
 
 class ToolUse:
@@ -83,12 +103,18 @@ class ToolUse:
             grammar = required_calls(format_, callable_, control_ids, one=one)
         else:
             grammar = optional_calls(format_, callable_, control_ids)
+
+        def calls_or_answer(schema: Constraint) -> Constraint:
+            made = optional_calls(format_, callable_, control_ids, answer=json.loads(schema.source))
+            return Constraint.tools(made.lark)
+
         texts = "".join(format_.texts)
         return ChatPlan(
             messages=plan.messages,
             tools=plan.tools,
             parser=CallParser(format_, callable_),
-            constraint=Constraint.grammar(grammar.lark, trigger=grammar.trigger),
+            constraint=Constraint.tools(grammar.lark, trigger=grammar.trigger),
+            calls_or_answer=None if required or format_.only_first else calls_or_answer,
             from_start=format_ is HARMONY,
             marks={id_: text for text, id_ in control_ids.items() if text in texts},
         )

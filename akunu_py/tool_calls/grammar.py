@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from akunu_py.constraint import MOST_CHARACTERS
+from akunu_py.constraint import MOST_REFERENCES, MOST_TOOL_CHARACTERS
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool
 from akunu_py.tool_calls.format import (
@@ -66,20 +66,28 @@ def required_calls(
     """
     made = _Grammar(format_, tools, control_ids)
     if format_ is HARMONY:
-        return CallsGrammar(made.source_of_messages(required=True))
+        return CallsGrammar(made.source_of_messages())
     return CallsGrammar(made.source(made.opening(), several=not one))
 
 
 def optional_calls(
-    format_: ToolFormat, tools: Sequence[Tool], control_ids: Mapping[str, int]
+    format_: ToolFormat,
+    tools: Sequence[Tool],
+    control_ids: Mapping[str, int],
+    *,
+    answer: Mapping[str, Any] | bool | None = None,
 ) -> CallsGrammar:
     """Return the grammar of an answer that may have calls after its text.
 
-    Arguments and errors are those of `required_calls`.
+    With the JSON schema of an `answer` the reply is either such an answer, or calls. The other
+    arguments and errors are those of `required_calls`.
     """
     made = _Grammar(format_, tools, control_ids)
+    written = "TEXT" if answer is None else _json(_as_mapping(answer))
     if format_ is HARMONY:
-        return CallsGrammar(made.source_of_messages(required=False))
+        return CallsGrammar(made.source_of_messages(written))
+    if answer is not None:
+        return CallsGrammar(made.source(made.opening(), answer=written))
     if not format_.only_first:
         return CallsGrammar(made.source(made.opening_after_marker()), format_.marker)
     return CallsGrammar(made.source_of_text_or_call())
@@ -113,8 +121,11 @@ class _Grammar:
         """Return the terms between the marker and the first name."""
         return self._terms(self._format.openings[0].split(self._format.marker, 1)[1])
 
-    def source(self, opening: str, *, several: bool = True) -> str:
-        """Return the grammar of calls, of which the first begins with these terms."""
+    def source(self, opening: str, *, several: bool = True, answer: str = "") -> str:
+        """Return the grammar of calls, of which the first begins with these terms.
+
+        `answer` has the terms of what may stand in their place.
+        """
         format_, rules = self._format, self._rules
         calls = [self._call(number, tool) for number, tool in enumerate(self._tools)]
         rules["call"] = " | ".join(calls)
@@ -122,7 +133,7 @@ class _Grammar:
         if several and format_.several:
             body += f" ({self._terms(format_.separator + format_.opens[0])} call)*"
         rules["calls"] = f"{body} {self._terms(format_.end)}"
-        rules["start"] = "calls"
+        rules["start"] = f"calls | {answer}" if answer else "calls"
         return self._written()
 
     def source_of_text_or_call(self) -> str:
@@ -143,8 +154,11 @@ class _Grammar:
         rules["start"] = f"OTHER_TEXT | ({' | '.join(calls)}) {self._terms(format_.end)}"
         return self._written()
 
-    def source_of_messages(self, *, required: bool) -> str:
-        """Return the grammar of a reply of gpt-oss: thoughts, remarks, an answer or a call."""
+    def source_of_messages(self, answer: str = "") -> str:
+        """Return the grammar of a reply of gpt-oss: thoughts, remarks, an answer or a call.
+
+        `answer` has the terms of an answer; "": a call is required.
+        """
         rules = self._rules
         calls = [self._call(number, tool) for number, tool in enumerate(self._tools)]
         for channel in ("analysis", "commentary"):
@@ -153,23 +167,24 @@ class _Grammar:
             rules[channel] = f"{begin} {self._text(channel, '<|end|>')} {speaker}"
         opening = self._terms(self._format.opens[0])
         rules["calls"] = f"{opening} ({' | '.join(calls)})"
-        answer = "" if required else f" | {self._terms('<|channel|>final<|message|>')} TEXT"
-        rules["start"] = f"(analysis | commentary)* (calls{answer})"
+        final = f" | {self._terms('<|channel|>final<|message|>')} {answer}" if answer else ""
+        rules["start"] = f"(analysis | commentary)* (calls{final})"
         return self._written()
 
     def _written(self) -> str:
         lines = (f"{name}: {body}" for name, body in self._rules.items())
         lark = "\n".join(lines) + _TERMINALS
-        if len(lark) > MOST_CHARACTERS:
+        if len(lark) > MOST_TOOL_CHARACTERS:
             raise ConfigError(
                 f"the {len(self._tools)} tools have schemas of {len(lark):,} characters, more than "
-                f"{MOST_CHARACTERS:,}; give fewer tools, or simpler parameters"
+                f"{MOST_TOOL_CHARACTERS:,}; give fewer tools, or simpler parameters"
             )
         return lark
 
     def _call(self, number: int, tool: Tool, opening: str = "") -> str:
         """Add the rules of a tool, with an opening before its name; return the rule's name."""
         format_, rule = self._format, f"call_{number}"
+        before = len(self._rules)
         close = self._terms(format_.close)
         arguments = format_.arguments
         if isinstance(arguments, TaggedArguments):
@@ -182,6 +197,13 @@ class _Grammar:
         else:
             body = f"{self._after(tool, opening)} {_json(_closed(tool.parameters))} {close}"
         self._rules[rule] = body
+        # A chain of references stays within a tool.
+        references = len(self._rules) - before + json.dumps(tool.parameters).count('"$ref"')
+        if references > MOST_REFERENCES:
+            raise ConfigError(
+                f"the parameters of the tool {tool.name} need {references} rules, more than "
+                f"{MOST_REFERENCES}; give simpler ones"
+            )
         return rule
 
     def _after(self, tool: Tool, opening: str = "") -> str:
@@ -317,7 +339,8 @@ class _Grammar:
     ) -> str:
         """Return the terms for a value of a schema."""
         if isinstance(schema, Mapping) and isinstance(place := schema.get("$ref"), str):
-            named = "ref_" + re.sub(r"\W", "_", place)
+            # Other tools may have other definitions of this name.
+            named = "_".join((*rule.split("_")[:2], "ref", re.sub(r"\W", "_", place)))
             if named not in self._rules:
                 self._rules[named] = ""  # a schema may refer to itself
                 found = referred(place, root)
@@ -410,6 +433,10 @@ def _closed(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     if not any(word in schema for word in (*_COMBINED, "additionalProperties")):
         closed["additionalProperties"] = False
     return closed
+
+
+def _as_mapping(schema: Mapping[str, Any] | bool) -> Mapping[str, Any]:
+    return {"allOf": [schema]} if isinstance(schema, bool) else schema
 
 
 def _with_definitions(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:

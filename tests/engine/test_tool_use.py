@@ -121,7 +121,19 @@ def test_what_is_wrong_is_named(engine):
     ):
         engine.chat(ASK, tools=TOOLS, tool_choice={"name": "run"})
     with pytest.raises(ConfigError, match="cannot have a constraint, too"):
-        engine.chat(ASK, tools=TOOLS, json_schema={})
+        engine.chat(ASK, tools=TOOLS, regex="a+")
+    with pytest.raises(ConfigError, match="cannot have a constraint, too"):
+        engine.chat(ASK, tools=TOOLS, tool_choice="required", json_schema={})
+
+
+def test_an_answer_has_the_callers_schema(engine):
+    schema = {"enum": ["yes", "no"]}
+    for seed in range(3):
+        result = engine.chat(
+            ASK, tools=TOOLS, json_schema=schema, max_tokens=300, temperature=1.0, seed=seed
+        )
+        called = result.message.tool_calls or result.unfinished_call
+        assert called or json.loads(result.message.content) in schema["enum"]
 
 
 def test_a_template_with_calls_of_an_unknown_form(tmp_path):

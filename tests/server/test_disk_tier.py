@@ -169,14 +169,15 @@ FORGERIES = {
 }
 
 
-class TestDamage:
-    @pytest.fixture(scope="class")
-    def written(self, engine, tmp_path_factory):
-        """A folder with one entry, and the reply."""
-        folder = tmp_path_factory.mktemp("written")
-        (first,) = replies(engine, folder, engine.prompt_ids(TEXT))
-        return folder, first
+@pytest.fixture(scope="module")
+def written(engine, tmp_path_factory):
+    """A folder with one entry, and the reply."""
+    folder = tmp_path_factory.mktemp("written")
+    (first,) = replies(engine, folder, engine.prompt_ids(TEXT))
+    return folder, first
 
+
+class TestDamage:
     @pytest.fixture
     def damaged(self, engine, written, tmp_path):
         """A folder with one entry; a function that asks again, after the damage."""
