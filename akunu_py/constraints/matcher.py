@@ -181,4 +181,8 @@ def make_matcher(
 
 
 def _reason(inner: LLMatcher) -> str:
-    return inner.get_error().strip().partition("\n<")[0] or "the constraint failed"
+    reason = str(inner.get_error()).strip().partition("\n<")[0]
+    # llguidance's own words for a limit of its numbers, such as 65,535 symbols of a grammar.
+    if reason.startswith("panic"):
+        return "it is too large to compile; make it smaller, or offer fewer tools"
+    return reason or "the constraint failed"

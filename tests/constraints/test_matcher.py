@@ -141,6 +141,22 @@ def test_what_cannot_be_compiled_is_said(constraint, message):
         matcher(constraint)
 
 
+def test_a_panic_of_the_library_is_said_in_words(monkeypatch):
+    class Panicked:
+        def __init__(self, *_arguments, **_options):
+            pass
+
+        def is_error(self):
+            return True
+
+        def get_error(self):
+            return "panic: range end index 65536 out of range"
+
+    monkeypatch.setattr("akunu_py.constraints.matcher.LLMatcher", Panicked)
+    with pytest.raises(ConstraintError, match="too large to compile; make it smaller"):
+        matcher(Constraint.regex("a"))
+
+
 def test_a_grammar_may_name_the_end():
     here = matcher(Constraint.grammar('start: "a" <|end|>'))
     path = ids_of("a<|end|>")
