@@ -52,8 +52,10 @@ class Setting(NamedTuple):
     @property
     def variables(self) -> tuple[str, ...]:
         """Return the names in the environment, the first that is set counts."""
-        names = [_PREFIX + "_".join((*self.command, self.key)), _PREFIX + self.key]
-        return tuple(dict.fromkeys(name.replace("-", "_").upper() for name in names))
+        keys = ("_".join((*self.command, self.key)), self.key)
+        names = [(_PREFIX + key).replace("-", "_").upper() for key in keys]
+        # AKUNU_CACHE_DIR is akunu's own folder, not `serve --cache-dir`.
+        return tuple(name for name in dict.fromkeys(names) if name not in OTHER_VARIABLES)
 
 
 class Origin(NamedTuple):
