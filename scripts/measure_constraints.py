@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "constraints")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from forms import schema, seeded
+from random_forms import schema, seeded
 
 from akunu_py import Engine
 from akunu_py.constraint import Constraint

@@ -1,30 +1,19 @@
-"""Many replies of real models under random forms: they fit, and drafting changes none.
+"""Many replies of akunu-tiny under random forms: they fit, and drafting changes none.
 
-Slow, in parts: `-k "schemas and 3"` runs the third of twelve. akunu-tiny has most of the replies, SmolLM2 a few.
+Slow, in parts: `-k "schemas and 3"` runs the third of twelve. tests/fast_blas has some of SmolLM2.
 """
 
-import json
 import re
 
-import jsonschema
 import pytest
-from forms import expression, grammar, schema, seeded
-from shared_files import REAL_MODEL
+from constrained_replies import ASK, check_schemas, replies
+from random_forms import expression, grammar, seeded
 
 from akunu_py import Engine
 from akunu_py.errors import ConstraintError
 from akunu_py.model_store.default_model import toy_model_path
 
 pytestmark = pytest.mark.slow
-
-TEMPERATURES = (0.0, 0.8, 1.5)
-DRAFTERS = ("none", "auto", "ngram", "tree")
-ASK = [
-    {
-        "role": "user",
-        "content": "Extract the record: Bob, aged 12, likes red and 青, see 12-10 and a/b.",
-    }
-]
 
 
 @pytest.fixture(scope="module")
@@ -33,53 +22,11 @@ def tiny():
         yield engine
 
 
-@pytest.fixture(scope="module")
-def real():
-    if not REAL_MODEL.is_file():
-        pytest.skip(f"{REAL_MODEL.name} is not in the data folder")
-    with Engine.load(REAL_MODEL, reproducible=True) as engine:
-        yield engine
-
-
-def replies(engine, seed, drafters=DRAFTERS, max_tokens=160, **form):
-    """The reply, which must be the same with each drafter; None if it does not end in time."""
-    made = [
-        engine.chat(
-            ASK, temperature=TEMPERATURES[seed % 3], seed=seed, drafter=drafter, draft_budget="always",
-            max_tokens=max_tokens, **form,
-        )
-        for drafter in drafters
-    ]  # fmt: skip
-    assert len({reply.token_ids for reply in made}) == 1, form
-    assert len({reply.constraint_met for reply in made}) == 1
-    ended = made[0].finish_reason == "stop"
-    assert made[0].constraint_met or not ended
-    return made[0].text if ended else None
-
-
-def check_schemas(engine, seeds):
-    ended = 0
-    for seed in seeds:
-        form = schema(seeded("schema", seed))
-        text = replies(engine, seed, json_schema=form)
-        if text is not None:
-            jsonschema.validate(json.loads(text), form)
-            ended += 1
-    return ended
-
-
 @pytest.mark.parametrize("part", range(1, 13))
 def test_schemas(tiny, part):
     """Of 252 schemas, 84 at each temperature, with four drafters each: 1,008 replies."""
     seeds = range((part - 1) * 21, part * 21)
     assert check_schemas(tiny, seeds) >= 0.8 * len(seeds)
-
-
-@pytest.mark.parametrize("part", range(1, 4))
-def test_schemas_with_a_real_model(real, part):
-    """Of 9 schemas: 36 replies. Passes are aligned, so that rows have equal bits with any BLAS."""
-    seeds = range(1000 + (part - 1) * 3, 1000 + part * 3)
-    assert check_schemas(real, seeds) >= 0.5 * len(seeds)
 
 
 @pytest.mark.parametrize("part", range(1, 5))
