@@ -267,7 +267,8 @@ def test_the_command_with_a_random_model_and_a_trace(trace, monkeypatch):
     options = ["--random-model", "llama-tiny", "--trace", trace, "--max-tokens", 16]
     code, output = command(*options, "--json", "--drafter", "ngram")
     assert code == 0
-    result = parse_result(output.splitlines()[-1])
+    # A curve measured on a busy machine may be doubted below.
+    result = parse_result(next(line for line in output.splitlines() if line.startswith("{")))
     assert result.model.name == "llama-tiny, random weights"
     assert result.model.sha256 == ""
     assert [item["id"] for item in result.items] == ["edits/good by mlx-lm", "edits/good by ngram"]

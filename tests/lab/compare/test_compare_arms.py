@@ -250,7 +250,7 @@ class TestLlamaCpp:
 
     def test_a_reply_that_goes_on_behind_an_end_is_not_counted(self, serving):
         arm, _ = serving(tokens=[3, 0, 1], timings={"prompt_ms": 2.0, "predicted_ms": 1.0})
-        with pytest.raises(ContractError, match="behind token 0"):
+        with pytest.raises(ContractError, match="after token 0"):
             decode(arm, end_ids=frozenset({0}))
 
     def test_a_folder_is_not_a_gguf_file(self, loaded, engine, tmp_path):
