@@ -197,7 +197,7 @@ class CachedRows:
         Yields the number of rows held, before the first pass and after each. `checkpoints` are
         further places to mark, by name: numbers of rows at which a pass then ends. Short passes
         take less than half a second each, for callers that act between them; on a slow machine that
-        makes a prompt up to an eighth slower.
+        makes a prompt up to a sixth slower.
         """
         self._keep_common_prefix(rows)
         if not self._has_marks:

@@ -46,8 +46,9 @@ class Chats:
         # One at a time: libraries do not promise that a tokenizer can be shared.
         with self._lock:
             said = self._thoughts.restored(client, read_messages(messages))
-        call = engine.check_chat(said, config, tools=offered, tool_choice=tool_choice, **options)
-        with self._lock:
+            call = engine.check_chat(
+                said, config, tools=offered, tool_choice=tool_choice, **options
+            )
             places = self._checkpoints.of(said, offered, call.prompt)
         return self._worker.submit(call, client=client, checkpoints=places, respell=True)
 
