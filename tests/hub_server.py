@@ -296,10 +296,10 @@ def _handler(hub: HubServer) -> type[http.server.BaseHTTPRequestHandler]:
                 self.close_connection = True
 
         def send(self, file, piece):
-            # Whoever asked may be gone.
+            # Counted first: whoever has the last byte may look at once. And they may be gone.
+            hub.sent[file] = hub.sent.get(file, 0) + len(piece)
             with contextlib.suppress(OSError):
                 self.wfile.write(piece)
                 self.wfile.flush()
-                hub.sent[file] = hub.sent.get(file, 0) + len(piece)
 
     return Handler
