@@ -12,7 +12,7 @@ from akunu_py.messages import Message
 from akunu_py.reply_deltas import CallEnd, ContentDelta, ReasoningDelta, ReplyDelta
 from akunu_py.server.backend import Health, ServedModel
 from akunu_py.server.chats import Chats
-from akunu_py.server.events import Accepted, Event, Finished, Prefilled, Usage
+from akunu_py.server.events import Accepted, Decoded, Event, Finished, Prefilled, Usage
 from akunu_py.server.reply_events import Prefilled as WorkerPrefilled
 from akunu_py.server.reply_events import Started
 from akunu_py.server.requests import ChatRequest, CompletionRequest, Request
@@ -153,6 +153,7 @@ class EngineReply:
         self._ready: deque[Event] = deque()
         self._note = ""
         self._reasoning_tokens = 0
+        self._tokens = self._passes = 0
         self._has_call = False
 
     def cancel(self) -> None:
@@ -179,6 +180,10 @@ class EngineReply:
 
     def _add(self, event: StreamEvent, job: Job) -> None:
         """Add the events of a step."""
+        if event.step is not None:
+            self._tokens += len(event.token_ids)
+            self._passes += 1
+            self._ready.append(Decoded(self._tokens, self._passes))
         deltas: Sequence[ReplyDelta] = event.deltas
         if job.call.plan is None and event.text:
             deltas = (ContentDelta(event.text),)
