@@ -19,6 +19,7 @@ _COMMANDS = {
     "demo": "akunu_py.cli.demo:demo",
     "doctor": "akunu_py.cli.doctor:doctor",
     "generate": "akunu_py.cli.generate:generate",
+    "launch": "akunu_py.cli.launch:launch",
     "models": "akunu_py.cli.models:models",
     "serve": "akunu_py.cli.serve:serve",
     "sessions": "akunu_py.cli.sessions:sessions",

@@ -1,7 +1,6 @@
 """The backend of an engine: requests become jobs of the worker, and its events those of a reply."""
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Message
 from akunu_py.reply_deltas import CallEnd, ContentDelta, ReasoningDelta, ReplyDelta
-from akunu_py.server.backend import Health, ServedModel
+from akunu_py.server.backend import Health, ServedModel, model_id
 from akunu_py.server.chats import Chats
 from akunu_py.server.events import Accepted, Decoded, Event, Finished, Prefilled, Usage
 from akunu_py.server.reply_events import Prefilled as WorkerPrefilled
@@ -29,10 +28,9 @@ def served_model(engine: "Engine") -> ServedModel:
     """Return the description of an engine's model; its id is made of its file's name."""
     description, tokenizer = engine.description, engine.tokenizer
     path = description.path
-    stem = path.name if path.is_dir() else path.stem
     thinks = len(tokenizer.encode("<think>", parse_special=True)) - len(tokenizer.encode(""))
     return ServedModel(
-        id=re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "model",
+        id=model_id(path),
         name=description.name,
         context=engine.context,
         created=int(path.stat().st_mtime),
