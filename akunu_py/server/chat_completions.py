@@ -37,11 +37,10 @@ from akunu_py.server.conversation import (
 )
 from akunu_py.server.errors import Api, Problem, RequestError, openai_error
 from akunu_py.server.events import Accepted, Decoded, Finished, Prefilled, Progress, Usage
-from akunu_py.server.generation_fields import JSON_OBJECT, SamplingFields, configured, refuse
-from akunu_py.server.json_body import decode, read_body, unknown_fields
+from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, SamplingFields
+from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import ChatRequest, ToolChoice
-from akunu_py.server.service import Service
 from akunu_py.server.system_messages import merged_beginning
 from akunu_py.server.whole_reply import WholeReply
 from akunu_py.types import FinishReason
@@ -148,28 +147,22 @@ class Body(SamplingFields, kw_only=True):
 
 async def chat_completions(http: HttpRequest) -> Response:
     """Answer `POST /v1/chat/completions`."""
-    service: Service = http.app.state.service
-    raw = await read_body(http)
-    body = decode(raw, Body)
-    unknown = unknown_fields(raw, Body)
-    if any(name in _REFUSED for name in unknown):
-        refuse(_REFUSED, decode(raw, dict[str, Any]))
-    model = service.model(body.model)
-    request = read_request(body, model.id, service)
+    asked = await incoming(http, Body, refused=_REFUSED, no_effect=_NO_EFFECT)
+    request, body = _read_request(asked), asked.body
     options = body.stream_options
     form = ChatForm(
-        model.id,
+        request.model,
         include_usage=bool(options and options.include_usage),
         figures=bool(body.timings_per_token or (body.akunu and body.akunu.metrics)),
         sources=bool(body.akunu and body.akunu.sources),
         progress=bool(body.return_progress),
     )
-    ignored = [name for name in unknown if name not in _NO_EFFECT and name not in _REFUSED]
-    return service.respond(http, request, form, stream=bool(body.stream), ignored=ignored)
+    return asked.respond(request, form, stream=body.stream)
 
 
-def read_request(body: Body, model: str, service: Service) -> ChatRequest:
+def _read_request(asked: Incoming[Body]) -> ChatRequest:
     """Return what a body asks for; raises RequestError and ConfigError naming the field."""
+    body = asked.body
     if body.n not in {None, 1}:
         raise RequestError("n is not supported; send the request n times", param="n")
     if body.modalities and body.modalities != ["text"]:
@@ -181,19 +174,18 @@ def read_request(body: Body, model: str, service: Service) -> ChatRequest:
     newer, older = body.max_completion_tokens, body.max_tokens
     options["max_tokens"] = older if newer is None else newer
     options["constraint"] = _answer_form(body.response_format)
+    options |= _thinking(asked)
     messages = [
         _message(message, f"messages[{place}]") for place, message in enumerate(body.messages)
     ]
     tools = _tools(body.tools or ())
     return ChatRequest(
-        model=model,
+        model=asked.model.id,
         messages=merged_beginning(messages),
-        config=configured(service.defaults, options),
+        config=asked.config(options),
         tools=tools,
         tool_choice=_tool_choice(body.tool_choice, tools),
         parallel_tool_calls=body.parallel_tool_calls is not False,
-        thinking=_thinking(body),
-        effort="" if body.reasoning_effort in {None, "none"} else str(body.reasoning_effort),
     )
 
 
@@ -313,23 +305,34 @@ def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
     )
 
 
-def _thinking(body: Body) -> bool | None:
-    for name, value in (body.chat_template_kwargs or {}).items():
-        if name not in {"enable_thinking", "thinking"} or not isinstance(value, bool):
-            raise RequestError(
-                f"chat_template_kwargs has {name!r:.60}; akunu takes only enable_thinking, true or "
-                "false",
-                param="chat_template_kwargs",
-            )
-        return value
-    if body.reasoning_effort == "none":
-        return False
+def _thinking(asked: Incoming[Body]) -> dict[str, Any]:
+    """Return the options about thinking, for which clients have several fields.
+
+    Those of the template's own variables come first.
+    """
+    body = asked.body
+    thinking: bool | None = None
+    effort, by, effort_by = body.reasoning_effort, "thinking", "reasoning_effort"
     match body.thinking:
         case {"type": "disabled"}:
-            return False
+            thinking = False
         case {"type": "enabled"}:
-            return True
-    return None
+            thinking = True
+    for name, value in (body.chat_template_kwargs or {}).items():
+        if name in {"enable_thinking", "thinking"} and isinstance(value, bool):
+            thinking, by = value, "chat_template_kwargs"
+        elif name == "reasoning_effort" and isinstance(value, str):
+            effort, effort_by = value, "chat_template_kwargs"
+        else:
+            raise RequestError(
+                f"chat_template_kwargs has {name!r:.60}; akunu takes only enable_thinking, true or "
+                "false, and reasoning_effort, a word",
+                param="chat_template_kwargs",
+            )
+    if effort is not None and effort not in EFFORTS:
+        words = ", ".join(EFFORTS)
+        raise RequestError(f"{effort_by} is {effort!r:.60}; give one of {words}", param=effort_by)
+    return asked.thinking(thinking=thinking, by=by, effort=effort, effort_by=effort_by)
 
 
 def usage_fields(usage: Usage) -> dict[str, Any]:

@@ -35,6 +35,7 @@ def served_model(engine: "Engine") -> ServedModel:
         context=engine.context,
         created=int(path.stat().st_mtime),
         thinks=thinks == 1,
+        heeds=engine.thinking.heeded,
         fills_in=isinstance(tokenizer, GGUFTokenizer)
         and {"pre", "suf", "mid"} <= tokenizer.fim_ids.keys(),
     )
@@ -73,7 +74,7 @@ class EngineBackend:
         engine = self._worker.engine
 
         def count() -> int:
-            return len(engine.chat_ids(self._placed(request), request.tools))
+            return len(engine.chat_ids(self._placed(request), request.tools, request.config))
 
         return await asyncio.to_thread(count)
 

@@ -1,9 +1,10 @@
 """/v1/chat/completions over HTTP: what the backend is asked, and what the client gets."""
 
 import json
+from dataclasses import replace
 
 import pytest
-from scripted_server import ACCEPTED, USAGE, Pause, call, called, events_of, said, thought
+from scripted_server import ACCEPTED, MODEL, USAGE, Pause, call, called, events_of, said, thought
 
 from akunu_py.constraint import Constraint
 from akunu_py.messages import TextPart
@@ -250,7 +251,7 @@ def test_options_reach_the_backend(server, backend):
     assert (config.repetition_penalty, config.seed, config.stop) == (1.1, 7, ("END",))
     assert config.logit_bias == {5: -100}
     assert config.max_tokens == 9
-    assert backend.request.effort == "low"
+    assert config.effort == "low"
 
 
 def test_json_formats(server, backend):
@@ -268,19 +269,38 @@ def test_json_formats(server, backend):
 
 
 @pytest.mark.parametrize(
-    ("given", "thinking"),
+    ("given", "thinking", "effort"),
     [
-        ({"reasoning_effort": "none"}, False),
-        ({"chat_template_kwargs": {"enable_thinking": False}}, False),
-        ({"chat_template_kwargs": {"enable_thinking": True}}, True),
-        ({"thinking": {"type": "disabled"}}, False),
-        ({"thinking": {"type": "enabled"}}, True),
-        ({}, None),
+        ({"reasoning_effort": "none"}, None, "none"),
+        ({"reasoning_effort": "xhigh"}, None, "xhigh"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, False, None),
+        ({"chat_template_kwargs": {"thinking": True}}, True, None),
+        ({"chat_template_kwargs": {"reasoning_effort": "low"}}, None, "low"),
+        ({"thinking": {"type": "disabled"}}, False, None),
+        ({"thinking": {"type": "enabled"}}, True, None),
+        ({"thinking": {"type": "adaptive"}}, None, None),
+        ({}, None, None),
     ],
 )
-def test_thinking(server, backend, given, thinking):
-    server.post(PATH, ASK | given)
-    assert backend.request.thinking is thinking
+def test_thinking(server, backend, given, thinking, effort):
+    assert server.post(PATH, ASK | given).status_code == 200
+    config = backend.request.config
+    assert (config.thinking, config.effort) == (thinking, effort)
+
+
+def test_unknown_effort_is_refused(server):
+    error = server.post(PATH, ASK | {"reasoning_effort": "very"}).json()["error"]
+    assert error["param"] == "reasoning_effort"
+    assert "minimal" in error["message"]
+
+
+def test_wishes_that_the_template_cannot_heed_are_listed(server, backend):
+    backend.served = [replace(MODEL, heeds=frozenset({"thinking"}))]
+    asked = {"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": True}}
+    response = server.post(PATH, ASK | asked)
+    assert response.headers["x-akunu-ignored"] == "reasoning_effort"
+    response = server.post(PATH, ASK | {"reasoning_effort": "none"})
+    assert "x-akunu-ignored" not in response.headers
 
 
 @pytest.mark.parametrize(
