@@ -478,9 +478,7 @@ class ChatForm:
         counts = {"tokens": self._decoded.num_tokens, "passes": self._decoded.num_passes}
         return {"akunu": {"source": source or None, **counts}}
 
-    def _chunk(
-        self, delta: dict[str, Any], finish_reason: str | None = None, **more: Any
-    ) -> bytes:
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None, **more: Any) -> bytes:
         fields = self._fields("chat.completion.chunk") | more
         fields["choices"] = [
             {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}

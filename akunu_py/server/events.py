@@ -1,8 +1,9 @@
 """Events of a reply, from the backend to a wire format.
 
 A reply is `Accepted`, any number of additions to its message (`akunu_py.reply_deltas`), and
-`Finished`; `Prefilled` and `Decoded` tell of progress in between. Thoughts, text and calls come in the order in which the model wrote them, one call after
-the other. A call without `CallEnd` was cut and must not be carried out.
+`Finished`; `Prefilled` and `Decoded` tell of progress in between. Thoughts, text and calls come in
+the order in which the model wrote them, one call after the other. A call without `CallEnd` was cut
+and must not be carried out.
 """
 
 from dataclasses import dataclass, field

@@ -68,7 +68,12 @@ def test_stream_tells_what_was_drafted(served):
     assert "".join(text for text, _ in pieces) == whole["choices"][0]["message"]["content"]
     last = chunks[-1]
     assert last["timings"]["draft_n_accepted"] > 0
-    assert {source for _, source in pieces} - {None} <= {"prompt", "reply", "memory", "prompt+reply"}
+    assert {source for _, source in pieces} - {None} <= {
+        "prompt",
+        "reply",
+        "memory",
+        "prompt+reply",
+    }
     assert any(source for _, source in pieces)
     counts = chunks[-2]["akunu"]
     assert counts["tokens"] == last["usage"]["completion_tokens"]
