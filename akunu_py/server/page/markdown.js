@@ -132,7 +132,10 @@ class Blocks {
     const end = last < 0 ? lines.length : last;
     const code = element("code", { dir: "ltr" });
     for (const line of lines.slice(at + 1, end)) {
-      this.sourced.appendTo(code, line.start, line.end);
+      // Whoever drafted the indentation: blocks of tinted blanks would hide the code's shape.
+      const indent = this.indent(this.textOf(line));
+      code.append(this.sourced.text.slice(line.start, line.start + indent));
+      this.sourced.appendTo(code, line.start + indent, line.end);
       code.append("\n");
     }
     const copy = element("button", { type: "button", textContent: "Copy" });
@@ -140,7 +143,9 @@ class Blocks {
     copy.onclick = () => copyText(copy, code.textContent);
     const pre = element("pre", { tabIndex: 0 }, code);
     const head = element("div", {}, element("span", { textContent: language.trim() || "code" }), copy);
-    return [element("div", { className: "code" }, head, pre), last < 0 ? end : end + 1];
+    // A fence that ends the text has opened nothing yet.
+    const block = element("div", { className: "code", hidden: !code.textContent }, head, pre);
+    return [block, last < 0 ? end : end + 1];
   }
 
   quote(lines, at, depth) {
@@ -257,7 +262,8 @@ class Blocks {
       const text = this.textOf(lines[at]);
       if (!text.trim() || (at > first && this.beginsBlock(text))) break;
       if (at > first) node.append("\n");
-      this.inline(node, lines[at].start + this.indent(text), lines[at].end);
+      // With its indentation: models write code without a fence, too.
+      this.inline(node, lines[at].start, lines[at].end);
     }
     return [node, at];
   }

@@ -10,6 +10,8 @@ const decimal = new Intl.NumberFormat("en", { maximumFractionDigits: 1, minimumF
 
 /* Seconds before a reply that has not begun asks how busy the server is, and between two questions. */
 const QUEUE_S = 2;
+/* Longest time for which a server's Retry-After is believed. */
+const LONGEST_WAIT_S = 600;
 
 let key = "";
 let model = { id: "", context: 0 };
@@ -174,7 +176,6 @@ class Exchange {
   async run(body) {
     this.node.setAttribute("aria-busy", "true");
     const queue = setInterval(() => this.tellQueue(), QUEUE_S * 1000);
-    const started = performance.now();
     try {
       const response = await request("/v1/chat/completions", {
         method: "POST",
@@ -189,7 +190,7 @@ class Exchange {
     } finally {
       clearInterval(queue);
       this.ended = true;
-      this.totalSeconds = (performance.now() - started) / 1000;
+      this.retryAt = performance.now() + 1000 * Math.min(this.problem?.retryAfter ?? 0, LONGEST_WAIT_S);
       this.node.setAttribute("aria-busy", "false");
     }
   }
@@ -266,10 +267,9 @@ class Exchange {
       const speed = this.pace ? `, ${decimal.format(this.pace)} a second` : "";
       notes.push(element("span", { className: "figures", textContent: `${counted(tokens, "token")} in ${counted(passes, "pass")}: ${rate}${speed}` }));
     }
-    const ends = { stopped: "Stopped.", length: "Cut at the longest length." };
+    const ends = { stopped: "Stopped.", length: "Ended at the token limit." };
     if (this.ended && ends[this.finish]) notes.push(element("span", { textContent: ends[this.finish] }));
     if (this.ended) {
-      notes.push(...this.legend());
       if (this.content) {
         const copy = element("button", { type: "button", textContent: "Copy" });
         copy.setAttribute("aria-label", "Copy this reply");
@@ -277,6 +277,7 @@ class Exchange {
         notes.push(copy);
       }
       if (this === exchanges.at(-1)) notes.push(this.retryButton());
+      notes.push(...this.legend());
     }
     if (this.problem) {
       this.alert ??= element("p", { className: "problem", role: "alert", textContent: this.problem.message });
@@ -302,8 +303,7 @@ class Exchange {
     const button = element("button", { type: "button", textContent: "Retry" });
     button.setAttribute("aria-label", "Retry this reply");
     button.onclick = () => retry();
-    const wait = Math.min(this.problem?.retryAfter ?? 0, 600);
-    if (wait) countDown(button, performance.now() + 1000 * wait);
+    countDown(button, this.retryAt);
     return button;
   }
 }
@@ -356,7 +356,7 @@ function send(question) {
       showRunning();
       tell(exchange.problem ? "" : exchange.finish === "stopped" ? "Stopped." : `The reply is complete: ${counted(exchange.counts.tokens, "token")}.`);
     }
-    if (exchanges.includes(exchange)) drawNow(exchange);
+    if (exchanges.includes(exchange)) drawNow();
   });
   return true;
 }
@@ -425,18 +425,18 @@ function showRunning() {
   if (moves) $(writing ? "stop" : "message").focus();
 }
 
-/* The bar of the context: tokens of the last prompt that were reused and read, and of its reply. */
+/* The bar of the context: tokens of the last prompt that were cached or read, and of its reply. */
 function showContext() {
-  const last = exchanges.at(-1);
-  const { total = 0, cache = 0, processed = 0 } = last?.prompt ?? {};
+  const last = exchanges.findLast((one) => one.prompt.total);
+  const { cache = 0, processed = 0 } = last?.prompt ?? {};
   const generated = last?.counts.tokens ?? 0;
   const counts = { cached: cache, prefilled: Math.max(0, processed - cache), generated };
-  const words = { cached: "reused from the cache", prefilled: "read", generated: "written" };
+  const words = { cached: "cached", prefilled: "read", generated: "written" };
   for (const [name, count] of Object.entries(counts)) {
     const part = document.querySelector(`#context-bar .${name}`);
     part.style.width = count && model.context ? `max(2px, ${(100 * count) / model.context}%)` : "0";
   }
-  const used = total + generated;
+  const used = processed + generated;
   const sum = `${number.format(used)} of ${counted(model.context, "token")} of context`;
   const items = Object.entries(counts).map(([name, count]) =>
     element("span", {}, element("i", { className: name }), `${number.format(count)} ${words[name]}`),
@@ -465,7 +465,6 @@ function fitMessage() {
 /* The models of the server. */
 
 async function loadModels() {
-  $("model-context").textContent = "";
   try {
     const { models } = await (await request("/v1/models")).json();
     if (!models.length) throw new Problem("The server has no model.");
@@ -484,10 +483,9 @@ async function chooseModel(id, name) {
   const { n_ctx: context, params } = props.default_generation_settings;
   model = { id, context };
   $("model-name").textContent = harmless(name);
-  $("model-context").textContent = ` · ${number.format(context)} tokens of context`;
   document.title = `${harmless(name)} · akunu`;
-  $("temperature").placeholder = `The server's: ${params.temperature}`;
-  $("max-tokens").placeholder = params.n_predict < 0 ? "As long as the context allows" : `The server's: ${params.n_predict}`;
+  $("temperature").placeholder = `Default: ${params.temperature}`;
+  $("max-tokens").placeholder = params.n_predict < 0 ? "No limit but the context" : `Default: ${params.n_predict}`;
   showContext();
 }
 
@@ -518,7 +516,7 @@ $("message").addEventListener("keydown", (event) => {
 $("message").addEventListener("input", fitMessage);
 $("stop").addEventListener("click", () => running?.abort.abort());
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !$("key-dialog").open) running?.abort.abort();
+  if (event.key === "Escape" && !event.isComposing && !$("key-dialog").open) running?.abort.abort();
 });
 $("new-chat").addEventListener("click", newChat);
 $("settings-toggle").addEventListener("click", () => showSettings($("settings").hidden));

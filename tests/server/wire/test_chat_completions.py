@@ -10,6 +10,7 @@ from akunu_py.constraint import Constraint
 from akunu_py.messages import TextPart
 from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
 from akunu_py.server.events import Accepted, Decoded, Finished, Prefilled
+from akunu_py.server.reply_response import Patience
 from akunu_py.server.requests import ToolChoice
 
 PATH = "/v1/chat/completions"
@@ -396,8 +397,9 @@ def test_chunks_tell_who_drafted_them_only_if_asked(server, backend):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_progress_of_the_prompt_has_llama_cpps_fields(server, backend, late):
-    backend.play([*([Pause(0.7)] if late else []), *READ_AND_DRAFTED])
+def test_progress_of_the_prompt_has_llama_cpps_fields(server, backend, monkeypatch, late):
+    monkeypatch.setattr(server.service, "patience", Patience(first_s=0.01))
+    backend.play([*([Pause(0.05)] if late else []), *READ_AND_DRAFTED])
     chunks = streamed(server, ASK | {"return_progress": True})
     progress = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
     assert [(one["total"], one["cache"], one["processed"]) for one in progress] == [
