@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
+from akunu_py.engine.tool_use import ToolChoice as EngineToolChoice
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Message
 from akunu_py.reply_deltas import CallEnd, ContentDelta, ReasoningDelta, ReplyDelta
@@ -14,7 +15,7 @@ from akunu_py.server.chats import Chats
 from akunu_py.server.events import Accepted, Decoded, Event, Finished, Prefilled, Usage
 from akunu_py.server.reply_events import Prefilled as WorkerPrefilled
 from akunu_py.server.reply_events import Started
-from akunu_py.server.requests import ChatRequest, CompletionRequest, Request
+from akunu_py.server.requests import ChatRequest, CompletionRequest, Request, ToolChoice
 from akunu_py.server.system_messages import as_notes, keeps_in_place
 from akunu_py.server.worker import Job, Worker
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
@@ -94,15 +95,11 @@ class EngineBackend:
         )
 
     def _chat(self, request: ChatRequest, messages: Sequence[Message], client: str) -> Job:
-        choice, tools = request.tool_choice, request.tools
-        if choice.names:
-            tools = tuple(tool for tool in tools if tool.name in choice.names)
-        named = choice.mode == "required" and len(choice.names) == 1
         return self._chats.ask(
             messages,
             request.config,
-            tools=tools,
-            tool_choice={"name": choice.names[0]} if named else choice.mode,
+            tools=request.tools,
+            tool_choice=_engine_choice(request.tool_choice),
             client=client,
         )
 
@@ -214,6 +211,16 @@ class EngineReply:
                 stats=result.stats,
             ),
         )
+
+
+def _engine_choice(choice: ToolChoice) -> EngineToolChoice:
+    """Return a choice of tools in the engine's words."""
+    match choice:
+        case ToolChoice("required", (name,)):
+            return {"name": name}
+        case ToolChoice("auto" | "required" as mode, (_, *_) as names):
+            return {"mode": mode, "names": names}
+    return choice.mode
 
 
 def _cancel(asking: "asyncio.Future[Job]") -> None:
