@@ -52,7 +52,7 @@ def pytest_configure(config):
 LONG = (
     "test_leaks.py", "test_many.py", "test_interrupts.py", "test_check.py", "test_fuzz_gguf.py",
 )  # fmt: skip
-"""Modules with tests of half a minute."""
+"""Modules with the longest tests, of up to half a minute."""
 
 
 def pytest_collection_modifyitems(items):
