@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 import socket
 import time
@@ -252,7 +253,18 @@ def test_answer_fits_a_schema(served):
 
 @pytest.mark.parametrize(
     "schema",
-    [{"type": "unheard of"}, {"$ref": "#/nowhere"}, {"type": "object", "properties": 5}],
+    [
+        {"type": "unheard of"},
+        {"$ref": "#/nowhere"},
+        {"type": "object", "properties": 5},
+        {"type": "string", "pattern": "^(?=a)b$"},
+        {"allOf": [{"type": "string"}, {"type": "integer"}]},
+        {"enum": ["x" * 2**17]},
+        {"enum": list(range(100_000))},
+        functools.reduce(lambda inner, _: {"items": inner}, range(70), {}),
+        {"type": "string", "pattern": ".*" * 2000},
+    ],
+    ids=lambda schema: str(schema)[:40],
 )
 def test_bad_schema_is_refused(served, schema):
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
