@@ -1,8 +1,9 @@
 """Events of a reply, from the backend to a wire format.
 
-A reply is `Accepted`, any number of additions to its message (`akunu_py.reply_deltas`), and
-`Finished`. Thoughts, text and calls come in the order in which the model wrote them, one call after
-the other. A call without `CallEnd` was cut and must not be carried out.
+A reply is `Accepted`, any number of additions to its message (`akunu_py.reply_deltas`), `Chances`
+before a text if they were asked for, and `Finished`. Thoughts, text and calls come in the order in
+which the model wrote them, one call after the other. A call without `CallEnd` was cut and must not
+be carried out.
 """
 
 from dataclasses import dataclass, field
@@ -32,6 +33,31 @@ class Prefilled:
     """So many of the prompt's tokens are in the cache; a sign of life."""
 
     num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChance:
+    """A token of an answer, and how likely it was.
+
+    Attributes:
+        text: its text; bytes that are only a part of a character are U+FFFD.
+        data: its bytes.
+        logprob: its log probability, as in `akunu_py.types.TokenLogprob`.
+        top: the likeliest tokens at its place, the likeliest first.
+
+    """
+
+    text: str
+    data: bytes
+    logprob: float
+    top: tuple["TokenChance", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """How likely the tokens of the text were that comes next."""
+
+    tokens: tuple[TokenChance, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,4 +105,6 @@ class Finished:
     stop_text: str | None = None
 
 
-Event = Accepted | Prefilled | ReplyDelta | Finished
+Addition = ReplyDelta | Chances
+
+Event = Accepted | Prefilled | Addition | Finished
