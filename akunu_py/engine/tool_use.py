@@ -197,9 +197,9 @@ def _choice(tools: Sequence[Tool], choice: ToolChoice) -> tuple[Sequence[Tool], 
             if not tools:
                 raise ConfigError("tool_choice is 'required', but there are no tools; give tools")
             return tools, True
-        case {"name": str(name), **rest} if not rest:
+        case {"name": str(name)} if len(choice) == 1:
             return _named(tools, [name]), True
-        case {"mode": "auto" | "required" as mode, "names": [_, *_] as names, **rest} if not rest:
+        case {"mode": "auto" | "required" as mode, "names": [_, *_] as names} if len(choice) == 2:
             return _named(tools, names), mode == "required"
     raise ConfigError(f"tool_choice is {choice!r:.60}; {_CHOICES}")
 

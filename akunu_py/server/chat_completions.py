@@ -22,10 +22,10 @@ from akunu_py.reply_deltas import (
     CallStart,
     ContentDelta,
     ReasoningDelta,
-    ReplyDelta,
     UnfinishedCall,
 )
 from akunu_py.server import sse
+from akunu_py.server.chances import asked_logprobs, chance_fields
 from akunu_py.server.conversation import (
     call_at,
     check_choice,
@@ -36,7 +36,17 @@ from akunu_py.server.conversation import (
     without_equal_names,
 )
 from akunu_py.server.errors import Api, Problem, RequestError, openai_error
-from akunu_py.server.events import Accepted, Decoded, Finished, Prefilled, Progress, Usage
+from akunu_py.server.events import (
+    Accepted,
+    Addition,
+    Chances,
+    Decoded,
+    Finished,
+    Prefilled,
+    Progress,
+    TokenChance,
+    Usage,
+)
 from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, SamplingFields
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.metrics import reply_figures
@@ -48,7 +58,6 @@ from akunu_py.types import FinishReason
 PATH = "/v1/chat/completions"
 
 _REFUSED = {
-    "logprobs": "akunu does not return probabilities; leave it out",
     "functions": "give the functions as tools",
     "function_call": "give tool_choice",
     "audio": "akunu's models read and write only text",
@@ -70,7 +79,7 @@ _REFUSED = {
 
 _NO_EFFECT = frozenset({
     "user", "store", "metadata", "service_tier", "prompt_cache_key", "safety_identifier",
-    "prompt_cache_retention", "verbosity", "prediction", "top_logprobs",
+    "prompt_cache_retention", "verbosity", "prediction",
 })  # fmt: skip
 """Fields of OpenAI's API that say nothing about the text of a reply."""
 
@@ -126,12 +135,13 @@ class Body(SamplingFields, kw_only=True):
     """The body of a request."""
 
     messages: list[_Message]
-    model: str | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     n: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
     modalities: list[str] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -174,6 +184,7 @@ def _read_request(asked: Incoming[Body]) -> ChatRequest:
     newer, older = body.max_completion_tokens, body.max_tokens
     options["max_tokens"] = older if newer is None else newer
     options["constraint"] = _answer_form(body.response_format)
+    options["logprobs"] = asked_logprobs(body.logprobs, body.top_logprobs, field="top_logprobs")
     options |= _thinking(asked)
     messages = [
         _message(message, f"messages[{place}]") for place, message in enumerate(body.messages)
@@ -379,15 +390,19 @@ class ChatForm:
         self._decoded = Decoded(0, 0)
         self._id = "chatcmpl-" + secrets.token_hex(12)
         self._created = int(time.time())
+        self._chances: list[TokenChance] = []  # of the text that comes next
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return the chunk with the role."""
         role = self._chunk({"role": "assistant", "content": ""})
         return role if accepted is None else role + self.progress(accepted)
 
-    def addition(self, delta: ReplyDelta) -> bytes:
+    def addition(self, delta: Addition) -> bytes:
         """Return the chunk of an addition."""
         match delta:
+            case Chances(tokens):
+                self._chances += tokens
+                return b""
             case ContentDelta(text, source):
                 return self._chunk({"content": text}, **self._own(source))
             case ReasoningDelta(text, source):
@@ -465,7 +480,7 @@ class ChatForm:
         choice = {
             "index": 0,
             "message": message,
-            "logprobs": None,
+            "logprobs": _chances(reply.chances),
             "finish_reason": _FINISH[finished.reason],
         }
         fields = self._fields("chat.completion") | {
@@ -483,8 +498,9 @@ class ChatForm:
 
     def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None, **more: Any) -> bytes:
         fields = self._fields("chat.completion.chunk") | more
+        chances, self._chances = _chances(self._chances), []
         fields["choices"] = [
-            {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+            {"index": 0, "delta": delta, "logprobs": chances, "finish_reason": finish_reason}
         ]
         if self._include_usage:
             fields["usage"] = None
@@ -492,3 +508,7 @@ class ChatForm:
 
     def _fields(self, kind: str) -> dict[str, Any]:
         return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
+
+
+def _chances(tokens: Sequence[TokenChance]) -> dict[str, Any] | None:
+    return {"content": chance_fields(tokens), "refusal": None} if tokens else None

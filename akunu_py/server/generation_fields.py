@@ -18,7 +18,13 @@ EFFORTS: tuple[str, ...] = get_args(Effort)
 """Words for how much to think."""
 
 
-class SamplingFields(msgspec.Struct, kw_only=True):
+class ModelBody(msgspec.Struct, kw_only=True):
+    """The body of a request in any format."""
+
+    model: str | None = None
+
+
+class SamplingFields(ModelBody, kw_only=True):
     """Sampling as OpenAI's APIs, vLLM and llama.cpp name it."""
 
     temperature: float | None = None
@@ -34,7 +40,8 @@ class SamplingFields(msgspec.Struct, kw_only=True):
 
     def options(self) -> dict[str, Any]:
         """Return the fields that were given, as those of a `GenerationConfig`."""
-        given = {name: getattr(self, name) for name in SamplingFields.__struct_fields__}
+        names = {*SamplingFields.__struct_fields__} - {*ModelBody.__struct_fields__}
+        given = {name: getattr(self, name) for name in names}
         if isinstance(self.stop, str):
             given["stop"] = [self.stop]
         if self.logit_bias is not None:

@@ -307,7 +307,7 @@ def test_wishes_that_the_template_cannot_heed_are_listed(server, backend):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("logprobs", True),
+        ("top_logprobs", 2),
         ("n", 2),
         ("functions", [{"name": "f"}]),
         ("function_call", "auto"),
