@@ -13,7 +13,7 @@ from template_excerpts import ENDS, EXCERPTS, format_of, render_of, renderer
 
 from akunu_py.messages import Message, Tool, ToolCall
 from akunu_py.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta
-from akunu_py.tool_calls.format import TaggedArguments
+from akunu_py.tool_calls.format import PythonArguments, TaggedArguments
 from akunu_py.tool_calls.parser import CallParser, parse_calls
 from akunu_py.tool_calls.probing import UnknownFormatError, probe_format, section_of
 
@@ -94,7 +94,12 @@ def rendered(render, format_, given):
 
 
 def ambiguous(format_, given):
-    """Whether a text holds what ends a text, which tags cannot express."""
+    """Whether a text holds what ends a text, which tags cannot express.
+
+    Templates that write Python escape nothing.
+    """
+    if isinstance(format_.arguments, PythonArguments):
+        return bool(set("'\"\\\n") & set("".join(_texts_in([given]))))
     if not isinstance(format_.arguments, TaggedArguments):
         return False
     end, key = format_.arguments.value_end, format_.arguments.key_start
@@ -104,6 +109,15 @@ def ambiguous(format_, given):
         json.dumps(part, ensure_ascii=False)[1:-1].strip() in found
         for part in (end.strip() + key, end.strip() + format_.close)
     )
+
+
+def _texts_in(value):
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from (text for pair in value.items() for part in pair for text in _texts_in(part))
+    elif isinstance(value, list | tuple):
+        yield from (text for part in value for text in _texts_in(part))
 
 
 @given(data=st.data())
@@ -178,10 +192,14 @@ UNREADABLE = {
         "{% for c in m.tool_calls %}{{ c.function.name }}\n{{ c.function.arguments | tojson }}{% endfor %}",
         "nothing announces a call",
     ),
-    "texts in CDATA": (
+    "texts with entities": (
         ("{% for c in m.tool_calls %}<call>{{ c.function.name }}{% for k, v in c.function.arguments.items() %}<arg>{{ k }}</arg><value>"
-        "{{ '<![CDATA[' ~ v ~ ']]>' if '<' in v | string else v }}</value>{% endfor %}</call>{% endfor %}"),
+        "{{ v | string | replace('<', '&lt;') }}</value>{% endfor %}</call>{% endfor %}"),
         "does not say what its arguments were",
+    ),
+    "texts without quotes": (
+        "{% for c in m.tool_calls %}<call>{{ c.function.name }}({% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{{ '' if loop.last else ', ' }}{% endfor %}){% endfor %}",
+        "the template writes texts in calls without quotes",
     ),
     "no calls": ("", "cannot be written: the model's chat template leaves tool_calls out"),
 }  # fmt: skip
