@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -13,6 +13,7 @@ from akunu_py.messages import Message, Tool
 from akunu_py.protocols import Tokenizer
 from akunu_py.tool_calls.described import with_calls_as_text, with_described_tools
 from akunu_py.tool_calls.format import ToolFormat
+from akunu_py.tool_calls.given_reader import GivenParser, GivenReader, GivesReader
 from akunu_py.tool_calls.grammar import goes_with_answers, optional_calls, required_calls
 from akunu_py.tool_calls.known import HARMONY, HERMES, known_format
 from akunu_py.tool_calls.parser import CallParser
@@ -48,7 +49,7 @@ class ChatPlan:
 
     messages: Sequence[Message]
     tools: Sequence[Tool] = ()
-    parser: CallParser | None = None
+    parser: CallParser | GivenParser | None = None
     constraint: Constraint | None = None
     calls_or_answer: Callable[[Constraint], Constraint] | None = None
     from_start: bool = False
@@ -96,6 +97,15 @@ class ToolUse:
             plan = ChatPlan(messages=self._with_texts(given))
         if not callable_:
             return plan
+        if self._understood is None and (reader := self._given_reader) is not None:
+            if required:
+                raise ConfigError(
+                    f"tool calls of this model are read by {reader.name}, so they cannot be "
+                    "required; give tool_choice='auto'"
+                )
+            texts = reader.start + reader.end
+            marks = {id_: text for text, id_ in self._control_ids.items() if text in texts}
+            return replace(plan, parser=GivenParser(reader, callable_), marks=marks)
         format_, control_ids = self._format, self._control_ids
         if required:
             one = not isinstance(choice, str)
@@ -144,6 +154,18 @@ class ToolUse:
                 asked = (_SYSTEM, _ASK) if system else (_ASK,)
                 prompt = self._tokenizer.chat_text(asked, tools=[_TOOL])
         return known_format(prompt, self._control_ids) or (None if prompt else HERMES)
+
+    @cached_property
+    def _given_reader(self) -> GivenReader | None:
+        """What reads calls of a format that is not understood, if there is something."""
+        tokenizer = self._tokenizer
+        reader = tokenizer.call_reader() if isinstance(tokenizer, GivesReader) else None
+        if reader is not None and isinstance(self._found, UnknownFormatError):
+            _log.warning(
+                "tool calls of this model are read by %s and are not forced to be valid, since "
+                "their format is not understood: %s", reader.name, self._found.message,
+            )  # fmt: skip
+        return reader
 
     @property
     def _format(self) -> ToolFormat:

@@ -499,7 +499,7 @@ class CallParser:
                         text = ""
                     return taken + text, end
             elif not self._ended:
-                size = len(self._buffer) - max(_overlap(self._buffer, end) for end in ends)
+                size = len(self._buffer) - max(overlap(self._buffer, end) for end in ends)
                 if streamed:
                     self._argue(_inside(self._take(size)))
                 else:
@@ -570,7 +570,7 @@ def _inside(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _overlap(text: str, end: str) -> int:
+def overlap(text: str, end: str) -> int:
     """Return the length of the longest end of a text that begins `end`."""
     sizes = range(min(len(text), len(end) - 1), 0, -1)
     return next((size for size in sizes if text.endswith(end[:size])), 0)

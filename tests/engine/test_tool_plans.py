@@ -8,6 +8,7 @@ from akunu_py.engine.tool_use import ToolUse
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Message, Tool, ToolCall
 from akunu_py.tokenizers import ChatTemplate
+from akunu_py.tool_calls.given_reader import GivenReader
 
 TOOLS = [Tool("weather", "The weather"), Tool("now", "The time")]
 CALL = ToolCall("weather", {}, "abcdef123")
@@ -85,3 +86,16 @@ def test_without_any_place_calls_are_those_of_hermes():
     assert '{"name": <function-name>, "arguments": <args-json-object>}' in text
     assert '<tool_call>\n{"name": "weather", "arguments": {}}\n</tool_call>' in text
     assert "<|user|><tool_response>\nfourteen\n</tool_response><|end|>" in text
+
+
+def test_a_given_reader_reads_what_is_not_understood(caplog):
+    use, _ = tool_use(SHOWN + ROLES)
+    reader = GivenReader("mlx-lm", "<a>", "</a>", lambda text, _: {"name": text, "arguments": {}})
+    use._tokenizer.call_reader = lambda: reader
+    plan = use.plan(SAID[:1], TOOLS, "auto")
+    assert plan.constraint is None
+    [end] = [delta for delta in plan.parser.feed("<a>now</a>") if hasattr(delta, "call")]
+    assert end.call.name == "now"
+    assert "not forced to be valid" in caplog.text
+    with pytest.raises(ConfigError, match="they cannot be required; give tool_choice='auto'"):
+        use.plan(SAID[:1], TOOLS, "required")
