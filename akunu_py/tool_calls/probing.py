@@ -88,7 +88,7 @@ def probe_format(render: Render, end_texts: Collection[str]) -> ToolFormat:
     answer = render([_ASK, Message("assistant", _CONTENT)], _SHOWN_TOOLS)
     if format_.marker in answer.partition(_ASK.text)[2]:
         raise UnknownFormatError(
-            f"{format_.marker} begins calls, and stands around other text, too"
+            f"the template writes {format_.marker} around text, too, so calls cannot be told apart"
         )
     _check(format_, render, end_texts)
     return format_
@@ -141,7 +141,9 @@ class _Probe:
             made = replace(made, id_form=_ID_FORM)
         opening = made.openings[0].lstrip()
         if not opening:
-            raise UnknownFormatError("nothing announces a call")
+            raise UnknownFormatError(
+                "a call begins with the name of a tool alone, so it cannot be told from text"
+            )
         marked = opening.startswith("<") or TAG.match(opening) is not None
         trigger = next((text for text in LONG_MARKERS if opening.startswith(text)), "")
         return replace(
@@ -160,16 +162,19 @@ class _Probe:
         try:
             self.render([_ASK, called], _SHOWN_TOOLS)
         except (ConfigError, ModelFormatError) as error:
+            if missing := re.search(r"'(\w+)' is undefined", error.message):
+                return f": the template needs a value named {missing[1]}, which akunu does not have"
             return f": {error.message.split(';')[0]:.120}"
         return ""
 
     def _check_words(self, one: str) -> None:
         for word in (_NAMES[0], *_KEYS, *_VALUES):
             if (count := one.count(word)) != 1:
-                part = "name" if word == _NAMES[0] else "arguments"
+                part = "a tool" if word == _NAMES[0] else "an argument"
+                part = "the value of an argument" if word in _VALUES else f"the name of {part}"
                 raise UnknownFormatError(
-                    f"the template writes the {part} of a call {count} times; akunu reads calls "
-                    "that have it once"
+                    f"the template writes {part} {count} times in a call; akunu reads calls that "
+                    "have it once"
                 )
         if not one.index(_NAMES[0]) < one.index(_KEYS[0]) < one.index(_VALUES[0]):
             raise UnknownFormatError("the template writes the name of a call after its arguments")

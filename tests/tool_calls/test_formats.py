@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -186,11 +187,11 @@ UNREADABLE = {
     ),
     "the name twice": (
         "{% for c in m.tool_calls %}<{{ c.function.name }}>{{ c.function.arguments | tojson }}</{{ c.function.name }}>{% endfor %}",
-        "the name of a call 2 times",
+        "the name of a tool 2 times in a call",
     ),
     "no marker": (
         "{% for c in m.tool_calls %}{{ c.function.name }}\n{{ c.function.arguments | tojson }}{% endfor %}",
-        "nothing announces a call",
+        "a call begins with the name of a tool alone",
     ),
     "texts with entities": (
         ("{% for c in m.tool_calls %}<call>{{ c.function.name }}{% for k, v in c.function.arguments.items() %}<arg>{{ k }}</arg><value>"
@@ -200,6 +201,18 @@ UNREADABLE = {
     "texts without quotes": (
         "{% for c in m.tool_calls %}<call>{{ c.function.name }}({% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{{ '' if loop.last else ', ' }}{% endfor %}){% endfor %}",
         "the template writes texts in calls without quotes",
+    ),
+    "arguments as tags": (
+        "{% for c in m.tool_calls %}<call>{{ c.function.name }}{% for k, v in c.function.arguments.items() %}<{{ k }}>{{ v }}</{{ k }}>{% endfor %}</call>{% endfor %}",
+        "the name of an argument 2 times in a call",
+    ),
+    "a marker of all messages": (
+        "{% for c in m.tool_calls %}<|assistant|>{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}",
+        "so calls cannot be told apart",
+    ),
+    "an unknown value": (
+        "{% for c in m.tool_calls %}<call>{{ c.function.name + functions }}{% endfor %}",
+        "needs a value named functions, which akunu does not have",
     ),
     "no calls": ("", "cannot be written: the model's chat template leaves tool_calls out"),
 }  # fmt: skip
@@ -218,22 +231,41 @@ def _templates() -> list[Path]:
     return sorted(folder.glob("*.jinja"))
 
 
+@cache
+def _found(path):
+    render = renderer(path.read_text())
+    ends = (
+        *ENDS,
+        "<|im_end|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|tool_response>",
+        "<|eom|>",
+        "<|eot|>",
+    )
+    try:
+        return render, probe_format(render, ends)
+    except UnknownFormatError as error:
+        return render, error.message
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not _templates(), reason="no templates at AKUNU_TEMPLATES or shared/templates")
 @pytest.mark.parametrize("path", _templates(), ids=lambda path: path.stem)
-def test_templates_of_models(path):
+@given(data=st.data())
+def test_templates_of_models(path, data):
     """Whatever is found is right: a template's format is unknown, or its calls come back equal."""
-    render = renderer(path.read_text())
-    ends = (*ENDS, "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|tool_response>", "<|eom|>")
-    try:
-        format_ = probe_format(render, ends)
-    except UnknownFormatError as error:
-        pytest.skip(error.message)
-    calls = [("get_weather", {"place": 'Köln "x"', "days": -1.5}), ("get", {})]
-    section = rendered(render, format_, calls[: 2 if format_.several else 1])
+    render, format_ = _found(path)
+    if isinstance(format_, str):
+        pytest.skip(format_)
+    most = 3 if format_.several else 1
+    given_ = data.draw(st.lists(calls, min_size=1, max_size=most))
+    if ambiguous(format_, given_):
+        return
+    section = rendered(render, format_, given_)
     read, rest = parse_calls(format_, section, TOOLS)
-    assert [(call.name, call.arguments) for call in read] == calls[: len(read)]
-    assert read
-    assert rest.strip() in ("", *ends)
+    assert [(call.name, call.arguments) for call in read] == given_
+    assert rest.strip() in ("", *ENDS, "<|eom|>")
 
 
 def test_messages_can_follow(excerpt):
