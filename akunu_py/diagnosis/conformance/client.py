@@ -4,7 +4,7 @@ import contextlib
 import http.client
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -68,7 +68,7 @@ class Client:
         self._secure = parts.scheme == "https"
         self._host, self._port = host, port
         self._prefix = parts.path.rstrip("/").removesuffix("/v1")
-        self._headers = {"content-type": "application/json", "anthropic-version": "2023-06-01"}
+        self._headers = {"content-type": "application/json"}
         if key:
             self._headers |= {"authorization": f"Bearer {key}", "x-api-key": key}
         self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{self._prefix}"
@@ -90,8 +90,8 @@ class Client:
         """Send a body; return the answer."""
         return self.call("POST", path, body)
 
-    def events(self, path: str, body: object) -> Iterator[Event]:
-        """Yield the events of a stream as they come; closing the iterator leaves the server.
+    def events(self, path: str, body: object) -> Generator[Event, None, None]:
+        """Yield the events of a stream as they come; closing the generator leaves the server.
 
         Raises FailedError for another status than 200, and for a stream that breaks off.
         """
@@ -116,7 +116,7 @@ class Client:
         """Send a request and go away without waiting for its answer."""
         connection = self._connection()
         with contextlib.suppress(OSError):
-            connection.request("POST", path and self._prefix + path, _bytes(body), self._headers)
+            self._send(connection, "POST", path, body)
         connection.close()
 
     @contextlib.contextmanager
@@ -124,7 +124,7 @@ class Client:
         connection = self._connection()
         try:
             try:
-                connection.request(method, self._prefix + path, _bytes(body), self._headers)
+                self._send(connection, method, path, body)
                 response = connection.getresponse()
             except (OSError, http.client.HTTPException) as error:
                 raise FailedError(f"{method} {path}: {_reason(error)}") from None
@@ -132,6 +132,14 @@ class Client:
                 yield response
         finally:
             connection.close()
+
+    def _send(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: object
+    ) -> None:
+        headers = dict(self._headers)
+        if path.startswith("/v1/messages"):
+            headers["anthropic-version"] = "2023-06-01"
+        connection.request(method, self._prefix + path, _bytes(body), headers)
 
     def _connection(self) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection

@@ -20,7 +20,6 @@ _UNKNOWN_CONTEXT = 4096
 
 def words(count: int) -> str:
     """Return a text of `count` words, another one each time, so that no cache has it."""
-    # Words and not digits: about a token each in any vocabulary.
     return " ".join(random.choices(_WORDS, k=count))
 
 
@@ -98,8 +97,15 @@ class Examined:
         return answer
 
     def sized(self, tokens: int) -> int:
-        """Return a number of words for a prompt, smaller where the context is small."""
-        return min(tokens, (self.context or _UNKNOWN_CONTEXT) // 8)
+        """Return how many words make a prompt of so many tokens; fewer for a small context."""
+        most = min(tokens, (self.context or _UNKNOWN_CONTEXT) // 8)
+        return max(1, int(most / self._tokens_per_word))
+
+    @cached_property
+    def _tokens_per_word(self) -> float:
+        """Tokens that a word of `words` has in the model's vocabulary; at least one."""
+        few, many = (self.ask(self.apis[0], words(count)).prompt for count in (10, 60))
+        return 2.0 if few is None or many is None else max(1.0, (many - few) / 50)
 
     @cached_property
     def caches(self) -> bool:
@@ -135,6 +141,9 @@ def examine(client: Client, model: str | None) -> Examined:
         model = str(entries[0]["id"])
     # An empty body: what exists refuses it.
     apis = tuple(api for api in APIS if client.post(api.path, {}).status not in {404, 405, 501})
+    if not apis:
+        paths = ", ".join(api.path for api in APIS)
+        raise ConfigError(f"the server at {client.url} has none of {paths}")
     found = Examined(client, model, None, apis)
     return replace(found, context=_context(client, entries, model))
 

@@ -94,7 +94,9 @@ def signs_of_life(server: Examined) -> str:
             last = event.seconds
         longest = max(longest, last)
     if longest < _FIRST_S:
-        raise SkippedError(f"the prompt of {long} words was read in {longest:.1f} s: too fast")
+        raise SkippedError(
+            f"a prompt of {long} words was read in {longest:.1f} s: too fast to tell"
+        )
     return f"a prompt of {long} words took {longest:.0f} s"
 
 
@@ -109,7 +111,7 @@ def disconnects(server: Examined) -> str:
             body = server.body(api, f"Count from {number} to ten thousand.", many)
             events = server.client.events(api.path, body | {"stream": True})
             next(iter(events), None)
-            events.close()  # type: ignore[attr-defined] - a generator
+            events.close()
             server.client.leave(api.path, server.body(api, words(server.sized(600)), many))
         started = time.perf_counter()
         server.ask(api, "Say hello.", 4)
