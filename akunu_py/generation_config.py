@@ -23,6 +23,7 @@ from akunu_py.option_fields import (
 DraftBudget = Literal["auto", "always"]
 DraftSampling = Literal["coupled", "rejection"]
 DraftLength = Literal["budget", "fixed", "entropy", "lower-bound"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Exactness = Literal["stream", "distribution", "none"]
 RowBits = Literal["equal", "different", "unknown"]
 
@@ -166,6 +167,20 @@ class GenerationConfig(SamplingConfig):
         heading="Output",
     )
     """See `akunu_py.constraints`."""
+    thinking: bool | None = option(
+        None,
+        Switch(),
+        "Think before the answer, or do not, in a chat with a model that leaves it open.",
+        heading="Output",
+    )
+    """For replies to conversations alone, as `effort` is: see `akunu_py.engine.thinking`."""
+    effort: Effort | None = option(
+        None,
+        Choice(get_args(Effort)),
+        "Think that much, in a chat with a model that leaves it open.",
+        metavar="WORD",
+        heading="Output",
+    )
     drafter: str | None = option(
         None,
         Text("a drafter's name, or 'none'"),

@@ -16,11 +16,10 @@ from akunu_py.server import sse
 from akunu_py.server.chat_completions import usage_fields
 from akunu_py.server.errors import Api, Problem, RequestError, openai_error
 from akunu_py.server.events import Accepted, Finished
-from akunu_py.server.generation_fields import SamplingFields, configured, refuse
-from akunu_py.server.json_body import decode, read_body, unknown_fields
+from akunu_py.server.generation_fields import SamplingFields
+from akunu_py.server.incoming import incoming
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import CompletionRequest
-from akunu_py.server.service import Service
 from akunu_py.server.whole_reply import Call, WholeReply
 from akunu_py.types import FinishReason
 
@@ -63,13 +62,8 @@ class Body(SamplingFields, kw_only=True):
 
 async def completions(http: HttpRequest) -> Response:
     """Answer `POST /v1/completions`."""
-    service: Service = http.app.state.service
-    raw = await read_body(http)
-    body = decode(raw, Body)
-    unknown = unknown_fields(raw, Body)
-    if any(name in _REFUSED for name in unknown):
-        refuse(_REFUSED, decode(raw, dict[str, Any]))
-    model = service.model(body.model)
+    asked = await incoming(http, Body, refused=_REFUSED, no_effect=_NO_EFFECT)
+    body, model = asked.body, asked.model
     if body.suffix and not model.fills_in:
         raise RequestError(
             f"suffix: the vocabulary of {model.id} has no tokens to fill a gap; leave it out, or "
@@ -87,7 +81,7 @@ async def completions(http: HttpRequest) -> Response:
         model=model.id,
         prompt=_prompt(body.prompt),
         suffix=body.suffix or None,
-        config=configured(service.defaults, {**body.options(), "max_tokens": body.max_tokens}),
+        config=asked.config({**body.options(), "max_tokens": body.max_tokens}),
     )
     options = body.stream_options
     form = CompletionForm(
@@ -95,8 +89,7 @@ async def completions(http: HttpRequest) -> Response:
         include_usage=bool(options and options.include_usage),
         figures=bool(body.timings_per_token),
     )
-    ignored = [name for name in unknown if name not in _NO_EFFECT and name not in _REFUSED]
-    return service.respond(http, request, form, stream=bool(body.stream), ignored=ignored)
+    return asked.respond(request, form, stream=body.stream)
 
 
 def _prompt(given: str | list[str | int | list[int]]) -> str | tuple[int, ...]:

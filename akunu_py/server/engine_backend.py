@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
+from akunu_py.engine.tool_use import ToolChoice as EngineToolChoice
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Message
 from akunu_py.reply_deltas import CallEnd, ContentDelta, ReasoningDelta, ReplyDelta
 from akunu_py.server.backend import Health, ServedModel, model_id
 from akunu_py.server.chats import Chats
-from akunu_py.server.events import Accepted, Event, Finished, Prefilled, Usage
+from akunu_py.server.events import Accepted, Decoded, Event, Finished, Prefilled, Usage
 from akunu_py.server.reply_events import Prefilled as WorkerPrefilled
 from akunu_py.server.reply_events import Started
-from akunu_py.server.requests import ChatRequest, CompletionRequest, Request
+from akunu_py.server.requests import ChatRequest, CompletionRequest, Request, ToolChoice
 from akunu_py.server.system_messages import as_notes, keeps_in_place
 from akunu_py.server.worker import Job, Worker
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
@@ -35,6 +36,7 @@ def served_model(engine: "Engine") -> ServedModel:
         context=engine.context,
         created=int(path.stat().st_mtime),
         thinks=thinks == 1,
+        heeds=engine.thinking.heeded,
         fills_in=isinstance(tokenizer, GGUFTokenizer)
         and {"pre", "suf", "mid"} <= tokenizer.fim_ids.keys(),
     )
@@ -73,7 +75,7 @@ class EngineBackend:
         engine = self._worker.engine
 
         def count() -> int:
-            return len(engine.chat_ids(self._placed(request), request.tools))
+            return len(engine.chat_ids(self._placed(request), request.tools, request.config))
 
         return await asyncio.to_thread(count)
 
@@ -93,15 +95,11 @@ class EngineBackend:
         )
 
     def _chat(self, request: ChatRequest, messages: Sequence[Message], client: str) -> Job:
-        choice, tools = request.tool_choice, request.tools
-        if choice.names:
-            tools = tuple(tool for tool in tools if tool.name in choice.names)
-        named = choice.mode == "required" and len(choice.names) == 1
         return self._chats.ask(
             messages,
             request.config,
-            tools=tools,
-            tool_choice={"name": choice.names[0]} if named else choice.mode,
+            tools=request.tools,
+            tool_choice=_engine_choice(request.tool_choice),
             client=client,
         )
 
@@ -151,6 +149,7 @@ class EngineReply:
         self._ready: deque[Event] = deque()
         self._note = ""
         self._reasoning_tokens = 0
+        self._tokens = self._passes = 0
         self._has_call = False
 
     def cancel(self) -> None:
@@ -177,6 +176,10 @@ class EngineReply:
 
     def _add(self, event: StreamEvent, job: Job) -> None:
         """Add the events of a step."""
+        if event.step is not None:
+            self._tokens += len(event.token_ids)
+            self._passes += 1
+            self._ready.append(Decoded(self._tokens, self._passes))
         deltas: Sequence[ReplyDelta] = event.deltas
         if job.call.plan is None and event.text:
             deltas = (ContentDelta(event.text),)
@@ -208,6 +211,16 @@ class EngineReply:
                 stats=result.stats,
             ),
         )
+
+
+def _engine_choice(choice: ToolChoice) -> EngineToolChoice:
+    """Return a choice of tools in the engine's words."""
+    match choice:
+        case ToolChoice("required", (name,)):
+            return {"name": name}
+        case ToolChoice("auto" | "required" as mode, (_, *_) as names):
+            return {"mode": mode, "names": names}
+    return choice.mode
 
 
 def _cancel(asking: "asyncio.Future[Job]") -> None:

@@ -1,8 +1,9 @@
 """Events of a reply, from the backend to a wire format.
 
 A reply is `Accepted`, any number of additions to its message (`akunu_py.reply_deltas`), and
-`Finished`. Thoughts, text and calls come in the order in which the model wrote them, one call after
-the other. A call without `CallEnd` was cut and must not be carried out.
+`Finished`; `Prefilled` and `Decoded` tell of progress in between. Thoughts, text and calls come in
+the order in which the model wrote them, one call after the other. A call without `CallEnd` was cut
+and must not be carried out.
 """
 
 from dataclasses import dataclass, field
@@ -32,6 +33,24 @@ class Prefilled:
     """So many of the prompt's tokens are in the cache; a sign of life."""
 
     num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A pass that generated tokens; the additions that it makes follow.
+
+    Attributes:
+        num_tokens: tokens of the reply so far.
+        num_passes: passes that they took.
+
+    """
+
+    num_tokens: int
+    num_passes: int
+
+
+Progress = Accepted | Prefilled | Decoded
+"""Events that add nothing to the message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,4 +98,4 @@ class Finished:
     stop_text: str | None = None
 
 
-Event = Accepted | Prefilled | ReplyDelta | Finished
+Event = Progress | ReplyDelta | Finished
