@@ -49,7 +49,7 @@ class Chats:
             call = engine.check_chat(
                 said, config, tools=offered, tool_choice=tool_choice, **options
             )
-            places = self._checkpoints.of(said, offered, call.prompt)
+            places = self._checkpoints.of(said, offered, call.prompt, call.choice.config)
         return self._worker.submit(call, client=client, checkpoints=places, respell=True)
 
     def remember(self, messages: Sequence[GivenMessage], reply: Message, client: str = "") -> None:
