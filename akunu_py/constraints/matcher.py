@@ -34,8 +34,9 @@ class Matcher:
         self._inner = LLMatcher(vocabulary.library, grammar, log_level=0, limits=_LIMITS)
         # The tokens that the inner matcher has taken in: the reply's, and behind them a path's.
         self._taken: list[int] = []
-        # What must follow the first n of them; None where nobody asked yet.
-        self._forced: list[tuple[int, ...] | None] = [None]
+        # What must follow the first n of them: a run of tokens, and where in it they are. None
+        # where nobody asked yet.
+        self._forced: list[tuple[tuple[int, ...], int] | None] = [None]
         self._ended = False
         self.num_tokens = 0
         if self._inner.is_error():
@@ -70,8 +71,9 @@ class Matcher:
         if not self._go_to(path):
             found[:] = 0xFFFFFFFF
             return found
-        if forced := self._forced_here():
-            word, bit = divmod(forced[0], 32)
+        run, start = self._forced_here()
+        if start < len(run):
+            word, bit = divmod(run[start], 32)
             found[word] = 1 << bit
             return found
         self._inner.unsafe_compute_mask_ptr(found.ctypes.data, found.nbytes)
@@ -92,7 +94,8 @@ class Matcher:
     def forced(self) -> tuple[int, ...]:
         """Return the tokens that must follow the reply so far; masks allow no others there."""
         self._go_to(())
-        return () if self._ended else self._forced_here()
+        run, start = ((), 0) if self._ended else self._forced_here()
+        return run[start:]
 
     def advance(self, tokens: Sequence[int]) -> None:
         """Add tokens to the reply; raises ConstraintError for one that is not allowed.
@@ -146,28 +149,28 @@ class Matcher:
             self._inner.rollback(len(taken) - place)
             del taken[place:], self._forced[place + 1 :]
         for token in path[place - self.num_tokens :]:
-            forced = self._forced_here()
+            run, start = self._forced_here()
             if self._inner.try_consume_tokens([token]) != 1:
                 break
             taken.append(token)
-            goes_on = len(forced) > 1 and token == forced[0]
-            self._forced.append(forced[1:] if goes_on else None)
+            goes_on = start + 1 < len(run) and token == run[start]
+            self._forced.append((run, start + 1) if goes_on else None)
         self._check()
         return len(taken) == self.num_tokens + len(path)
 
-    def _forced_here(self) -> tuple[int, ...]:
-        """Return the tokens that must follow where the inner matcher is.
+    def _forced_here(self) -> tuple[tuple[int, ...], int]:
+        """Return a run of tokens, and from where in it they must follow the inner matcher's.
 
-        Within such tokens these are the rest of them. llguidance would spell the rest of the text
-        again after each token: that takes longer, and nothing promises the same tokens.
+        llguidance would spell the rest of a run again after each of its tokens: that takes longer,
+        and nothing promises the same tokens.
         """
-        forced = self._forced[-1]
-        if forced is None:
+        known = self._forced[-1]
+        if known is None:
             over = self._inner.is_stopped()
-            forced = () if over else tuple(self._inner.compute_ff_tokens())
+            known = (() if over else tuple(self._inner.compute_ff_tokens())), 0
             self._check()
-            self._forced[-1] = forced
-        return forced
+            self._forced[-1] = known
+        return known
 
     def _check(self) -> None:
         if self._inner.is_error():
