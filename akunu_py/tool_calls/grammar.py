@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from akunu_py.constraint import MOST_REFERENCES, MOST_TOOL_CHARACTERS
+from akunu_py.constraint import MOST_REFERENCES, MOST_TOOL_CHARACTERS, Constraint
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool
 from akunu_py.tool_calls.format import (
@@ -190,9 +190,12 @@ class _Grammar:
         if isinstance(arguments, TaggedArguments):
             body = self._tagged(rule, tool, arguments, opening)
         elif isinstance(arguments, QuotedArguments):
-            written = self._object(
-                rule, tool.parameters, tool.parameters, arguments.quote, tool.name
-            )
+            quote = arguments.quote
+            if tool.input_grammar:
+                mark = self._terms(quote)
+                written = f'"{{input:" {mark} {self._given(rule, tool)} {mark} "}}"'
+            else:
+                written = self._object(rule, tool.parameters, tool.parameters, quote, tool.name)
             body = f"{self._after(tool, opening)} {written} {close}"
         else:
             body = f"{self._after(tool, opening)} {_json(_closed(tool.parameters))} {close}"
@@ -223,7 +226,13 @@ class _Grammar:
         parameters = []
         for number, (key, part) in enumerate(properties.items()):
             name = f"{rule}_{number}"
-            self._rules[name] = self._parameter(name, _literal(key), part, schema, tags)
+            if tool.input_grammar and key == "input":
+                start, end = tags.value_starts["string"], tags.value_end
+                opening_of = self._terms(tags.key_start + key + start)
+                written = f"{opening_of} {self._given(name, tool)} {self._terms(end)}"
+                self._rules[name] = written
+            else:
+                self._rules[name] = self._parameter(name, _literal(key), part, schema, tags)
             parameters.append((name, key in required))
         if schema.get("additionalProperties") not in (None, False):
             name = f"{rule}_free"
@@ -293,6 +302,13 @@ class _Grammar:
         if part:
             given = {"allOf": [given, {"type": list(kinds)}]}
         return f"{_json(_with_definitions(given, root))} {end}"
+
+    def _given(self, rule: str, tool: Tool) -> str:
+        """Return the term for a text of a tool's own grammar."""
+        # Checked here, since the whole grammar is akunu's and may be larger.
+        grammar = Constraint.grammar(tool.input_grammar)
+        self._rules[f"{rule}_given"] = f"%lark {{\n{grammar.source}\n}}"
+        return f"{rule}_given"
 
     def _text(self, rule: str, end: str) -> str:
         """Return the terms for any text up to an end, and the end."""

@@ -90,6 +90,8 @@ def _read_request(asked: Incoming[Body], book: ToolBook) -> ChatRequest:
         said += conversation.messages()
     if not said:
         raise RequestError("input is empty; give a text or at least one item", param="input")
+    if any(tool.input_grammar for tool in book.shown) and not asked.model.holds_grammars:
+        ignored.append("tools.format")
     options = {
         "max_tokens": body.max_output_tokens,
         "temperature": body.temperature,
@@ -108,7 +110,6 @@ def _read_request(asked: Incoming[Body], book: ToolBook) -> ChatRequest:
         tools=book.shown,
         tool_choice=book.choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls is not False,
-        grammars=book.grammars,
     )
 
 

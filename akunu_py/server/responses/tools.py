@@ -8,7 +8,7 @@ returned under the names and in the form that the client gave.
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -40,7 +40,6 @@ class OfferedTool:
         name: its name.
         namespace: the namespace that has it; "" for none.
         custom: whether its input is a text.
-        grammar: the Lark grammar of that text; "" for any text.
 
     """
 
@@ -48,7 +47,6 @@ class OfferedTool:
     name: str
     namespace: str = ""
     custom: bool = False
-    grammar: str = ""
 
 
 @dataclass(slots=True)
@@ -96,19 +94,15 @@ class ToolBook:
         if not isinstance(name, str):
             raise RequestError(f"{place}.name is missing; give a text", param=place)
         tool = tool_at(place, shown_name(namespace, name), given.get("description"), schema)
-        grammar = _grammar(given.get("format"), f"{place}.format") if custom else ""
+        if custom:
+            tool = replace(tool, input_grammar=_grammar(given.get("format"), f"{place}.format"))
         # Tools found by a search may be offered again.
-        self.offered[tool.name] = OfferedTool(tool, name, namespace, custom, grammar)
+        self.offered[tool.name] = OfferedTool(tool, name, namespace, custom)
 
     @property
     def shown(self) -> tuple[Tool, ...]:
         """The tools as the model sees them."""
         return tuple(tool.shown for tool in self.offered.values())
-
-    @property
-    def grammars(self) -> dict[str, str]:
-        """The grammars of custom tools, by the names that the model sees."""
-        return {name: tool.grammar for name, tool in self.offered.items() if tool.grammar}
 
     def called(self, shown: str) -> OfferedTool:
         """Return the tool that a model called; a call of an unknown one keeps its name."""
