@@ -53,11 +53,6 @@ _REFUSED = {
     "audio": "akunu's models read and write only text",
     "web_search_options": "akunu does not search; give the model a tool that does",
     "grammar": "use response_format or tools",
-    "json_schema": "give it as response_format",
-    "structured_outputs": "give a JSON schema as response_format",
-    "guided_json": "give a JSON schema as response_format",
-    "guided_regex": "use response_format or tools",
-    "guided_choice": "use response_format or tools",
     "guided_grammar": "use response_format or tools",
     "bad_words": "use logit_bias",
     "ignore_eos": "akunu always ends at the model's end token",
@@ -69,7 +64,7 @@ _REFUSED = {
 
 _NO_EFFECT = frozenset({
     "user", "store", "metadata", "service_tier", "prompt_cache_key", "safety_identifier",
-    "prompt_cache_retention", "verbosity", "prediction",
+    "prompt_cache_retention", "verbosity",
 })  # fmt: skip
 """Fields of OpenAI's API that say nothing about the text of a reply."""
 
@@ -106,6 +101,11 @@ class _Message(msgspec.Struct):
     reasoning_details: list[dict[str, Any]] | None = None
 
 
+class _Prediction(msgspec.Struct):
+    content: str | list[_Part]
+    type: str = "content"
+
+
 class _StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
@@ -122,18 +122,20 @@ class Body(SamplingFields, kw_only=True):
     messages: list[_Message]
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    max_tokens: int | None = None
     max_completion_tokens: int | None = None
     n: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    prediction: _Prediction | None = None
     modalities: list[str] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
     reasoning_effort: str | None = None
+    reasoning: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
+    enable_thinking: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     timings_per_token: bool | None = None
     akunu: _Own | None = None
@@ -163,9 +165,10 @@ def _read_request(asked: Incoming[Body]) -> ChatRequest:
     if not body.messages:
         raise RequestError("messages is empty; give at least one message", param="messages")
     options = body.options()
-    newer, older = body.max_completion_tokens, body.max_tokens
-    options["max_tokens"] = older if newer is None else newer
-    options["constraint"] = _answer_form(body.response_format)
+    if body.max_completion_tokens is not None:
+        options["max_tokens"] = body.max_completion_tokens
+    if (form := _answer_form(body.response_format)) is not None:
+        options["constraint"] = form
     options["logprobs"] = asked_logprobs(body.logprobs, body.top_logprobs, field="top_logprobs")
     options |= _thinking(asked)
     messages = [
@@ -179,6 +182,7 @@ def _read_request(asked: Incoming[Body]) -> ChatRequest:
         tools=tools,
         tool_choice=_tool_choice(body.tool_choice, tools),
         parallel_tool_calls=body.parallel_tool_calls is not False,
+        prediction=_prediction(body.prediction),
     )
 
 
@@ -188,7 +192,7 @@ def _message(message: _Message, place: str) -> Message:
         _call(call, f"{place}.tool_calls[{index}]")
         for index, call in enumerate(message.tool_calls or ())
     )
-    if message.content is None and not calls:
+    if message.content is None and role != "assistant":
         raise RequestError(f"{place}.content is missing; give a text", param=f"{place}.content")
     return message_at(
         place,
@@ -225,6 +229,11 @@ def _content(content: str | list[_Part] | None, place: str) -> str | tuple[TextP
     if not parts:
         return ""
     return parts[0].text if len(parts) == 1 else tuple(parts)
+
+
+def _prediction(given: _Prediction | None) -> str:
+    content = "" if given is None else _content(given.content, "prediction.content")
+    return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
 def _reasoning(message: _Message) -> str:
@@ -287,6 +296,8 @@ def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
     match given:
         case None | {"type": "text"}:
             return None
+        case {"type": "json_object" | "json_schema", "schema": dict(schema)}:
+            return Constraint.json_schema(schema)  # as llama.cpp has it
         case {"type": "json_object"}:
             return JSON_OBJECT
         case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
@@ -304,13 +315,16 @@ def _thinking(asked: Incoming[Body]) -> dict[str, Any]:
     Those of the template's own variables come first.
     """
     body = asked.body
-    thinking: bool | None = None
-    effort, by, effort_by = body.reasoning_effort, "thinking", "reasoning_effort"
+    thinking, by = body.enable_thinking, "enable_thinking"
+    effort, effort_by = body.reasoning_effort, "reasoning_effort"
+    match body.reasoning:  # OpenRouter's
+        case {"effort": str(word)}:
+            effort, effort_by = word, "reasoning"
+        case {"enabled": bool(thinking)}:
+            by = "reasoning"
     match body.thinking:
-        case {"type": "disabled"}:
-            thinking = False
-        case {"type": "enabled"}:
-            thinking = True
+        case {"type": "disabled" | "enabled" as word}:
+            thinking, by = word == "enabled", "thinking"
     for name, value in (body.chat_template_kwargs or {}).items():
         if name in {"enable_thinking", "thinking"} and isinstance(value, bool):
             thinking, by = value, "chat_template_kwargs"
@@ -335,7 +349,11 @@ def usage_fields(usage: Usage) -> dict[str, Any]:
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning_tokens,
+            "accepted_prediction_tokens": usage.accepted_predictions,
+            "rejected_prediction_tokens": usage.rejected_predictions,
+        },
     }
 
 
