@@ -1,7 +1,9 @@
 """What the HTTP layer asks of the worker."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol, Self
 
 from akunu_py.server.events import Event
@@ -39,6 +41,12 @@ class ServedModel:
     calls_tools: bool = True
     fills_in: bool = False
     template: str = ""
+
+
+def model_id(path: Path) -> str:
+    """Return the name in requests of the model in a file or folder, one word."""
+    name = path.name if path.is_dir() else path.stem
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,17 @@ from akunu_py.server.conversation import (
     without_equal_names,
 )
 from akunu_py.server.errors import Api, Problem, RequestError, openai_error
-from akunu_py.server.events import Accepted, Addition, Chances, Finished, TokenChance, Usage
+from akunu_py.server.events import (
+    Accepted,
+    Addition,
+    Chances,
+    Decoded,
+    Finished,
+    Prefilled,
+    Progress,
+    TokenChance,
+    Usage,
+)
 from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, SamplingFields
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.metrics import reply_figures
@@ -111,9 +121,14 @@ class _StreamOptions(msgspec.Struct):
 
 
 class _Own(msgspec.Struct):
-    """akunu's own wishes: `metrics` adds the figures of the reply."""
+    """akunu's own wishes.
+
+    `metrics` adds the figures of the reply; `sources` adds to each piece of a stream who drafted
+    it.
+    """
 
     metrics: bool = False
+    sources: bool = False
 
 
 class Body(SamplingFields, kw_only=True):
@@ -138,6 +153,7 @@ class Body(SamplingFields, kw_only=True):
     enable_thinking: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     timings_per_token: bool | None = None
+    return_progress: bool | None = None
     akunu: _Own | None = None
 
 
@@ -150,6 +166,8 @@ async def chat_completions(http: HttpRequest) -> Response:
         request.model,
         include_usage=bool(options and options.include_usage),
         figures=bool(body.timings_per_token or (body.akunu and body.akunu.metrics)),
+        sources=bool(body.akunu and body.akunu.sources),
+        progress=bool(body.return_progress),
     )
     return asked.respond(request, form, stream=body.stream)
 
@@ -358,22 +376,44 @@ def usage_fields(usage: Usage) -> dict[str, Any]:
 
 
 class ChatForm:
-    """A reply as chat completion or its chunks."""
+    """A reply as chat completion or its chunks.
+
+    Args:
+        model: its name.
+        include_usage: whether a stream ends with the usage.
+        figures: whether times and counts of drafts are added.
+        sources: whether chunks tell who drafted their text.
+        progress: whether chunks tell how much of the prompt is read.
+
+    """
 
     api: Api = "openai"
 
-    def __init__(self, model: str, *, include_usage: bool = False, figures: bool = False) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        include_usage: bool = False,
+        figures: bool = False,
+        sources: bool = False,
+        progress: bool = False,
+    ) -> None:
         self._model = model
         self._include_usage = include_usage
         self._figures = figures
+        self._sources = sources
+        self._tells_progress = progress
+        self._accepted: Accepted | None = None
+        self._reading_since = 0.0
+        self._decoded = Decoded(0, 0)
         self._id = "chatcmpl-" + secrets.token_hex(12)
         self._created = int(time.time())
         self._chances: list[TokenChance] = []  # of the text that comes next
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return the chunk with the role."""
-        del accepted
-        return self._chunk({"role": "assistant", "content": ""})
+        role = self._chunk({"role": "assistant", "content": ""})
+        return role if accepted is None else role + self.progress(accepted)
 
     def addition(self, delta: Addition) -> bytes:
         """Return the chunk of an addition."""
@@ -381,10 +421,11 @@ class ChatForm:
             case Chances(tokens):
                 self._chances += tokens
                 return b""
-            case ContentDelta(text):
-                return self._chunk({"content": text})
-            case ReasoningDelta(text):
-                return self._chunk({"reasoning_content": text, "reasoning": text})
+            case ContentDelta(text, source):
+                return self._chunk({"content": text}, **self._own(source))
+            case ReasoningDelta(text, source):
+                thoughts = {"reasoning_content": text, "reasoning": text}
+                return self._chunk(thoughts, **self._own(source))
             case CallStart(index, id_, name):
                 # Some clients join the names of all chunks, so it comes once.
                 function = {"name": name, "arguments": ""}
@@ -401,9 +442,32 @@ class ChatForm:
         """Return a chunk that adds nothing."""
         return self._chunk({})
 
+    def progress(self, event: Progress) -> bytes:
+        """Return a chunk with the progress of the prompt, under llama.cpp's name."""
+        match event:
+            case Accepted():
+                self._accepted = event
+                self._reading_since = time.perf_counter()
+                processed = event.num_cached_tokens
+            case Prefilled(processed):
+                pass
+            case Decoded():
+                self._decoded = event
+                return b""
+        if self._accepted is None or not self._tells_progress:
+            return b""
+        reading_s = time.perf_counter() - self._reading_since
+        progress = {
+            "total": self._accepted.num_prompt_tokens,
+            "cache": self._accepted.num_cached_tokens,
+            "processed": processed,
+            "time_ms": round(reading_s * 1000),
+        }
+        return self._chunk({}, prompt_progress=progress)
+
     def closing(self, finished: Finished) -> bytes:
         """Return the chunk with the finish reason, the usage if it was asked for, and the end."""
-        last = self._chunk({}, _FINISH[finished.reason])
+        last = self._chunk({}, _FINISH[finished.reason], **self._own(""))
         if self._include_usage or self._figures:
             fields = self._fields("chat.completion.chunk") | {"choices": []}
             fields["usage"] = usage_fields(finished.usage)
@@ -443,8 +507,15 @@ class ChatForm:
         }
         return fields | reply_figures(finished.usage) if self._figures else fields
 
-    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
-        fields = self._fields("chat.completion.chunk")
+    def _own(self, source: str) -> dict[str, Any]:
+        """Return akunu's field of a chunk: who drafted its text, and counts so far."""
+        if not self._sources:
+            return {}
+        counts = {"tokens": self._decoded.num_tokens, "passes": self._decoded.num_passes}
+        return {"akunu": {"source": source or None, **counts}}
+
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None, **more: Any) -> bytes:
+        fields = self._fields("chat.completion.chunk") | more
         chances, self._chances = _chances(self._chances), []
         fields["choices"] = [
             {"index": 0, "delta": delta, "logprobs": chances, "finish_reason": finish_reason}

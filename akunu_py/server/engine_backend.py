@@ -1,22 +1,23 @@
 """The backend of an engine: requests become jobs of the worker, and its events those of a reply."""
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from akunu_py.drafting.auto.drafter import MEMORY
+from akunu_py.engine.tool_use import ToolChoice as EngineToolChoice
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Message
 from akunu_py.protocols import Tokenizer
 from akunu_py.reply_deltas import CallEnd, ContentDelta, ReasoningDelta, ReplyDelta
-from akunu_py.server.backend import Health, ServedModel
+from akunu_py.server.backend import Health, ServedModel, model_id
 from akunu_py.server.chats import Chats
 from akunu_py.server.events import (
     Accepted,
     Chances,
+    Decoded,
     Event,
     Finished,
     Prefilled,
@@ -25,7 +26,7 @@ from akunu_py.server.events import (
 )
 from akunu_py.server.reply_events import Prefilled as WorkerPrefilled
 from akunu_py.server.reply_events import Started
-from akunu_py.server.requests import ChatRequest, CompletionRequest, Request
+from akunu_py.server.requests import ChatRequest, CompletionRequest, Request, ToolChoice
 from akunu_py.server.system_messages import as_notes, keeps_in_place
 from akunu_py.server.worker import Job, Worker
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
@@ -39,10 +40,9 @@ def served_model(engine: "Engine") -> ServedModel:
     """Return the description of an engine's model; its id is made of its file's name."""
     description, tokenizer = engine.description, engine.tokenizer
     path = description.path
-    stem = path.name if path.is_dir() else path.stem
     thinks = len(tokenizer.encode("<think>", parse_special=True)) - len(tokenizer.encode(""))
     return ServedModel(
-        id=re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "model",
+        id=model_id(path),
         name=description.name,
         context=engine.context,
         created=int(path.stat().st_mtime),
@@ -109,15 +109,11 @@ class EngineBackend:
         )
 
     def _chat(self, request: ChatRequest, messages: Sequence[Message], client: str) -> Job:
-        choice, tools = request.tool_choice, request.tools
-        if choice.names:
-            tools = tuple(tool for tool in tools if tool.name in choice.names)
-        named = choice.mode == "required" and len(choice.names) == 1
         return self._chats.ask(
             messages,
             request.config,
-            tools=tools,
-            tool_choice={"name": choice.names[0]} if named else choice.mode,
+            tools=request.tools,
+            tool_choice=_engine_choice(request.tool_choice),
             client=client,
             prediction=request.prediction,
         )
@@ -206,6 +202,7 @@ class EngineReply:
         self._chances: list[TokenLogprob] = []  # of text that has not come yet
         self._reasoning_tokens = 0
         self._accepted = self._rejected = 0  # tokens of a prediction
+        self._decoded = Decoded(0, 0)
         self._has_call = False
 
     def cancel(self) -> None:
@@ -232,6 +229,10 @@ class EngineReply:
 
     def _add(self, event: StreamEvent, job: Job) -> None:
         """Add the events of a step."""
+        if event.step is not None:
+            before = self._decoded
+            self._decoded = Decoded(before.num_tokens + len(event.token_ids), before.num_passes + 1)
+            self._ready.append(self._decoded)
         deltas: Sequence[ReplyDelta] = event.deltas
         if job.call.plan is None and event.text:
             deltas = (ContentDelta(event.text),)
@@ -284,6 +285,16 @@ class EngineReply:
             ),
             result.stop_text,
         )
+
+
+def _engine_choice(choice: ToolChoice) -> EngineToolChoice:
+    """Return a choice of tools in the engine's words."""
+    match choice:
+        case ToolChoice("required", (name,)):
+            return {"name": name}
+        case ToolChoice("auto" | "required" as mode, (_, *_) as names):
+            return {"mode": mode, "names": names}
+    return choice.mode
 
 
 def _cancel(asking: "asyncio.Future[Job]") -> None:

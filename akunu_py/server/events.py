@@ -1,9 +1,9 @@
 """Events of a reply, from the backend to a wire format.
 
 A reply is `Accepted`, any number of additions to its message (`akunu_py.reply_deltas`), `Chances`
-before a text if they were asked for, and `Finished`. Thoughts, text and calls come in the order in
-which the model wrote them, one call after the other. A call without `CallEnd` was cut and must not
-be carried out.
+before a text if they were asked for, and `Finished`; `Prefilled` and `Decoded` tell of progress in
+between. Thoughts, text and calls come in the order in which the model wrote them, one call after
+the other. A call without `CallEnd` was cut and must not be carried out.
 """
 
 from dataclasses import dataclass, field
@@ -33,6 +33,24 @@ class Prefilled:
     """So many of the prompt's tokens are in the cache; a sign of life."""
 
     num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A pass that generated tokens; the additions that it makes follow.
+
+    Attributes:
+        num_tokens: tokens of the reply so far.
+        num_passes: passes that they took.
+
+    """
+
+    num_tokens: int
+    num_passes: int
+
+
+Progress = Accepted | Prefilled | Decoded
+"""Events that add nothing to the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +130,4 @@ class Finished:
 
 Addition = ReplyDelta | Chances
 
-Event = Accepted | Prefilled | Addition | Finished
+Event = Progress | Addition | Finished

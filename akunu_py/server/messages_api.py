@@ -47,7 +47,10 @@ _MODEL_PREFIXES = ("claude", "anthropic")
 """Claude Code asks small tasks of models that it names itself."""
 
 _BILLING = "x-anthropic-billing-header:"
-"""Beginning of a block of Claude Code that differs in every request and is not for the model."""
+"""Beginning of a line of Claude Code that differs in every request and is not for the model.
+
+It is a block of its own; proxies that join the blocks leave it as the first line of the text.
+"""
 
 _MEDIA = frozenset({"image", "document", "video", "audio", "file", "container_upload"})
 _NO_EFFECT = frozenset({"metadata", "service_tier", "context_management", "betas", "container"})
@@ -194,8 +197,16 @@ def _system(system: str | list[_Block] | None) -> list[Message]:
         texts = [system]
     else:
         texts = [_text(block, f"system[{place}]") for place, block in enumerate(system or [])]
-    text = "\n\n".join(text for text in texts if text and not text.startswith(_BILLING))
+    text = "\n\n".join(filter(None, map(_without_billing, texts)))
     return [Message("system", text)] if text else []
+
+
+def _without_billing(text: str) -> str:
+    """Return a system text without a billing line at its beginning."""
+    if not text.startswith(_BILLING):
+        return text
+    _, _, rest = text.partition("\n")
+    return rest.lstrip("\n")
 
 
 def _messages(message: _Message, place: str, ignored: list[str]) -> list[Message]:

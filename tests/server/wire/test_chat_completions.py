@@ -4,12 +4,13 @@ import json
 from dataclasses import replace
 
 import pytest
-from scripted_server import ACCEPTED, MODEL, USAGE, call, called, events_of, said, thought
+from scripted_server import ACCEPTED, MODEL, USAGE, Pause, call, called, events_of, said, thought
 
 from akunu_py.constraint import Constraint
 from akunu_py.messages import TextPart
-from akunu_py.reply_deltas import ContentDelta
-from akunu_py.server.events import Finished
+from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
+from akunu_py.server.events import Accepted, Decoded, Finished, Prefilled
+from akunu_py.server.reply_response import Patience
 from akunu_py.server.requests import ToolChoice
 
 PATH = "/v1/chat/completions"
@@ -431,3 +432,52 @@ def test_thinking_of_other_services(server, backend, given, thinking, effort):
     assert server.post(PATH, ASK | given).status_code == 200
     config = backend.request.config
     assert (config.thinking, config.effort) == (thinking, effort)
+
+
+READ_AND_DRAFTED = [
+    Accepted(30, 20, "new text"),
+    Prefilled(24),
+    Prefilled(30),
+    Decoded(1, 1),
+    ReasoningDelta("So: "),
+    Decoded(4, 2),
+    ContentDelta("one two", "prompt"),
+    ContentDelta(" three"),
+    Finished("stop", USAGE),
+]
+
+
+def test_chunks_tell_who_drafted_them_only_if_asked(server, backend):
+    backend.play(READ_AND_DRAFTED)
+    plain = streamed(server, ASK)
+    assert not any({"akunu", "prompt_progress"} & chunk.keys() for chunk in plain)
+    chunks = streamed(server, ASK | {"akunu": {"sources": True}})
+    assert joined(chunks, "content") == joined(plain, "content") == "one two three"
+    assert [chunk["akunu"] for chunk in chunks if "akunu" in chunk] == [
+        {"source": None, "tokens": 1, "passes": 1},
+        {"source": "prompt", "tokens": 4, "passes": 2},
+        {"source": None, "tokens": 4, "passes": 2},
+        {"source": None, "tokens": 4, "passes": 2},
+    ]
+    for chunk in chunks:
+        chunk.pop("akunu", None)
+    assert [chunk["choices"] for chunk in chunks] == [chunk["choices"] for chunk in plain]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_progress_of_the_prompt_has_llama_cpps_fields(server, backend, monkeypatch, late):
+    monkeypatch.setattr(server.service, "patience", Patience(first_s=0.01))
+    backend.play([*([Pause(0.05)] if late else []), *READ_AND_DRAFTED])
+    chunks = streamed(server, ASK | {"return_progress": True})
+    progress = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
+    assert [(one["total"], one["cache"], one["processed"]) for one in progress] == [
+        (30, 20, 20),
+        (30, 20, 24),
+        (30, 20, 30),
+    ]
+    assert all(isinstance(one["time_ms"], int) and one["time_ms"] >= 0 for one in progress)
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert joined(chunks, "content") == "one two three"
+    response = server.post(PATH, ASK | {"return_progress": True})
+    assert "x-akunu-ignored" not in response.headers
+    assert "prompt_progress" not in response.json()

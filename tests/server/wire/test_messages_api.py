@@ -188,6 +188,14 @@ def test_billing_block_does_not_change_the_prompt(server, backend):
     assert first.messages[0].text == "Agent."
 
 
+def test_billing_line_of_one_system_text(server, backend):
+    for cch in ("a1b2", "c3d4"):
+        server.post(PATH, ASK | {"system": f"x-anthropic-billing-header: cch={cch};\n\nAgent."})
+    first, second = backend.requests
+    assert first == second
+    assert first.messages[0].text == "Agent."
+
+
 @pytest.mark.parametrize(
     ("content", "text"),
     [
