@@ -7,7 +7,7 @@ since clients read one or the other, and accepted as either and as `reasoning_de
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -35,6 +35,7 @@ from akunu_py.server.conversation import (
     tool_at,
     without_equal_names,
 )
+from akunu_py.server.custom_tools import custom_input, custom_tool
 from akunu_py.server.errors import Api, Problem, RequestError, openai_error
 from akunu_py.server.events import (
     Accepted,
@@ -52,7 +53,7 @@ from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import ChatRequest, ToolChoice
 from akunu_py.server.system_messages import merged_beginning
-from akunu_py.server.whole_reply import WholeReply
+from akunu_py.server.whole_reply import Call, WholeReply
 from akunu_py.types import FinishReason
 
 PATH = "/v1/chat/completions"
@@ -94,8 +95,14 @@ class _Function(msgspec.Struct):
     arguments: str | dict[str, Any] | None = None
 
 
+class _Custom(msgspec.Struct):
+    name: str
+    input: str = ""
+
+
 class _Call(msgspec.Struct):
-    function: _Function
+    function: _Function | None = None
+    custom: _Custom | None = None
     id: str | None = None
     type: str = "function"
 
@@ -168,6 +175,7 @@ async def chat_completions(http: HttpRequest) -> Response:
         figures=bool(body.timings_per_token or (body.akunu and body.akunu.metrics)),
         sources=bool(body.akunu and body.akunu.sources),
         progress=bool(body.return_progress),
+        custom=_custom_names(body.tools or ()),
     )
     return asked.respond(request, form, stream=body.stream)
 
@@ -193,6 +201,7 @@ def _read_request(asked: Incoming[Body]) -> ChatRequest:
         _message(message, f"messages[{place}]") for place, message in enumerate(body.messages)
     ]
     tools = _tools(body.tools or ())
+    asked.check_grammars(tools)
     return ChatRequest(
         model=asked.model.id,
         messages=merged_beginning(messages),
@@ -224,11 +233,15 @@ def _message(message: _Message, place: str) -> Message:
 
 
 def _call(call: _Call, place: str) -> ToolCall:
-    if call.type != "function":
-        raise RequestError(
-            f"{place}.type is {call.type!r:.60}; akunu knows only 'function'", param=place
-        )
-    return call_at(place, call.function.name, call.function.arguments, call.id or "")
+    match call:
+        case _Call(type="function", function=_Function(name, arguments)):
+            return call_at(place, name, arguments, call.id or "")
+        case _Call(type="custom", custom=_Custom(name, text)):
+            return call_at(place, name, {"input": text}, call.id or "")
+    raise RequestError(
+        f"{place} is malformed; give the type 'function' and a function, or 'custom' and a custom",
+        param=place,
+    )
 
 
 def _content(content: str | list[_Part] | None, place: str) -> str | tuple[TextPart, ...]:
@@ -269,6 +282,8 @@ def _tools(tools: Sequence[dict[str, Any]]) -> tuple[Tool, ...]:
                 place = f"tools[{index}]"
                 name, description = function.get("name"), function.get("description")
                 found.append(tool_at(place, name, description, function.get("parameters")))
+            case {"type": "custom", "custom": {"name": str(name)} as custom}:
+                found.append(custom_tool(f"tools[{index}].custom", custom, name))
             case _:
                 raise RequestError(
                     f"tools[{index}] is not a function; give "
@@ -276,6 +291,11 @@ def _tools(tools: Sequence[dict[str, Any]]) -> tuple[Tool, ...]:
                     param=f"tools[{index}]",
                 )
     return without_equal_names(found)
+
+
+def _custom_names(tools: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the names of custom tools, of tools that were checked."""
+    return frozenset(tool["custom"]["name"] for tool in tools if tool.get("type") == "custom")
 
 
 def _tool_choice(given: str | dict[str, Any] | None, tools: tuple[Tool, ...]) -> ToolChoice:
@@ -287,27 +307,31 @@ def _tool_choice(given: str | dict[str, Any] | None, tools: tuple[Tool, ...]) ->
             choice = ToolChoice("none")
         case "required":
             choice = ToolChoice("required")
-        case {"type": "function", "function": {"name": str(name)}}:
-            choice = ToolChoice("required", (name,))
+        case {"type": "function" | "custom"}:
+            choice = ToolChoice("required", (_chosen_name(given),))
         case {
             "type": "allowed_tools",
             "allowed_tools": {"mode": "auto" | "required" as mode, "tools": [*allowed]},
         }:
-            choice = ToolChoice(mode, tuple(_allowed(one) for one in allowed))
+            choice = ToolChoice(mode, tuple(map(_chosen_name, allowed)))
         case _:
-            raise RequestError(
-                "tool_choice is malformed; give 'auto', 'none', 'required' or "
-                '{"type": "function", "function": {"name": ...}}',
-                param="tool_choice",
-            )
+            raise _malformed_choice()
     return check_choice(choice, tools)
 
 
-def _allowed(tool: object) -> str:
+def _chosen_name(tool: object) -> str:
     match tool:
-        case {"function": {"name": str(name)}}:
+        case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}}:
             return name
-    raise RequestError("tool_choice.allowed_tools.tools is malformed", param="tool_choice")
+    raise _malformed_choice()
+
+
+def _malformed_choice() -> RequestError:
+    return RequestError(
+        "tool_choice is malformed; give 'auto', 'none', 'required' or "
+        '{"type": "function", "function": {"name": ...}}',
+        param="tool_choice",
+    )
 
 
 def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
@@ -384,6 +408,7 @@ class ChatForm:
         figures: whether times and counts of drafts are added.
         sources: whether chunks tell who drafted their text.
         progress: whether chunks tell how much of the prompt is read.
+        custom: names of custom tools.
 
     """
 
@@ -397,6 +422,7 @@ class ChatForm:
         figures: bool = False,
         sources: bool = False,
         progress: bool = False,
+        custom: Collection[str] = (),
     ) -> None:
         self._model = model
         self._include_usage = include_usage
@@ -408,6 +434,8 @@ class ChatForm:
         self._decoded = Decoded(0, 0)
         self._id = "chatcmpl-" + secrets.token_hex(12)
         self._created = int(time.time())
+        self._custom = custom
+        self._inputs: dict[int, str] = {}  # arguments of calls of custom tools, by index
         self._chances: list[TokenChance] = []  # of the text that comes next
 
     def opening(self, accepted: Accepted | None) -> bytes:
@@ -426,15 +454,23 @@ class ChatForm:
             case ReasoningDelta(text, source):
                 thoughts = {"reasoning_content": text, "reasoning": text}
                 return self._chunk(thoughts, **self._own(source))
+            case CallStart(index, id_, name) if name in self._custom:
+                self._inputs[index] = ""
+                begun = {"name": name, "input": ""}
+                return self._call_chunk(index, id=id_, type="custom", custom=begun)
+            case ArgumentsDelta(index, text) if index in self._inputs:
+                # The input is known once its JSON text is complete.
+                self._inputs[index] += text
+                return b""
+            case CallEnd(index) if index in self._inputs:
+                text = custom_input(self._inputs.pop(index))
+                return self._call_chunk(index, custom={"input": text})
             case CallStart(index, id_, name):
                 # Some clients join the names of all chunks, so it comes once.
                 function = {"name": name, "arguments": ""}
-                call = {"index": index, "id": id_, "type": "function", "function": function}
-                return self._chunk({"tool_calls": [call]})
+                return self._call_chunk(index, id=id_, type="function", function=function)
             case ArgumentsDelta(index, text):
-                return self._chunk(
-                    {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
-                )
+                return self._call_chunk(index, function={"arguments": text})
             case CallEnd() | UnfinishedCall():
                 return b""
 
@@ -487,14 +523,7 @@ class ChatForm:
             message |= {"reasoning_content": reply.reasoning, "reasoning": reply.reasoning}
         if reply.calls:
             message["content"] = reply.text or None
-            message["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for call in reply.calls
-            ]
+            message["tool_calls"] = [self._call(call) for call in reply.calls]
         choice = {
             "index": 0,
             "message": message,
@@ -506,6 +535,16 @@ class ChatForm:
             "usage": usage_fields(finished.usage),
         }
         return fields | reply_figures(finished.usage) if self._figures else fields
+
+    def _call_chunk(self, index: int, **fields: Any) -> bytes:
+        return self._chunk({"tool_calls": [{"index": index, **fields}]})
+
+    def _call(self, call: Call) -> dict[str, Any]:
+        if call.name in self._custom:
+            custom = {"name": call.name, "input": custom_input(call.arguments)}
+            return {"id": call.id, "type": "custom", "custom": custom}
+        function = {"name": call.name, "arguments": call.arguments}
+        return {"id": call.id, "type": "function", "function": function}
 
     def _own(self, source: str) -> dict[str, Any]:
         """Return akunu's field of a chunk: who drafted its text, and counts so far."""

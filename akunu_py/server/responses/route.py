@@ -90,8 +90,7 @@ def _read_request(asked: Incoming[Body], book: ToolBook) -> ChatRequest:
         said += conversation.messages()
     if not said:
         raise RequestError("input is empty; give a text or at least one item", param="input")
-    if any(tool.input_grammar for tool in book.shown) and not asked.model.holds_grammars:
-        ignored.append("tools.format")
+    asked.check_grammars(book.shown)
     options = {
         "max_tokens": body.max_output_tokens,
         "temperature": body.temperature,

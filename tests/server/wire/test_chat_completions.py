@@ -481,3 +481,50 @@ def test_progress_of_the_prompt_has_llama_cpps_fields(server, backend, monkeypat
     response = server.post(PATH, ASK | {"return_progress": True})
     assert "x-akunu-ignored" not in response.headers
     assert "prompt_progress" not in response.json()
+
+
+def custom(definition="start: /[a-z]+/"):
+    grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": definition}}
+    return {"type": "custom", "custom": {"name": "patch", "description": "x", "format": grammar}}
+
+
+def test_custom_tools(server, backend):
+    patch = '*** Begin\nü "quoted"\n'
+    backend.play(called(("patch", {"input": patch}), ("read", {"path": "a"})))
+    body = ASK | {"tools": [custom(), TOOL]}
+    choice = {"type": "custom", "custom": {"name": "patch"}}
+    message = server.post(PATH, body | {"tool_choice": choice}).json()["choices"][0]["message"]
+    one, other = message["tool_calls"]
+    assert one["custom"] == {"name": "patch", "input": patch}
+    assert (one["type"], other["type"]) == ("custom", "function")
+    assert json.loads(other["function"]["arguments"]) == {"path": "a"}
+    assert backend.request.tools[0].input_grammar == "start: /[a-z]+/"
+    assert backend.request.tool_choice == ToolChoice("required", ("patch",))
+    pieces = [
+        call
+        for chunk in streamed(server, body)
+        for call in chunk["choices"][0]["delta"].get("tool_calls", ())
+    ]
+    begun, given = (piece for piece in pieces if piece["index"] == 0)
+    assert (begun["id"], begun["type"], begun["custom"]["name"]) == (one["id"], "custom", "patch")
+    assert given["custom"] == {"input": patch}
+    result = {"role": "tool", "tool_call_id": one["id"], "content": "Done"}
+    history = [*ASK["messages"], message, result]
+    assert server.post(PATH, body | {"messages": history}).status_code == 200
+    assert backend.request.messages[1].tool_calls[0].arguments == {"input": patch}
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "custom"},
+        {"type": "custom", "custom": {}},
+        {"type": "custom", "custom": {"name": 5}},
+        {"type": "custom", "custom": {"name": "x", "format": {"type": "grammar"}}},
+        {"type": "custom", "custom": {"name": "x", "format": {"type": "grammar", "grammar": {}}}},
+    ],
+)
+def test_malformed_custom_tools_are_refused(server, tool):
+    response = server.post(PATH, ASK | {"tools": [tool]})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"].startswith("tools")
