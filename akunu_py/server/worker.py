@@ -5,6 +5,7 @@ different replies are not joined. A worker that joins them would choose several 
 their sessions would choose their tokens together.
 """
 
+import contextlib
 import logging
 import math
 import threading
@@ -292,18 +293,20 @@ class Worker:
         learned = self._clients.state(job.client)
         if job.prediction:
             learned.remember(job.prediction)
+        turns = lane.turns(
+            job.call,
+            learned,
+            job.cancelled,
+            checkpoints=job.checkpoints,
+            progress=_Report(job.events, taken.reason),
+        )
         self._reading[job] = lane
         try:
-            for event in lane.turns(
-                job.call,
-                learned,
-                job.cancelled,
-                checkpoints=job.checkpoints,
-                progress=_Report(job.events, taken.reason),
-            ):
-                if event is not None:
-                    self._reading.pop(job, None)
-                yield event
+            with contextlib.closing(turns):
+                for event in turns:
+                    if event is not None:
+                        self._reading.pop(job, None)
+                    yield event
         finally:
             self._reading.pop(job, None)
 
@@ -313,8 +316,8 @@ class Worker:
         None where too little would be gained by waiting for it.
         """
         prompt = job.call.prompt
-        sessions = [lane.session for lane in self._reading.values()]
-        found, most = None, self.cache.reach(prompt, sessions) + _WORTH_WAITING - 1
+        others = [one.lane.session for one in self._running if one.job is not job]
+        found, most = None, self.cache.reach(prompt, others) + _WORTH_WAITING - 1
         for other in self._reading:
             common = min(common_length(other.call.prompt, prompt), len(prompt) - 1)
             if common > most and self._reads(other, common):
