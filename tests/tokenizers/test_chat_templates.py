@@ -95,7 +95,13 @@ def test_agrees_with_transformers_on_real_templates(name):
 
 
 # template -> part of the message
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("many slices", "many blocks") else ())
+        for name in HOSTILE
+    ],
+)
 def test_hostile_templates_fail_soon(name, monkeypatch):
     monkeypatch.setattr(sandbox, "TIME_LIMIT_S", 0.1)
     started = time.thread_time()
