@@ -167,6 +167,16 @@ class GenerationConfig(SamplingConfig):
         heading="Output",
     )
     """See `akunu_py.constraints`."""
+    logprobs: int | None = option(
+        None,
+        Count(
+            0, "0 to 20, the number of likeliest tokens to report beside the chosen one", most=20
+        ),
+        "Report the log probabilities of each token and of the N likeliest ones.",
+        metavar="N",
+        heading="Output",
+    )
+    """For programs: see `akunu_py.types.TokenLogprob`."""
     thinking: bool | None = option(
         None,
         Switch(),
@@ -311,6 +321,11 @@ class GenerationConfig(SamplingConfig):
         check_options(self)
         self._check_draft_length()
         self._check_lenience()
+        if self.logprobs is not None and self.verifier != "match":
+            raise ConfigError(
+                "logprobs are those of the model's own choices; leave them out, or leave "
+                "draft_sampling and lenience at their defaults"
+            )
 
     def _check_draft_length(self) -> None:
         """Check that options of a rule of length belong to the chosen rule."""

@@ -42,6 +42,7 @@ class GenerationOptions(ConstraintOptions, total=False):
     stop: tuple[str, ...]
     stop_loops: bool
     constraint: Constraint | None
+    logprobs: int | None
     thinking: bool | None
     effort: Effort | None
     drafter: str | None

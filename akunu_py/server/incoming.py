@@ -5,25 +5,19 @@ A format adds only how its fields become a `Request`, and how the reply is writt
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from akunu_py.generation_config import GenerationConfig
+from akunu_py.messages import Tool
 from akunu_py.server.backend import ServedModel
-from akunu_py.server.generation_fields import configured, refuse
+from akunu_py.server.generation_fields import ModelBody, configured, refuse
 from akunu_py.server.json_body import decode, read_body, unknown_fields
 from akunu_py.server.reply_response import ReplyForm
 from akunu_py.server.requests import Request
 from akunu_py.server.service import Service
-
-
-class ModelBody(Protocol):
-    """The body of a request in any format."""
-
-    model: str | None
-
 
 _Body = TypeVar("_Body", bound=ModelBody)
 
@@ -72,6 +66,11 @@ class Incoming(Generic[_Body]):
         if effort is not None and needed not in heeds:
             self.ignored.append(effort_by)
         return {"thinking": thinking, "effort": effort}
+
+    def check_grammars(self, tools: Sequence[Tool]) -> None:
+        """List grammars of custom tools as ignored, if calls of the model cannot follow them."""
+        if any(tool.input_grammar for tool in tools) and not self.model.holds_grammars:
+            self.ignored.append("tools.format")
 
     def fields(self) -> dict[str, Any]:
         """Return all fields as they were given."""

@@ -20,7 +20,6 @@ from akunu_py.reply_deltas import (
     CallStart,
     ContentDelta,
     ReasoningDelta,
-    ReplyDelta,
     UnfinishedCall,
 )
 from akunu_py.server import sse
@@ -34,8 +33,8 @@ from akunu_py.server.conversation import (
     without_equal_names,
 )
 from akunu_py.server.errors import Api, Problem, RequestError, anthropic_error
-from akunu_py.server.events import Accepted, Finished, Usage
-from akunu_py.server.generation_fields import EFFORTS
+from akunu_py.server.events import Accepted, Addition, Chances, Finished, Usage
+from akunu_py.server.generation_fields import EFFORTS, ModelBody
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.requests import ChatRequest, ToolChoice
 from akunu_py.server.system_messages import merged_beginning
@@ -102,11 +101,10 @@ class _OutputConfig(msgspec.Struct):
     format: dict[str, Any] | None = None
 
 
-class CountBody(msgspec.Struct, kw_only=True):
+class CountBody(ModelBody, kw_only=True):
     """The body of a request to count tokens, and the conversation of one for a reply."""
 
     messages: list[_Message]
-    model: str | None = None
     system: str | list[_Block] | None = None
     tools: list[_Tool] | None = None
     tool_choice: _ToolChoice | None = None
@@ -371,7 +369,7 @@ class MessageForm:
         message = self._fields([], None, None, usage)
         return sse.named({"type": "message_start", "message": message})
 
-    def addition(self, delta: ReplyDelta) -> bytes:
+    def addition(self, delta: Addition) -> bytes:
         """Return the events of an addition, with the borders of blocks."""
         match delta:
             case ReasoningDelta(text):
@@ -388,7 +386,7 @@ class MessageForm:
                 return self._delta({"type": "input_json_delta", "partial_json": text})
             case CallEnd():
                 return self._end_block()
-            case UnfinishedCall():
+            case UnfinishedCall() | Chances():
                 return b""
 
     def alive(self) -> bytes:

@@ -17,11 +17,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from akunu_py.errors import ServerBusyError
-from akunu_py.reply_deltas import ReplyDelta
 from akunu_py.server import sse
 from akunu_py.server.backend import Reply
 from akunu_py.server.errors import Api, Problem, error_body, error_headers, problem_of
-from akunu_py.server.events import Accepted, Event, Finished, Progress, Usage
+from akunu_py.server.events import Accepted, Addition, Event, Finished, Progress, Usage
 from akunu_py.server.whole_reply import WholeReply
 
 
@@ -33,7 +32,7 @@ class ReplyForm(Protocol):
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return the first bytes of a stream; the prompt's size may not be known yet."""
 
-    def addition(self, delta: ReplyDelta) -> bytes:
+    def addition(self, delta: Addition) -> bytes:
         """Return the bytes of an addition; none if nothing is to be said yet."""
 
     def alive(self) -> bytes:
@@ -199,7 +198,7 @@ class ReplyResponse(Response):
         await self._write(send, last)
         await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _next_with_life(self, send: Send) -> ReplyDelta | Finished:
+    async def _next_with_life(self, send: Send) -> Addition | Finished:
         """Return the next event that is more than progress, with signs of life until it comes."""
         until = time.perf_counter() + self._patience.alive_s
         while True:

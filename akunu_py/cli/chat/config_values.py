@@ -30,7 +30,11 @@ CHAT_DEFAULT = GenerationConfig(stop_loops=True)
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 _QUOTED = r"""(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
 
-_OPTIONS = {declared.name: declared for declared in options_of(GenerationConfig)}
+_OPTIONS = {
+    declared.name: declared
+    for declared in options_of(GenerationConfig)
+    if declared.name != "logprobs"  # the chat does not show them
+}
 _GROUPS: Mapping[str, Mapping[str, str]] = {
     "Sampling": {
         "temperature": "0 picks the likeliest token; higher varies more",

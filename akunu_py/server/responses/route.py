@@ -12,9 +12,10 @@ from starlette.responses import Response
 
 from akunu_py.constraint import Constraint
 from akunu_py.messages import Message
+from akunu_py.server.chances import asked_logprobs
 from akunu_py.server.conversation import check_counts
 from akunu_py.server.errors import RequestError
-from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT
+from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, ModelBody
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.requests import ChatRequest
 from akunu_py.server.responses.form import ResponseForm
@@ -29,12 +30,12 @@ _REFUSED = {
     "conversation": "akunu keeps no conversations; send the whole conversation as input",
     "background": "akunu answers while the client waits; leave it out",
     "prompt": "akunu has no stored prompts; send the text as instructions",
-    "top_logprobs": "akunu does not return probabilities; leave it out",
 }
 _NO_EFFECT = frozenset({
-    "client_metadata", "include", "metadata", "prompt_cache_key", "prompt_cache_retention",
+    "client_metadata", "metadata", "prompt_cache_key", "prompt_cache_retention",
     "safety_identifier", "service_tier", "store", "stream_options", "truncation", "user",
 })  # fmt: skip
+_LOGPROBS = "message.output_text.logprobs"
 _ECHOED = ("metadata", "store", "truncation", "user", "prompt_cache_key", "service_tier")
 
 
@@ -47,11 +48,10 @@ class _Text(msgspec.Struct):
     format: dict[str, Any] | None = None
 
 
-class Body(msgspec.Struct, kw_only=True):
+class Body(ModelBody, kw_only=True):
     """The body of a request."""
 
     input: str | list[Item]
-    model: str | None = None
     instructions: str | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -59,6 +59,8 @@ class Body(msgspec.Struct, kw_only=True):
     reasoning: _Reasoning | None = None
     text: _Text | None = None
     stream: bool | None = None
+    include: list[str] | None = None
+    top_logprobs: int | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -88,11 +90,17 @@ def _read_request(asked: Incoming[Body], book: ToolBook) -> ChatRequest:
         said += conversation.messages()
     if not said:
         raise RequestError("input is empty; give a text or at least one item", param="input")
+    asked.check_grammars(book.shown)
     options = {
         "max_tokens": body.max_output_tokens,
         "temperature": body.temperature,
         "top_p": body.top_p,
         "constraint": _answer_form(body.text.format if body.text else None),
+        "logprobs": asked_logprobs(
+            _LOGPROBS in (body.include or ()) or bool(body.top_logprobs),
+            body.top_logprobs,
+            field="top_logprobs",
+        ),
     }
     return ChatRequest(
         model=asked.model.id,
@@ -101,7 +109,6 @@ def _read_request(asked: Incoming[Body], book: ToolBook) -> ChatRequest:
         tools=book.shown,
         tool_choice=book.choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls is not False,
-        grammars=book.grammars,
     )
 
 
@@ -143,6 +150,7 @@ def _echoed(asked: Incoming[Body]) -> dict[str, Any]:
         "text": {"format": (body.text and body.text.format) or {"type": "text"}},
         "tool_choice": body.tool_choice or "auto",
         "tools": body.tools or [],
+        "top_logprobs": body.top_logprobs or 0,
         "top_p": body.top_p,
         "truncation": "disabled",
     }
