@@ -117,6 +117,8 @@ def test_of_tokens_that_are_not_all_allowed_none_is_added():
         here.advance([*ids_of("n"), wrong])
     with pytest.raises(ConstraintError, match=f"the token {min(end_ids())} is not allowed"):
         here.advance([y, min(end_ids())])
+    with pytest.raises(ConstraintError, match=f"the token {wrong} is not allowed"):
+        here.advance([wrong, min(end_ids())])
     assert here.num_tokens == 0
     assert here.validate(ids_of("yes")) == len(ids_of("yes"))
 
