@@ -25,7 +25,7 @@ llguidance follows references by recursion: chains of 3,000 end the process, of 
 MOST_LEVELS = 64
 """Of values inside values in a schema."""
 
-MOST_KEYS = 1000
+MOST_KEYS = 500
 """Of one object in a schema. llguidance's time grows with the square of an object's properties."""
 
 MOST_GRAMMAR_KEYS = 4000

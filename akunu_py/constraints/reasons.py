@@ -9,6 +9,9 @@ _DEAD_END = (
 
 _TOO_COMPLEX = re.compile(r"too many|too large|too deeply|max is|limit|fuel", re.IGNORECASE)
 
+_ADVICE = re.compile(r"; [^;)]*(?=[;)]|$)")
+"""What llguidance tells its programmers, behind the reason."""
+
 _IN_EXPRESSION = re.compile(
     r"regex parse error:\n {4}(?P<shown>[^\n]*)\n {4}(?P<before> *)(?P<marks>\^+)[^\n]*\n"
     r"error: (?P<what>[^\n]*)"
@@ -33,8 +36,7 @@ def reason_of(said: str) -> str:
     if said.startswith("NoExtension"):
         return _DEAD_END
     if _TOO_COMPLEX.search(first := said.partition("\n")[0]):
-        # Behind a semicolon is advice to programmers of llguidance.
-        return f"it is too complex ({first.partition(';')[0]}); make it simpler"
+        return f"it is too complex ({_ADVICE.sub('', first)}); make it simpler"
     if found := _IN_EXPRESSION.search(said):
         start = len(found["before"])
         part = found["shown"][start : start + len(found["marks"])]

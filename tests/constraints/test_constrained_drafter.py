@@ -63,6 +63,12 @@ def test_an_extender_goes_on_and_is_cut_where_it_does_not_fit():
     assert draft.origins == ("grammar",) * draft.sure + ("inner",) * len(more)
 
 
+def test_an_extender_adds_no_more_than_its_limit():
+    inner = Extending(Draft.chain(ids_of(' "Bobby Baker"'), "inner"))
+    made, matcher = drafter(inner, most=2)
+    assert len(made.propose(32)) == len(matcher.forced()) + 2
+
+
 def test_the_inner_draft_is_cut_by_the_form():
     (y, n), wrong = (ids_of("y")[0], ids_of("n")[0]), ids_of("x")[0]
     choices = Constraint.choices(["y", "nn"])

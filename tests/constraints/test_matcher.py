@@ -7,6 +7,7 @@ from matched import allowed, ids_of, tiny
 
 from akunu_py.constraint import Constraint
 from akunu_py.constraints import inline_schema, make_matcher
+from akunu_py.constraints.reasons import reason_of
 from akunu_py.errors import ConstraintError
 
 PERSON = {
@@ -73,6 +74,15 @@ def test_what_must_come_after_a_part_of_it_is_the_rest():
     assert here.forced() == ()
 
 
+def test_what_must_come_may_be_spelled_otherwise():
+    here, decode = matcher(Constraint.choices(["name name"])), tiny()[0].decode
+    assert len(here.forced()) > 1
+    assert len(decode(here.forced()[:1])) > 1
+    here.advance(ids_of("n"))
+    assert decode(here.forced()) == "ame name"
+    assert allowed(here.mask(())) == {here.forced()[0]}
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_masks_are_those_of_the_text_however_the_reply_got_there(seed):
     rng = random.Random(seed)
@@ -107,6 +117,8 @@ def test_of_tokens_that_are_not_all_allowed_none_is_added():
         here.advance([*ids_of("n"), wrong])
     with pytest.raises(ConstraintError, match=f"the token {min(end_ids())} is not allowed"):
         here.advance([y, min(end_ids())])
+    with pytest.raises(ConstraintError, match=f"the token {wrong} is not allowed"):
+        here.advance([wrong, min(end_ids())])
     assert here.num_tokens == 0
     assert here.validate(ids_of("yes")) == len(ids_of("yes"))
 
@@ -216,6 +228,13 @@ def test_what_cannot_be_compiled_is_said(constraint, message):
         matcher(constraint)
 
 
+def test_advice_to_programmers_of_the_library_is_left_out():
+    said = "Parser Error: Too many items (limit 50000; ff_tokens); try avoiding short lexemes"
+    assert reason_of(said) == (
+        "it is too complex (Parser Error: Too many items (limit 50000)); make it simpler"
+    )
+
+
 def test_a_panic_of_the_library_is_said_in_words(monkeypatch):
     class Panicked:
         def __init__(self, *_arguments, **_options):
@@ -237,5 +256,8 @@ def test_a_grammar_may_name_the_end():
     path = ids_of("a<|end|>")
     assert path[-1] in end_ids()
     assert here.validate([*path, *path]) == len(path)
+    assert path[-1] in here.forced()
     here.advance(path)
     assert here.stopped
+    assert here.may_end
+    assert here.forced() == ()
