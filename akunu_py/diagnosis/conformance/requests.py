@@ -123,7 +123,8 @@ def overflow(server: Examined) -> str:
         error = answer.value["error"]
         numbers = re.findall(r"\d{2,}", error["message"])
         if api is MESSAGES:
-            known = re.search(r"prompt is too long: \d+ tokens > \d+ maximum", error["message"])
+            words = r"prompt is too long: \d+ tokens > \d+ maximum"
+            known = re.search(words, error["message"]) is not None
         else:
             known = error.get("code") == "context_length_exceeded" and len(numbers) > 1
         if not known:
