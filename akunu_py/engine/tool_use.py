@@ -135,6 +135,14 @@ class ToolUse:
             marks={id_: text for text, id_ in control_ids.items() if text in texts},
         )
 
+    @property
+    def holds_grammars(self) -> bool:
+        """Whether a tool's `input_grammar` has an effect."""
+        try:
+            return self._format.writes_texts_as_they_are
+        except ConfigError:
+            return False
+
     @cached_property
     def _found(self) -> ToolFormat | UnknownFormatError:
         """The format of the template's calls, or why there is none."""

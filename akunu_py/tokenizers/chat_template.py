@@ -29,7 +29,7 @@ def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
     if indent is not None and not 0 <= indent <= _MAX_INDENT:
         raise TemplateLimitError(f"indents JSON by more than {_MAX_INDENT}")
     # Piece by piece, since indents and separators can make a small value large.
-    given = {"ensure_ascii": False, "default": _listed} | options
+    given: dict[str, Any] = {"ensure_ascii": False, "default": _listed} | options
     encoder = json.JSONEncoder(indent=indent, **given)
     return "".join(joined("", encoder.iterencode(value)))
 
