@@ -287,7 +287,7 @@ def test_key(tmp_path):
 
 @pytest.mark.slow
 def test_akunu_with_its_smallest_model(default_model):
-    """No rule is broken; what is skipped is what a toy or an outsider cannot show."""
+    """The rules that a model could break; `akunu doctor --server` has the others, in minutes."""
     from akunu_py.engine.engine import Engine
     from akunu_py.server.engine_backend import EngineBackend
     from akunu_py.server.prefix_cache import PrefixCache
@@ -298,11 +298,10 @@ def test_akunu_with_its_smallest_model(default_model):
         worker.start()
         with running(EngineBackend(worker, places=4)) as server:
             examined = examine(Client(server.url), None)
-            results = [result_of(one, examined) for one in ROWS]
+            numbers = (9, 10, 11, 13, 14, 19, 20, 23)
+            results = [result_of(ROWS[number - 1], examined) for number in numbers]
         worker.close()
-    assert [one for one in results if one.state == "failed"] == []
-    skipped = {one.number: one.reason for one in results if one.state == "skipped"}
-    assert {21, 24} <= skipped.keys() <= {6, 21, 24}, skipped
+    assert [one for one in results if one.state != "passed"] == []
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "http://a:b", "http://127.0.0.1:1"])
