@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import logging
 import os
 import signal
 import time
@@ -48,6 +49,17 @@ def pytest_configure(config):
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+LONG = (
+    "test_leaks.py", "test_many.py", "test_interrupts.py", "test_check.py", "test_fuzz_gguf.py",
+)  # fmt: skip
+"""Modules with the longest tests, of up to half a minute."""
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the longest, lest one worker waits for another that has them at its end."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory):
     """Costs of passes that tests measure are not remembered on the machine."""
@@ -70,6 +82,15 @@ def old_objects_are_left_alone():
     """`Engine.close` collects garbage: it need not walk over all that was imported, 0.1 s each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def level_of_the_log():
+    """Commands that tests run in this process set it, and would hide what later tests look for."""
+    logger = logging.getLogger("akunu_py")
+    before = logger.level
+    yield
+    logger.setLevel(before)
 
 
 @pytest.fixture(scope="session")

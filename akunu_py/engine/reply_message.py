@@ -11,6 +11,7 @@ from akunu_py.reply_deltas import (
     ReplyDelta,
     UnfinishedCall,
 )
+from akunu_py.tool_calls.given_reader import GivenParser
 from akunu_py.tool_calls.parser import CallParser
 from akunu_py.types import TextPiece
 
@@ -27,7 +28,7 @@ class MessageReader:
 
     """
 
-    def __init__(self, prompt_end: str, parser: CallParser | None) -> None:
+    def __init__(self, prompt_end: str, parser: CallParser | GivenParser | None) -> None:
         self._splitter = ReasoningSplitter(prompt_end)
         self._parser = parser
         self._all: list[ReplyDelta] = []
@@ -61,9 +62,9 @@ class MessageReader:
         deltas: list[ReplyDelta] = []
         for is_thought, piece in parts:
             if is_thought:
-                deltas.append(ReasoningDelta(piece.text))
+                deltas.append(ReasoningDelta(piece.text, piece.source))
             elif self._parser is None:
-                deltas.append(ContentDelta(piece.text))
+                deltas.append(ContentDelta(piece.text, piece.source))
             else:
                 deltas += self._parser.feed(piece.text)
         return deltas

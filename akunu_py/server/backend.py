@@ -1,7 +1,9 @@
 """What the HTTP layer asks of the worker."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol, Self
 
 from akunu_py.server.events import Event
@@ -19,6 +21,9 @@ class ServedModel:
         created: when the file was made, in seconds since 1970.
         loaded: whether it is in memory.
         thinks: whether its replies can begin with thoughts.
+        heeds: the options about thinking that its template has a switch for; all where that is not
+            known yet.
+        holds_grammars: whether calls of custom tools follow their grammars.
         calls_tools: whether its template takes tools.
         fills_in: whether its vocabulary has the tokens to fill a gap.
         template: the source of its chat template; "" for none.
@@ -31,9 +36,17 @@ class ServedModel:
     created: int = 0
     loaded: bool = True
     thinks: bool = False
+    heeds: frozenset[str] = frozenset({"thinking", "effort"})
+    holds_grammars: bool = True
     calls_tools: bool = True
     fills_in: bool = False
     template: str = ""
+
+
+def model_id(path: Path) -> str:
+    """Return the name in requests of the model in a file or folder, one word."""
+    name = path.name if path.is_dir() else path.stem
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

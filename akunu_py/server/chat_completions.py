@@ -7,7 +7,7 @@ since clients read one or the other, and accepted as either and as `reasoning_de
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,10 +22,10 @@ from akunu_py.reply_deltas import (
     CallStart,
     ContentDelta,
     ReasoningDelta,
-    ReplyDelta,
     UnfinishedCall,
 )
 from akunu_py.server import sse
+from akunu_py.server.chances import asked_logprobs, chance_fields
 from akunu_py.server.conversation import (
     call_at,
     check_choice,
@@ -35,31 +35,35 @@ from akunu_py.server.conversation import (
     tool_at,
     without_equal_names,
 )
+from akunu_py.server.custom_tools import custom_input, custom_tool
 from akunu_py.server.errors import Api, Problem, RequestError, openai_error
-from akunu_py.server.events import Accepted, Finished, Usage
-from akunu_py.server.generation_fields import JSON_OBJECT, SamplingFields, configured, refuse
-from akunu_py.server.json_body import decode, read_body, unknown_fields
+from akunu_py.server.events import (
+    Accepted,
+    Addition,
+    Chances,
+    Decoded,
+    Finished,
+    Prefilled,
+    Progress,
+    TokenChance,
+    Usage,
+)
+from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, SamplingFields
+from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import ChatRequest, ToolChoice
-from akunu_py.server.service import Service
 from akunu_py.server.system_messages import merged_beginning
-from akunu_py.server.whole_reply import WholeReply
+from akunu_py.server.whole_reply import Call, WholeReply
 from akunu_py.types import FinishReason
 
 PATH = "/v1/chat/completions"
 
 _REFUSED = {
-    "logprobs": "akunu does not return probabilities; leave it out",
     "functions": "give the functions as tools",
     "function_call": "give tool_choice",
     "audio": "akunu's models read and write only text",
     "web_search_options": "akunu does not search; give the model a tool that does",
     "grammar": "use response_format or tools",
-    "json_schema": "give it as response_format",
-    "structured_outputs": "give a JSON schema as response_format",
-    "guided_json": "give a JSON schema as response_format",
-    "guided_regex": "use response_format or tools",
-    "guided_choice": "use response_format or tools",
     "guided_grammar": "use response_format or tools",
     "bad_words": "use logit_bias",
     "ignore_eos": "akunu always ends at the model's end token",
@@ -71,7 +75,7 @@ _REFUSED = {
 
 _NO_EFFECT = frozenset({
     "user", "store", "metadata", "service_tier", "prompt_cache_key", "safety_identifier",
-    "prompt_cache_retention", "verbosity", "prediction", "top_logprobs",
+    "prompt_cache_retention", "verbosity",
 })  # fmt: skip
 """Fields of OpenAI's API that say nothing about the text of a reply."""
 
@@ -91,8 +95,14 @@ class _Function(msgspec.Struct):
     arguments: str | dict[str, Any] | None = None
 
 
+class _Custom(msgspec.Struct):
+    name: str
+    input: str = ""
+
+
 class _Call(msgspec.Struct):
-    function: _Function
+    function: _Function | None = None
+    custom: _Custom | None = None
     id: str | None = None
     type: str = "function"
 
@@ -108,60 +118,71 @@ class _Message(msgspec.Struct):
     reasoning_details: list[dict[str, Any]] | None = None
 
 
+class _Prediction(msgspec.Struct):
+    content: str | list[_Part]
+    type: str = "content"
+
+
 class _StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
 class _Own(msgspec.Struct):
-    """akunu's own wishes: `metrics` adds the figures of the reply."""
+    """akunu's own wishes.
+
+    `metrics` adds the figures of the reply; `sources` adds to each piece of a stream who drafted
+    it.
+    """
 
     metrics: bool = False
+    sources: bool = False
 
 
 class Body(SamplingFields, kw_only=True):
     """The body of a request."""
 
     messages: list[_Message]
-    model: str | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    max_tokens: int | None = None
     max_completion_tokens: int | None = None
     n: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    prediction: _Prediction | None = None
     modalities: list[str] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
     reasoning_effort: str | None = None
+    reasoning: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
+    enable_thinking: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     timings_per_token: bool | None = None
+    return_progress: bool | None = None
     akunu: _Own | None = None
 
 
 async def chat_completions(http: HttpRequest) -> Response:
     """Answer `POST /v1/chat/completions`."""
-    service: Service = http.app.state.service
-    raw = await read_body(http)
-    body = decode(raw, Body)
-    unknown = unknown_fields(raw, Body)
-    if any(name in _REFUSED for name in unknown):
-        refuse(_REFUSED, decode(raw, dict[str, Any]))
-    model = service.model(body.model)
-    request = read_request(body, model.id, service)
+    asked = await incoming(http, Body, refused=_REFUSED, no_effect=_NO_EFFECT)
+    request, body = _read_request(asked), asked.body
     options = body.stream_options
     form = ChatForm(
-        model.id,
+        request.model,
         include_usage=bool(options and options.include_usage),
         figures=bool(body.timings_per_token or (body.akunu and body.akunu.metrics)),
+        sources=bool(body.akunu and body.akunu.sources),
+        progress=bool(body.return_progress),
+        custom=_custom_names(body.tools or ()),
     )
-    ignored = [name for name in unknown if name not in _NO_EFFECT and name not in _REFUSED]
-    return service.respond(http, request, form, stream=bool(body.stream), ignored=ignored)
+    return asked.respond(request, form, stream=body.stream)
 
 
-def read_request(body: Body, model: str, service: Service) -> ChatRequest:
+def _read_request(asked: Incoming[Body]) -> ChatRequest:
     """Return what a body asks for; raises RequestError and ConfigError naming the field."""
+    body = asked.body
     if body.n not in {None, 1}:
         raise RequestError("n is not supported; send the request n times", param="n")
     if body.modalities and body.modalities != ["text"]:
@@ -170,22 +191,25 @@ def read_request(body: Body, model: str, service: Service) -> ChatRequest:
     if not body.messages:
         raise RequestError("messages is empty; give at least one message", param="messages")
     options = body.options()
-    newer, older = body.max_completion_tokens, body.max_tokens
-    options["max_tokens"] = older if newer is None else newer
-    options["constraint"] = _answer_form(body.response_format)
+    if body.max_completion_tokens is not None:
+        options["max_tokens"] = body.max_completion_tokens
+    if (form := _answer_form(body.response_format)) is not None:
+        options["constraint"] = form
+    options["logprobs"] = asked_logprobs(body.logprobs, body.top_logprobs, field="top_logprobs")
+    options |= _thinking(asked)
     messages = [
         _message(message, f"messages[{place}]") for place, message in enumerate(body.messages)
     ]
     tools = _tools(body.tools or ())
+    asked.check_grammars(tools)
     return ChatRequest(
-        model=model,
+        model=asked.model.id,
         messages=merged_beginning(messages),
-        config=configured(service.defaults, options),
+        config=asked.config(options),
         tools=tools,
         tool_choice=_tool_choice(body.tool_choice, tools),
         parallel_tool_calls=body.parallel_tool_calls is not False,
-        thinking=_thinking(body),
-        effort="" if body.reasoning_effort in {None, "none"} else str(body.reasoning_effort),
+        prediction=_prediction(body.prediction),
     )
 
 
@@ -195,7 +219,7 @@ def _message(message: _Message, place: str) -> Message:
         _call(call, f"{place}.tool_calls[{index}]")
         for index, call in enumerate(message.tool_calls or ())
     )
-    if message.content is None and not calls:
+    if message.content is None and role != "assistant":
         raise RequestError(f"{place}.content is missing; give a text", param=f"{place}.content")
     return message_at(
         place,
@@ -209,11 +233,15 @@ def _message(message: _Message, place: str) -> Message:
 
 
 def _call(call: _Call, place: str) -> ToolCall:
-    if call.type != "function":
-        raise RequestError(
-            f"{place}.type is {call.type!r:.60}; akunu knows only 'function'", param=place
-        )
-    return call_at(place, call.function.name, call.function.arguments, call.id or "")
+    match call:
+        case _Call(type="function", function=_Function(name, arguments)):
+            return call_at(place, name, arguments, call.id or "")
+        case _Call(type="custom", custom=_Custom(name, text)):
+            return call_at(place, name, {"input": text}, call.id or "")
+    raise RequestError(
+        f"{place} is malformed; give the type 'function' and a function, or 'custom' and a custom",
+        param=place,
+    )
 
 
 def _content(content: str | list[_Part] | None, place: str) -> str | tuple[TextPart, ...]:
@@ -234,6 +262,11 @@ def _content(content: str | list[_Part] | None, place: str) -> str | tuple[TextP
     return parts[0].text if len(parts) == 1 else tuple(parts)
 
 
+def _prediction(given: _Prediction | None) -> str:
+    content = "" if given is None else _content(given.content, "prediction.content")
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
 def _reasoning(message: _Message) -> str:
     if said := message.reasoning or message.reasoning_content:
         return said
@@ -249,6 +282,8 @@ def _tools(tools: Sequence[dict[str, Any]]) -> tuple[Tool, ...]:
                 place = f"tools[{index}]"
                 name, description = function.get("name"), function.get("description")
                 found.append(tool_at(place, name, description, function.get("parameters")))
+            case {"type": "custom", "custom": {"name": str(name)} as custom}:
+                found.append(custom_tool(f"tools[{index}].custom", custom, name))
             case _:
                 raise RequestError(
                     f"tools[{index}] is not a function; give "
@@ -256,6 +291,11 @@ def _tools(tools: Sequence[dict[str, Any]]) -> tuple[Tool, ...]:
                     param=f"tools[{index}]",
                 )
     return without_equal_names(found)
+
+
+def _custom_names(tools: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the names of custom tools, of tools that were checked."""
+    return frozenset(tool["custom"]["name"] for tool in tools if tool.get("type") == "custom")
 
 
 def _tool_choice(given: str | dict[str, Any] | None, tools: tuple[Tool, ...]) -> ToolChoice:
@@ -267,33 +307,39 @@ def _tool_choice(given: str | dict[str, Any] | None, tools: tuple[Tool, ...]) ->
             choice = ToolChoice("none")
         case "required":
             choice = ToolChoice("required")
-        case {"type": "function", "function": {"name": str(name)}}:
-            choice = ToolChoice("required", (name,))
+        case {"type": "function" | "custom"}:
+            choice = ToolChoice("required", (_chosen_name(given),))
         case {
             "type": "allowed_tools",
             "allowed_tools": {"mode": "auto" | "required" as mode, "tools": [*allowed]},
         }:
-            choice = ToolChoice(mode, tuple(_allowed(one) for one in allowed))
+            choice = ToolChoice(mode, tuple(map(_chosen_name, allowed)))
         case _:
-            raise RequestError(
-                "tool_choice is malformed; give 'auto', 'none', 'required' or "
-                '{"type": "function", "function": {"name": ...}}',
-                param="tool_choice",
-            )
+            raise _malformed_choice()
     return check_choice(choice, tools)
 
 
-def _allowed(tool: object) -> str:
+def _chosen_name(tool: object) -> str:
     match tool:
-        case {"function": {"name": str(name)}}:
+        case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}}:
             return name
-    raise RequestError("tool_choice.allowed_tools.tools is malformed", param="tool_choice")
+    raise _malformed_choice()
+
+
+def _malformed_choice() -> RequestError:
+    return RequestError(
+        "tool_choice is malformed; give 'auto', 'none', 'required' or "
+        '{"type": "function", "function": {"name": ...}}',
+        param="tool_choice",
+    )
 
 
 def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
     match given:
         case None | {"type": "text"}:
             return None
+        case {"type": "json_object" | "json_schema", "schema": dict(schema)}:
+            return Constraint.json_schema(schema)  # as llama.cpp has it
         case {"type": "json_object"}:
             return JSON_OBJECT
         case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
@@ -305,23 +351,37 @@ def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
     )
 
 
-def _thinking(body: Body) -> bool | None:
+def _thinking(asked: Incoming[Body]) -> dict[str, Any]:
+    """Return the options about thinking, for which clients have several fields.
+
+    Those of the template's own variables come first.
+    """
+    body = asked.body
+    thinking, by = body.enable_thinking, "enable_thinking"
+    effort, effort_by = body.reasoning_effort, "reasoning_effort"
+    match body.reasoning:  # OpenRouter's
+        case {"effort": str(word)}:
+            effort, effort_by = word, "reasoning"
+        case {"enabled": bool(thinking)}:
+            by = "reasoning"
+    match body.thinking:
+        case {"type": "disabled" | "enabled" as word}:
+            thinking, by = word == "enabled", "thinking"
     for name, value in (body.chat_template_kwargs or {}).items():
-        if name not in {"enable_thinking", "thinking"} or not isinstance(value, bool):
+        if name in {"enable_thinking", "thinking"} and isinstance(value, bool):
+            thinking, by = value, "chat_template_kwargs"
+        elif name == "reasoning_effort" and isinstance(value, str):
+            effort, effort_by = value, "chat_template_kwargs"
+        else:
             raise RequestError(
                 f"chat_template_kwargs has {name!r:.60}; akunu takes only enable_thinking, true or "
-                "false",
+                "false, and reasoning_effort, a word",
                 param="chat_template_kwargs",
             )
-        return value
-    if body.reasoning_effort == "none":
-        return False
-    match body.thinking:
-        case {"type": "disabled"}:
-            return False
-        case {"type": "enabled"}:
-            return True
-    return None
+    if effort is not None and effort not in EFFORTS:
+        words = ", ".join(EFFORTS)
+        raise RequestError(f"{effort_by} is {effort!r:.60}; give one of {words}", param=effort_by)
+    return asked.thinking(thinking=thinking, by=by, effort=effort, effort_by=effort_by)
 
 
 def usage_fields(usage: Usage) -> dict[str, Any]:
@@ -331,43 +391,86 @@ def usage_fields(usage: Usage) -> dict[str, Any]:
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning_tokens,
+            "accepted_prediction_tokens": usage.accepted_predictions,
+            "rejected_prediction_tokens": usage.rejected_predictions,
+        },
     }
 
 
 class ChatForm:
-    """A reply as chat completion or its chunks."""
+    """A reply as chat completion or its chunks.
+
+    Args:
+        model: its name.
+        include_usage: whether a stream ends with the usage.
+        figures: whether times and counts of drafts are added.
+        sources: whether chunks tell who drafted their text.
+        progress: whether chunks tell how much of the prompt is read.
+        custom: names of custom tools.
+
+    """
 
     api: Api = "openai"
 
-    def __init__(self, model: str, *, include_usage: bool = False, figures: bool = False) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        include_usage: bool = False,
+        figures: bool = False,
+        sources: bool = False,
+        progress: bool = False,
+        custom: Collection[str] = (),
+    ) -> None:
         self._model = model
         self._include_usage = include_usage
         self._figures = figures
+        self._sources = sources
+        self._tells_progress = progress
+        self._accepted: Accepted | None = None
+        self._reading_since = 0.0
+        self._decoded = Decoded(0, 0)
         self._id = "chatcmpl-" + secrets.token_hex(12)
         self._created = int(time.time())
+        self._custom = custom
+        self._inputs: dict[int, str] = {}  # arguments of calls of custom tools, by index
+        self._chances: list[TokenChance] = []  # of the text that comes next
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return the chunk with the role."""
-        del accepted
-        return self._chunk({"role": "assistant", "content": ""})
+        role = self._chunk({"role": "assistant", "content": ""})
+        return role if accepted is None else role + self.progress(accepted)
 
-    def addition(self, delta: ReplyDelta) -> bytes:
+    def addition(self, delta: Addition) -> bytes:
         """Return the chunk of an addition."""
         match delta:
-            case ContentDelta(text):
-                return self._chunk({"content": text})
-            case ReasoningDelta(text):
-                return self._chunk({"reasoning_content": text, "reasoning": text})
+            case Chances(tokens):
+                self._chances += tokens
+                return b""
+            case ContentDelta(text, source):
+                return self._chunk({"content": text}, **self._own(source))
+            case ReasoningDelta(text, source):
+                thoughts = {"reasoning_content": text, "reasoning": text}
+                return self._chunk(thoughts, **self._own(source))
+            case CallStart(index, id_, name) if name in self._custom:
+                self._inputs[index] = ""
+                begun = {"name": name, "input": ""}
+                return self._call_chunk(index, id=id_, type="custom", custom=begun)
+            case ArgumentsDelta(index, text) if index in self._inputs:
+                # The input is known once its JSON text is complete.
+                self._inputs[index] += text
+                return b""
+            case CallEnd(index) if index in self._inputs:
+                text = custom_input(self._inputs.pop(index))
+                return self._call_chunk(index, custom={"input": text})
             case CallStart(index, id_, name):
                 # Some clients join the names of all chunks, so it comes once.
                 function = {"name": name, "arguments": ""}
-                call = {"index": index, "id": id_, "type": "function", "function": function}
-                return self._chunk({"tool_calls": [call]})
+                return self._call_chunk(index, id=id_, type="function", function=function)
             case ArgumentsDelta(index, text):
-                return self._chunk(
-                    {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
-                )
+                return self._call_chunk(index, function={"arguments": text})
             case CallEnd() | UnfinishedCall():
                 return b""
 
@@ -375,9 +478,32 @@ class ChatForm:
         """Return a chunk that adds nothing."""
         return self._chunk({})
 
+    def progress(self, event: Progress) -> bytes:
+        """Return a chunk with the progress of the prompt, under llama.cpp's name."""
+        match event:
+            case Accepted():
+                self._accepted = event
+                self._reading_since = time.perf_counter()
+                processed = event.num_cached_tokens
+            case Prefilled(processed):
+                pass
+            case Decoded():
+                self._decoded = event
+                return b""
+        if self._accepted is None or not self._tells_progress:
+            return b""
+        reading_s = time.perf_counter() - self._reading_since
+        progress = {
+            "total": self._accepted.num_prompt_tokens,
+            "cache": self._accepted.num_cached_tokens,
+            "processed": processed,
+            "time_ms": round(reading_s * 1000),
+        }
+        return self._chunk({}, prompt_progress=progress)
+
     def closing(self, finished: Finished) -> bytes:
         """Return the chunk with the finish reason, the usage if it was asked for, and the end."""
-        last = self._chunk({}, _FINISH[finished.reason])
+        last = self._chunk({}, _FINISH[finished.reason], **self._own(""))
         if self._include_usage or self._figures:
             fields = self._fields("chat.completion.chunk") | {"choices": []}
             fields["usage"] = usage_fields(finished.usage)
@@ -397,18 +523,11 @@ class ChatForm:
             message |= {"reasoning_content": reply.reasoning, "reasoning": reply.reasoning}
         if reply.calls:
             message["content"] = reply.text or None
-            message["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for call in reply.calls
-            ]
+            message["tool_calls"] = [self._call(call) for call in reply.calls]
         choice = {
             "index": 0,
             "message": message,
-            "logprobs": None,
+            "logprobs": _chances(reply.chances),
             "finish_reason": _FINISH[finished.reason],
         }
         fields = self._fields("chat.completion") | {
@@ -417,10 +536,28 @@ class ChatForm:
         }
         return fields | reply_figures(finished.usage) if self._figures else fields
 
-    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
-        fields = self._fields("chat.completion.chunk")
+    def _call_chunk(self, index: int, **fields: Any) -> bytes:
+        return self._chunk({"tool_calls": [{"index": index, **fields}]})
+
+    def _call(self, call: Call) -> dict[str, Any]:
+        if call.name in self._custom:
+            custom = {"name": call.name, "input": custom_input(call.arguments)}
+            return {"id": call.id, "type": "custom", "custom": custom}
+        function = {"name": call.name, "arguments": call.arguments}
+        return {"id": call.id, "type": "function", "function": function}
+
+    def _own(self, source: str) -> dict[str, Any]:
+        """Return akunu's field of a chunk: who drafted its text, and counts so far."""
+        if not self._sources:
+            return {}
+        counts = {"tokens": self._decoded.num_tokens, "passes": self._decoded.num_passes}
+        return {"akunu": {"source": source or None, **counts}}
+
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None, **more: Any) -> bytes:
+        fields = self._fields("chat.completion.chunk") | more
+        chances, self._chances = _chances(self._chances), []
         fields["choices"] = [
-            {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+            {"index": 0, "delta": delta, "logprobs": chances, "finish_reason": finish_reason}
         ]
         if self._include_usage:
             fields["usage"] = None
@@ -428,3 +565,7 @@ class ChatForm:
 
     def _fields(self, kind: str) -> dict[str, Any]:
         return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
+
+
+def _chances(tokens: Sequence[TokenChance]) -> dict[str, Any] | None:
+    return {"content": chance_fields(tokens), "refusal": None} if tokens else None

@@ -1,26 +1,36 @@
 """The backend of an engine: requests become jobs of the worker, and its events those of a reply."""
 
 import asyncio
-import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
+from akunu_py.drafting.auto.drafter import MEMORY
 from akunu_py.engine.tool_use import ToolChoice as EngineToolChoice
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Message
+from akunu_py.protocols import Tokenizer
 from akunu_py.reply_deltas import CallEnd, ContentDelta, ReasoningDelta, ReplyDelta
-from akunu_py.server.backend import Health, ServedModel
+from akunu_py.server.backend import Health, ServedModel, model_id
 from akunu_py.server.chats import Chats
-from akunu_py.server.events import Accepted, Event, Finished, Prefilled, Usage
+from akunu_py.server.events import (
+    Accepted,
+    Chances,
+    Decoded,
+    Event,
+    Finished,
+    Prefilled,
+    TokenChance,
+    Usage,
+)
 from akunu_py.server.reply_events import Prefilled as WorkerPrefilled
 from akunu_py.server.reply_events import Started
 from akunu_py.server.requests import ChatRequest, CompletionRequest, Request, ToolChoice
 from akunu_py.server.system_messages import as_notes, keeps_in_place
 from akunu_py.server.worker import Job, Worker
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
-from akunu_py.types import GenerationResult, StreamEvent
+from akunu_py.types import GenerationResult, StreamEvent, TokenLogprob
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
@@ -30,14 +40,15 @@ def served_model(engine: "Engine") -> ServedModel:
     """Return the description of an engine's model; its id is made of its file's name."""
     description, tokenizer = engine.description, engine.tokenizer
     path = description.path
-    stem = path.name if path.is_dir() else path.stem
     thinks = len(tokenizer.encode("<think>", parse_special=True)) - len(tokenizer.encode(""))
     return ServedModel(
-        id=re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "model",
+        id=model_id(path),
         name=description.name,
         context=engine.context,
         created=int(path.stat().st_mtime),
         thinks=thinks == 1,
+        heeds=engine.thinking.heeded,
+        holds_grammars=engine.tool_use.holds_grammars,
         fills_in=isinstance(tokenizer, GGUFTokenizer)
         and {"pre", "suf", "mid"} <= tokenizer.fim_ids.keys(),
     )
@@ -55,11 +66,12 @@ class EngineBackend:
         self._places = places
         self._chats = Chats(worker)
         self._model = served_model(worker.engine)
+        self._tokens = TokenTexts(worker.engine.tokenizer)
 
     def submit(self, request: Request, client: str) -> "EngineReply":
         """Queue a request, as `Backend.submit` does."""
         if isinstance(request, CompletionRequest):
-            return EngineReply(lambda: self._complete(request, client))
+            return EngineReply(lambda: self._complete(request, client), self._tokens)
         messages = self._placed(request)
 
         def remember(reply: Message) -> None:
@@ -67,6 +79,7 @@ class EngineBackend:
 
         return EngineReply(
             lambda: self._chat(request, messages, client),
+            self._tokens,
             one_call=not request.parallel_tool_calls,
             remember=remember,
         )
@@ -76,7 +89,7 @@ class EngineBackend:
         engine = self._worker.engine
 
         def count() -> int:
-            return len(engine.chat_ids(self._placed(request), request.tools))
+            return len(engine.chat_ids(self._placed(request), request.tools, request.config))
 
         return await asyncio.to_thread(count)
 
@@ -102,6 +115,7 @@ class EngineBackend:
             tools=request.tools,
             tool_choice=_engine_choice(request.tool_choice),
             client=client,
+            prediction=request.prediction,
         )
 
     def _complete(self, request: CompletionRequest, client: str) -> Job:
@@ -127,11 +141,45 @@ class EngineBackend:
         )
 
 
+class TokenTexts:
+    """The texts and bytes of a vocabulary's tokens, read when they are first needed.
+
+    Attributes:
+        end_ids: tokens that end a reply.
+
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.end_ids = tokenizer.end_ids
+
+    def chance(self, one: TokenLogprob) -> TokenChance:
+        """Return how likely a token was, with its text and those of the likeliest."""
+        top = tuple(TokenChance(*self._of(token), value) for token, value in one.top)
+        return TokenChance(*self._of(one.token), one.logprob, top)
+
+    def _of(self, token: int) -> tuple[str, bytes]:
+        known = self._bytes
+        data = known[token] if token < len(known) else b""
+        if not data:
+            data = self._control.get(token, "").encode()
+        return data.decode(errors="replace"), data
+
+    @cached_property
+    def _bytes(self) -> Sequence[bytes]:
+        return self._tokenizer.token_bytes()
+
+    @cached_property
+    def _control(self) -> Mapping[int, str]:
+        return self._tokenizer.control_tokens()
+
+
 class EngineReply:
     """The events of one job; the job is made in a thread first.
 
     Args:
         ask: makes the job.
+        tokens: the texts of tokens.
         one_call: whether the reply ends after its first call.
         remember: called with the message of a whole reply to a conversation.
 
@@ -140,16 +188,21 @@ class EngineReply:
     def __init__(
         self,
         ask: Callable[[], Job],
+        tokens: "TokenTexts",
         *,
         one_call: bool = False,
         remember: Callable[[Message], None] = lambda _: None,
     ) -> None:
         self._asking = asyncio.ensure_future(asyncio.to_thread(ask))
+        self._tokens = tokens
         self._one_call = one_call
         self._remember = remember
         self._ready: deque[Event] = deque()
         self._note = ""
+        self._chances: list[TokenLogprob] = []  # of text that has not come yet
         self._reasoning_tokens = 0
+        self._accepted = self._rejected = 0  # tokens of a prediction
+        self._decoded = Decoded(0, 0)
         self._has_call = False
 
     def cancel(self) -> None:
@@ -176,11 +229,21 @@ class EngineReply:
 
     def _add(self, event: StreamEvent, job: Job) -> None:
         """Add the events of a step."""
+        if event.step is not None:
+            before = self._decoded
+            self._decoded = Decoded(before.num_tokens + len(event.token_ids), before.num_passes + 1)
+            self._ready.append(self._decoded)
         deltas: Sequence[ReplyDelta] = event.deltas
         if job.call.plan is None and event.text:
             deltas = (ContentDelta(event.text),)
         if any(isinstance(delta, ReasoningDelta) for delta in deltas):
             self._reasoning_tokens += len(event.token_ids)
+        if job.prediction and event.step is not None:
+            for token in event.step.detail.drafted:
+                self._accepted += token.source == MEMORY and token.accepted is True
+                self._rejected += token.source == MEMORY and token.accepted is False
+        if event.logprobs or self._chances:
+            self._add_chances(event, deltas)
         for delta in deltas:
             if self._has_call:
                 break  # what follows the only call is left out
@@ -193,6 +256,18 @@ class EngineReply:
                 self._remember(result.message)
             self._ready.append(self._finished(result))
 
+    def _add_chances(self, event: StreamEvent, deltas: Sequence[ReplyDelta]) -> None:
+        """Add how likely tokens were, before their text; those of thoughts and calls are dropped.
+
+        Text that is held back, and marks, have no addition of their own: their tokens wait for one.
+        """
+        ends = self._tokens.end_ids
+        self._chances += (one for one in event.logprobs if one.token not in ends)
+        if any(isinstance(delta, ContentDelta) for delta in deltas):
+            self._ready.append(Chances(tuple(map(self._tokens.chance, self._chances))))
+        if deltas:
+            self._chances.clear()
+
     def _finished(self, result: GenerationResult) -> Finished:
         return Finished(
             "tool_calls" if self._has_call else result.finish_reason,
@@ -201,11 +276,14 @@ class EngineReply:
                 cached_tokens=result.num_cached_tokens,
                 completion_tokens=len(result.token_ids),
                 reasoning_tokens=self._reasoning_tokens,
+                accepted_predictions=self._accepted,
+                rejected_predictions=self._rejected,
                 prefill_s=result.prefill_s,
                 decode_s=result.decode_s,
                 cache_note=self._note,
                 stats=result.stats,
             ),
+            result.stop_text,
         )
 
 

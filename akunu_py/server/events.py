@@ -1,7 +1,8 @@
 """Events of a reply, from the backend to a wire format.
 
-A reply is `Accepted`, any number of additions to its message (`akunu_py.reply_deltas`), and
-`Finished`. Thoughts, text and calls come in the order in which the model wrote them, one call after
+A reply is `Accepted`, any number of additions to its message (`akunu_py.reply_deltas`), `Chances`
+before a text if they were asked for, and `Finished`; `Prefilled` and `Decoded` tell of progress in
+between. Thoughts, text and calls come in the order in which the model wrote them, one call after
 the other. A call without `CallEnd` was cut and must not be carried out.
 """
 
@@ -34,6 +35,49 @@ class Prefilled:
     num_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A pass that generated tokens; the additions that it makes follow.
+
+    Attributes:
+        num_tokens: tokens of the reply so far.
+        num_passes: passes that they took.
+
+    """
+
+    num_tokens: int
+    num_passes: int
+
+
+Progress = Accepted | Prefilled | Decoded
+"""Events that add nothing to the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChance:
+    """A token of an answer, and how likely it was.
+
+    Attributes:
+        text: its text; bytes that are only a part of a character are U+FFFD.
+        data: its bytes.
+        logprob: its log probability, as in `akunu_py.types.TokenLogprob`.
+        top: the likeliest tokens at its place, the likeliest first.
+
+    """
+
+    text: str
+    data: bytes
+    logprob: float
+    top: tuple["TokenChance", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """How likely the tokens of the text were that comes next."""
+
+    tokens: tuple[TokenChance, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Counts and times of a reply; times in seconds.
@@ -43,6 +87,9 @@ class Usage:
         cached_tokens: how many of them were reused from a cache.
         completion_tokens: generated tokens, thoughts included.
         reasoning_tokens: how many of them were thoughts.
+        accepted_predictions: how many of them were drafted from the client's prediction, or from
+            its earlier replies.
+        rejected_predictions: tokens drafted from there that the model did not choose.
         cache_note: why the rest of the prompt was prefilled, in a few words.
         stats: drafted and accepted tokens.
 
@@ -52,6 +99,8 @@ class Usage:
     completion_tokens: int
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    accepted_predictions: int = 0
+    rejected_predictions: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
     cache_note: str = ""
@@ -79,4 +128,6 @@ class Finished:
     stop_text: str | None = None
 
 
-Event = Accepted | Prefilled | ReplyDelta | Finished
+Addition = ReplyDelta | Chances
+
+Event = Progress | Addition | Finished

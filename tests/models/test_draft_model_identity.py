@@ -128,7 +128,7 @@ def leaves_the_stream(models, plain_text, target, draft, name, sizes, tokens):
         steps = check(
             session, drafter, prompt_of(size), CONFIGS[name], about, plain, max_tokens=tokens
         )
-        assert sum(step.num_draft_tokens for step in steps) >= 20
+        assert sum(step.num_draft_tokens for step in steps) >= 3 * tokens // 4
     if target == draft:
         # The very model as its own draft model: nothing is rejected, but for rows that differ in
         # the last bits between the sizes of a pass.
@@ -138,7 +138,7 @@ def leaves_the_stream(models, plain_text, target, draft, name, sizes, tokens):
 
 @pytest.mark.parametrize(("pair", "name"), FAST)
 def test_any_draft_model_leaves_the_stream_as_it_is(models, plain_text, pair, name):
-    leaves_the_stream(models, plain_text, *pair, name, [20, 21], 24)
+    leaves_the_stream(models, plain_text, *pair, name, [20, 21], 16)
 
 
 @pytest.mark.slow
@@ -159,6 +159,7 @@ def test_a_draft_model_that_is_right_now_and_then(models, plain_text, name):
     assert 0 in kinds
 
 
+@pytest.mark.slow
 def test_the_drafts_own_temperature_changes_drafts_alone(models):
     session, drafts = Session(models["llama"], context=600), token_model(models["llama"])
     name = "1.3, penalties"
@@ -196,6 +197,7 @@ def test_a_shorter_context_ends_drafts_and_nothing_else(models, plain_text):
     assert not any(drafted[drafted.index(0) :])
 
 
+@pytest.mark.slow
 def test_coupled_drafts_agree_more_often_than_independent_ones(models, plain_text):
     """Which is what coupling is for (arXiv:2408.07978): here with q = p at temperature 1.3."""
     session, prompt = Session(models["llama"], context=600), prompt_of(20)

@@ -1,14 +1,16 @@
 """/v1/chat/completions over HTTP: what the backend is asked, and what the client gets."""
 
 import json
+from dataclasses import replace
 
 import pytest
-from scripted_server import ACCEPTED, USAGE, call, called, events_of, said, thought
+from scripted_server import ACCEPTED, MODEL, USAGE, Pause, call, called, events_of, said, thought
 
 from akunu_py.constraint import Constraint
 from akunu_py.messages import TextPart
-from akunu_py.reply_deltas import ContentDelta
-from akunu_py.server.events import Finished
+from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
+from akunu_py.server.events import Accepted, Decoded, Finished, Prefilled
+from akunu_py.server.reply_response import Patience
 from akunu_py.server.requests import ToolChoice
 
 PATH = "/v1/chat/completions"
@@ -54,7 +56,11 @@ def test_reply_is_an_object(server):
         "completion_tokens": 12,
         "total_tokens": 42,
         "prompt_tokens_details": {"cached_tokens": 20},
-        "completion_tokens_details": {"reasoning_tokens": 4},
+        "completion_tokens_details": {
+            "reasoning_tokens": 4,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
     }
     assert response.headers["x-akunu-cache"] == "reused=20; prefilled=10; note=new text"
 
@@ -250,7 +256,7 @@ def test_options_reach_the_backend(server, backend):
     assert (config.repetition_penalty, config.seed, config.stop) == (1.1, 7, ("END",))
     assert config.logit_bias == {5: -100}
     assert config.max_tokens == 9
-    assert backend.request.effort == "low"
+    assert config.effort == "low"
 
 
 def test_json_formats(server, backend):
@@ -268,30 +274,49 @@ def test_json_formats(server, backend):
 
 
 @pytest.mark.parametrize(
-    ("given", "thinking"),
+    ("given", "thinking", "effort"),
     [
-        ({"reasoning_effort": "none"}, False),
-        ({"chat_template_kwargs": {"enable_thinking": False}}, False),
-        ({"chat_template_kwargs": {"enable_thinking": True}}, True),
-        ({"thinking": {"type": "disabled"}}, False),
-        ({"thinking": {"type": "enabled"}}, True),
-        ({}, None),
+        ({"reasoning_effort": "none"}, None, "none"),
+        ({"reasoning_effort": "xhigh"}, None, "xhigh"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, False, None),
+        ({"chat_template_kwargs": {"thinking": True}}, True, None),
+        ({"chat_template_kwargs": {"reasoning_effort": "low"}}, None, "low"),
+        ({"thinking": {"type": "disabled"}}, False, None),
+        ({"thinking": {"type": "enabled"}}, True, None),
+        ({"thinking": {"type": "adaptive"}}, None, None),
+        ({}, None, None),
     ],
 )
-def test_thinking(server, backend, given, thinking):
-    server.post(PATH, ASK | given)
-    assert backend.request.thinking is thinking
+def test_thinking(server, backend, given, thinking, effort):
+    assert server.post(PATH, ASK | given).status_code == 200
+    config = backend.request.config
+    assert (config.thinking, config.effort) == (thinking, effort)
+
+
+def test_unknown_effort_is_refused(server):
+    error = server.post(PATH, ASK | {"reasoning_effort": "very"}).json()["error"]
+    assert error["param"] == "reasoning_effort"
+    assert "minimal" in error["message"]
+
+
+def test_wishes_that_the_template_cannot_heed_are_listed(server, backend):
+    backend.served = [replace(MODEL, heeds=frozenset({"thinking"}))]
+    asked = {"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": True}}
+    response = server.post(PATH, ASK | asked)
+    assert response.headers["x-akunu-ignored"] == "reasoning_effort"
+    response = server.post(PATH, ASK | {"reasoning_effort": "none"})
+    assert "x-akunu-ignored" not in response.headers
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("logprobs", True),
+        ("top_logprobs", 2),
         ("n", 2),
         ("functions", [{"name": "f"}]),
         ("function_call", "auto"),
         ("grammar", "root ::= x"),
-        ("guided_json", {"type": "object"}),
+        ("guided_grammar", "root ::= x"),
         ("audio", {"voice": "x"}),
         ("modalities", ["audio"]),
         ("web_search_options", {"x": 1}),
@@ -343,3 +368,163 @@ def test_defaults_of_the_server_hold_where_a_request_says_nothing():
 def test_text_before_the_prompt_is_known_is_not_lost(server, backend):
     backend.play([ContentDelta("early"), Finished("stop", USAGE)])
     assert joined(streamed(server, ASK), "content") == "early"
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["the old text", [{"type": "text", "text": "the old "}, {"type": "text", "text": "text"}]],
+)
+def test_prediction_is_handed_on(server, backend, content):
+    given = {"type": "content", "content": content}
+    assert server.post(PATH, ASK | {"prediction": given}).status_code == 200
+    assert backend.request.prediction == "the old text"
+    server.post(PATH, ASK)
+    assert backend.request.prediction == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "constraint"),
+    [
+        ({"guided_json": {"type": "object"}}, Constraint.json_schema({"type": "object"})),
+        ({"guided_regex": "[a-z]+"}, Constraint.regex("[a-z]+")),
+        ({"guided_choice": ["a", "b"]}, Constraint.choices(["a", "b"])),
+        ({"structured_outputs": {"choice": ["a", "b"]}}, Constraint.choices(["a", "b"])),
+        ({"json_schema": {"type": "array"}}, Constraint.json_schema({"type": "array"})),
+        (
+            {"response_format": {"type": "json_object", "schema": {"type": "array"}}},
+            Constraint.json_schema({"type": "array"}),
+        ),
+    ],
+)
+def test_forms_of_other_servers(server, backend, given, constraint):
+    assert server.post(PATH, ASK | given).status_code == 200
+    assert backend.request.config.constraint == constraint
+
+
+def test_two_forms_are_refused(server):
+    error = server.post(PATH, ASK | {"guided_regex": "a", "guided_choice": ["a"]}).json()["error"]
+    assert "guided_regex and guided_choice" in error["message"]
+
+
+def test_values_of_other_servers_that_mean_no_limit(server, backend):
+    assert server.post(PATH, ASK | {"max_tokens": -1, "top_k": -1, "seed": -1}).status_code == 200
+    config = backend.request.config
+    assert (config.max_tokens, config.top_k, config.seed) == (None, 0, None)
+    server.post(PATH, ASK | {"repeat_penalty": 1.2})
+    assert backend.request.config.repetition_penalty == 1.2
+
+
+def test_reply_without_content_or_calls_is_empty(server, backend):
+    before = [*ASK["messages"], {"role": "assistant", "content": None}, *ASK["messages"]]
+    assert server.post(PATH, ASK | {"messages": before}).status_code == 200
+    assert backend.request.messages[1].text == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "thinking", "effort"),
+    [
+        ({"enable_thinking": False}, False, None),
+        ({"reasoning": {"effort": "low"}}, None, "low"),
+        ({"reasoning": {"enabled": False}}, False, None),
+    ],
+)
+def test_thinking_of_other_services(server, backend, given, thinking, effort):
+    assert server.post(PATH, ASK | given).status_code == 200
+    config = backend.request.config
+    assert (config.thinking, config.effort) == (thinking, effort)
+
+
+READ_AND_DRAFTED = [
+    Accepted(30, 20, "new text"),
+    Prefilled(24),
+    Prefilled(30),
+    Decoded(1, 1),
+    ReasoningDelta("So: "),
+    Decoded(4, 2),
+    ContentDelta("one two", "prompt"),
+    ContentDelta(" three"),
+    Finished("stop", USAGE),
+]
+
+
+def test_chunks_tell_who_drafted_them_only_if_asked(server, backend):
+    backend.play(READ_AND_DRAFTED)
+    plain = streamed(server, ASK)
+    assert not any({"akunu", "prompt_progress"} & chunk.keys() for chunk in plain)
+    chunks = streamed(server, ASK | {"akunu": {"sources": True}})
+    assert joined(chunks, "content") == joined(plain, "content") == "one two three"
+    assert [chunk["akunu"] for chunk in chunks if "akunu" in chunk] == [
+        {"source": None, "tokens": 1, "passes": 1},
+        {"source": "prompt", "tokens": 4, "passes": 2},
+        {"source": None, "tokens": 4, "passes": 2},
+        {"source": None, "tokens": 4, "passes": 2},
+    ]
+    for chunk in chunks:
+        chunk.pop("akunu", None)
+    assert [chunk["choices"] for chunk in chunks] == [chunk["choices"] for chunk in plain]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_progress_of_the_prompt_has_llama_cpps_fields(server, backend, monkeypatch, late):
+    monkeypatch.setattr(server.service, "patience", Patience(first_s=0.01))
+    backend.play([*([Pause(0.05)] if late else []), *READ_AND_DRAFTED])
+    chunks = streamed(server, ASK | {"return_progress": True})
+    progress = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
+    assert [(one["total"], one["cache"], one["processed"]) for one in progress] == [
+        (30, 20, 20),
+        (30, 20, 24),
+        (30, 20, 30),
+    ]
+    assert all(isinstance(one["time_ms"], int) and one["time_ms"] >= 0 for one in progress)
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert joined(chunks, "content") == "one two three"
+    response = server.post(PATH, ASK | {"return_progress": True})
+    assert "x-akunu-ignored" not in response.headers
+    assert "prompt_progress" not in response.json()
+
+
+def custom(definition="start: /[a-z]+/"):
+    grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": definition}}
+    return {"type": "custom", "custom": {"name": "patch", "description": "x", "format": grammar}}
+
+
+def test_custom_tools(server, backend):
+    patch = '*** Begin\nü "quoted"\n'
+    backend.play(called(("patch", {"input": patch}), ("read", {"path": "a"})))
+    body = ASK | {"tools": [custom(), TOOL]}
+    choice = {"type": "custom", "custom": {"name": "patch"}}
+    message = server.post(PATH, body | {"tool_choice": choice}).json()["choices"][0]["message"]
+    one, other = message["tool_calls"]
+    assert one["custom"] == {"name": "patch", "input": patch}
+    assert (one["type"], other["type"]) == ("custom", "function")
+    assert json.loads(other["function"]["arguments"]) == {"path": "a"}
+    assert backend.request.tools[0].input_grammar == "start: /[a-z]+/"
+    assert backend.request.tool_choice == ToolChoice("required", ("patch",))
+    pieces = [
+        call
+        for chunk in streamed(server, body)
+        for call in chunk["choices"][0]["delta"].get("tool_calls", ())
+    ]
+    begun, given = (piece for piece in pieces if piece["index"] == 0)
+    assert (begun["id"], begun["type"], begun["custom"]["name"]) == (one["id"], "custom", "patch")
+    assert given["custom"] == {"input": patch}
+    result = {"role": "tool", "tool_call_id": one["id"], "content": "Done"}
+    history = [*ASK["messages"], message, result]
+    assert server.post(PATH, body | {"messages": history}).status_code == 200
+    assert backend.request.messages[1].tool_calls[0].arguments == {"input": patch}
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "custom"},
+        {"type": "custom", "custom": {}},
+        {"type": "custom", "custom": {"name": 5}},
+        {"type": "custom", "custom": {"name": "x", "format": {"type": "grammar"}}},
+        {"type": "custom", "custom": {"name": "x", "format": {"type": "grammar", "grammar": {}}}},
+    ],
+)
+def test_malformed_custom_tools_are_refused(server, tool):
+    response = server.post(PATH, ASK | {"tools": [tool]})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"].startswith("tools")
