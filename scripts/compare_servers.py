@@ -174,9 +174,8 @@ def servers(options: argparse.Namespace, folder: Path, stack: contextlib.ExitSta
         url = stack.enter_context(started(command, own, port))
         client = httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False)
         stack.enter_context(client)
-        if not model:
-            model = client.get("/v1/models").json()["data"][0]["id"]
-        made.append(Server(name, client, model))
+        id_ = model or client.get("/v1/models").json()["data"][0]["id"]
+        made.append(Server(name, client, id_))
     return made
 
 

@@ -273,7 +273,7 @@ async def run(name: str, server: Server, options: argparse.Namespace) -> list[st
             for part in (samples[:third], samples[third:-third] or samples, samples[-third:])
         )
         print(f"  {what}: {first:.1f}, {middle:.1f}, {final:.1f} by thirds", flush=True)
-        if final - first > most:
+        if final - first > most and not options.ignore_growth:
             wrong.append(f"{what} grew by {final - first:.1f}")
     return [f"{name}: {what}" for what in wrong]
 
@@ -288,6 +288,9 @@ def main() -> int:
     parser.add_argument("--sockets", type=int, default=200)
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--body-s", type=float, default=60, help="the server's limit for a body")
+    parser.add_argument(
+        "--ignore-growth", action="store_true", help="print growth only: a short run is a warm-up"
+    )
     options = parser.parse_args()
     wrong = []
     for name in options.part or PARTS:

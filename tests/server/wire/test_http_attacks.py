@@ -1,9 +1,7 @@
 """What hostile or broken clients send. Each gets a typed error, and the server goes on."""
 
-import contextlib
 import json
 import logging
-import socket
 import time
 
 import pytest
