@@ -1,6 +1,6 @@
 """Fields of a request that say how to sample and when to end; the same in several APIs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -71,7 +71,7 @@ class SamplingFields(ModelBody, kw_only=True):
     def _form(self) -> Constraint | None:
         """Return the form that vLLM's or llama.cpp's fields ask for."""
         outputs = self.structured_outputs or _StructuredOutputs()
-        forms = {
+        forms: dict[str, tuple[Callable[[Any], Constraint], Any]] = {
             "json_schema": (Constraint.json_schema, self.json_schema),
             "guided_json": (Constraint.json_schema, self.guided_json),
             "guided_regex": (Constraint.regex, self.guided_regex),
@@ -85,7 +85,7 @@ class SamplingFields(ModelBody, kw_only=True):
             raise RequestError(f"a reply has one form; give one of {' and '.join(given)}")
         for name, (make, value) in given.items():
             try:
-                return make(value)  # type: ignore[operator] - each takes its own type
+                return make(value)
             except ConfigError as error:
                 raise RequestError(error.message, param=name) from None
         return None

@@ -317,7 +317,8 @@ class Worker:
         """
         prompt = job.call.prompt
         others = [one.lane.session for one in self._running if one.job is not job]
-        found, most = None, self.cache.reach(prompt, others) + _WORTH_WAITING - 1
+        found: tuple[Job, int] | None = None
+        most = self.cache.reach(prompt, others) + _WORTH_WAITING - 1
         for other in self._reading:
             common = min(common_length(other.call.prompt, prompt), len(prompt) - 1)
             if common > most and self._reads(other, common):
