@@ -90,7 +90,7 @@ def test_nesting_of_a_schema(server):
 @pytest.mark.parametrize(
     "fields",
     [
-        {"max_tokens": -1},
+        {"max_tokens": -2},
         {"max_tokens": 0},
         {"max_tokens": True},
         {"max_tokens": "5"},
@@ -103,7 +103,7 @@ def test_nesting_of_a_schema(server):
         {"top_k": -3},
         {"n": 10**9},
         {"n": -1},
-        {"seed": -1},
+        {"seed": -2},
         {"seed": 2**64},
         {"stop": [""]},
         {"stop": ""},
