@@ -301,7 +301,9 @@ def test_akunu_with_its_smallest_model(default_model):
             numbers = (9, 10, 11, 13, 14, 19, 20, 23)
             results = [result_of(ROWS[number - 1], examined) for number in numbers]
         worker.close()
-    assert [one for one in results if one.state != "passed"] == []
+        # The toy writes calls in a format that cannot hold the grammar of a custom tool.
+        expected = set() if engine.tool_use.holds_grammars else {14}
+    assert {one.number for one in results if one.state != "passed"} == expected, results
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "http://a:b", "http://127.0.0.1:1"])
