@@ -88,6 +88,8 @@ def test_a_reply_that_ends_within_the_form_says_so(engine):
     assert stopped.finish_reason == "stop"
     assert stopped.constraint_met is False
     assert engine.chat(ASK, max_tokens=2).constraint_met is None
+    assert engine.chat(ASK, regex="a{1,99}", max_tokens=3).constraint_met is True
+    assert engine.chat(ASK, regex="a{9,99}", stop=("aaaaaaaaaa",)).constraint_met is False
 
 
 def test_a_prefix_that_is_cached_changes_nothing(engine):
