@@ -19,8 +19,11 @@ ENDS = (
     "<|eom_id|>", "<|eot_id|>", "<|call|>", "<|im_end|>", "<|tool_response>", "<|eom|>", "<|eot|>",
     "<SPECIAL_12>", "<end>", "<｜hy_eos:opensource｜>",
 )  # fmt: skip
-VOCABULARIES = {"LFM2.5-Instruct": ("<|tool_call_start|>", "<|tool_call_end|>")}
+_LFM = ("<|tool_call_start|>", "<|tool_call_end|>")
+VOCABULARIES = {"LFM2-8B-A1B": _LFM, "LFM2.5-Instruct": _LFM}
 """Control tokens of models whose templates do not name them."""
+BAR = "\\|"
+"""As a cell of a table has it."""
 
 
 def main() -> None:
@@ -29,7 +32,8 @@ def main() -> None:
     print("| template | calls | marker |\n|---|---|---|")
     for folder in parser.parse_args().folders:
         for path in sorted(folder.glob("*.jinja"), key=lambda path: path.name.lower()):
-            print(f"| {path.stem} | {' | '.join(cells(path))} |")
+            found, text = cells(path)
+            print(f"| {path.stem} | {found.replace('|', BAR)} | {text.replace('|', BAR)} |")
 
 
 def cells(path: Path) -> tuple[str, str]:
@@ -70,7 +74,7 @@ def shown_tools(render: Render) -> tuple[str, str]:
         except ConfigError:
             continue
         except AkunuError as error:
-            reason = error.message
+            reason = reason if system else error.message
     return "", reason
 
 
@@ -80,7 +84,7 @@ def described(format_: ToolFormat) -> str:
 
 def marker(format_: ToolFormat) -> str:
     text = format_.marker.replace(ID, "ID").replace(INDEX, "N")
-    return f"`{text.replace('|', chr(92) + '|').replace(chr(10), chr(92) + 'n')}`"
+    return f"`{text.encode('unicode_escape').decode() if text.isascii() else text}`"
 
 
 if __name__ == "__main__":

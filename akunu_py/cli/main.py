@@ -36,6 +36,7 @@ _SUMMARIES = {
     "demo": "Watch a model edit a function twice: plain, and with drafts.",
     "doctor": "Check the machine and the installation, and say what to improve.",
     "generate": "Answer one prompt and print the reply.",
+    "launch": "Start a coding agent that uses a model on this machine.",
     "models": "Download, inspect, alias, convert and delete models.",
     "serve": "Serve a model to coding agents and other clients, until Ctrl-C.",
     "sessions": "List, show and delete the conversations that akunu chat kept.",

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from akunu_py.constraint import Constraint
-from akunu_py.errors import ConfigError
+from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.messages import Message, Tool
 from akunu_py.protocols import Tokenizer
 from akunu_py.tool_calls.described import with_calls_as_text, with_described_tools
@@ -135,6 +135,14 @@ class ToolUse:
             marks={id_: text for text, id_ in control_ids.items() if text in texts},
         )
 
+    @property
+    def holds_grammars(self) -> bool:
+        """Whether a tool's `input_grammar` has an effect."""
+        try:
+            return self._format.writes_texts_as_they_are
+        except ConfigError:
+            return False
+
     @cached_property
     def _found(self) -> ToolFormat | UnknownFormatError:
         """The format of the template's calls, or why there is none."""
@@ -198,8 +206,9 @@ class ToolUse:
             asked = (_SYSTEM, _ASK) if system else (_ASK,)
             try:
                 self._tokenizer.chat_text(asked, tools=[_TOOL])
-            except ConfigError:
-                self._written[system] = False
+            except (ConfigError, ModelFormatError) as error:
+                # A template that fails has no place for a system message, or for this small chat.
+                self._written[system] = isinstance(error, ModelFormatError) and not system
             else:
                 self._written[system] = True
         return self._written[system]

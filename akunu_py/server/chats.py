@@ -34,11 +34,13 @@ class Chats:
         tools: Sequence[GivenTool] | None = None,
         tool_choice: ToolChoice = "auto",
         client: str = "",
+        prediction: str = "",
         **options: Unpack[GenerationOptions],
     ) -> Job:
         """Ask for the reply to a conversation.
 
-        Thoughts that the client left out of earlier replies are put back. Raises as `Engine.chat`
+        Thoughts that the client left out of earlier replies are put back. `prediction` is a text
+        that the reply may repeat. Raises as `Engine.chat`
         and `Worker.submit` do.
         """
         offered = read_tools(tools)
@@ -50,7 +52,10 @@ class Chats:
                 said, config, tools=offered, tool_choice=tool_choice, **options
             )
             places = self._checkpoints.of(said, offered, call.prompt, call.choice.config)
-        return self._worker.submit(call, client=client, checkpoints=places, respell=True)
+            expected = engine.prompt_ids(prediction) if prediction else ()
+        return self._worker.submit(
+            call, client=client, checkpoints=places, respell=True, prediction=expected
+        )
 
     def remember(self, messages: Sequence[GivenMessage], reply: Message, client: str = "") -> None:
         """Keep the thoughts of a finished reply, for a client that sends it back without them."""

@@ -5,12 +5,13 @@ different replies are not joined. A worker that joins them would choose several 
 their sessions would choose their tokens together.
 """
 
+import contextlib
 import logging
 import math
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from akunu_py.server.checkpoints import MESSAGE
 from akunu_py.server.prefix_cache import PrefixCache, Taken
 from akunu_py.server.reply_events import Prefilled, ReplyEvents, Started
 from akunu_py.server.respelling import Respelling
+from akunu_py.server.token_trie import common_length
 from akunu_py.server.waiting_line import WaitingLine
 from akunu_py.types import StreamEvent
 
@@ -34,6 +36,9 @@ _CLIENTS = 64
 
 _USUAL_REPLY_S = 10.0
 """Assumed length of a reply until one has ended."""
+
+_WORTH_WAITING = 64
+"""Fewest tokens of a prompt for which a reply waits while another one reads them."""
 
 _RECENT = 0.8
 """Weight of the past in the mean length of replies."""
@@ -71,6 +76,7 @@ class Job:
         client: key of the client.
         checkpoints: places in the prompt to which caches should be able to go back, by name.
         respell: whether earlier replies in the prompt may keep their own token ids.
+        prediction: tokens of a text that the reply may repeat.
         events: what happens to it.
 
     """
@@ -79,6 +85,7 @@ class Job:
     client: str
     checkpoints: Mapping[str, int]
     respell: bool
+    prediction: Sequence[int] = ()
     events: ReplyEvents = field(default_factory=ReplyEvents)
     cancelled: threading.Event = field(default_factory=threading.Event)
     reply: list[int] = field(default_factory=list)
@@ -137,6 +144,8 @@ class Worker:
         self._lanes = list(self._free)
         # The reply whose turn it is comes first.
         self._running: deque[_Running] = deque()
+        # Replies that read their prompts, and where.
+        self._reading: dict[Job, Lane] = {}
         self._clients = _ClientMemories()
         self._spelling = Respelling(engine.tokenizer)
         self._mean_s = _USUAL_REPLY_S
@@ -156,15 +165,17 @@ class Worker:
         client: str = "",
         checkpoints: Mapping[str, int] | None = None,
         respell: bool = False,
+        prediction: Sequence[int] = (),
     ) -> Job:
         """Ask for a reply to a call that the engine has checked.
 
         With `respell` ids of the prompt may be replaced by others of the same text, those that an
-        earlier reply was made of; see `Respelling`.
+        earlier reply was made of; see `Respelling`. `prediction` has the tokens of a text that the
+        reply may repeat; `auto` drafts from it, as from the client's earlier replies.
 
         Raises ServerBusyError if too many replies wait, EngineStateError if the worker has ended.
         """
-        job = Job(call, client, dict(checkpoints or {}), respell)
+        job = Job(call, client, dict(checkpoints or {}), respell, prediction)
         with self._changed:
             if self._stopping:
                 raise EngineStateError("the server is shutting down; send the request again later")
@@ -262,28 +273,66 @@ class Worker:
             self._begin(job)
 
     def _begin(self, job: Job) -> None:
-        """Give a job a lane, and the rows that its prompt can use."""
+        """Give a job a lane; its first turn takes rows."""
         lane = self._free.pop()
-        try:
-            taken = self._take_rows(job, lane)
-            turns = lane.turns(
-                job.call,
-                self._clients.state(job.client),
-                job.cancelled,
-                checkpoints=job.checkpoints,
-                progress=_Report(job.events, taken.reason),
-            )
-        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
-            self._fail(job, error)
-            self._keep_rows(lane, job)
-            self._free.append(lane)
-            return
-        self._running.append(_Running(job, lane, turns, self._clock()))
+        self._running.append(_Running(job, lane, self._turns(job, lane), self._clock()))
         self._share_costs()
+
+    def _turns(self, job: Job, lane: Lane) -> Generator[StreamEvent | None, None, None]:
+        """Make a reply in turns, after those that read the same prompt have read it.
+
+        A client that asks twice, or several agents with one system prompt, would otherwise have the
+        same rows computed side by side. A turn of a reply that waits does nothing.
+        """
+        while (reader := self._reader(job)) is not None:
+            while self._reads(*reader) and not job.cancelled.is_set():
+                yield None
+            if job.cancelled.is_set():
+                break
+        taken = self._take_rows(job, lane)
+        learned = self._clients.state(job.client)
+        if job.prediction:
+            learned.remember(job.prediction)
+        turns = lane.turns(
+            job.call,
+            learned,
+            job.cancelled,
+            checkpoints=job.checkpoints,
+            progress=_Report(job.events, taken.reason),
+        )
+        self._reading[job] = lane
+        try:
+            with contextlib.closing(turns):
+                for event in turns:
+                    if event is not None:
+                        self._reading.pop(job, None)
+                    yield event
+        finally:
+            self._reading.pop(job, None)
+
+    def _reader(self, job: Job) -> tuple[Job, int] | None:
+        """Return the reply that will read most of a job's prompt, and how many of its tokens.
+
+        None where too little would be gained by waiting for it.
+        """
+        prompt = job.call.prompt
+        others = [one.lane.session for one in self._running if one.job is not job]
+        found: tuple[Job, int] | None = None
+        most = self.cache.reach(prompt, others) + _WORTH_WAITING - 1
+        for other in self._reading:
+            common = min(common_length(other.call.prompt, prompt), len(prompt) - 1)
+            if common > most and self._reads(other, common):
+                found, most = (other, common), common
+        return found
+
+    def _reads(self, job: Job, count: int) -> bool:
+        """Whether a reply has yet to read so many tokens of its prompt."""
+        lane = self._reading.get(job)
+        return lane is not None and len(lane.session.rows.tokens) < count
 
     def _take_rows(self, job: Job, lane: Lane) -> Taken:
         """Give a lane the rows that a job can use, and spell the job's prompt as they are."""
-        others = [one.lane.session for one in self._running]
+        others = [one.lane.session for one in self._running if one.lane is not lane]
         if job.respell:
             given = job.call.prompt
             prompt = self._spelling.longest(given, self.cache.nearest(given, others))

@@ -118,6 +118,11 @@ class ToolFormat:
     id_length: int | None = None
 
     @property
+    def writes_texts_as_they_are(self) -> bool:
+        """Whether a text among the arguments has no escapes, so that a grammar can describe it."""
+        return isinstance(self.arguments, TaggedArguments | QuotedArguments)
+
+    @property
     def openings(self) -> tuple[str, ...]:
         """The texts from the marker to the first call's name."""
         return tuple(self.start + text for text in self.opens)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from akunu_py.constraint import MOST_REFERENCES, MOST_TOOL_CHARACTERS
+from akunu_py.constraint import MOST_REFERENCES, MOST_TOOL_CHARACTERS, Constraint
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool
 from akunu_py.tool_calls.format import (
@@ -250,9 +250,12 @@ class _Grammar:
         elif isinstance(arguments, PythonArguments):
             body = f"{self._after(tool, opening)} {self._keywords(rule, tool, arguments)} {close}"
         elif isinstance(arguments, QuotedArguments):
-            written = self._object(
-                rule, tool.parameters, tool.parameters, arguments.quote, tool.name
-            )
+            quote = arguments.quote
+            if tool.input_grammar:
+                mark = self._terms(quote)
+                written = f'"{{input:" {mark} {self._given(rule, tool)} {mark} "}}"'
+            else:
+                written = self._object(rule, tool.parameters, tool.parameters, quote, tool.name)
             body = f"{self._after(tool, opening)} {written} {close}"
         else:
             body = f"{self._after(tool, opening)} {_json(_closed(tool.parameters))} {close}"
@@ -283,7 +286,13 @@ class _Grammar:
         parameters = []
         for number, (key, part) in enumerate(properties.items()):
             name = f"{rule}_{number}"
-            self._rules[name] = self._parameter(name, _literal(key), part, schema, tags)
+            if tool.input_grammar and key == "input":
+                before, behind = tags.wrapper or ("", "")
+                begin = self._terms(tags.key_start + key + tags.value_starts["string"] + before)
+                end = self._terms(behind + tags.value_end)
+                self._rules[name] = f"{begin} {self._given(name, tool)} {end}"
+            else:
+                self._rules[name] = self._parameter(name, _literal(key), part, schema, tags)
             parameters.append((name, key in required))
         if schema.get("additionalProperties") not in (None, False):
             name = f"{rule}_free"
@@ -353,6 +362,13 @@ class _Grammar:
         if part:
             given = {"allOf": [given, {"type": list(kinds)}]}
         return f"{_json(_with_definitions(given, root))} {end}"
+
+    def _given(self, rule: str, tool: Tool) -> str:
+        """Return the term for a text of a tool's own grammar."""
+        # Checked here, since the whole grammar is akunu's and may be larger.
+        grammar = Constraint.grammar(tool.input_grammar)
+        self._rules[f"{rule}_given"] = f"%lark {{\n{grammar.source}\n}}"
+        return f"{rule}_given"
 
     def _text(self, rule: str, end: str, limits: str = "") -> str:
         """Return the terms for a text within limits up to an end, and the end."""

@@ -20,7 +20,7 @@ from akunu_py.cli.reply_view.draft_tint import DraftTint
 from akunu_py.cli.reply_view.live_lines import Line, LiveLines
 from akunu_py.types import StreamEvent, TextPiece
 
-SIZES = [(80, 24), (200, 50)]
+SIZES = [(80, 24), pytest.param((200, 50), marks=pytest.mark.slow)]
 
 TEXT = """\
 # Sums and more

@@ -285,6 +285,25 @@ def test_key(tmp_path):
     assert KEY not in result.output
 
 
+@pytest.mark.slow
+def test_akunu_with_its_smallest_model(default_model):
+    """The rules that a model could break; `akunu doctor --server` has the others, in minutes."""
+    from akunu_py.engine.engine import Engine
+    from akunu_py.server.engine_backend import EngineBackend
+    from akunu_py.server.prefix_cache import PrefixCache
+    from akunu_py.server.worker import Worker
+
+    with Engine.load(default_model) as engine:
+        worker = Worker(engine, parallel=4, places=32, cache=PrefixCache(1 << 28))
+        worker.start()
+        with running(EngineBackend(worker, places=4)) as server:
+            examined = examine(Client(server.url), None)
+            numbers = (9, 10, 11, 13, 14, 19, 20, 23)
+            results = [result_of(ROWS[number - 1], examined) for number in numbers]
+        worker.close()
+    assert [one for one in results if one.state != "passed"] == []
+
+
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "http://a:b", "http://127.0.0.1:1"])
 def test_no_server(url):
     with pytest.raises(ConfigError):

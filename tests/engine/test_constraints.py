@@ -1,5 +1,6 @@
 """Constrained replies of an engine: form, drafts, ends, and what went before."""
 
+import functools
 import json
 
 import pytest
@@ -28,23 +29,27 @@ def engine():
         yield loaded
 
 
-@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 0.8])
-def test_a_drafted_reply_is_the_plain_one(engine, temperature):
-    replies = [
-        engine.chat(
+@pytest.fixture(scope="module")
+def reply(engine):
+    """A reply in the form, by drafter and temperature; made once."""
+    return functools.cache(
+        lambda drafter, temperature: engine.chat(
             ASK, json_schema=SCHEMA, drafter=drafter, draft_budget="always", temperature=temperature,
             seed=5, max_tokens=100,
         )
-        for drafter in ("none", "auto", "ngram", "tree")
-    ]  # fmt: skip
-    plain = replies[0]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 0.8])
+@pytest.mark.parametrize("drafter", ["auto", "ngram", pytest.param("tree", marks=pytest.mark.lab)])
+def test_a_drafted_reply_is_the_plain_one(reply, drafter, temperature):
+    plain, drafted = reply("none", temperature), reply(drafter, temperature)
     assert plain.finish_reason == "stop"
     assert plain.constraint_met
     assert json.loads(plain.text)["kind"] in ("alpha", "beta")
     assert not plain.stats.drafted
-    for drafted in replies[1:]:
-        assert drafted.token_ids == plain.token_ids
-        assert drafted.stats.accepted > 5
+    assert drafted.token_ids == plain.token_ids
+    assert drafted.stats.accepted > 5
 
 
 def test_what_must_come_is_drafted_whatever_the_budget_says(engine):
@@ -64,6 +69,7 @@ def test_what_must_come_is_drafted_at_once_unless_drafts_are_limited(engine):
     assert limited.step.num_draft_tokens == 3
 
 
+@pytest.mark.lab
 def test_a_verifier_by_probability_keeps_to_the_form(engine):
     """It must see every token that was drawn, so nothing that must come is drafted."""
     events = list(engine.stream_chat(

@@ -99,3 +99,12 @@ def test_a_given_reader_reads_what_is_not_understood(caplog):
     assert "not forced to be valid" in caplog.text
     with pytest.raises(ConfigError, match="they cannot be required; give tool_choice='auto'"):
         use.plan(SAID[:1], TOOLS, "required")
+
+
+def test_a_template_that_refuses_system_messages_has_no_place_for_tools():
+    """Gemma 2: it fails where others would show tools, too."""
+    refusal = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+    use, _ = tool_use(refusal + ROLES)
+    plan = use.plan(SAID[:1], TOOLS, "auto")
+    assert plan.constraint.trigger == "<tool_call>"
+    assert not plan.tools

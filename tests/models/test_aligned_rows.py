@@ -79,7 +79,9 @@ def test_the_control_without_blocks_the_tokens_do_change():
     assert generate(session, prompt, config, adversary("half", prompt + plain, 1)) != plain
 
 
-@pytest.mark.parametrize("kind", ["llama", "llama, sliding", "mamba2"])
+@pytest.mark.parametrize(
+    "kind", ["llama", pytest.param("llama, sliding", marks=pytest.mark.slow), "mamba2"]
+)
 def test_nor_in_a_later_turn(kind):
     """Which rows of a reply were computed by its end depends on what was drafted last."""
     model = ShapedKernels(build_family(kind))

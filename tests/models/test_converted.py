@@ -10,6 +10,7 @@ import pytest
 from gguf_files import write_tiny_llama
 from mlx_lm import load as mlx_load
 from mlx_lm.models.cache import make_prompt_cache
+from pairwise import each_value
 from quantized_references import write_quantized
 from random_block_models import write_model
 from tiny_architectures.builder import BUILDERS, build
@@ -26,8 +27,9 @@ def logits(path, **options):
         return engine.logits(IDS)
 
 
-@pytest.mark.parametrize("kind", ["F16", "Q8_0", "Q4_0", "Q5_1"])
-@pytest.mark.parametrize("vocabulary", ["bpe", "spm"])
+@pytest.mark.parametrize(
+    ("kind", "vocabulary"), each_value(("F16", "Q8_0", "Q4_0", "Q5_1"), ("bpe", "spm"))
+)
 def test_stock_forms_open_in_akunu_and_in_mlx_lm(tmp_path, kind, vocabulary):
     path = write_tiny_llama(
         tmp_path / "m.gguf", quantization=kind, vocabulary=vocabulary, tied=False

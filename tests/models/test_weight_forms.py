@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gguf_files import write_tiny_llama
 from mlx.utils import tree_flatten
+from pairwise import each_value
 from random_block_models import write_model
 
 from akunu_py import ConfigError, Engine, MemoryLimitError
@@ -160,8 +161,9 @@ def test_fitted_weights_compute_something_else(iq4):
     assert np.abs(fitted - file).max() > 1e-3 * np.abs(file).max()
 
 
-@pytest.mark.parametrize("kind", ["IQ2_XXS", "IQ2_XS", "IQ1_M", "IQ4_NL"])
-@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "exact"), each_value(("IQ2_XXS", "IQ2_XS", "IQ1_M", "IQ4_NL"), (True, False))
+)
 def test_converted_models_remember_their_forms(tmp_path, kind, exact):
     path = write_model(tmp_path / "m.gguf", kind)
     options = LoadOptions(compute_type="float32", exact_weights=exact)

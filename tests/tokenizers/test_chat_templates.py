@@ -33,6 +33,7 @@ def render(source, messages=HI, **special):
         ("{% for i in [1, 2] %}{% if i == 1 %}{% continue %}{% endif %}{{ i }}{% endfor %}", "2"),
         ("{{ {'b': 'ö<', 'a': [1]} | tojson }}", '{"b": "ö<", "a": [1]}'),
         ("{{ [1] | tojson(indent=1) }}", "[\n 1\n]"),
+        ("{{ [1, 2] | map('string') | tojson }}", '["1", "2"]'),
         ("{{ tools is none }}{{ tools is not none }}{{ x is defined }}", "TrueFalseFalse"),
         ("{% generation %}{{ 'a' }}{% endgeneration %}b", "ab"),
         ("{% set n = namespace(s=0) %}{% for i in [1, 5] %}{% set n.s = n.s + i %}{% endfor %}{{ n.s }}",

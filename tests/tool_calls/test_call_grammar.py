@@ -1,6 +1,7 @@
 """From the marker on a call cannot fail to parse: what a grammar allows, its parser reads."""
 
 import json
+from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -128,6 +129,49 @@ def test_behind_the_marker_the_rest_of_a_call_is_required(name):
         calls, rest = parse_calls(format_, before + grammar.trigger + text, TOOLS)
         assert calls
         assert not rest.strip()
+
+
+PATCHES = """
+start: "*** Begin Patch" LF change+ "*** End Patch" LF?
+change: delete | update
+delete: "*** Delete File: " path LF
+update: "*** Update File: " path LF moved? line+
+path: /(.+)/
+moved: "*** Move to: " path LF
+line: ("+" | "-" | " ") /(.*)/ LF -> row
+%import common.LF
+"""
+"""In the style of the grammar that Codex sends: an import, an alias, lines of any text."""
+
+INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+CUSTOM = Tool("apply_patch", "Changes files", INPUT, PATCHES)
+PATCH = "*** Begin Patch\n*** Update File: a.py\n-x = '<b>'\n+y = {}\n*** End Patch\n"
+
+
+@pytest.mark.parametrize("name", ["qwen coder", "gemma"])
+def test_input_of_a_custom_tool_follows_its_own_grammar(name):
+    format_ = FORMATS[name]
+    assert format_.writes_texts_as_they_are
+    lark = required_calls(format_, [CUSTOM, *TOOLS], {}, one=True).lark
+    assert not compile_error(lark)
+    only = {"properties": {"input": {"enum": ["MARK"]}}, "required": ["input"]}
+    around = required_calls(format_, [Tool("apply_patch", "", only)], {}, one=True).lark
+    before, after = walk(around, 0).split("MARK")
+    assert allows(lark, before + PATCH + after)
+    assert not allows(lark, before + "any other text" + after)
+    [call], _ = parse_calls(format_, before + PATCH + after, [CUSTOM])
+    assert call.arguments == {"input": PATCH}
+
+
+def test_size_of_a_custom_grammar_is_limited():
+    rules = "\n".join(f"r{number}: r{number + 1}" for number in range(1200))
+    with pytest.raises(ConfigError, match="grammar has 1200 rules"):
+        required_calls(FORMATS["qwen coder"], [replace(CUSTOM, input_grammar=rules)], {})
+
+
+def test_texts_in_json_have_no_grammar():
+    assert not FORMATS["hermes"].writes_texts_as_they_are
+    assert not HARMONY.writes_texts_as_they_are
 
 
 def test_control_tokens_stand_for_themselves():

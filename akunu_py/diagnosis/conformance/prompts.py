@@ -1,5 +1,6 @@
 """Checks of how prompts are read: system messages, caches, signs of life, who is served when."""
 
+import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -110,7 +111,9 @@ def disconnects(server: Examined) -> str:
             many = (server.context or 4096) // 2
             body = server.body(api, f"Count from {number} to ten thousand.", many)
             events = server.client.events(api.path, body | {"stream": True})
-            next(iter(events), None)
+            # A short queue may be full for a moment.
+            with contextlib.suppress(FailedError):
+                next(events, None)
             events.close()
             server.client.leave(api.path, server.body(api, words(server.sized(600)), many))
         started = time.perf_counter()

@@ -159,8 +159,7 @@ def details(engine, **options):
     return [step for step in steps if step.drafted and step.position < end - 8]
 
 
-@pytest.mark.parametrize("drafter", WITH_Q)
-@pytest.mark.parametrize("sampling", ["coupled", "rejection"])
+@pytest.mark.parametrize(("drafter", "sampling"), each_value(WITH_Q, ("coupled", "rejection")))
 def test_h_and_gamma_of_every_draft_are_told(tiny, drafter, sampling):
     options = {"drafter": drafter, "draft_sampling": sampling}
     longest = 8 if "model" in drafter else 4

@@ -1,0 +1,22 @@
+"""The script that puts load on a server, in small: nothing is lost, and the server is idle at the end."""
+
+import subprocess
+import sys
+
+import pytest
+from shared_files import ROOT
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads the server's figures from /proc")
+def test_a_little_load(default_model):
+    small = ["--minutes", "0.02", "--streams", "30", "--disconnects", "40"]
+    parts = [f"--part={name}" for name in ("streams", "disconnects")]
+    script = [sys.executable, str(ROOT / "scripts" / "load_server.py"), str(default_model)]
+    done = subprocess.run(
+        [*script, *parts, *small, "--ignore-growth"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "everything holds" in done.stdout
+    # More streams than places and queue: some had to come again.
+    assert "503, sent again" in done.stdout
