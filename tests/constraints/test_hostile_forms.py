@@ -44,6 +44,7 @@ def inline_properties(count):
 REFUSED = {
     "1 MB": (lambda: Constraint.json_schema({"enum": ["x" * 2**20]}), "json_schema has .* characters"),
     "1 MB of JSON": (lambda: Constraint.json_schema('{"const": "' + "x" * 2**20), "json_schema has .* characters"),
+    "65 levels": (lambda: Constraint.json_schema(nested(65)), "64 levels"),
     "10,000 levels": (lambda: Constraint.json_schema(nested(10_000)), "64 levels"),
     "10,000 levels of JSON": (lambda: Constraint.json_schema("[" * 10_000), "json_schema"),
     "10,000 levels in a grammar": (

@@ -1,12 +1,14 @@
 """Matchers: what may follow a reply, what must, and where it ends."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 from matched import allowed, ids_of, tiny
 
 from akunu_py.constraint import Constraint
 from akunu_py.constraints import inline_schema, make_matcher
+from akunu_py.constraints.grammar import terms_of
 from akunu_py.constraints.reasons import reason_of
 from akunu_py.errors import ConstraintError
 
@@ -141,6 +143,17 @@ def test_only_tokens_of_the_reply_are_taken_back():
     for count in (-1, 2):
         with pytest.raises(ConstraintError, match=f"{count} of 1 tokens"):
             here.rollback(count)
+
+
+def test_a_schema_may_have_a_layout_of_its_own():
+    layout = {"key_separator": " = ", "whitespace_flexible": False}
+    here = matcher(Constraint.json_schema({"x-guidance": layout, **PERSON}))
+    assert tiny()[0].decode(here.forced()).startswith('{"name" =')
+
+
+def test_the_longest_control_token_is_meant():
+    vocabulary = SimpleNamespace(control_ids={"<a>": 1, "<a>b": 2})
+    assert terms_of("<a>b<a>c", vocabulary) == ["<[2]>", "<[1]>", '"c"']
 
 
 def test_validate_counts_the_tokens_that_fit():

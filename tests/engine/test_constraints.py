@@ -61,13 +61,23 @@ def test_what_must_come_is_drafted_whatever_the_budget_says(engine):
     assert "grammar" in sources
 
 
+def test_what_must_come_is_drafted_at_once_unless_drafts_are_limited(engine):
+    text = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
+    first = next(engine.stream_chat(ASK, choices=[text]))
+    assert first.step.num_accepted_tokens > 20
+    limited = next(engine.stream_chat(ASK, choices=[text], num_draft_tokens=3))
+    assert limited.step.num_draft_tokens == 3
+
+
 @pytest.mark.lab
 def test_a_verifier_by_probability_keeps_to_the_form(engine):
-    reply = engine.chat(
+    """It must see every token that was drawn, so nothing that must come is drafted."""
+    events = list(engine.stream_chat(
         ASK, json_schema=SCHEMA, draft_sampling="rejection", temperature=1.0, drafter="ngram",
         draft_budget="always", seed=1, max_tokens=100,
-    )  # fmt: skip
-    assert set(json.loads(reply.text)) == set(SCHEMA["properties"])
+    ))  # fmt: skip
+    assert set(json.loads(events[-1].result.text)) == set(SCHEMA["properties"])
+    assert "grammar" not in {piece.source for event in events for piece in event.pieces}
 
 
 def test_penalties_and_bias_come_before_the_mask(engine):
@@ -84,6 +94,8 @@ def test_a_reply_that_ends_within_the_form_says_so(engine):
     assert stopped.finish_reason == "stop"
     assert stopped.constraint_met is False
     assert engine.chat(ASK, max_tokens=2).constraint_met is None
+    assert engine.chat(ASK, regex="a{1,99}", max_tokens=3).constraint_met is True
+    assert engine.chat(ASK, regex="a{9,99}", stop=("aaaaaaaaaa",)).constraint_met is False
 
 
 def test_a_prefix_that_is_cached_changes_nothing(engine):
