@@ -239,7 +239,8 @@ class EngineReply:
         if any(isinstance(delta, ReasoningDelta) for delta in deltas):
             self._reasoning_tokens += len(event.token_ids)
         if job.prediction and event.step is not None:
-            for token in event.step.detail.drafted:
+            detail = event.step.detail
+            for token in detail.drafted if detail is not None else ():
                 self._accepted += token.source == MEMORY and token.accepted is True
                 self._rejected += token.source == MEMORY and token.accepted is False
         if event.logprobs or self._chances:
