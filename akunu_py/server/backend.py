@@ -46,6 +46,10 @@ class Health:
         waiting: replies in the queue.
         places: replies that can be under way at once.
         cache_bytes: memory of the prefix cache.
+        loading: id of the model that is being loaded; "" for none.
+        loads: how often a model was loaded.
+        evictions: how often one left the memory for another.
+        unloads: how often one left it because nobody used it.
 
     """
 
@@ -54,6 +58,10 @@ class Health:
     waiting: int = 0
     places: int = 1
     cache_bytes: int = 0
+    loading: str = ""
+    loads: int = 0
+    evictions: int = 0
+    unloads: int = 0
 
 
 class Reply(Protocol):

@@ -70,7 +70,7 @@ async def completions(http: HttpRequest) -> Response:
     if any(name in _REFUSED for name in unknown):
         refuse(_REFUSED, decode(raw, dict[str, Any]))
     model = service.model(body.model)
-    if body.suffix and not model.fills_in:
+    if body.suffix and model.loaded and not model.fills_in:
         raise RequestError(
             f"suffix: the vocabulary of {model.id} has no tokens to fill a gap; leave it out, or "
             "use a model made for code completion",

@@ -1,45 +1,26 @@
 """The backend of an engine: requests become jobs of the worker, and its events those of a reply."""
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from functools import partial
+from typing import Self
 
+from akunu_py.engine.engine import Engine
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Message
 from akunu_py.reply_deltas import CallEnd, ContentDelta, ReasoningDelta, ReplyDelta
 from akunu_py.server.backend import Health, ServedModel
 from akunu_py.server.chats import Chats
-from akunu_py.server.events import Accepted, Event, Finished, Prefilled, Usage
+from akunu_py.server.events import Accepted, Event, Finished, Loading, Prefilled, Usage
+from akunu_py.server.reply_events import Loading as WorkerLoading
 from akunu_py.server.reply_events import Prefilled as WorkerPrefilled
 from akunu_py.server.reply_events import Started
 from akunu_py.server.requests import ChatRequest, CompletionRequest, Request
 from akunu_py.server.system_messages import as_notes, keeps_in_place
-from akunu_py.server.worker import Job, Worker
+from akunu_py.server.worker import Job, Prepared, Worker
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 from akunu_py.types import GenerationResult, StreamEvent
-
-if TYPE_CHECKING:
-    from akunu_py.engine.engine import Engine
-
-
-def served_model(engine: "Engine") -> ServedModel:
-    """Return the description of an engine's model; its id is made of its file's name."""
-    description, tokenizer = engine.description, engine.tokenizer
-    path = description.path
-    stem = path.name if path.is_dir() else path.stem
-    thinks = len(tokenizer.encode("<think>", parse_special=True)) - len(tokenizer.encode(""))
-    return ServedModel(
-        id=re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "model",
-        name=description.name,
-        context=engine.context,
-        created=int(path.stat().st_mtime),
-        thinks=thinks == 1,
-        fills_in=isinstance(tokenizer, GGUFTokenizer)
-        and {"pre", "suf", "mid"} <= tokenizer.fim_ids.keys(),
-    )
 
 
 class EngineBackend:
@@ -52,82 +33,96 @@ class EngineBackend:
     def __init__(self, worker: Worker, *, places: int) -> None:
         self._worker = worker
         self._places = places
-        self._chats = Chats(worker)
-        self._model = served_model(worker.engine)
+        self._chats = {model.id: Chats(worker, model.id) for model in worker.models}
+        self._in_place: dict[str, bool] = {}
 
     def submit(self, request: Request, client: str) -> "EngineReply":
         """Queue a request, as `Backend.submit` does."""
         if isinstance(request, CompletionRequest):
             return EngineReply(lambda: self._complete(request, client))
-        messages = self._placed(request)
-
-        def remember(reply: Message) -> None:
-            self._chats.remember(messages, reply, client)
-
+        chats = self._chats[request.model]
         return EngineReply(
-            lambda: self._chat(request, messages, client),
+            lambda: self._chat(request, client),
             one_call=not request.parallel_tool_calls,
-            remember=remember,
+            remember=lambda reply: chats.remember(request.messages, reply, client),
         )
 
     async def count_tokens(self, request: ChatRequest) -> int:
-        """Return the number of tokens of a conversation's prompt."""
-        engine = self._worker.engine
+        """Return the number of tokens of a conversation's prompt; its model is loaded for that."""
+        counts: list[int] = []
 
-        def count() -> int:
-            return len(engine.chat_ids(self._placed(request), request.tools))
+        def count(engine: Engine) -> None:
+            counts.append(
+                len(
+                    engine.chat_ids(
+                        self._placed(request.model, engine, request.messages), request.tools
+                    )
+                )
+            )
 
-        return await asyncio.to_thread(count)
+        job = await asyncio.to_thread(self._worker.ask, count, model=request.model)
+        async for _ in job.events:
+            pass
+        return counts[-1]
 
     def models(self) -> Sequence[ServedModel]:
-        """Return the engine's model."""
-        return (self._model,)
+        """Return the models."""
+        return tuple(model.description for model in self._worker.models)
 
     def health(self) -> Health:
         """Return the state of the worker."""
-        state = self._worker.health()
+        state, models = self._worker.health(), self._worker.models
         return Health(
             state="ok" if state.alive else "dead",
             running=state.running,
             waiting=state.waiting,
             places=self._places,
-            cache_bytes=self._worker.cache.nbytes,
+            cache_bytes=models.cache_bytes,
+            loading=models.loading,
+            loads=models.counts.loads,
+            evictions=models.counts.evictions,
+            unloads=models.counts.unloads,
         )
 
-    def _chat(self, request: ChatRequest, messages: Sequence[Message], client: str) -> Job:
+    def _chat(self, request: ChatRequest, client: str) -> Job:
         choice, tools = request.tool_choice, request.tools
         if choice.names:
             tools = tuple(tool for tool in tools if tool.name in choice.names)
         named = choice.mode == "required" and len(choice.names) == 1
-        return self._chats.ask(
-            messages,
+        return self._chats[request.model].ask(
+            request.messages,
             request.config,
             tools=tools,
             tool_choice={"name": choice.names[0]} if named else choice.mode,
             client=client,
+            placed=partial(self._placed, request.model),
         )
 
     def _complete(self, request: CompletionRequest, client: str) -> Job:
-        engine = self._worker.engine
-        if request.suffix is not None and isinstance(engine.tokenizer, GGUFTokenizer):
-            if not isinstance(request.prompt, str):
-                raise ConfigError("prompt holds token ids; with a suffix it is a text")
-            ids = engine.tokenizer.encode_fill(request.prompt, request.suffix)
-        else:
-            ids = engine.prompt_ids(request.prompt)
-        return self._worker.submit(engine.check(ids, request.config), client=client)
+        def prepare(engine: Engine) -> Prepared:
+            if request.suffix is not None and isinstance(engine.tokenizer, GGUFTokenizer):
+                if not isinstance(request.prompt, str):
+                    raise ConfigError("prompt holds token ids; with a suffix it is a text")
+                ids = engine.tokenizer.encode_fill(request.prompt, request.suffix)
+            else:
+                ids = engine.prompt_ids(request.prompt)
+            return Prepared(engine.check(ids, request.config))
 
-    def _placed(self, request: ChatRequest) -> Sequence[Message]:
+        return self._worker.ask(prepare, model=request.model, client=client)
+
+    def _placed(self, model: str, engine: Engine, said: Sequence[Message]) -> Sequence[Message]:
         """Return a conversation with later system messages where the template writes them."""
-        later = any(message.role == "system" for message in request.messages[1:])
-        return as_notes(request.messages) if later and not self._in_place else request.messages
-
-    @cached_property
-    def _in_place(self) -> bool:
-        tokenizer = self._worker.engine.tokenizer
-        return keeps_in_place(
-            lambda messages: tokenizer.decode(tokenizer.encode_chat(messages), with_control=True)
-        )
+        if all(message.role != "system" for message in said[1:]):
+            return said
+        known = self._in_place.get(model)
+        if known is None:
+            tokenizer = engine.tokenizer
+            known = self._in_place[model] = keeps_in_place(
+                lambda messages: tokenizer.decode(
+                    tokenizer.encode_chat(messages), with_control=True
+                )
+            )
+        return said if known else as_notes(said)
 
 
 class EngineReply:
@@ -168,6 +163,8 @@ class EngineReply:
         while not self._ready:
             event = await anext(job.events)
             match event:
+                case WorkerLoading(model):
+                    self._ready.append(Loading(model))
                 case Started(total, cached, reason):
                     self._note = reason
                     self._ready.append(Accepted(total, cached, reason))

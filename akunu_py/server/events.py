@@ -1,14 +1,22 @@
 """Events of a reply, from the backend to a wire format.
 
-A reply is `Accepted`, any number of additions to its message (`akunu_py.reply_deltas`), and
-`Finished`. Thoughts, text and calls come in the order in which the model wrote them, one call after
-the other. A call without `CallEnd` was cut and must not be carried out.
+A reply is `Loading` if its model is not in memory, `Accepted`, any number of additions to its
+message (`akunu_py.reply_deltas`), and `Finished`. Thoughts, text and calls come in the order in
+which the model wrote them, one call after the other. A call without `CallEnd` was cut and must not
+be carried out.
 """
 
 from dataclasses import dataclass, field
 
 from akunu_py.reply_deltas import ReplyDelta
 from akunu_py.types import DecodeStats, FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """The model is not in memory; the prompt is read when it is. Only comes first."""
+
+    model: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,4 +87,4 @@ class Finished:
     stop_text: str | None = None
 
 
-Event = Accepted | Prefilled | ReplyDelta | Finished
+Event = Loading | Accepted | Prefilled | ReplyDelta | Finished

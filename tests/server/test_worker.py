@@ -261,7 +261,7 @@ def test_replies_of_one_client_at_once_are_all_remembered(toy, make_worker):
         for text, size in (("abc", 9), ("fed", 14))
     ]
     run(worker)
-    texts = worker._clients.state("a").memory.texts()
+    texts = worker.models.default.clients.state("a").memory.texts()
     assert sorted(texts, key=len) == [list(tokens_of(job)) for job in jobs]
 
 
