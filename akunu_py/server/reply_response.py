@@ -201,7 +201,7 @@ class ReplyResponse(Response):
             if event is None or accepted is not None:
                 event = await self._next_with_life(send)
             while not isinstance(event, Finished):
-                if not isinstance(event, Accepted | Prefilled):
+                if not isinstance(event, Loading | Accepted | Prefilled):
                     self._notice(event)
                     await self._write(send, self._form.addition(event))
                 event = await self._next_with_life(send)
@@ -228,7 +228,9 @@ class ReplyResponse(Response):
                 until = time.perf_counter() + self._patience.alive_s
 
     def _notice(self, event: Event) -> None:
-        if self._first_s is None and not isinstance(event, Accepted | Prefilled | Finished):
+        if self._first_s is None and not isinstance(
+            event, Loading | Accepted | Prefilled | Finished
+        ):
             self._first_s = time.perf_counter() - self._started
 
     async def _refuse(self, error: Exception, send: Send) -> None:
