@@ -23,6 +23,7 @@ from akunu_py.option_fields import (
 DraftBudget = Literal["auto", "always"]
 DraftSampling = Literal["coupled", "rejection"]
 DraftLength = Literal["budget", "fixed", "entropy", "lower-bound"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Exactness = Literal["stream", "distribution", "none"]
 RowBits = Literal["equal", "different", "unknown"]
 
@@ -166,6 +167,30 @@ class GenerationConfig(SamplingConfig):
         heading="Output",
     )
     """See `akunu_py.constraints`."""
+    logprobs: int | None = option(
+        None,
+        Count(
+            0, "0 to 20, the number of likeliest tokens to report beside the chosen one", most=20
+        ),
+        "Report the log probabilities of each token and of the N likeliest ones.",
+        metavar="N",
+        heading="Output",
+    )
+    """For programs: see `akunu_py.types.TokenLogprob`."""
+    thinking: bool | None = option(
+        None,
+        Switch(),
+        "Think before the answer, or do not, in a chat with a model that leaves it open.",
+        heading="Output",
+    )
+    """For replies to conversations alone, as `effort` is: see `akunu_py.engine.thinking`."""
+    effort: Effort | None = option(
+        None,
+        Choice(get_args(Effort)),
+        "Think that much, in a chat with a model that leaves it open.",
+        metavar="WORD",
+        heading="Output",
+    )
     drafter: str | None = option(
         None,
         Text("a drafter's name, or 'none'"),
@@ -296,6 +321,11 @@ class GenerationConfig(SamplingConfig):
         check_options(self)
         self._check_draft_length()
         self._check_lenience()
+        if self.logprobs is not None and self.verifier != "match":
+            raise ConfigError(
+                "logprobs are those of the model's own choices; leave them out, or leave "
+                "draft_sampling and lenience at their defaults"
+            )
 
     def _check_draft_length(self) -> None:
         """Check that options of a rule of length belong to the chosen rule."""

@@ -259,6 +259,10 @@ class Detokenizer(Protocol):
         """Return the rest; an incomplete character becomes U+FFFD."""
 
 
+TemplateVariable = str | bool | int
+"""Value of a variable of a chat template."""
+
+
 class Tokenizer(Protocol):
     """Text to token ids and back."""
 
@@ -281,12 +285,18 @@ class Tokenizer(Protocol):
         """
 
     def encode_chat(
-        self, messages: Sequence[GivenMessage], *, tools: Sequence[GivenTool] | None = None
+        self,
+        messages: Sequence[GivenMessage],
+        *,
+        tools: Sequence[GivenTool] | None = None,
+        variables: Mapping[str, TemplateVariable] | None = None,
     ) -> list[int]:
         """Return the ids of a conversation, up to where the reply begins.
 
-        `tools` are the tools that the model may call. Raises ConfigError for malformed messages or
-        tools, a missing template or one that leaves tools out, ModelFormatError for one that fails.
+        `tools` are the tools that the model may call; `variables` are further names for the
+        template, which must not come from the authors of messages. Raises ConfigError for malformed
+        messages or tools, a missing template or one that leaves tools out, ModelFormatError for one
+        that fails.
         """
 
     def chat_text(

@@ -8,16 +8,18 @@ from akunu_py.messages import ToolCall
 
 @dataclass(frozen=True, slots=True)
 class ContentDelta:
-    """More text of the answer."""
+    """More text of the answer; `source` as in `akunu_py.types.TextPiece`."""
 
     text: str
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More text of the thoughts, without their markers."""
+    """More text of the thoughts, without their markers; `source` as in `TextPiece`."""
 
     text: str
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,12 @@ CACHE_VARIABLE = "AKUNU_CACHE_DIR"
 MODEL_KEY, MODEL_VARIABLE = "model", "AKUNU_MODEL"
 FOLDERS_KEY, FOLDERS_VARIABLE = "model-folders", "AKUNU_MODEL_FOLDERS"
 
-OTHER_VARIABLES = frozenset(
-    {CONFIG_VARIABLE, "AKUNU_BLAS", CACHE_VARIABLE, "AKUNU_DATA_DIR", FOLDERS_VARIABLE}
-)
+KEY_VARIABLE = "AKUNU_API_KEY"
+"""Holds the key of `akunu serve` for an agent that `akunu launch` starts."""
+
+OTHER_VARIABLES = frozenset({
+    CONFIG_VARIABLE, "AKUNU_BLAS", CACHE_VARIABLE, "AKUNU_DATA_DIR", FOLDERS_VARIABLE, KEY_VARIABLE,
+})  # fmt: skip
 """Variables that do not belong to an option of a command."""
 
 _MOST_BYTES = 2**20

@@ -33,6 +33,7 @@ __all__ = [
     "StepStats",
     "StreamEvent",
     "TextPiece",
+    "TokenLogprob",
     "Verification",
     "VerificationKind",
 ]
@@ -189,6 +190,25 @@ class PassReport:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How likely a token of a reply was.
+
+    These are natural logarithms of probabilities of the model's own distribution, before penalties,
+    masks, filters and temperature.
+
+    Attributes:
+        token: its id.
+        logprob: its log probability.
+        top: ids and log probabilities of the likeliest tokens at its place, the likeliest first.
+
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationResult:
     """A finished reply.
 
@@ -210,6 +230,9 @@ class GenerationResult:
     calls apart. It is None for a prompt that was continued. `unfinished_call` is a call that the
     end of the reply cut off; it is not part of the message. The finish reason is "tool_calls" where
     the model ended its reply with calls.
+
+    `logprobs` has one entry for each of `token_ids`; None unless the configuration asks for them.
+    `stop_text` is the stop text before which the reply ended, None if it ended otherwise.
 
     `constraint_met` says whether the text has the whole form that `constraint` asks for, which it
     may lack where the reply ended early: at `max_tokens`, a stop text or a cancel. None without a
@@ -237,6 +260,8 @@ class GenerationResult:
     message: Message | None = None
     unfinished_call: UnfinishedCall | None = None
     constraint_met: bool | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    stop_text: str | None = None
 
     @property
     def decode_tokens_per_s(self) -> float | None:
@@ -263,6 +288,7 @@ class TextPiece:
 class StreamEvent:
     """The addition of one step to a reply; the last event also has the result.
 
+    `logprobs` has one entry for each of `token_ids`, if the configuration asks for them.
     The texts of `pieces`, none of them empty, make up `text`; an event without origins has none.
     `deltas` are the additions to the message, in a chat: `text` without the markers of thoughts and
     calls. What may yet become a marker comes with a later event.
@@ -274,3 +300,4 @@ class StreamEvent:
     result: GenerationResult | None = None
     pieces: tuple[TextPiece, ...] = ()
     deltas: tuple[ReplyDelta, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import logging
 import os
 import signal
 import time
@@ -70,6 +71,15 @@ def old_objects_are_left_alone():
     """`Engine.close` collects garbage: it need not walk over all that was imported, 0.1 s each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def level_of_the_log():
+    """Commands that tests run in this process set it, and would hide what later tests look for."""
+    logger = logging.getLogger("akunu_py")
+    before = logger.level
+    yield
+    logger.setLevel(before)
 
 
 @pytest.fixture(scope="session")

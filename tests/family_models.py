@@ -51,9 +51,9 @@ def variant_of(name: str) -> Variant:
     return VARIANTS.get(name) or Variant(name)
 
 
-def build_family(name: str, dtype: mx.Dtype = mx.float32) -> nn.Module:
+def build_family(name: str | Variant, dtype: mx.Dtype = mx.float32) -> nn.Module:
     """A model whose text neither collapses into one token nor hangs on near-ties."""
-    variant = variant_of(name)
+    variant = variant_of(name) if isinstance(name, str) else name
     module_name, arguments = FAMILIES[variant.family]
     module = importlib.import_module(f"mlx_lm.models.{module_name}")
     # Some classes change the lists they are given.

@@ -296,10 +296,12 @@ def _handler(hub: HubServer) -> type[http.server.BaseHTTPRequestHandler]:
                 self.close_connection = True
 
         def send(self, file, piece):
-            # Whoever asked may be gone.
-            with contextlib.suppress(OSError):
+            # Counted first: whoever has the last byte may look at once.
+            hub.sent[file] = hub.sent.get(file, 0) + len(piece)
+            try:
                 self.wfile.write(piece)
                 self.wfile.flush()
-                hub.sent[file] = hub.sent.get(file, 0) + len(piece)
+            except OSError:  # they are gone
+                hub.sent[file] -= len(piece)
 
     return Handler

@@ -88,8 +88,8 @@ class Family:
         # With sinks mlx-lm's text depends on the passes of the prompt; by single rows it is right.
         self.sinks = variant_of(name).sinks
         self.session = Session(self.model, context=4096, kv_bits=self.kv_bits)
-        # Four windows and a half.
-        self.num_tokens = 1350 if name == LONG_WINDOW else 9 * WINDOW // 2
+        # Behind the window that a prompt may fill, two more; and four and a half of the long one.
+        self.num_tokens = 1350 if name == LONG_WINDOW else 3 * WINDOW
 
     def run(self, setting: Setting) -> Cell:
         config = GenerationConfig(temperature=setting.temperature)

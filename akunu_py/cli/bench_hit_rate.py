@@ -65,8 +65,8 @@ _EXACTNESS = {
     type=click.Choice(["auto", "always"]),
     default="auto",
     show_default=True,
-    help="Draft what pays on this machine, as replies do, or always all there is: rates are then "
-    "the drafter's own, and the same in every run.",
+    help="auto drafts what pays on this machine, as replies do. always drafts everything: rates "
+    "are then the drafter's own, and the same in every run.",
 )
 @click.option(
     "--max-tokens",

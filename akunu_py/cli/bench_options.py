@@ -24,7 +24,7 @@ def category_option(command: Command) -> Command:
         "categories",
         multiple=True,
         type=click.Choice(CATEGORIES),
-        help="Use the prompts of this category; repeatable. All, when left out.",
+        help="Use the prompts of this category; repeatable.  [default: all]",
     )(command)
 
 

@@ -35,7 +35,7 @@ def quick_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--quick",
         is_flag=True,
         help="Take few items: about half a minute with the default model on two idle cores. "
-        "Numbers given beside it, such as --limit, count all the same.",
+        "Other options, such as --limit, override its numbers.",
     )(command)
 
 

@@ -36,7 +36,7 @@ _CONVERTED = "metadata.gguf"
     "drafters",
     multiple=True,
     metavar="NAME",
-    help="Replay this drafter or baseline; repeatable. All, when left out.",
+    help="Replay this drafter or baseline; repeatable.  [default: all]",
 )
 @click.option(
     "--curve",
@@ -51,7 +51,8 @@ _CONVERTED = "metadata.gguf"
     "tokenizer_path",
     type=click.Path(path_type=Path),
     metavar="MODEL|GGUF",
-    help="Whose tokenizer counts; a vocabulary is enough. The model that ships, when left out.",
+    help="Tokenize with this model's tokenizer; a vocabulary is enough.  [default: the shipped "
+    "model]",
 )
 @click.option(
     "--tune",
@@ -70,7 +71,7 @@ _CONVERTED = "metadata.gguf"
     type=click.Choice(["category", "trace"]),
     default="category",
     show_default=True,
-    help="What the table is divided by.",
+    help="Group the table by category or by trace.",
 )
 @processes_option
 @click.option(

@@ -53,7 +53,7 @@ _TEXT_BEYOND = 66
     "tokenizer_path",
     type=click.Path(path_type=Path),
     metavar="MODEL|GGUF",
-    help="With --random-model: whose tokenizer counts. The model that ships, when left out.",
+    help="With --random-model: tokenize with this model's tokenizer.  [default: the shipped model]",
 )
 @click.option(
     "--drafter",

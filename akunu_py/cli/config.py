@@ -183,7 +183,7 @@ def _write(place: Path, content: bytes) -> None:
 @click.option("--all", "everything", is_flag=True, help="Show defaults, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def show(command: tuple[str, ...], everything: bool, as_json: bool) -> None:
-    """Show what is set, of all commands or of one COMMAND, and where each value came from.
+    """Show settings and their sources, for all commands or for one COMMAND.
 
     Ends with an error where the file has a key or a table that nothing has, or a value of a wrong
     type; a variable that looks like akunu's and is not is told on stderr.

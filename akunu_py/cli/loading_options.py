@@ -34,7 +34,7 @@ _MODEL_OPTIONS = (
         "--context",
         type=int,
         metavar="N",
-        help="Bound prompt and reply together to N tokens.",
+        help="Limit prompt and reply together to N tokens.",
     ),
     option(
         "--weights",

@@ -19,6 +19,7 @@ _COMMANDS = {
     "demo": "akunu_py.cli.demo:demo",
     "doctor": "akunu_py.cli.doctor:doctor",
     "generate": "akunu_py.cli.generate:generate",
+    "launch": "akunu_py.cli.launch:launch",
     "models": "akunu_py.cli.models:models",
     "serve": "akunu_py.cli.serve:serve",
     "sessions": "akunu_py.cli.sessions:sessions",
@@ -35,10 +36,10 @@ _SUMMARIES = {
     "demo": "Watch a model edit a function twice: plain, and with drafts.",
     "doctor": "Check the machine and the installation, and say what to improve.",
     "generate": "Answer one prompt and print the reply.",
-    "models": "Fetch, look at, name, convert and delete models.",
+    "models": "Download, inspect, alias, convert and delete models.",
     "serve": "Serve a model to coding agents and other clients, until Ctrl-C.",
     "sessions": "List, show and delete the conversations that akunu chat kept.",
-    "tune": "Measure what a pass costs by its rows, and say which drafts pay.",
+    "tune": "Measure the cost of a pass by its number of rows, and say which drafts pay.",
 }
 """First sentences of the commands' own help, which `akunu --help` shows without importing them."""
 

@@ -48,7 +48,7 @@ def convert(  # noqa: PLR0917 - click passes by name
     exact_weights: bool,
     q6k: Literal["planes", "8bit"],
 ) -> None:
-    """Write the GGUF model FILE, a path or another name of a model, as an MLX folder OUT_DIR.
+    """Convert the GGUF model FILE into the MLX folder OUT_DIR.
 
     The folder opens without the re-layout that a GGUF file needs each time. mlx-lm loads it too
     where every layer has a form of MLX's own; the last line says whether it does.

@@ -61,7 +61,7 @@ def _note(text: str, model: ListedModel) -> str:
 @click.argument("target", required=False, shell_complete=completing.models)
 @click.option("--delete", is_flag=True, help="Forget the alias NAME; its model stays.")
 def alias(name: str | None, target: str | None, delete: bool) -> None:
-    """Let NAME stand for TARGET: a path, hf:OWNER/REPO, hf:OWNER/REPO:QUANT.
+    """Make NAME an alias of TARGET: a path, hf:OWNER/REPO or hf:OWNER/REPO:QUANT.
 
     With NAME alone, say what it stands for; without one, list all. A relative path is kept as an
     absolute one. An alias goes before a file of that name: write ./NAME for the file.

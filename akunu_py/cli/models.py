@@ -17,12 +17,12 @@ _LATER = {
 
 @click.group(cls=CommandGroup, lazy=_LATER)
 def models() -> None:
-    """Fetch, look at, name, convert and delete models.
+    """Download, inspect, alias, convert and delete models.
 
     A model's NAME is a path, an alias, or one on the Hugging Face hub: hf:OWNER/REPO,
     hf:OWNER/REPO:QUANT for one GGUF quantization of a repository, or OWNER/REPO/FILE.gguf.
-    What is fetched lies in the hub's cache (HF_HUB_CACHE), shared with other programs; HF_TOKEN
-    says who asks, and with HF_HUB_OFFLINE=1 nobody does.
+    Downloads go to the hub's cache (HF_HUB_CACHE), which other programs share. HF_TOKEN gives
+    access to private models; HF_HUB_OFFLINE=1 forbids downloads.
 
     \b
     Examples:

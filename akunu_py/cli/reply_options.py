@@ -34,6 +34,7 @@ DRAFTER_NAMES = (
 _FLAGS: Mapping[str, tuple[str, ...]] = {
     "penalty_window": (),
     "constraint": (),
+    "logprobs": (),
     "adjust_residual": ("--adjust/--no-adjust",),
 }
 """Flags that do not follow from an option's name; none for an option that `/set` alone has."""

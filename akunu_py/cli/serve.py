@@ -177,9 +177,12 @@ def serve(  # noqa: PLR0917 - click passes by name
                 if not is_quiet():
                     name = f"[{host}]" if ":" in host else host
                     address = f"http://{name}:{listening.getsockname()[1]}"
-                    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+                    others = len(list(served)) - 1
+                    more = f" and {others} more" if others else ""
                     name = served.default.description.name
-                    click.echo(f"{name}{more} at {address}; Ctrl-C ends it", err=True)
+                    click.echo(
+                        f"{name}{more} at {address}, a page to chat; Ctrl-C ends it", err=True
+                    )
                 server.run(sockets=[listening])
             finally:
                 worker.close()

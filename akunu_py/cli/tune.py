@@ -33,7 +33,7 @@ _SHORT = 4
 def tune(
     model: str | None, context_tokens: int, repeats: int, as_json: bool, loading: dict[str, Any]
 ) -> None:
-    """Measure what a pass costs by its rows, and say which drafts pay.
+    """Measure the cost of a pass by its number of rows, and say which drafts pay.
 
     akunu learns this by itself while it replies. Measured at once, it is right from the first reply
     on. Costs are relative to a step of plain decoding; they are remembered for this model, device

@@ -57,6 +57,10 @@ class StopTexts:
 
     Text that may be the beginning of a stop text is held back until that is decided, so no part of
     a stop text is ever shown.
+
+    Attributes:
+        reached: the stop text that was reached; None before.
+
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -64,19 +68,23 @@ class StopTexts:
             raise ConfigError(f"stop is {stops!r}; give a sequence of texts, none of them empty")
         self._stops = tuple(stops)
         self._held = ""
+        self.reached: str | None = None
 
     def feed(self, text: str) -> tuple[str, bool]:
         """Return the text that can be shown now, and whether a stop text was reached.
 
-        Where several stop texts occur, the one that begins first ends the reply.
+        Where several stop texts occur, the one that begins first ends the reply; of those that
+        begin there, the longest is the one that was reached.
         """
         if not self._stops:
             return text, False
         held = self._held + text
-        found = [index for stop in self._stops if (index := held.find(stop)) >= 0]
+        found = [(index, -len(stop)) for stop in self._stops if (index := held.find(stop)) >= 0]
         if found:
             self._held = ""
-            return held[: min(found)], True
+            begin, size = min(found)
+            self.reached = held[begin : begin - size]
+            return held[:begin], True
         keep = max(_overlap(held, stop) for stop in self._stops)
         self._held = held[len(held) - keep :]
         return held[: len(held) - keep], False

@@ -30,6 +30,7 @@ from akunu_py.engine.reasoning import end_of_prompt
 from akunu_py.engine.reply import Request
 from akunu_py.engine.reply_message import MessageReader
 from akunu_py.engine.reply_stream import ReplyStream
+from akunu_py.engine.thinking import Thinking
 from akunu_py.engine.tool_use import ChatPlan, ToolChoice, ToolUse
 from akunu_py.engine.trace_file import append_line
 from akunu_py.errors import ConfigError, ContextOverflowError
@@ -108,6 +109,7 @@ class Engine:
         self._kv_bits = kv_bits
         self._session = self._new_session(context)
         self._tool_use = ToolUse(loaded.tokenizer)
+        self.thinking = Thinking(loaded.tokenizer)
         self._vocabulary = ""  # fingerprint, once a trace needs it
         self._drafters = DrafterFactory(
             loaded,
@@ -232,7 +234,8 @@ class Engine:
         mappings in OpenAI's chat format. `tool_choice` says whether it calls any: "auto" leaves
         that to the model, "none" forbids it, "required" demands at least one call, and
         {"name": ...} one call of that tool. The result's `message` has text, thoughts and calls
-        apart (docs/tools.md).
+        apart (docs/tools.md). The options `thinking` and `effort` are passed on to the template,
+        if it has a switch for them.
 
         Raises as `generate` does, and ConfigError for malformed messages or tools, for a model
         without a template, and for tool calls that the template writes in an unknown way.
@@ -268,17 +271,24 @@ class Engine:
         """Lay out a conversation, and check the options of its reply; raises as `chat` does."""
         self._admission.check()
         plan = self._plan(messages, tools, tool_choice)
-        ids = self.tokenizer.encode_chat(plan.messages, tools=plan.tools)
-        return self.check(ids, config, plan=plan, **options)
+        config = with_options(config or GenerationConfig(), options)
+        return self.check(self._chat_ids(plan, config), config, plan=plan)
 
     def chat_ids(
-        self, messages: Sequence[GivenMessage], tools: Sequence[GivenTool] | None = None
+        self,
+        messages: Sequence[GivenMessage],
+        tools: Sequence[GivenTool] | None = None,
+        config: GenerationConfig | None = None,
     ) -> list[int]:
         """Return the token ids of a prompt for `chat`; raises as `chat` does."""
         self._admission.check()
         # What may be called does not change how it is laid out.
         plan = self._plan(messages, tools, "none")
-        return self.tokenizer.encode_chat(plan.messages, tools=plan.tools)
+        return self._chat_ids(plan, config or GenerationConfig())
+
+    def _chat_ids(self, plan: ChatPlan, config: GenerationConfig) -> list[int]:
+        variables = self.thinking.variables(config)
+        return self.tokenizer.encode_chat(plan.messages, tools=plan.tools, variables=variables)
 
     def _plan(
         self,

@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 
 from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError
+from akunu_py.generation_config import Effort
 from akunu_py.option_fields import options_of
 from akunu_py.types import DraftBudget, DraftLength, DraftSampling, GenerationConfig
 
@@ -41,6 +42,9 @@ class GenerationOptions(ConstraintOptions, total=False):
     stop: tuple[str, ...]
     stop_loops: bool
     constraint: Constraint | None
+    logprobs: int | None
+    thinking: bool | None
+    effort: Effort | None
     drafter: str | None
     num_draft_tokens: int | None
     draft_budget: DraftBudget

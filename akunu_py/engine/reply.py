@@ -35,6 +35,7 @@ from akunu_py.types import (
     RowBits,
     StreamEvent,
     TextPiece,
+    TokenLogprob,
 )
 
 _log = logging.getLogger(__name__)
@@ -109,6 +110,7 @@ class Reply:
         self._recorder = StatsRecorder()
         self._trees = TreeCounts()
         self._token_ids: list[int] = []
+        self._logprobs: list[TokenLogprob] = []
         self._budget: Budget | None = None
         self._num_cached = 0
         self._started = self._prefilled = time.perf_counter()
@@ -160,6 +162,8 @@ class Reply:
                 short_passes=request.short_passes,
             )
             self._num_cached = next(passes)
+            if request.config.logprobs is not None:
+                session.report_logprobs(request.config.logprobs)
             self._prefill_progress(self._num_cached, total)
             for held in passes:
                 self._prefill_progress(held, total)
@@ -212,15 +216,28 @@ class Reply:
             self._trees.add(step.tree)
         if self._request.matcher is not None:
             self._request.matcher.advance(step.token_ids)
+        logprobs = self._step_logprobs(step)
         step, pieces = self._text.take(step)
+        logprobs = logprobs[: len(step.token_ids)]
+        self._logprobs += logprobs
         self._recorder.add(step.stats)
         self._token_ids += step.token_ids
         reader = self._request.message
         deltas = reader.feed(pieces) if reader is not None else ()
         event = StreamEvent(
-            _joined(pieces), step.token_ids, step.stats, pieces=pieces, deltas=deltas
-        )
+            _joined(pieces), step.token_ids, step.stats, pieces=pieces, deltas=deltas,
+            logprobs=logprobs,
+        )  # fmt: skip
         return step, event
+
+    def _step_logprobs(self, step: Step) -> tuple[TokenLogprob, ...]:
+        """Return the log probabilities of a step's tokens; none unless they are asked for."""
+        if self._request.config.logprobs is None:
+            return ()
+        found = self._request.session.logprobs()
+        rows = (0, *(node + 1 for node in step.verification.accepted))
+        chosen = (found[row] for row in rows[: len(step.token_ids)])
+        return tuple(one for one in chosen if one is not None)
 
     def _with_result(self, last: StreamEvent, reason: FinishReason) -> StreamEvent:
         """Return the last event with the result and the text that was held back."""
@@ -254,6 +271,8 @@ class Reply:
             time_saved=None if self._budget is None else self._budget.saved.share(stats),
             message=message,
             unfinished_call=unfinished,
+            logprobs=None if self._request.config.logprobs is None else tuple(self._logprobs),
+            stop_text=self._text.stop_text,
         )
         return replace(last, text=_joined(pieces), result=result, pieces=pieces, deltas=deltas)
 

@@ -61,9 +61,9 @@ class MessageReader:
         deltas: list[ReplyDelta] = []
         for is_thought, piece in parts:
             if is_thought:
-                deltas.append(ReasoningDelta(piece.text))
+                deltas.append(ReasoningDelta(piece.text, piece.source))
             elif self._parser is None:
-                deltas.append(ContentDelta(piece.text))
+                deltas.append(ContentDelta(piece.text, piece.source))
             else:
                 deltas += self._parser.feed(piece.text)
         return deltas

@@ -48,6 +48,11 @@ class ReplyText:
         self._source, self._place = "", -1
 
     @property
+    def stop_text(self) -> str | None:
+        """The stop text that was reached; None before."""
+        return self._stops.reached
+
+    @property
     def shown(self) -> str:
         """All text shown so far."""
         return "".join(self._pieces)

@@ -20,10 +20,17 @@ from akunu_py.tool_calls.probing import UnknownFormatError, probe_format
 
 _log = logging.getLogger(__name__)
 
-ToolChoice = Literal["auto", "none", "required"] | Mapping[str, str]
-"""Whether a model may call tools: as it likes, not at all, at least one, or {"name": NAME} once."""
+ToolChoice = Literal["auto", "none", "required"] | Mapping[str, str | Sequence[str]]
+"""Whether a model may call tools: as it likes, not at all, at least one, or {"name": NAME} once.
 
-_CHOICES = "give 'auto', 'none', 'required', or {'name': ...} with the name of a tool"
+{"mode": "auto" or "required", "names": [NAME, ...]} allows some of the tools. The model is told of
+all of them in any case, so that prompts with different choices begin alike.
+"""
+
+_CHOICES = (
+    "give 'auto', 'none', 'required', {'name': ...} with the name of a tool, or {'mode': 'auto' or "
+    "'required', 'names': [...]}"
+)
 _ASK = Message("user", "a question")
 _TOOL = Tool("probe_tool", "a description")
 
@@ -99,7 +106,7 @@ class ToolUse:
             return plan
         format_, control_ids = self._format, self._control_ids
         if required:
-            one = not isinstance(choice, str)
+            one = not isinstance(choice, str) and "name" in choice
             grammar = required_calls(format_, callable_, control_ids, one=one)
         else:
             grammar = optional_calls(format_, callable_, control_ids)
@@ -183,18 +190,26 @@ class ToolUse:
 
 def _choice(tools: Sequence[Tool], choice: ToolChoice) -> tuple[Sequence[Tool], bool]:
     """Return the tools that may be called, and whether one must be."""
-    if isinstance(choice, str):
-        if choice not in ("auto", "none", "required"):
-            raise ConfigError(f"tool_choice is {choice!r:.60}; {_CHOICES}")
-        if choice == "required" and not tools:
-            raise ConfigError("tool_choice is 'required', but there are no tools; give tools")
-        return (() if choice == "none" else tools), choice == "required"
-    if not isinstance(choice, Mapping) or set(choice) != {"name"}:
-        raise ConfigError(f"tool_choice is {choice!r:.60}; {_CHOICES}")
-    named = [tool for tool in tools if tool.name == choice["name"]]
-    if not named:
-        names = ", ".join(tool.name for tool in tools[:20]) or "none"
-        raise ConfigError(
-            f"tool_choice names {choice['name']!r:.60}, which is not among the tools: {names}"
-        )
-    return named, True
+    match choice:
+        case "auto" | "none":
+            return (() if choice == "none" else tools), False
+        case "required":
+            if not tools:
+                raise ConfigError("tool_choice is 'required', but there are no tools; give tools")
+            return tools, True
+        case {"name": str(name)} if len(choice) == 1:
+            return _named(tools, [name]), True
+        case {"mode": "auto" | "required" as mode, "names": [_, *_] as names} if len(choice) == 2:
+            return _named(tools, names), mode == "required"
+    raise ConfigError(f"tool_choice is {choice!r:.60}; {_CHOICES}")
+
+
+def _named(tools: Sequence[Tool], names: Sequence[str]) -> Sequence[Tool]:
+    known = [tool.name for tool in tools]
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"tool_choice names {name!r:.60}, which is not among the tools: "
+                f"{', '.join(known[:20]) or 'none'}"
+            )
+    return [tool for tool in tools if tool.name in names]

@@ -11,7 +11,7 @@ from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
 from akunu_py.models.mlx_folder import end_ids, from_library, read_json, submodules
 from akunu_py.models.whole_mlx_lm import TokenizerWrapper
 from akunu_py.models.whole_mlx_lm import load_tokenizer as mlx_load_tokenizer
-from akunu_py.protocols import Detokenizer
+from akunu_py.protocols import Detokenizer, TemplateVariable
 from akunu_py.tokenizers.bpe import decode_alphabet
 from akunu_py.tokenizers.gguf_tokenizer import partition
 from akunu_py.tokenizers.special_text import SpecialTextGuard
@@ -98,7 +98,11 @@ class FolderTokenizer:
         return list(self._wrapper.encode(text, split_special_tokens=not parse_special))
 
     def encode_chat(
-        self, messages: Sequence[GivenMessage], *, tools: Sequence[GivenTool] | None = None
+        self,
+        messages: Sequence[GivenMessage],
+        *,
+        tools: Sequence[GivenTool] | None = None,
+        variables: Mapping[str, TemplateVariable] | None = None,
     ) -> list[int]:
         """Return the ids of a conversation, laid out by the folder's template.
 
@@ -116,9 +120,11 @@ class FolderTokenizer:
         if template:
             # As in mlx-lm: the model is asked to think if its vocabulary has marks for thoughts.
             thinking = {"enable_thinking": bool(self._wrapper.has_thinking)}
-            text = template.render(hidden.messages, tools=hidden.tools, variables=thinking)
+            text = template.render(
+                hidden.messages, tools=hidden.tools, variables={**thinking, **(variables or {})}
+            )
         else:
-            text = self._render(hidden.messages, hidden.tools)
+            text = self._render(hidden.messages, hidden.tools, variables)
         if hidden.reveal(text) == text:
             return list(self._wrapper.encode(text, add_special_tokens=False))
         # In pieces only here: some tokenizers put a space before each piece.
@@ -150,10 +156,16 @@ class FolderTokenizer:
             given, tools=given_tools, add_generation_prompt=False, variables=thinking
         )
 
-    def _render(self, messages: Sequence[Value], tools: Sequence[Value] | None) -> str:
+    def _render(
+        self,
+        messages: Sequence[Value],
+        tools: Sequence[Value] | None,
+        variables: Mapping[str, TemplateVariable] | None = None,
+    ) -> str:
         """Lay a conversation out by mlx-lm's own code for this model."""
         # Not every renderer takes the argument.
-        given = {} if tools is None else {"tools": tools}
+        given: dict[str, Any] = {} if tools is None else {"tools": tools}
+        given |= variables or {}
         try:
             return str(
                 self._wrapper.apply_chat_template(

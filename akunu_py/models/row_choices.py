@@ -1,14 +1,15 @@
 """Rows of logits to ids on the host: the target's choices and its candidates."""
 
+import itertools
 from collections.abc import Iterable, Sequence
-from itertools import repeat
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import mlx.core as mx
 
 from akunu_py.protocols import ReplyMasks
 from akunu_py.sampling.probabilities import no_choice
 from akunu_py.sampling.sampler import Choice, Sampler, is_choice
+from akunu_py.types import TokenLogprob
 
 
 class PendingChoice(NamedTuple):
@@ -18,16 +19,47 @@ class PendingChoice(NamedTuple):
         choice: the sampler's; its token may be fed to the next pass.
         told: what is read: the token, followed by the row's candidates if they are tracked.
         kind: the type of the logits.
+        chances: log probabilities of the row, if they are reported.
 
     """
 
     choice: Choice
     told: mx.array
     kind: mx.Dtype
+    chances: "RowChances | None" = None
 
     def queue(self) -> None:
         """Have the device compute it, without waiting."""
-        mx.async_eval(self.told, self.choice.total)  # type: ignore[no-untyped-call]
+        mx.async_eval(self.told, self.choice.total, *(self.chances or ()))  # type: ignore[no-untyped-call]
+
+
+class RowChances(NamedTuple):
+    """Log probabilities of a row by its raw logits, not evaluated yet.
+
+    Attributes:
+        ids: the chosen token and the likeliest ones, uint32 [1 + n].
+        values: their log probabilities, float32 [1 + n].
+
+    """
+
+    ids: mx.array
+    values: mx.array
+
+    @classmethod
+    def of(cls, logits: mx.array, token: mx.array, count: int) -> Self:
+        """Take them from logits [1, vocab] and a chosen token [1]."""
+        wide = logits.astype(mx.float32)
+        ids = token[None]
+        if count:
+            ids = mx.concatenate([ids, top_candidates(logits, count)], axis=-1)
+        values = mx.take_along_axis(wide, ids, axis=-1) - mx.logsumexp(wide, axis=-1, keepdims=True)
+        return cls(ids[0], values[0])
+
+    def read(self) -> TokenLogprob:
+        """Bring them to the host."""
+        ids: list[int] = self.ids.tolist()  # type: ignore[assignment]
+        values: list[float] = self.values.tolist()  # type: ignore[assignment]
+        return TokenLogprob(ids[0], values[0], tuple(zip(ids[1:], values[1:], strict=True)))
 
 
 class RowChoices:
@@ -38,18 +70,30 @@ class RowChoices:
 
     Attributes:
         found: candidates of the last pass, (token fed, ids by raw logits, best first).
+        chances: log probabilities of the choices of the last pass, if they are reported.
 
     """
 
     def __init__(self, sampler: Sampler, vocabulary_size: int) -> None:
         self.sampler = sampler
         self.found: list[tuple[int, list[int]]] = []
+        self.chances: list[TokenLogprob] = []
         self._vocabulary_size = vocabulary_size
         self._width = 0
+        self._reported: int | None = None
 
     def track(self, count: int) -> None:
         """Look for the `count` likeliest ids after every row from now on."""
         self._width = min(count, self._vocabulary_size)
+
+    def report(self, count: int) -> None:
+        """Report log probabilities of every choice from now on, and of the likeliest tokens."""
+        self._reported = min(count, self._vocabulary_size)
+
+    def _chances(self, logits: mx.array, choice: Choice) -> RowChances | None:
+        if self._reported is None:
+            return None
+        return RowChances.of(logits, choice.token, self._reported)
 
     @property
     def needs_tokens(self) -> bool:
@@ -68,7 +112,7 @@ class RowChoices:
         paths: Sequence[Sequence[int]],
     ) -> Iterable[mx.array | None]:
         """Return the tokens allowed after each row; None for all of them."""
-        return repeat(None, len(paths))
+        return itertools.repeat(None, len(paths))
 
     def pending(self, logits: mx.array, fed: Sequence[int], path: Sequence[int]) -> PendingChoice:
         """Choose after a row; `logits` are [1, vocab]."""
@@ -77,7 +121,7 @@ class RowChoices:
         told = choice.token
         if self._width:
             told = mx.concatenate([told, top_candidates(logits, self._width)[0]])
-        return PendingChoice(choice, told, logits.dtype)
+        return PendingChoice(choice, told, logits.dtype, self._chances(logits, choice))
 
     def read(self, pending: PendingChoice, last: int) -> int:
         """Bring a choice to the host; `last` is the token of its row.
@@ -90,6 +134,8 @@ class RowChoices:
             raise no_choice(pending.kind)
         if self._width:
             self.found = [(last, ids[1:])]
+        if pending.chances is not None:
+            self.chances = [pending.chances.read()]
         return ids[0]
 
     def read_rows(
@@ -103,11 +149,10 @@ class RowChoices:
         Raises ModelFormatError for a row from which no token can be chosen.
         """
         rows = logits.squeeze(0)
+        split = mx.split(rows, len(paths))
         choices = [
             self.sampler.choice(row, len(fed) + len(path), self.recent(fed, path), mask)
-            for row, path, mask in zip(
-                mx.split(rows, len(paths)), paths, self.masks(logits, fed, paths), strict=True
-            )
+            for row, path, mask in zip(split, paths, self.masks(logits, fed, paths), strict=True)
         ]
         results = [choice.token for choice in choices]
         width, count = self._width, len(paths)
@@ -115,11 +160,14 @@ class RowChoices:
             results.append(top_candidates(rows, width).flatten())
         told = mx.concatenate(results)
         totals = mx.concatenate([choice.total for choice in choices])
-        mx.eval(told, totals)
+        found_chances = map(self._chances, split, choices)
+        chances = [one for one in found_chances if one is not None]
+        mx.eval(told, totals, *itertools.chain(*chances))
         ids: list[int] = told.tolist()  # type: ignore[assignment]
         found: list[list[float]] = totals.tolist()  # type: ignore[assignment]
         if not all(is_choice(total) for (total,) in found):
             raise no_choice(logits.dtype)
+        self.chances += [one.read() for one in chances]
         if width:
             self.found += [
                 (path[-1], ids[first : first + width])

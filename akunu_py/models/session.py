@@ -26,7 +26,7 @@ from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
 from akunu_py.protocols import ReplyMasks
 from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.sampler import Sampler
-from akunu_py.types import Draft, PassReport
+from akunu_py.types import Draft, PassReport, TokenLogprob
 
 _CLEAR_EVERY = 256
 """Steps after which MLX's pool of freed buffers is emptied: the KV cache outgrows them."""
@@ -83,6 +83,9 @@ class Session:
         self._before_pass: Saved | None = None
         # The arrangement of a tree in that pass.
         self._tree: ArrangedTree | None = None
+        # The arrangement by which log probabilities of that pass belong to nodes, and its first
+        # row among them; None where rows are in the order of the draft.
+        self._report_tree: tuple[ArrangedTree, int] | None = None
         self._trees: Trees | None = None
         self._steps = 0
         self._frame = ReplyFrame(self._stream)
@@ -272,6 +275,24 @@ class Session:
         """Return the candidates of the last pass: (token fed, ids by raw logits, best first)."""
         return self._choosing.found
 
+    def report_logprobs(self, count: int) -> None:
+        """Report log probabilities of choices and of the `count` likeliest tokens, until `begin`.
+
+        They come to the host together with the choices.
+        """
+        self._choosing.report(count)
+
+    def logprobs(self) -> Sequence[TokenLogprob | None]:
+        """Return those of the last pass: of its choice after each node, as `choose` returns them.
+
+        None stands for a node without a row.
+        """
+        found = self._choosing.chances
+        if self._report_tree is None or not found:
+            return found
+        tree, start = self._report_tree
+        return [found[0], *tree.by_node(found[start:], None)]
+
     def choose(self, last: int, draft: Draft) -> list[int]:
         """Run one pass and return the target's choice after `last` and after each draft token.
 
@@ -289,6 +310,7 @@ class Session:
                 rows = tree.tokens
                 found = self._verify(rows, 1, tree)
                 choices = [found[0], *tree.choices(found)]
+                self._report_tree = tree, 0
             elif draft.tokens:
                 rows = (*self._carried, last, *draft.tokens)
                 choices = self._verify(rows, len(self._carried) + 1)
@@ -349,6 +371,8 @@ class Session:
             raise ContractError("choose was called twice without commit")
         self._rows.settled = False
         self._choosing.found = []
+        self._choosing.chances = []
+        self._report_tree = None
 
     def commit(self, accepted: Sequence[int]) -> None:
         """Keep the rows of accepted draft tokens, drop the others.
@@ -385,6 +409,7 @@ class Session:
             # No token of the draft can be accepted: the plain pipeline continues.
             return [self._read_and_look_ahead(pending, last), *[-1] * len(draft)]
         self._in_flight = None
+        self._report_tree = tree, 1
         found = self._verify(tree.tokens, 0, None if tree.rows.is_chain else tree)
         return [first, *tree.choices(found)]
 

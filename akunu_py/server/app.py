@@ -25,6 +25,7 @@ from akunu_py.server.errors import (
     problem_of,
 )
 from akunu_py.server.model_list import model_list, one_model
+from akunu_py.server.page import page
 from akunu_py.server.responses import route as responses
 from akunu_py.server.security import Access
 from akunu_py.server.service import Service
@@ -42,7 +43,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             Route(messages_api.PATH + "/count_tokens", messages_api.count_tokens, methods=["POST"]),
             Route("/v1/models", model_list),
             Route("/v1/models/{name}", one_model),
-            Route("/", present),
+            Route("/", page),
             Route("/api/hello", present),
             Route("/health", health),
             Route("/metrics", metrics),

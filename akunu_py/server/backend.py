@@ -19,6 +19,8 @@ class ServedModel:
         created: when the file was made, in seconds since 1970.
         loaded: whether it is in memory.
         thinks: whether its replies can begin with thoughts.
+        heeds: the options about thinking that its template has a switch for; all where that is not
+            known yet.
         calls_tools: whether its template takes tools.
         fills_in: whether its vocabulary has the tokens to fill a gap.
         template: the source of its chat template; "" for none.
@@ -31,6 +33,7 @@ class ServedModel:
     created: int = 0
     loaded: bool = True
     thinks: bool = False
+    heeds: frozenset[str] = frozenset({"thinking", "effort"})
     calls_tools: bool = True
     fills_in: bool = False
     template: str = ""

@@ -22,10 +22,10 @@ from akunu_py.reply_deltas import (
     CallStart,
     ContentDelta,
     ReasoningDelta,
-    ReplyDelta,
     UnfinishedCall,
 )
 from akunu_py.server import sse
+from akunu_py.server.chances import asked_logprobs, chance_fields
 from akunu_py.server.conversation import (
     call_at,
     check_choice,
@@ -36,12 +36,22 @@ from akunu_py.server.conversation import (
     without_equal_names,
 )
 from akunu_py.server.errors import Api, Problem, RequestError, openai_error
-from akunu_py.server.events import Accepted, Finished, Usage
-from akunu_py.server.generation_fields import JSON_OBJECT, SamplingFields, configured, refuse
-from akunu_py.server.json_body import decode, read_body, unknown_fields
+from akunu_py.server.events import (
+    Accepted,
+    Addition,
+    Chances,
+    Decoded,
+    Finished,
+    Loading,
+    Prefilled,
+    Progress,
+    TokenChance,
+    Usage,
+)
+from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, SamplingFields
+from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import ChatRequest, ToolChoice
-from akunu_py.server.service import Service
 from akunu_py.server.system_messages import merged_beginning
 from akunu_py.server.whole_reply import WholeReply
 from akunu_py.types import FinishReason
@@ -49,7 +59,6 @@ from akunu_py.types import FinishReason
 PATH = "/v1/chat/completions"
 
 _REFUSED = {
-    "logprobs": "akunu does not return probabilities; leave it out",
     "functions": "give the functions as tools",
     "function_call": "give tool_choice",
     "audio": "akunu's models read and write only text",
@@ -71,7 +80,7 @@ _REFUSED = {
 
 _NO_EFFECT = frozenset({
     "user", "store", "metadata", "service_tier", "prompt_cache_key", "safety_identifier",
-    "prompt_cache_retention", "verbosity", "prediction", "top_logprobs",
+    "prompt_cache_retention", "verbosity", "prediction",
 })  # fmt: skip
 """Fields of OpenAI's API that say nothing about the text of a reply."""
 
@@ -113,21 +122,27 @@ class _StreamOptions(msgspec.Struct):
 
 
 class _Own(msgspec.Struct):
-    """akunu's own wishes: `metrics` adds the figures of the reply."""
+    """akunu's own wishes.
+
+    `metrics` adds the figures of the reply; `sources` adds to each piece of a stream who drafted
+    it.
+    """
 
     metrics: bool = False
+    sources: bool = False
 
 
 class Body(SamplingFields, kw_only=True):
     """The body of a request."""
 
     messages: list[_Message]
-    model: str | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     n: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
     modalities: list[str] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -137,31 +152,28 @@ class Body(SamplingFields, kw_only=True):
     thinking: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     timings_per_token: bool | None = None
+    return_progress: bool | None = None
     akunu: _Own | None = None
 
 
 async def chat_completions(http: HttpRequest) -> Response:
     """Answer `POST /v1/chat/completions`."""
-    service: Service = http.app.state.service
-    raw = await read_body(http)
-    body = decode(raw, Body)
-    unknown = unknown_fields(raw, Body)
-    if any(name in _REFUSED for name in unknown):
-        refuse(_REFUSED, decode(raw, dict[str, Any]))
-    model = service.model(body.model)
-    request = read_request(body, model.id, service)
+    asked = await incoming(http, Body, refused=_REFUSED, no_effect=_NO_EFFECT)
+    request, body = _read_request(asked), asked.body
     options = body.stream_options
     form = ChatForm(
-        model.id,
+        request.model,
         include_usage=bool(options and options.include_usage),
         figures=bool(body.timings_per_token or (body.akunu and body.akunu.metrics)),
+        sources=bool(body.akunu and body.akunu.sources),
+        progress=bool(body.return_progress),
     )
-    ignored = [name for name in unknown if name not in _NO_EFFECT and name not in _REFUSED]
-    return service.respond(http, request, form, stream=bool(body.stream), ignored=ignored)
+    return asked.respond(request, form, stream=body.stream)
 
 
-def read_request(body: Body, model: str, service: Service) -> ChatRequest:
+def _read_request(asked: Incoming[Body]) -> ChatRequest:
     """Return what a body asks for; raises RequestError and ConfigError naming the field."""
+    body = asked.body
     if body.n not in {None, 1}:
         raise RequestError("n is not supported; send the request n times", param="n")
     if body.modalities and body.modalities != ["text"]:
@@ -173,19 +185,19 @@ def read_request(body: Body, model: str, service: Service) -> ChatRequest:
     newer, older = body.max_completion_tokens, body.max_tokens
     options["max_tokens"] = older if newer is None else newer
     options["constraint"] = _answer_form(body.response_format)
+    options["logprobs"] = asked_logprobs(body.logprobs, body.top_logprobs, field="top_logprobs")
+    options |= _thinking(asked)
     messages = [
         _message(message, f"messages[{place}]") for place, message in enumerate(body.messages)
     ]
     tools = _tools(body.tools or ())
     return ChatRequest(
-        model=model,
+        model=asked.model.id,
         messages=merged_beginning(messages),
-        config=configured(service.defaults, options),
+        config=asked.config(options),
         tools=tools,
         tool_choice=_tool_choice(body.tool_choice, tools),
         parallel_tool_calls=body.parallel_tool_calls is not False,
-        thinking=_thinking(body),
-        effort="" if body.reasoning_effort in {None, "none"} else str(body.reasoning_effort),
     )
 
 
@@ -305,23 +317,34 @@ def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
     )
 
 
-def _thinking(body: Body) -> bool | None:
-    for name, value in (body.chat_template_kwargs or {}).items():
-        if name not in {"enable_thinking", "thinking"} or not isinstance(value, bool):
-            raise RequestError(
-                f"chat_template_kwargs has {name!r:.60}; akunu takes only enable_thinking, true or "
-                "false",
-                param="chat_template_kwargs",
-            )
-        return value
-    if body.reasoning_effort == "none":
-        return False
+def _thinking(asked: Incoming[Body]) -> dict[str, Any]:
+    """Return the options about thinking, for which clients have several fields.
+
+    Those of the template's own variables come first.
+    """
+    body = asked.body
+    thinking: bool | None = None
+    effort, by, effort_by = body.reasoning_effort, "thinking", "reasoning_effort"
     match body.thinking:
         case {"type": "disabled"}:
-            return False
+            thinking = False
         case {"type": "enabled"}:
-            return True
-    return None
+            thinking = True
+    for name, value in (body.chat_template_kwargs or {}).items():
+        if name in {"enable_thinking", "thinking"} and isinstance(value, bool):
+            thinking, by = value, "chat_template_kwargs"
+        elif name == "reasoning_effort" and isinstance(value, str):
+            effort, effort_by = value, "chat_template_kwargs"
+        else:
+            raise RequestError(
+                f"chat_template_kwargs has {name!r:.60}; akunu takes only enable_thinking, true or "
+                "false, and reasoning_effort, a word",
+                param="chat_template_kwargs",
+            )
+    if effort is not None and effort not in EFFORTS:
+        words = ", ".join(EFFORTS)
+        raise RequestError(f"{effort_by} is {effort!r:.60}; give one of {words}", param=effort_by)
+    return asked.thinking(thinking=thinking, by=by, effort=effort, effort_by=effort_by)
 
 
 def usage_fields(usage: Usage) -> dict[str, Any]:
@@ -336,29 +359,56 @@ def usage_fields(usage: Usage) -> dict[str, Any]:
 
 
 class ChatForm:
-    """A reply as chat completion or its chunks."""
+    """A reply as chat completion or its chunks.
+
+    Args:
+        model: its name.
+        include_usage: whether a stream ends with the usage.
+        figures: whether times and counts of drafts are added.
+        sources: whether chunks tell who drafted their text.
+        progress: whether chunks tell how much of the prompt is read.
+
+    """
 
     api: Api = "openai"
 
-    def __init__(self, model: str, *, include_usage: bool = False, figures: bool = False) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        include_usage: bool = False,
+        figures: bool = False,
+        sources: bool = False,
+        progress: bool = False,
+    ) -> None:
         self._model = model
         self._include_usage = include_usage
         self._figures = figures
+        self._sources = sources
+        self._tells_progress = progress
+        self._accepted: Accepted | None = None
+        self._reading_since = 0.0
+        self._decoded = Decoded(0, 0)
         self._id = "chatcmpl-" + secrets.token_hex(12)
         self._created = int(time.time())
+        self._chances: list[TokenChance] = []  # of the text that comes next
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return the chunk with the role."""
-        del accepted
-        return self._chunk({"role": "assistant", "content": ""})
+        role = self._chunk({"role": "assistant", "content": ""})
+        return role if accepted is None else role + self.progress(accepted)
 
-    def addition(self, delta: ReplyDelta) -> bytes:
+    def addition(self, delta: Addition) -> bytes:
         """Return the chunk of an addition."""
         match delta:
-            case ContentDelta(text):
-                return self._chunk({"content": text})
-            case ReasoningDelta(text):
-                return self._chunk({"reasoning_content": text, "reasoning": text})
+            case Chances(tokens):
+                self._chances += tokens
+                return b""
+            case ContentDelta(text, source):
+                return self._chunk({"content": text}, **self._own(source))
+            case ReasoningDelta(text, source):
+                thoughts = {"reasoning_content": text, "reasoning": text}
+                return self._chunk(thoughts, **self._own(source))
             case CallStart(index, id_, name):
                 # Some clients join the names of all chunks, so it comes once.
                 function = {"name": name, "arguments": ""}
@@ -375,9 +425,34 @@ class ChatForm:
         """Return a chunk that adds nothing."""
         return self._chunk({})
 
+    def progress(self, event: Progress) -> bytes:
+        """Return a chunk with the progress of the prompt, under llama.cpp's name."""
+        match event:
+            case Accepted():
+                self._accepted = event
+                self._reading_since = time.perf_counter()
+                processed = event.num_cached_tokens
+            case Prefilled(processed):
+                pass
+            case Decoded():
+                self._decoded = event
+                return b""
+            case Loading():
+                return b""
+        if self._accepted is None or not self._tells_progress:
+            return b""
+        reading_s = time.perf_counter() - self._reading_since
+        progress = {
+            "total": self._accepted.num_prompt_tokens,
+            "cache": self._accepted.num_cached_tokens,
+            "processed": processed,
+            "time_ms": round(reading_s * 1000),
+        }
+        return self._chunk({}, prompt_progress=progress)
+
     def closing(self, finished: Finished) -> bytes:
         """Return the chunk with the finish reason, the usage if it was asked for, and the end."""
-        last = self._chunk({}, _FINISH[finished.reason])
+        last = self._chunk({}, _FINISH[finished.reason], **self._own(""))
         if self._include_usage or self._figures:
             fields = self._fields("chat.completion.chunk") | {"choices": []}
             fields["usage"] = usage_fields(finished.usage)
@@ -408,7 +483,7 @@ class ChatForm:
         choice = {
             "index": 0,
             "message": message,
-            "logprobs": None,
+            "logprobs": _chances(reply.chances),
             "finish_reason": _FINISH[finished.reason],
         }
         fields = self._fields("chat.completion") | {
@@ -417,10 +492,18 @@ class ChatForm:
         }
         return fields | reply_figures(finished.usage) if self._figures else fields
 
-    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
-        fields = self._fields("chat.completion.chunk")
+    def _own(self, source: str) -> dict[str, Any]:
+        """Return akunu's field of a chunk: who drafted its text, and counts so far."""
+        if not self._sources:
+            return {}
+        counts = {"tokens": self._decoded.num_tokens, "passes": self._decoded.num_passes}
+        return {"akunu": {"source": source or None, **counts}}
+
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None, **more: Any) -> bytes:
+        fields = self._fields("chat.completion.chunk") | more
+        chances, self._chances = _chances(self._chances), []
         fields["choices"] = [
-            {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+            {"index": 0, "delta": delta, "logprobs": chances, "finish_reason": finish_reason}
         ]
         if self._include_usage:
             fields["usage"] = None
@@ -428,3 +511,7 @@ class ChatForm:
 
     def _fields(self, kind: str) -> dict[str, Any]:
         return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
+
+
+def _chances(tokens: Sequence[TokenChance]) -> dict[str, Any] | None:
+    return {"content": chance_fields(tokens), "refusal": None} if tokens else None

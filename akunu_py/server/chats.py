@@ -54,7 +54,8 @@ class Chats:
             call = engine.check_chat(
                 said, config, tools=offered, tool_choice=tool_choice, **options
             )
-            return Prepared(call, self._checkpoints_of(engine).of(said, offered, call.prompt))
+            places = self._checkpoints_of(engine).of(said, offered, call.prompt, call.choice.config)
+            return Prepared(call, places)
 
         return self._worker.ask(prepare, model=self._model, client=client, respell=True)
 

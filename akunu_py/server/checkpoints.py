@@ -13,11 +13,14 @@ from itertools import takewhile
 
 from akunu_py.engine.engine import Engine
 from akunu_py.errors import AkunuError
+from akunu_py.generation_config import GenerationConfig
 from akunu_py.messages import Message, Tool
 from akunu_py.server.token_trie import common_length
 
 SYSTEM, MESSAGE = "system", "message"
 """Names of the places: the end of the system message, and of the last message before the reply."""
+
+_Wish = tuple[bool | None, str | None]
 
 _REMEMBERED = 16
 """System messages whose lengths are remembered."""
@@ -28,37 +31,45 @@ class Checkpoints:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._opening: int | None = None
+        self._openings: dict[_Wish, int] = {}
         self._leads: OrderedDict[str, tuple[int, ...]] = OrderedDict()
 
     def of(
-        self, messages: Sequence[Message], tools: Sequence[Tool], prompt: Sequence[int]
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        prompt: Sequence[int],
+        config: GenerationConfig,
     ) -> dict[str, int]:
         """Return the places in the prompt of a conversation, by name, in tokens."""
         found = {
-            SYSTEM: common_length(self._lead(messages, tools), prompt),
-            MESSAGE: len(prompt) - self._length_of_opening(),
+            SYSTEM: common_length(self._lead(messages, tools, config), prompt),
+            MESSAGE: len(prompt) - self._length_of_opening(config),
         }
         return {name: place for name, place in found.items() if 0 < place < len(prompt)}
 
-    def _length_of_opening(self) -> int:
+    def _length_of_opening(self, config: GenerationConfig) -> int:
         """Return how many tokens at the end of a prompt no later prompt may have."""
-        if self._opening is None:
+        wish = _wish(config)
+        if wish not in self._openings:
             asked = [Message("user", "x")]
             later = [*asked, Message("assistant", "y"), Message("user", "z")]
-            prompt = self._rendered(asked)
-            self._opening = len(prompt) - common_length(prompt, self._rendered(later))
-        return self._opening
+            prompt = self._rendered(asked, (), config)
+            others = self._rendered(later, (), config)
+            self._openings[wish] = len(prompt) - common_length(prompt, others)
+        return self._openings[wish]
 
-    def _lead(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Sequence[int]:
+    def _lead(
+        self, messages: Sequence[Message], tools: Sequence[Tool], config: GenerationConfig
+    ) -> Sequence[int]:
         """Return the tokens of the leading system messages and the tools."""
         leading = list(takewhile(lambda message: message.role == "system", messages))
         described = [[tool.name, tool.description, dict(tool.parameters)] for tool in tools]
-        key = json.dumps([[message.text for message in leading], described])
+        key = json.dumps([[message.text for message in leading], described, _wish(config)])
         known = self._leads.get(key)
         if known is None:
-            one = self._rendered([*leading, Message("user", "x")], tools)
-            other = self._rendered([*leading, Message("user", "0")], tools)
+            one = self._rendered([*leading, Message("user", "x")], tools, config)
+            other = self._rendered([*leading, Message("user", "0")], tools, config)
             known = tuple(one[: common_length(one, other)])
             self._leads[key] = known
             if len(self._leads) > _REMEMBERED:
@@ -67,9 +78,16 @@ class Checkpoints:
             self._leads.move_to_end(key)
         return known
 
-    def _rendered(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
+    def _rendered(
+        self, messages: Sequence[Message], tools: Sequence[Tool], config: GenerationConfig
+    ) -> list[int]:
         """Return the tokens of a conversation; none where the template refuses it."""
         try:
-            return self._engine.chat_ids(messages, tools)
+            return self._engine.chat_ids(messages, tools, config)
         except AkunuError:
             return []
+
+
+def _wish(config: GenerationConfig) -> _Wish:
+    """Return what the template is told about thinking, which may be written anywhere."""
+    return config.thinking, config.effort

@@ -11,16 +11,16 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from akunu_py.reply_deltas import ContentDelta, ReasoningDelta, ReplyDelta
+from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
 from akunu_py.server import sse
+from akunu_py.server.chances import asked_logprobs, older_chance_fields
 from akunu_py.server.chat_completions import usage_fields
 from akunu_py.server.errors import Api, Problem, RequestError, openai_error
-from akunu_py.server.events import Accepted, Finished
-from akunu_py.server.generation_fields import SamplingFields, configured, refuse
-from akunu_py.server.json_body import decode, read_body, unknown_fields
+from akunu_py.server.events import Accepted, Addition, Chances, Finished, TokenChance
+from akunu_py.server.generation_fields import SamplingFields
+from akunu_py.server.incoming import incoming
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import CompletionRequest
-from akunu_py.server.service import Service
 from akunu_py.server.whole_reply import Call, WholeReply
 from akunu_py.types import FinishReason
 
@@ -51,7 +51,6 @@ class Body(SamplingFields, kw_only=True):
 
     prompt: str | list[str | int | list[int]]
     suffix: str | None = None
-    model: str | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     max_tokens: int | None = None
@@ -63,13 +62,8 @@ class Body(SamplingFields, kw_only=True):
 
 async def completions(http: HttpRequest) -> Response:
     """Answer `POST /v1/completions`."""
-    service: Service = http.app.state.service
-    raw = await read_body(http)
-    body = decode(raw, Body)
-    unknown = unknown_fields(raw, Body)
-    if any(name in _REFUSED for name in unknown):
-        refuse(_REFUSED, decode(raw, dict[str, Any]))
-    model = service.model(body.model)
+    asked = await incoming(http, Body, refused=_REFUSED, no_effect=_NO_EFFECT)
+    body, model = asked.body, asked.model
     if body.suffix and model.loaded and not model.fills_in:
         raise RequestError(
             f"suffix: the vocabulary of {model.id} has no tokens to fill a gap; leave it out, or "
@@ -79,24 +73,21 @@ async def completions(http: HttpRequest) -> Response:
     for name, value in (("n", body.n), ("best_of", body.best_of)):
         if value not in {None, 1}:
             raise RequestError(f"{name} is not supported; send the request again", param=name)
-    if body.logprobs is not None:
-        raise RequestError(
-            "logprobs is not supported; akunu does not return probabilities", param="logprobs"
-        )
+    options = body.options() | {"max_tokens": body.max_tokens}
+    options["logprobs"] = asked_logprobs(body.logprobs is not None, body.logprobs, field="logprobs")
     request = CompletionRequest(
         model=model.id,
         prompt=_prompt(body.prompt),
         suffix=body.suffix or None,
-        config=configured(service.defaults, {**body.options(), "max_tokens": body.max_tokens}),
+        config=asked.config(options),
     )
-    options = body.stream_options
+    usage = body.stream_options
     form = CompletionForm(
         model.id,
-        include_usage=bool(options and options.include_usage),
+        include_usage=bool(usage and usage.include_usage),
         figures=bool(body.timings_per_token),
     )
-    ignored = [name for name in unknown if name not in _NO_EFFECT and name not in _REFUSED]
-    return service.respond(http, request, form, stream=bool(body.stream), ignored=ignored)
+    return asked.respond(request, form, stream=body.stream)
 
 
 def _prompt(given: str | list[str | int | list[int]]) -> str | tuple[int, ...]:
@@ -125,15 +116,19 @@ class CompletionForm:
         self._figures = figures
         self._id = "cmpl-" + secrets.token_hex(12)
         self._created = int(time.time())
+        self._chances: list[TokenChance] = []  # of the text that comes next
+        self._sent = 0  # characters
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return a chunk without text, so that the first byte does not wait for the prefill."""
         del accepted
         return self.alive()
 
-    def addition(self, delta: ReplyDelta) -> bytes:
+    def addition(self, delta: Addition) -> bytes:
         """Return the chunk of more text; a continued text has neither thoughts nor calls."""
         match delta:
+            case Chances(tokens):
+                self._chances += tokens
             case ContentDelta(text) | ReasoningDelta(text):
                 return sse.data(self._fields(text))
         return b""
@@ -159,12 +154,16 @@ class CompletionForm:
     def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
         """Return the text completion."""
         text = "".join(part.text for part in reply.parts if not isinstance(part, Call))
+        self._chances = reply.chances
         fields = self._fields(text, _FINISH[finished.reason])
         fields["usage"] = usage_fields(finished.usage)
         return fields | reply_figures(finished.usage) if self._figures else fields
 
     def _fields(self, text: str, finish_reason: str | None = None) -> dict[str, Any]:
-        choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}
+        chances = older_chance_fields(self._chances, self._sent) if self._chances else None
+        self._sent += len(text)
+        self._chances = []
+        choice = {"index": 0, "text": text, "logprobs": chances, "finish_reason": finish_reason}
         fields: dict[str, Any] = {
             "id": self._id,
             "object": "text_completion",

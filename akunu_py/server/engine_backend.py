@@ -2,25 +2,37 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Self
 
 from akunu_py.engine.engine import Engine
+from akunu_py.engine.tool_use import ToolChoice as EngineToolChoice
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Message
+from akunu_py.protocols import Tokenizer
 from akunu_py.reply_deltas import CallEnd, ContentDelta, ReasoningDelta, ReplyDelta
 from akunu_py.server.backend import Health, ServedModel
 from akunu_py.server.chats import Chats
-from akunu_py.server.events import Accepted, Event, Finished, Loading, Prefilled, Usage
+from akunu_py.server.events import (
+    Accepted,
+    Chances,
+    Decoded,
+    Event,
+    Finished,
+    Loading,
+    Prefilled,
+    TokenChance,
+    Usage,
+)
 from akunu_py.server.reply_events import Loading as WorkerLoading
 from akunu_py.server.reply_events import Prefilled as WorkerPrefilled
 from akunu_py.server.reply_events import Started
-from akunu_py.server.requests import ChatRequest, CompletionRequest, Request
+from akunu_py.server.requests import ChatRequest, CompletionRequest, Request, ToolChoice
 from akunu_py.server.system_messages import as_notes, keeps_in_place
 from akunu_py.server.worker import Job, Prepared, Worker
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
-from akunu_py.types import GenerationResult, StreamEvent
+from akunu_py.types import GenerationResult, StreamEvent, TokenLogprob
 
 
 class EngineBackend:
@@ -35,14 +47,16 @@ class EngineBackend:
         self._places = places
         self._chats = {model.id: Chats(worker, model.id) for model in worker.models}
         self._in_place: dict[str, bool] = {}
+        self._tokens: dict[str, TokenTexts] = {}
 
     def submit(self, request: Request, client: str) -> "EngineReply":
         """Queue a request, as `Backend.submit` does."""
         if isinstance(request, CompletionRequest):
-            return EngineReply(lambda: self._complete(request, client))
+            return EngineReply(lambda: self._complete(request, client), self._token_texts)
         chats = self._chats[request.model]
         return EngineReply(
             lambda: self._chat(request, client),
+            self._token_texts,
             one_call=not request.parallel_tool_calls,
             remember=lambda reply: chats.remember(request.messages, reply, client),
         )
@@ -52,13 +66,8 @@ class EngineBackend:
         counts: list[int] = []
 
         def count(engine: Engine) -> None:
-            counts.append(
-                len(
-                    engine.chat_ids(
-                        self._placed(request.model, engine, request.messages), request.tools
-                    )
-                )
-            )
+            said = self._placed(request.model, engine, request.messages)
+            counts.append(len(engine.chat_ids(said, request.tools, request.config)))
 
         job = await asyncio.to_thread(self._worker.ask, count, model=request.model)
         async for _ in job.events:
@@ -85,15 +94,11 @@ class EngineBackend:
         )
 
     def _chat(self, request: ChatRequest, client: str) -> Job:
-        choice, tools = request.tool_choice, request.tools
-        if choice.names:
-            tools = tuple(tool for tool in tools if tool.name in choice.names)
-        named = choice.mode == "required" and len(choice.names) == 1
         return self._chats[request.model].ask(
             request.messages,
             request.config,
-            tools=tools,
-            tool_choice={"name": choice.names[0]} if named else choice.mode,
+            tools=request.tools,
+            tool_choice=_engine_choice(request.tool_choice),
             client=client,
             placed=partial(self._placed, request.model),
         )
@@ -124,12 +129,54 @@ class EngineBackend:
             )
         return said if known else as_notes(said)
 
+    def _token_texts(self, job: Job) -> "TokenTexts":
+        """Return the texts of the tokens of a job that was prepared."""
+        known = self._tokens.get(job.model.id)
+        if known is None or known.tokenizer is not job.tokenizer:
+            known = self._tokens[job.model.id] = TokenTexts(job.tokenizer)
+        return known
+
+
+class TokenTexts:
+    """The texts and bytes of a vocabulary's tokens, read when they are first needed.
+
+    Attributes:
+        tokenizer: the model's tokenizer.
+        end_ids: tokens that end a reply.
+
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.end_ids = tokenizer.end_ids
+
+    def chance(self, one: TokenLogprob) -> TokenChance:
+        """Return how likely a token was, with its text and those of the likeliest."""
+        top = tuple(TokenChance(*self._of(token), value) for token, value in one.top)
+        return TokenChance(*self._of(one.token), one.logprob, top)
+
+    def _of(self, token: int) -> tuple[str, bytes]:
+        known = self._bytes
+        data = known[token] if token < len(known) else b""
+        if not data:
+            data = self._control.get(token, "").encode()
+        return data.decode(errors="replace"), data
+
+    @cached_property
+    def _bytes(self) -> Sequence[bytes]:
+        return self.tokenizer.token_bytes()
+
+    @cached_property
+    def _control(self) -> Mapping[int, str]:
+        return self.tokenizer.control_tokens()
+
 
 class EngineReply:
     """The events of one job; the job is made in a thread first.
 
     Args:
         ask: makes the job.
+        tokens: finds the texts of the tokens of a job.
         one_call: whether the reply ends after its first call.
         remember: called with the message of a whole reply to a conversation.
 
@@ -138,16 +185,20 @@ class EngineReply:
     def __init__(
         self,
         ask: Callable[[], Job],
+        tokens: Callable[[Job], TokenTexts],
         *,
         one_call: bool = False,
         remember: Callable[[Message], None] = lambda _: None,
     ) -> None:
         self._asking = asyncio.ensure_future(asyncio.to_thread(ask))
+        self._tokens = tokens
         self._one_call = one_call
         self._remember = remember
         self._ready: deque[Event] = deque()
         self._note = ""
+        self._chances: list[TokenLogprob] = []  # of text that has not come yet
         self._reasoning_tokens = 0
+        self._decoded = Decoded(0, 0)
         self._has_call = False
 
     def cancel(self) -> None:
@@ -176,11 +227,17 @@ class EngineReply:
 
     def _add(self, event: StreamEvent, job: Job) -> None:
         """Add the events of a step."""
+        if event.step is not None:
+            before = self._decoded
+            self._decoded = Decoded(before.num_tokens + len(event.token_ids), before.num_passes + 1)
+            self._ready.append(self._decoded)
         deltas: Sequence[ReplyDelta] = event.deltas
         if job.call.plan is None and event.text:
             deltas = (ContentDelta(event.text),)
         if any(isinstance(delta, ReasoningDelta) for delta in deltas):
             self._reasoning_tokens += len(event.token_ids)
+        if event.logprobs or self._chances:
+            self._add_chances(event, deltas, self._tokens(job))
         for delta in deltas:
             if self._has_call:
                 break  # what follows the only call is left out
@@ -192,6 +249,20 @@ class EngineReply:
             if result.message is not None and result.finish_reason != "cancelled":
                 self._remember(result.message)
             self._ready.append(self._finished(result))
+
+    def _add_chances(
+        self, event: StreamEvent, deltas: Sequence[ReplyDelta], tokens: TokenTexts
+    ) -> None:
+        """Add how likely tokens were, before their text; those of thoughts and calls are dropped.
+
+        Text that is held back, and marks, have no addition of their own: their tokens wait for one.
+        """
+        ends = tokens.end_ids
+        self._chances += (one for one in event.logprobs if one.token not in ends)
+        if any(isinstance(delta, ContentDelta) for delta in deltas):
+            self._ready.append(Chances(tuple(map(tokens.chance, self._chances))))
+        if deltas:
+            self._chances.clear()
 
     def _finished(self, result: GenerationResult) -> Finished:
         return Finished(
@@ -206,7 +277,18 @@ class EngineReply:
                 cache_note=self._note,
                 stats=result.stats,
             ),
+            result.stop_text,
         )
+
+
+def _engine_choice(choice: ToolChoice) -> EngineToolChoice:
+    """Return a choice of tools in the engine's words."""
+    match choice:
+        case ToolChoice("required", (name,)):
+            return {"name": name}
+        case ToolChoice("auto" | "required" as mode, (_, *_) as names):
+            return {"mode": mode, "names": names}
+    return choice.mode
 
 
 def _cancel(asking: "asyncio.Future[Job]") -> None:

@@ -1,9 +1,9 @@
 """Events of a reply, from the backend to a wire format.
 
-A reply is `Loading` if its model is not in memory, `Accepted`, any number of additions to its
-message (`akunu_py.reply_deltas`), and `Finished`. Thoughts, text and calls come in the order in
-which the model wrote them, one call after the other. A call without `CallEnd` was cut and must not
-be carried out.
+A reply is `Accepted`, any number of additions to its message (`akunu_py.reply_deltas`), `Chances`
+before a text if they were asked for, and `Finished`; `Loading`, `Prefilled` and `Decoded` tell of
+progress. Thoughts, text and calls come in the order in which the model wrote them, one call after
+the other. A call without `CallEnd` was cut and must not be carried out.
 """
 
 from dataclasses import dataclass, field
@@ -40,6 +40,49 @@ class Prefilled:
     """So many of the prompt's tokens are in the cache; a sign of life."""
 
     num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A pass that generated tokens; the additions that it makes follow.
+
+    Attributes:
+        num_tokens: tokens of the reply so far.
+        num_passes: passes that they took.
+
+    """
+
+    num_tokens: int
+    num_passes: int
+
+
+Progress = Loading | Accepted | Prefilled | Decoded
+"""Events that add nothing to the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChance:
+    """A token of an answer, and how likely it was.
+
+    Attributes:
+        text: its text; bytes that are only a part of a character are U+FFFD.
+        data: its bytes.
+        logprob: its log probability, as in `akunu_py.types.TokenLogprob`.
+        top: the likeliest tokens at its place, the likeliest first.
+
+    """
+
+    text: str
+    data: bytes
+    logprob: float
+    top: tuple["TokenChance", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """How likely the tokens of the text were that comes next."""
+
+    tokens: tuple[TokenChance, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,4 +130,6 @@ class Finished:
     stop_text: str | None = None
 
 
-Event = Loading | Accepted | Prefilled | ReplyDelta | Finished
+Addition = ReplyDelta | Chances
+
+Event = Progress | Addition | Finished

@@ -1,20 +1,30 @@
 """Fields of a request that say how to sample and when to end; the same in several APIs."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError
-from akunu_py.generation_config import GenerationConfig
+from akunu_py.generation_config import Effort, GenerationConfig
 from akunu_py.server.errors import RequestError
 
 JSON_OBJECT = Constraint.json_schema({"type": "object"})
 """What the type "json_object" of OpenAI's APIs asks for."""
 
+EFFORTS: tuple[str, ...] = get_args(Effort)
+"""Words for how much to think."""
 
-class SamplingFields(msgspec.Struct, kw_only=True):
+
+class ModelBody(msgspec.Struct, kw_only=True):
+    """The body of a request in any format."""
+
+    model: str | None = None
+
+
+class SamplingFields(ModelBody, kw_only=True):
     """Sampling as OpenAI's APIs, vLLM and llama.cpp name it."""
 
     temperature: float | None = None
@@ -30,7 +40,8 @@ class SamplingFields(msgspec.Struct, kw_only=True):
 
     def options(self) -> dict[str, Any]:
         """Return the fields that were given, as those of a `GenerationConfig`."""
-        given = {name: getattr(self, name) for name in SamplingFields.__struct_fields__}
+        names = {*SamplingFields.__struct_fields__} - {*ModelBody.__struct_fields__}
+        given = {name: getattr(self, name) for name in names}
         if isinstance(self.stop, str):
             given["stop"] = [self.stop]
         if self.logit_bias is not None:
@@ -38,7 +49,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
         return given
 
 
-def configured(defaults: GenerationConfig, given: dict[str, Any]) -> GenerationConfig:
+def configured(defaults: GenerationConfig, given: Mapping[str, Any]) -> GenerationConfig:
     """Return the defaults with the fields of a request; None stands for a field left out.
 
     Raises RequestError that names the field.
@@ -53,7 +64,7 @@ def configured(defaults: GenerationConfig, given: dict[str, Any]) -> GenerationC
         raise RequestError(error.message, param=first if first in options else "") from None
 
 
-def refuse(fields: dict[str, str], given: dict[str, Any]) -> None:
+def refuse(fields: Mapping[str, str], given: Mapping[str, Any]) -> None:
     """Refuse fields that akunu lacks and that would change the meaning of a request.
 
     `fields` has what to do instead, by field; `given` the values, of which null, false, 0 and empty

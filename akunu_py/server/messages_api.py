@@ -6,7 +6,7 @@ fields, blocks and tools are ignored and listed in a header; only images and doc
 
 import hashlib
 import secrets
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -20,7 +20,6 @@ from akunu_py.reply_deltas import (
     CallStart,
     ContentDelta,
     ReasoningDelta,
-    ReplyDelta,
     UnfinishedCall,
 )
 from akunu_py.server import sse
@@ -34,11 +33,10 @@ from akunu_py.server.conversation import (
     without_equal_names,
 )
 from akunu_py.server.errors import Api, Problem, RequestError, anthropic_error
-from akunu_py.server.events import Accepted, Finished, Usage
-from akunu_py.server.generation_fields import configured
-from akunu_py.server.json_body import decode, read_body, unknown_fields
+from akunu_py.server.events import Accepted, Addition, Chances, Finished, Usage
+from akunu_py.server.generation_fields import EFFORTS, ModelBody
+from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.requests import ChatRequest, ToolChoice
-from akunu_py.server.service import Service
 from akunu_py.server.system_messages import merged_beginning
 from akunu_py.server.whole_reply import Call, Text, Thoughts, WholeReply
 from akunu_py.types import FinishReason
@@ -49,7 +47,10 @@ _MODEL_PREFIXES = ("claude", "anthropic")
 """Claude Code asks small tasks of models that it names itself."""
 
 _BILLING = "x-anthropic-billing-header:"
-"""Beginning of a block of Claude Code that differs in every request and is not for the model."""
+"""Beginning of a line of Claude Code that differs in every request and is not for the model.
+
+It is a block of its own; proxies that join the blocks leave it as the first line of the text.
+"""
 
 _MEDIA = frozenset({"image", "document", "video", "audio", "file", "container_upload"})
 _NO_EFFECT = frozenset({"metadata", "service_tier", "context_management", "betas", "container"})
@@ -92,6 +93,7 @@ class _ToolChoice(msgspec.Struct):
 
 class _Thinking(msgspec.Struct):
     type: str
+    budget_tokens: int | None = None
 
 
 class _OutputConfig(msgspec.Struct):
@@ -99,11 +101,10 @@ class _OutputConfig(msgspec.Struct):
     format: dict[str, Any] | None = None
 
 
-class CountBody(msgspec.Struct, kw_only=True):
+class CountBody(ModelBody, kw_only=True):
     """The body of a request to count tokens, and the conversation of one for a reply."""
 
     messages: list[_Message]
-    model: str | None = None
     system: str | list[_Block] | None = None
     tools: list[_Tool] | None = None
     tool_choice: _ToolChoice | None = None
@@ -123,13 +124,13 @@ class Body(CountBody, kw_only=True):
     top_k: int | None = None
 
 
+_Count = TypeVar("_Count", bound=CountBody)
+
+
 async def messages(http: HttpRequest) -> Response:
     """Answer `POST /v1/messages`."""
-    service: Service = http.app.state.service
-    raw = await read_body(http)
-    body = decode(raw, Body)
-    ignored = [name for name in unknown_fields(raw, Body) if name not in _NO_EFFECT]
-    model = service.model(body.model, prefixes=_MODEL_PREFIXES)
+    asked = await incoming(http, Body, no_effect=_NO_EFFECT, prefixes=_MODEL_PREFIXES)
+    body = asked.body
     options = {
         "max_tokens": body.max_tokens,
         "stop": body.stop_sequences,
@@ -137,27 +138,24 @@ async def messages(http: HttpRequest) -> Response:
         "top_p": body.top_p,
         "top_k": body.top_k,
     }
-    request = _read_request(body, model.id, service, ignored, options)
-    form = MessageForm(body.model or model.id)
-    return service.respond(http, request, form, stream=bool(body.stream), ignored=ignored)
+    request = _read_request(asked, options)
+    form = MessageForm(body.model or request.model)
+    return asked.respond(request, form, stream=body.stream)
 
 
 async def count_tokens(http: HttpRequest) -> Response:
     """Answer `POST /v1/messages/count_tokens`."""
-    service: Service = http.app.state.service
-    body = decode(await read_body(http), CountBody)
-    model = service.model(body.model, prefixes=_MODEL_PREFIXES)
-    count = await service.backend.count_tokens(_read_request(body, model.id, service, [], {}))
+    asked = await incoming(http, CountBody, prefixes=_MODEL_PREFIXES)
+    count = await asked.service.backend.count_tokens(_read_request(asked, {}))
     return JSONResponse({"input_tokens": count})
 
 
-def _read_request(
-    body: CountBody, model: str, service: Service, ignored: list[str], options: dict[str, Any]
-) -> ChatRequest:
-    """Return what a body asks for; adds what has no effect to `ignored`.
+def _read_request(asked: Incoming[_Count], options: dict[str, Any]) -> ChatRequest:
+    """Return what a body asks for, with further options of its reply.
 
     Raises RequestError that names the field at fault.
     """
+    body, ignored = asked.body, asked.ignored
     check_counts(body.messages, body.tools or ())
     if not body.messages:
         raise RequestError("messages is empty; give at least one message", param="messages")
@@ -167,17 +165,30 @@ def _read_request(
     tools = _tools(body.tools or [], ignored)
     choice = body.tool_choice
     output = body.output_config or _OutputConfig()
-    thinking = None if body.thinking is None else body.thinking.type
     form = _answer_form(output.format or body.output_format)
     return ChatRequest(
-        model=model,
+        model=asked.model.id,
         messages=merged_beginning(said),
-        config=configured(service.defaults, {**options, "constraint": form}),
+        config=asked.config(options | _thinking(asked) | {"constraint": form}),
         tools=tools,
         tool_choice=_tool_choice(choice, tools),
         parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
-        thinking={"enabled": True, "disabled": False}.get(thinking or ""),
-        effort=output.effort or "",
+    )
+
+
+def _thinking(asked: Incoming[_Count]) -> dict[str, Any]:
+    """Return the options about thinking; "adaptive" leaves it to the template, or to the effort."""
+    given = asked.body.thinking or _Thinking("adaptive")
+    if given.budget_tokens is not None:
+        asked.ignored.append("thinking.budget_tokens")
+    effort = asked.body.output_config and asked.body.output_config.effort
+    if effort is not None and effort not in EFFORTS:
+        asked.ignored.append("output_config.effort")
+        effort = None
+    return asked.thinking(
+        thinking={"enabled": True, "disabled": False}.get(given.type),
+        effort=effort,
+        effort_by="output_config.effort",
     )
 
 
@@ -186,8 +197,16 @@ def _system(system: str | list[_Block] | None) -> list[Message]:
         texts = [system]
     else:
         texts = [_text(block, f"system[{place}]") for place, block in enumerate(system or [])]
-    text = "\n\n".join(text for text in texts if text and not text.startswith(_BILLING))
+    text = "\n\n".join(filter(None, map(_without_billing, texts)))
     return [Message("system", text)] if text else []
+
+
+def _without_billing(text: str) -> str:
+    """Return a system text without a billing line at its beginning."""
+    if not text.startswith(_BILLING):
+        return text
+    _, _, rest = text.partition("\n")
+    return rest.lstrip("\n")
 
 
 def _messages(message: _Message, place: str, ignored: list[str]) -> list[Message]:
@@ -350,7 +369,7 @@ class MessageForm:
         message = self._fields([], None, None, usage)
         return sse.named({"type": "message_start", "message": message})
 
-    def addition(self, delta: ReplyDelta) -> bytes:
+    def addition(self, delta: Addition) -> bytes:
         """Return the events of an addition, with the borders of blocks."""
         match delta:
             case ReasoningDelta(text):
@@ -367,7 +386,7 @@ class MessageForm:
                 return self._delta({"type": "input_json_delta", "partial_json": text})
             case CallEnd():
                 return self._end_block()
-            case UnfinishedCall():
+            case UnfinishedCall() | Chances():
                 return b""
 
     def alive(self) -> bytes:

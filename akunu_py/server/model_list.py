@@ -14,6 +14,13 @@ from starlette.responses import JSONResponse, Response
 from akunu_py.server.backend import ServedModel
 from akunu_py.server.service import CLAUDE_PREFIX, Service
 
+_INSTRUCTIONS = (
+    "You are a coding agent in a terminal. Read files before you change them, change them with "
+    "apply_patch, and run commands to check your work. Go on until the task is done, then say in a "
+    "few words what you changed."
+)
+"""What Codex tells a model of this catalog; it adds no instructions of its own to an empty text."""
+
 
 async def model_list(http: HttpRequest) -> Response:
     """Answer `GET /v1/models`."""
@@ -75,7 +82,7 @@ def _catalog_entry(model: ServedModel, priority: int) -> dict[str, Any]:
         "priority": priority,
         "truncation_policy": {"mode": "tokens", "limit": 10_000},
         "input_modalities": ["text"],
-        "base_instructions": "",
+        "base_instructions": _INSTRUCTIONS,
         "support_verbosity": False,
         "default_verbosity": None,
         "apply_patch_tool_type": "freeform",

@@ -125,6 +125,7 @@ def served_model(engine: Engine) -> ServedModel:
         context=engine.context,
         created=_created(path),
         thinks=thinks == 1,
+        heeds=engine.thinking.heeded,
         fills_in=isinstance(tokenizer, GGUFTokenizer)
         and {"pre", "suf", "mid"} <= tokenizer.fim_ids.keys(),
     )

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 from starlette.requests import ClientDisconnect
@@ -17,11 +17,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from akunu_py.errors import ModelLoadingError, ServerBusyError
-from akunu_py.reply_deltas import ReplyDelta
 from akunu_py.server import sse
 from akunu_py.server.backend import Reply
 from akunu_py.server.errors import Api, Problem, error_body, error_headers, problem_of
-from akunu_py.server.events import Accepted, Event, Finished, Loading, Prefilled, Usage
+from akunu_py.server.events import Accepted, Addition, Event, Finished, Loading, Progress, Usage
 from akunu_py.server.whole_reply import WholeReply
 
 _LOAD_RETRY_S = 30
@@ -35,7 +34,7 @@ class ReplyForm(Protocol):
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return the first bytes of a stream; the prompt's size may not be known yet."""
 
-    def addition(self, delta: ReplyDelta) -> bytes:
+    def addition(self, delta: Addition) -> bytes:
         """Return the bytes of an addition; none if nothing is to be said yet."""
 
     def alive(self) -> bytes:
@@ -49,6 +48,14 @@ class ReplyForm(Protocol):
 
     def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
         """Return the reply as one object."""
+
+
+@runtime_checkable
+class ProgressForm(Protocol):
+    """A form whose client may have asked for more than signs of life."""
+
+    def progress(self, event: Progress) -> bytes:
+        """Return the bytes that tell of progress; none where the client did not ask for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,7 @@ class ReplyResponse(Response):
         self._reply = reply
         self._events = _Events(reply)
         self._form = form
+        self._progress = form.progress if isinstance(form, ProgressForm) else _nothing
         self._stream = stream
         self._own_headers = dict(headers)
         self._request_id = request_id
@@ -198,12 +206,11 @@ class ReplyResponse(Response):
         )
         await self._write(send, self._form.opening(accepted))
         try:
-            if event is None or accepted is not None:
+            if event is None or isinstance(event, Progress):
                 event = await self._next_with_life(send)
             while not isinstance(event, Finished):
-                if not isinstance(event, Loading | Accepted | Prefilled):
-                    self._notice(event)
-                    await self._write(send, self._form.addition(event))
+                self._notice(event)
+                await self._write(send, self._form.addition(event))
                 event = await self._next_with_life(send)
             last = self._form.closing(_checked(event))
             self._usage = event.usage
@@ -216,21 +223,22 @@ class ReplyResponse(Response):
         await self._write(send, last)
         await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _next_with_life(self, send: Send) -> Event:
+    async def _next_with_life(self, send: Send) -> Addition | Finished:
         """Return the next event that is more than progress, with signs of life until it comes."""
         until = time.perf_counter() + self._patience.alive_s
         while True:
             event = await self._events.next(max(0.0, until - time.perf_counter()))
-            if event is not None and not isinstance(event, Loading | Prefilled):
+            if event is not None and not isinstance(event, Progress):
                 return event
-            if time.perf_counter() >= until:
-                await self._write(send, self._form.alive())
+            sign = b"" if event is None else self._progress(event)
+            if not sign and time.perf_counter() >= until:
+                sign = self._form.alive()
+            if sign:
+                await self._write(send, sign)
                 until = time.perf_counter() + self._patience.alive_s
 
     def _notice(self, event: Event) -> None:
-        if self._first_s is None and not isinstance(
-            event, Loading | Accepted | Prefilled | Finished
-        ):
+        if self._first_s is None and not isinstance(event, Progress | Finished):
             self._first_s = time.perf_counter() - self._started
 
     async def _refuse(self, error: Exception, send: Send) -> None:
@@ -289,6 +297,12 @@ class _Events:
             return await anext(self._reply)
         except StopAsyncIteration:
             raise RuntimeError("a reply ended without its last event") from None
+
+
+def _nothing(event: Progress) -> bytes:
+    """Tell of no progress, as forms do that have no way to."""
+    del event
+    return b""
 
 
 def _checked(finished: Finished) -> Finished:

@@ -30,13 +30,11 @@ class ChatRequest:
         model: id of a model that the backend has.
         messages: the conversation. Of system messages, those at the beginning are one; later ones
             are where the client put them.
-        config: how to sample, in which form to answer, and when to end.
+        config: how to think and to sample, in which form to answer, and when to end.
         tools: the tools that may be called.
         tool_choice: whether and which.
         parallel_tool_calls: whether a reply may hold more than one call.
         grammars: Lark grammars of tools whose only argument, `input`, is a text, by tool.
-        thinking: whether the model should think; None for the template's own way.
-        effort: how much, in the client's word; "" if it has none.
 
     """
 
@@ -47,8 +45,6 @@ class ChatRequest:
     tool_choice: ToolChoice = ToolChoice()
     parallel_tool_calls: bool = True
     grammars: Mapping[str, str] = field(default_factory=dict)
-    thinking: bool | None = None
-    effort: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

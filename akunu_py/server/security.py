@@ -125,7 +125,12 @@ class Access:
 
 
 def read_key_file(path: Path) -> tuple[bytes, ...]:
-    """Return the digests of the keys in a file, one key a line; lines with # are comments.
+    """Return the digests of the keys in a file, as `read_keys` finds them."""
+    return digests(read_keys(path))
+
+
+def read_keys(path: Path) -> list[str]:
+    """Return the keys in a file, one key a line; lines with # are comments.
 
     Raises ConfigError for a file that others may read, that has no keys, or a malformed key. No
     message quotes a key.
@@ -150,7 +155,7 @@ def read_key_file(path: Path) -> tuple[bytes, ...]:
                 f"line {number} of {path} is not an API key: a key has {_SHORTEST_KEY} or more "
                 "letters, digits and signs, without spaces"
             )
-    return digests([key for _, key in keys])
+    return [key for _, key in keys]
 
 
 def digests(keys: Sequence[str]) -> tuple[bytes, ...]:

@@ -62,6 +62,6 @@ async def props(http: HttpRequest) -> Response:
 
 
 async def present(http: HttpRequest) -> Response:
-    """Answer `HEAD /` and `GET /api/hello`, with which clients look for a server."""
+    """Answer `GET /api/hello`, with which clients look for a server."""
     del http
     return Response(media_type="text/plain")

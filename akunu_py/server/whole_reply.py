@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from akunu_py.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta, ReasoningDelta
-from akunu_py.server.events import Event, Finished
+from akunu_py.server.events import Chances, Event, Finished, TokenChance
 
 
 @dataclass(slots=True)
@@ -39,11 +39,13 @@ class WholeReply:
 
     Attributes:
         finished: the end of the reply; None before it.
+        chances: how likely the tokens of its text were, if it was asked for.
 
     """
 
     parts: list[Part] = field(default_factory=list)
     finished: Finished | None = None
+    chances: list[TokenChance] = field(default_factory=list)
     _calls: dict[int, Call] = field(default_factory=dict)
 
     def add(self, event: Event) -> None:
@@ -67,6 +69,8 @@ class WholeReply:
                 self._calls[index].arguments += text
             case CallEnd(index):
                 self._calls[index].complete = True
+            case Chances(tokens):
+                self.chances += tokens
             case Finished():
                 self.finished = event
 

@@ -26,6 +26,7 @@ from akunu_py.errors import (
     ServerBusyError,
 )
 from akunu_py.models.memory_check import USUAL_CONTEXT
+from akunu_py.protocols import Tokenizer
 from akunu_py.server.checkpoints import MESSAGE
 from akunu_py.server.prefix_cache import PrefixCache, Taken
 from akunu_py.server.reply_events import Loading, Prefilled, ReplyEvents, Started
@@ -101,6 +102,8 @@ class Job:
     cancelled: threading.Event = field(default_factory=threading.Event)
     reply: list[int] = field(default_factory=list)
     """Tokens of the reply so far."""
+    tokenizer: Tokenizer = field(init=False)
+    """The model's, once the prompt was prepared; it outlives the engine."""
     _prepared: Prepared | None = None
     _engine: Engine | None = None
 
@@ -123,6 +126,7 @@ class Job:
         """
         if self._engine is not engine:
             self._prepared, self._engine = self.prepare(engine), engine
+            self.tokenizer = engine.tokenizer
         return self._prepared is not None
 
     def spell(self, prompt: tuple[int, ...]) -> None:

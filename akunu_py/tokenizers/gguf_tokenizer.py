@@ -5,6 +5,7 @@ from typing import Any
 
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
+from akunu_py.protocols import TemplateVariable
 from akunu_py.tokenizers.codecs import make_codec
 from akunu_py.tokenizers.detokenizer import ByteDetokenizer
 from akunu_py.tokenizers.special_text import SpecialTextGuard
@@ -138,7 +139,7 @@ class GGUFTokenizer:
         tools: Sequence[GivenTool] | None = None,
         template: str | None = None,
         add_generation_prompt: bool = True,
-        variables: Mapping[str, Any] | None = None,
+        variables: Mapping[str, TemplateVariable] | None = None,
     ) -> list[int]:
         """Return the ids of a conversation, up to where the reply begins.
 

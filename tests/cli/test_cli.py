@@ -205,6 +205,7 @@ def test_a_closed_pipe_is_quiet(tiny_gguf):
     assert errors == b""
 
 
+@pytest.mark.slow
 def test_closed_standard_streams(tiny_gguf):
     line = " ".join(AKUNU[:2]) + f" '{AKUNU[2]}'"
     for closing in ("<&-", ">&-", "2>&-"):

@@ -126,6 +126,7 @@ def test_where_it_is_kept(tmp_path, monkeypatch):
         default_model.default_model_path()
 
 
+@pytest.mark.slow
 def test_the_first_chat_offers_it_once(data, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with PtyChild("chat", home=tmp_path) as child:

@@ -44,9 +44,8 @@ def test_without_a_terminal_both_replies_are_printed(model):
     assert "\x1b" not in result.output
 
 
-@pytest.mark.parametrize(
-    "columns", [50, *(pytest.param(columns, marks=pytest.mark.slow) for columns in (80, 160))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [50, 80, 160])
 def test_on_a_terminal_they_stand_side_by_side(model, tmp_path, columns):
     with PtyChild("demo", model, home=tmp_path, rows=50, columns=columns) as child:
         assert child.wait() == 0

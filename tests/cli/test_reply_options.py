@@ -23,12 +23,16 @@ def test_without_flags_every_option_is_at_its_default(name, expected):
     assert result.output == f"{expected!r}\n"
 
 
-def test_every_option_has_a_flag_but_two():
-    """The chat alone sets the window of penalties; a constraint has a flag for each of its kinds."""
+def test_every_option_has_a_flag_but_three():
+    """The chat alone sets the window of penalties; a constraint has a flag for each of its kinds.
+
+    Log probabilities are for programs.
+    """
     names = {parameter.name for parameter in command_named("generate").params}
     assert {one.name for one in options_of(GenerationConfig)} - names == {
         "penalty_window",
         "constraint",
+        "logprobs",
     }
 
 

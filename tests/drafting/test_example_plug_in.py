@@ -41,6 +41,7 @@ def akunu(installed, *arguments):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_installed_drafter_drafts_and_changes_nothing(installed, default_model):
     command = ("generate", default_model, "--raw", "-p", "print(sorted([f(x), g(", "--json")
     options = ("--max-tokens", "24", "--draft-budget", "always")

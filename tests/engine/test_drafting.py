@@ -46,7 +46,7 @@ def test_auto_is_the_default(fresh):
 def plain(shared_engine):
     """The reply without drafts, by the name of its options."""
     return {
-        name: shared_engine.generate(PROMPT, max_tokens=50, drafter="none", **options).token_ids
+        name: shared_engine.generate(PROMPT, max_tokens=32, drafter="none", **options).token_ids
         for name, options in OPTIONS.items()
     }
 
@@ -57,7 +57,7 @@ def plain(shared_engine):
 )
 def test_no_drafter_changes_a_token(engine, plain, drafter, name, budget, count):
     drafted = engine.generate(
-        PROMPT, max_tokens=50, drafter=drafter, draft_budget=budget, num_draft_tokens=count,
+        PROMPT, max_tokens=32, drafter=drafter, draft_budget=budget, num_draft_tokens=count,
         **OPTIONS[name],
     )  # fmt: skip
     assert drafted.token_ids == plain[name]
@@ -234,9 +234,9 @@ def test_reproducible_passes_take_seven_tokens_at_most(tiny_gguf, monkeypatch):
 
     monkeypatch.setattr("akunu_py.engine.drafter_factory.make", spy)
     with Engine.load(tiny_gguf, reproducible=True) as engine:
-        plain = engine.generate(PROMPT, max_tokens=40, drafter="none").token_ids
+        plain = engine.generate(PROMPT, max_tokens=20, drafter="none").token_ids
         for drafter in DRAFTERS:
-            drafted = engine.generate(PROMPT, max_tokens=40, drafter=drafter, draft_budget="always")
+            drafted = engine.generate(PROMPT, max_tokens=20, drafter=drafter, draft_budget="always")
             assert drafted.token_ids == plain
             assert len(drafted.stats.drafted_per_position) <= 7
         engine.generate(PROMPT, max_tokens=2, drafter="lookup", num_draft_tokens=3)

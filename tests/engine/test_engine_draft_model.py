@@ -19,7 +19,7 @@ PENALTIES = {"repetition_penalty": 1.15, "frequency_penalty": 0.1}
     ("options", "drafter"),
     [
         ({}, "draft-model"),
-        ({"temperature": 0.7, "seed": 5}, "draft-model"),
+        pytest.param({"temperature": 0.7, "seed": 5}, "draft-model", marks=pytest.mark.slow),
         ({"temperature": 1.3, "seed": 6, **PENALTIES}, "draft-model"),
         pytest.param(
             {"temperature": 0.7, "seed": 7, "top_p": 0.9}, "draft-model-ngram",

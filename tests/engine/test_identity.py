@@ -1,7 +1,5 @@
 """Output identity on the model that ships, over the prompts that ship, and mlx-lm's greedy tokens."""
 
-from itertools import cycle
-
 import mlx.core as mx
 import pytest
 from identity import assert_same_tokens
@@ -54,9 +52,15 @@ def check(engine, prompt, temperature, penalties, drafters, max_tokens):
         assert drafted.text == plain.text or drafted.token_ids != plain.token_ids
 
 
-@pytest.mark.parametrize(("category", "name"), [*zip(CATEGORIES, cycle(SETTINGS), strict=False)])
+@pytest.mark.parametrize(
+    ("category", "name"),
+    [
+        *zip([name for name in CATEGORIES if name != "session"], SETTINGS, strict=True),
+        pytest.param("session", "0.7, penalties", marks=pytest.mark.slow),
+    ],
+)
 def test_a_prompt_of_each_category(engine, category, name):
-    """Every setting comes up; `test_every_other_prompt` has many prompts."""
+    """Every setting comes up; `test_every_other_prompt` has many prompts. Sessions are long."""
     temperature, penalties = SETTINGS[name]
     chosen = min(
         (prompt for prompt in PROMPTS if prompt.category == category),

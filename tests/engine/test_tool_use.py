@@ -66,6 +66,19 @@ def test_a_named_tool_is_called_once(engine):
     assert result.finish_reason == "tool_calls"
 
 
+def test_some_tools_may_be_called(engine):
+    choice = {"mode": "required", "names": ["now"]}
+    result = engine.chat(ASK, tools=TOOLS, tool_choice=choice, max_tokens=100)
+    assert {call.name for call in result.message.tool_calls} == {"now"}
+    # The model is told of all tools.
+    assert result.num_prompt_tokens == len(engine.chat_ids(ASK, TOOLS))
+    for wrong in ({"mode": "none", "names": ["now"]}, {"mode": "auto", "names": []}):
+        with pytest.raises(ConfigError, match="tool_choice is"):
+            engine.chat(ASK, tools=TOOLS, tool_choice=wrong)
+    with pytest.raises(ConfigError, match="'then', which is not among the tools: weather, now"):
+        engine.chat(ASK, tools=TOOLS, tool_choice={"mode": "auto", "names": ["now", "then"]})
+
+
 def test_drafts_change_nothing(engine):
     options = {"tools": TOOLS, "tool_choice": {"name": "weather"}, "max_tokens": 200}
     plain = engine.chat(ASK, **options, drafter="none")

@@ -1,7 +1,7 @@
 """Replies of the default model under random schemas: they fit, and drafting changes none."""
 
 import pytest
-from constrained_replies import check_schemas
+from constrained_replies import check
 from fast_blas import needs_fast_blas
 from shared_files import REAL_MODEL
 
@@ -18,8 +18,7 @@ def real():
         yield engine
 
 
-@pytest.mark.parametrize("part", range(1, 4))
-def test_schemas_with_a_real_model(real, part):
-    """Of 9 schemas: 36 replies. Passes are aligned, so that rows have equal bits with any BLAS."""
-    seeds = range(1000 + (part - 1) * 3, 1000 + part * 3)
-    assert check_schemas(real, seeds) >= 0.5 * len(seeds)
+@pytest.mark.parametrize("seed", [1000, 1001, 1002])
+def test_schemas_with_a_real_model(real, seed):
+    """Passes are aligned, so that rows have equal bits with any BLAS."""
+    check(real, "schemas", [seed], max_tokens=80)

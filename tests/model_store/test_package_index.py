@@ -81,6 +81,7 @@ def test_it_is_fetched_once(index, tmp_path, capfd):
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_fetched_again(index, tmp_path):
     place = fetch(tmp_path / "models")
     for damage in (CONTENT[:-1], b"x" * len(CONTENT)):

@@ -57,8 +57,8 @@ class ShapedKernels(nn.Module):
 @pytest.mark.parametrize(
     ("kind", "temperature"),
     [
-        *zip(KINDS[:-1], [0.0, 0.9, 0.0, 0.9, 0.0], strict=True),
-        pytest.param(KINDS[-1], 0.9, marks=pytest.mark.slow),
+        *zip(KINDS[:4], [0.0, 0.9, 0.0, 0.9], strict=True),
+        *(pytest.param(kind, 0.9, marks=pytest.mark.slow) for kind in KINDS[4:]),
     ],
 )
 def test_no_draft_changes_a_token_where_kernels_go_by_shapes(kind, temperature):
@@ -219,7 +219,7 @@ def reproducible(tiny_gguf):
 @pytest.mark.parametrize(("temperature", "penalty"), [(0.0, 1.0), (0.9, 1.3)])
 def test_the_text_is_that_of_other_passes(tiny_gguf, reproducible, temperature, penalty):
     options = {
-        "max_tokens": 60, "temperature": temperature, "seed": 4, "repetition_penalty": penalty,
+        "max_tokens": 32, "temperature": temperature, "seed": 4, "repetition_penalty": penalty,
     }  # fmt: skip
     with Engine.load(tiny_gguf) as engine:
         expected = engine.generate(PROMPT, drafter="none", **options).token_ids

@@ -15,23 +15,19 @@ TOLERANCE = 5e-3
 # Not compared, and why: docs/models.md says so too.
 UNCHECKED: dict[str, str] = {}
 FROM_THE_LAST = list(reversed(BUILDERS.items()))
-# The first, which is the simplest, of each file of `tiny_architectures` and of each architecture.
+# The first, which is the simplest, of each file of `tiny_architectures`, whose others are like it.
 OF_EACH_FILE = {builder.__module__: name for name, (_, builder) in FROM_THE_LAST}.values()
-OF_EACH_ARCHITECTURE = {architecture: name for name, (architecture, _) in FROM_THE_LAST}.values()
-
-
-def with_slow_variants(fast):
-    return [
-        pytest.param(name, marks=() if name in fast else pytest.mark.slow)
-        for name in sorted(BUILDERS)
-    ]
+EACH = [
+    pytest.param(name, marks=() if name in OF_EACH_FILE else pytest.mark.slow)
+    for name in sorted(BUILDERS)
+]
 
 
 def golden(name):
     return np.load(GOLDEN / f"{name}.npz")
 
 
-@pytest.mark.parametrize("name", with_slow_variants(OF_EACH_ARCHITECTURE))
+@pytest.mark.parametrize("name", EACH)
 def test_logits_and_greedy_text_are_llama_cpps(tmp_path, name):
     model = build(name)
     recorded = golden(name)
@@ -63,7 +59,7 @@ def test_every_golden_file_has_its_model():
     assert {path.stem for path in GOLDEN.glob("*.npz")} == set(BUILDERS) - set(UNCHECKED)
 
 
-@pytest.mark.parametrize("name", with_slow_variants(OF_EACH_FILE))
+@pytest.mark.parametrize("name", EACH)
 def test_quantized_forms_of_every_layer_compute_the_same(tmp_path, name):
     """Matrices in Q8_0 where their rows allow it: kept quantized and expanded give one result."""
     model = build(name)

@@ -128,7 +128,7 @@ def leaves_the_stream(models, plain_text, target, draft, name, sizes, tokens):
         steps = check(
             session, drafter, prompt_of(size), CONFIGS[name], about, plain, max_tokens=tokens
         )
-        assert sum(step.num_draft_tokens for step in steps) >= 20
+        assert sum(step.num_draft_tokens for step in steps) >= 3 * tokens // 4
     if target == draft:
         # The very model as its own draft model: nothing is rejected, but for rows that differ in
         # the last bits between the sizes of a pass.
@@ -138,7 +138,7 @@ def leaves_the_stream(models, plain_text, target, draft, name, sizes, tokens):
 
 @pytest.mark.parametrize(("pair", "name"), FAST)
 def test_any_draft_model_leaves_the_stream_as_it_is(models, plain_text, pair, name):
-    leaves_the_stream(models, plain_text, *pair, name, [20, 21], 24)
+    leaves_the_stream(models, plain_text, *pair, name, [20, 21], 16)
 
 
 @pytest.mark.slow

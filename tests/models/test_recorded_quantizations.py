@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from pairwise import each_value
 from quant_blocks import QUANTIZED
 from quantized_references import recorded, recorded_models, write_quantized
 
@@ -11,8 +12,7 @@ TOLERANCE = 2e-4
 """Largest difference of a logit, where logits have a deviation of 4; measured: 5e-5."""
 
 
-@pytest.mark.parametrize("weights", ["dense", "quantized"])
-@pytest.mark.parametrize("name", recorded_models())
+@pytest.mark.parametrize(("name", "weights"), each_value(recorded_models(), ("dense", "quantized")))
 def test_blocks_of_ggml_give_llama_cpps_logits_and_text(tmp_path, name, weights):
     path = write_quantized(tmp_path / "m.gguf", name)
     golden = recorded(name)

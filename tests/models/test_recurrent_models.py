@@ -17,7 +17,10 @@ NAMES = sorted(
     & set(BUILDERS)
 )  # fmt: skip
 # Their states are those of another one, in another mixture of layers.
-ALIKE = {"granitehybrid", "lfm2moe", "nemotron_h_moe", "qwen35", "qwen35moe"}
+ALIKE = {
+    "falcon-h1", "granitehybrid", "jamba", "lfm2moe", "nemotron_h", "nemotron_h_moe", "plamo2",
+    "qwen35", "qwen35moe",
+}  # fmt: skip
 BEGINNING = list(range(20, 44))
 
 
@@ -144,8 +147,14 @@ def test_the_first_files_of_kimi_linear_have_keys_and_values_in_one_matrix(tmp_p
 @pytest.mark.parametrize(
     "name",
     [
-        "falcon-h1", "granitehybrid-dense", "jamba", "kimi-linear", "lfm2", "lfm2moe", "nemotron_h",
-        "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next",
+        "falcon-h1", "kimi-linear", "lfm2", "qwen3next",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in (
+                "granitehybrid-dense", "jamba", "lfm2moe", "nemotron_h", "nemotron_h_moe", "qwen35",
+                "qwen35moe",
+            )
+        ),
     ],
 )  # fmt: skip
 def test_queries_keys_and_values_may_be_one_matrix(tmp_path, name):

@@ -44,8 +44,8 @@ def test_no_draft_changes_a_token(name):
     setting = settings[SUBSET.index(name) % 2]
     cell = Family(name).run(setting)
     assert not cell.differences
-    assert len(set(cell.tokens)) >= 10
-    assert cell.drafted > 100
+    assert len(set(cell.tokens)) > 5
+    assert cell.drafted > 60
 
 
 def rotated(name, dtype):
@@ -68,7 +68,7 @@ def test_no_adversary_changes_a_token(name):
         cell = family.run(setting)
         assert not cell.differences, setting
         # One adversary's: those that are always right, or wrong at once, draft the fewest.
-        assert cell.drafted > 50 * cell.replies
+        assert cell.drafted > 30 * cell.replies
 
 
 @pytest.mark.slow

@@ -12,19 +12,21 @@ from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import Draft, GenerationConfig
 
-# By length, cut off, in chunks, restored; and mixtures of them.
+# By length, cut off, in chunks; and a mixture of restored and cut off ones.
 KINDS = [
-    "llama", "llama, sliding", "llama4", "mamba2", "baichuan_m1",
+    "llama", "llama, sliding", "llama4", "baichuan_m1",
     *(
         pytest.param(kind, marks=pytest.mark.slow)
-        for kind in ("llama, windows with sinks", "recurrent_gemma", "qwen3_next", "falcon_h1")
+        for kind in (
+            "llama, windows with sinks", "mamba2", "recurrent_gemma", "qwen3_next", "falcon_h1"
+        )
     ),
 ]  # fmt: skip
 RECURRENT = [
-    "mamba2", "baichuan_m1",
+    "mamba2",
     *(
         pytest.param(kind, marks=pytest.mark.slow)
-        for kind in ("recurrent_gemma", "qwen3_next", "falcon_h1")
+        for kind in ("baichuan_m1", "recurrent_gemma", "qwen3_next", "falcon_h1")
     ),
 ]  # fmt: skip
 GREEDY = GenerationConfig()
@@ -84,10 +86,10 @@ def test_any_sequence_of_prompts_gives_what_fresh_sessions_give(named):
     ]
     for given in prompts:
         fresh = Session(model, context=600)
-        expected = generate(fresh, given, GREEDY, PlainDrafter(), max_tokens=11)
+        expected = generate(fresh, given, GREEDY, PlainDrafter(), max_tokens=7)
         drafter = adversary("half", given + expected, 3)
-        assert generate(session, given, GREEDY, drafter, max_tokens=11) == expected
-        assert len(session._rows.tokens) + session.carried_rows >= len(given) + 9
+        assert generate(session, given, GREEDY, drafter, max_tokens=7) == expected
+        assert len(session._rows.tokens) + session.carried_rows >= len(given) + 5
 
 
 def test_what_is_reused_is_what_can_be_restored(named):

@@ -18,10 +18,10 @@ from akunu_py.drafting.draft_model import DrawSettings
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 
 KINDS = [
-    "llama", "llama, sliding", "recurrent_gemma",
+    "llama", "recurrent_gemma",
     *(
         pytest.param(kind, marks=pytest.mark.slow)
-        for kind in ("llama4", "mamba2", "qwen3_next", "falcon_h1")
+        for kind in ("llama, sliding", "llama4", "mamba2", "qwen3_next", "falcon_h1")
     ),
 ]  # fmt: skip
 NAMES = ["greedy", pytest.param("0.7", marks=pytest.mark.slow), "1.3, penalties"]

@@ -52,6 +52,7 @@ def test_mlx_lm_is_whole_once_its_names_are_asked_for():
     assert run(WHOLE) == ["mlx_lm.utils", mlx_lm.__version__, "True"]
 
 
+@pytest.mark.slow
 def test_an_mlx_lm_that_was_imported_before_stays():
     program = "import mlx_lm; whole = mlx_lm.load; import akunu_py.models, mlx_lm as after\n"
     assert run(program + "print(after.load is whole, type(after).__name__)") == ["True", "module"]

@@ -55,6 +55,38 @@ def test_stream_is_the_same(served):
     assert text == whole["choices"][0]["message"]["content"]
 
 
+def test_stream_tells_what_was_drafted(served):
+    """The engine's own counts; a model this small repeats itself."""
+    wishes = {"stream": True, "return_progress": True, "akunu": {"sources": True, "metrics": True}}
+    ask = ASK | {"max_tokens": 60, "temperature": 0}
+    whole = served.post(CHAT, ask | {"akunu": {"metrics": True}}).json()
+    chunks = [value for _, value in events_of(served.post(CHAT, ask | wishes))][:-1]
+    pieces = [
+        (chunk["choices"][0]["delta"]["content"], chunk["akunu"]["source"])
+        for chunk in chunks
+        if "akunu" in chunk and chunk["choices"][0]["delta"]
+    ]
+    assert "".join(text for text, _ in pieces) == whole["choices"][0]["message"]["content"]
+    last = chunks[-1]
+    assert last["timings"]["draft_n_accepted"] > 0
+    assert {source for _, source in pieces} - {None} <= {
+        "prompt",
+        "reply",
+        "memory",
+        "prompt+reply",
+    }
+    assert any(source for _, source in pieces)
+    counts = chunks[-2]["akunu"]
+    assert counts["tokens"] == last["usage"]["completion_tokens"]
+    mean = last["metrics"]["speculative_decoding"]["mean_acceptance_length"]
+    assert counts["tokens"] / counts["passes"] == pytest.approx(mean)
+    progress = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
+    prompt = last["usage"]["prompt_tokens"]
+    assert all(one["total"] == prompt for one in progress)
+    assert progress[0]["processed"] == progress[0]["cache"]
+    assert progress[-1]["processed"] == prompt
+
+
 def test_second_request_uses_the_rows_of_the_first(served):
     first = served.post(CHAT, ASK)
     again = served.post(CHAT, ASK)
@@ -237,6 +269,21 @@ def test_required_call_is_made(served):
     ).json()["output"][-1]  # fmt: skip
     assert (item["namespace"], item["name"]) == ("n", "turn")
     assert json.loads(item["arguments"]) == arguments
+
+
+@pytest.mark.parametrize("choice", ["required", "named", "allowed", "none"])
+def test_choice_of_tools_does_not_change_the_prompt(served, choice):
+    names = ["up", "down", "turn"]
+    tools = [{"type": "function", "name": name, "parameters": {}} for name in names]
+    ask = {"input": ASK["messages"], "max_output_tokens": 1, "tools": tools}
+    value = {
+        "named": {"type": "function", "name": "down"},
+        "allowed": {"type": "allowed_tools", "mode": "auto", "tools": tools[:2]},
+    }.get(choice, choice)
+    first = served.post("/v1/responses", ask).json()["usage"]
+    usage = served.post("/v1/responses", ask | {"tool_choice": value}).json()["usage"]
+    assert usage["input_tokens"] == first["input_tokens"]
+    assert usage["input_tokens_details"]["cached_tokens"] >= usage["input_tokens"] - 1
 
 
 def test_answer_fits_a_schema(served):

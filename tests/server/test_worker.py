@@ -64,7 +64,7 @@ def test_a_reply_is_that_of_the_engine(toy, make_worker):
 def test_a_seed_gives_the_same_tokens_alone_and_in_company(toy, make_worker, drafter, cache_bytes):
     texts = [TEXT * count + "abc"[:count] for count in (1, 2, 3, 2)]
     expected = [
-        toy.generate(text, max_tokens=30, seed=seed, temperature=0.9, drafter="none",
+        toy.generate(text, max_tokens=14, seed=seed, temperature=0.9, drafter="none",
                      logit_bias=PLAIN).token_ids
         for seed, text in enumerate(texts)
     ]  # fmt: skip
@@ -72,7 +72,7 @@ def test_a_seed_gives_the_same_tokens_alone_and_in_company(toy, make_worker, dra
     for _ in range(2):
         jobs = [
             worker.submit(
-                call(toy, text, max_tokens=30, seed=seed, temperature=0.9, drafter=drafter,
+                call(toy, text, max_tokens=14, seed=seed, temperature=0.9, drafter=drafter,
                      draft_budget="always")
             )
             for seed, text in enumerate(texts)

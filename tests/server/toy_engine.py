@@ -36,14 +36,16 @@ class ToyTokenizer:
     """Letters and pairs of letters; text is cut into the longest.
 
     `thoughts` says what the template does with earlier thoughts: "keep" or "drop". With `opens` the
-    prompt ends within thoughts, which the model ends by `thought_end`.
+    prompt ends within thoughts, which the model ends by `thought_end`. With the variable `switch`
+    set to False it ends after empty thoughts.
     """
 
     vocabulary_size = VOCABULARY
     end_ids = frozenset({END})
     has_chat_template = True
 
-    def __init__(self, *, thoughts="keep", opens=False, thought_end="z"):
+    def __init__(self, *, thoughts="keep", opens=False, thought_end="z", switch=""):
+        self._switch = switch
         self._thought_end = thought_end
         self._opening = "\n" if opens else ""
         self._thoughts = thoughts
@@ -61,7 +63,7 @@ class ToyTokenizer:
             place += size
         return ids
 
-    def encode_chat(self, messages, *, tools=None):
+    def encode_chat(self, messages, *, tools=None, variables=None):
         messages = read_messages(messages)
         if any(message.text == "refuse" for message in messages):
             raise ConfigError("the template refuses this")
@@ -73,6 +75,8 @@ class ToyTokenizer:
                 ids += [THINK, *self._cut(self._opening + message.reasoning + self._thought_end)]
             ids += [*self._cut(message.text), END]
         opening = [THINK, *self._cut(self._opening)] if self._opens else []
+        if self._switch and not (variables or {}).get(self._switch, True):
+            opening = [THINK, *self._cut(self._thought_end)]
         return [*ids, ASSISTANT, *opening]
 
     def decode(self, ids, *, with_control=False):
@@ -94,7 +98,7 @@ def family(name):
 def toy_engine(name="llama", *, tokenizer=None, context=1024, **options):
     """An engine over the random model of a family (`tiny_families`)."""
     description = ModelDescription(
-        path=Path(name), name=name, architecture=name, parameters=1, weights="dense",
+        path=Path(__file__), name=name, architecture=name, parameters=1, weights="dense",
         context=4096, file_bytes=1,
     )  # fmt: skip
     loaded = LoadedModel(family(name), tokenizer or ToyTokenizer(), description)

@@ -30,7 +30,11 @@ CHAT_DEFAULT = GenerationConfig(stop_loops=True)
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 _QUOTED = r"""(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
 
-_OPTIONS = {declared.name: declared for declared in options_of(GenerationConfig)}
+_OPTIONS = {
+    declared.name: declared
+    for declared in options_of(GenerationConfig)
+    if declared.name != "logprobs"  # the chat does not show them
+}
 _GROUPS: Mapping[str, Mapping[str, str]] = {
     "Sampling": {
         "temperature": "0 picks the likeliest token; higher varies more",
@@ -49,7 +53,9 @@ _GROUPS: Mapping[str, Mapping[str, str]] = {
         "stop": "the reply ends before this text",
         "stop_loops": "end a reply that repeats itself over and over",
     },
-    "Form of a reply": {
+    "Thoughts and form of a reply": {
+        "thinking": "whether to think before the answer, if the model leaves it open",
+        "effort": "how much: none, minimal, low, medium, high, xhigh or max",
         "constraint": "json_schema FILE, regex R, grammar FILE or choices A | B",
     },
     "Drafting": {

@@ -51,7 +51,7 @@ _MODULES = {"mlx-lm": "mlx_lm", "llama.cpp": "xllamacpp", "transformers": "torch
     "programs",
     multiple=True,
     type=click.Choice(_PROGRAMS),
-    help="Compare with this program; repeatable. All, when left out.",
+    help="Compare with this program; repeatable.  [default: all]",
 )
 @click.option(
     "-t",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-pictures", is_flag=True, help="Write only tables, without matplotlib.")
 def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> None:
-    """Gather RESULTS into one page, as HTML and as Markdown.
+    """Combine RESULTS into one page, in HTML and Markdown.
 
     RESULTS are the result.json files that the other commands write with --output, or their folders.
     The page begins with failures, replies that differ, and ratios below 1. report.html needs no

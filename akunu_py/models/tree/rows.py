@@ -1,6 +1,7 @@
 """The rows of a pass over a tree, and the nodes of the draft they stand for."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +9,9 @@ from numpy.typing import NDArray
 from akunu_py.draft_trees import subtree
 from akunu_py.errors import ContractError
 from akunu_py.types import Draft
+
+_T = TypeVar("_T")
+_Missing = TypeVar("_Missing")
 
 
 class TreeRows:
@@ -88,8 +92,12 @@ class ArrangedTree:
 
     def choices(self, found: Sequence[int]) -> list[int]:
         """Return the choice after each node of the draft, -1 for nodes without a row."""
+        return self.by_node(found, -1)
+
+    def by_node(self, found: Sequence[_T], missing: _Missing) -> list[_T | _Missing]:
+        """Return what was found in each node's row, and `missing` for nodes without a row."""
         places = (self._row_of.get(node) for node in range(self._num_nodes))
-        return [-1 if row is None else found[row] for row in places]
+        return [missing if row is None else found[row] for row in places]
 
     def kept(self, accepted: Sequence[int]) -> list[int]:
         """Return the rows that stay when these nodes, a path in order, are accepted."""

@@ -15,12 +15,12 @@ from akunu_py.reply_deltas import (
     CallStart,
     ContentDelta,
     ReasoningDelta,
-    ReplyDelta,
     UnfinishedCall,
 )
 from akunu_py.server import sse
+from akunu_py.server.chances import chance_fields
 from akunu_py.server.errors import Api, Problem, openai_message
-from akunu_py.server.events import Accepted, Finished, Usage
+from akunu_py.server.events import Accepted, Addition, Chances, Finished, Usage
 from akunu_py.server.responses.items import hidden_thoughts
 from akunu_py.server.responses.tools import ToolBook, custom_input
 from akunu_py.server.whole_reply import Call, Text, Thoughts, WholeReply
@@ -46,6 +46,9 @@ class ResponseForm:
         self._output: list[dict[str, Any]] = []  # items that are done
         self._open: Thoughts | Text | Call | None = None
         self._open_calls: dict[int, Call] = {}
+        # How likely tokens were: of the open text, and of the addition that comes next.
+        self._chances: list[dict[str, Any]] = []
+        self._next_chances: list[dict[str, Any]] = []
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return `response.created` and `response.in_progress`."""
@@ -53,13 +56,19 @@ class ResponseForm:
         created = self._event("response.created", response=self._response("in_progress"))
         return created + self.alive()
 
-    def addition(self, delta: ReplyDelta) -> bytes:
+    def addition(self, delta: Addition) -> bytes:
         """Return the events of an addition, with the borders of items."""
         match delta:
+            case Chances(tokens):
+                self._next_chances += chance_fields(tokens)
+                return b""
             case ReasoningDelta(text):
                 return self._grow(Thoughts(text), "reasoning_summary_text.delta", delta=text)
             case ContentDelta(text):
-                return self._grow(Text(text), "output_text.delta", delta=text, logprobs=[])
+                chances, self._next_chances = self._next_chances, []
+                grown = self._grow(Text(text), "output_text.delta", delta=text, logprobs=chances)
+                self._chances += chances
+                return grown
             case CallStart(index, id_, name):
                 call = Call(id_, name)
                 self._open_calls[index] = call
@@ -93,10 +102,13 @@ class ResponseForm:
     def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
         """Return the response."""
         status = _status(finished)
+        self._chances = chance_fields(reply.chances)
         for part in reply.parts:
             if not isinstance(part, Call) or part.complete:
                 last = part is reply.parts[-1]
                 self._output.append(self._item(part, status if last else "completed"))
+                if isinstance(part, Text):
+                    self._chances = []
         return self._response(status, finished.usage)
 
     def _grow(self, part: Thoughts | Text, kind: str, **fields: Any) -> bytes:
@@ -118,7 +130,7 @@ class ResponseForm:
                     "reasoning_summary_part.added", part, part=_summary("")
                 )
             case Text():
-                announced += self._part_event("content_part.added", part, part=_output_text(""))
+                announced += self._part_event("content_part.added", part, part=_output_text("", []))
         return announced
 
     def _added_arguments(self, call: Call, text: str) -> bytes:
@@ -139,8 +151,11 @@ class ResponseForm:
                 ended = self._part_event("reasoning_summary_text.done", part, text=text)
                 ended += self._part_event("reasoning_summary_part.done", part, part=_summary(text))
             case Text(text):
-                ended = self._part_event("output_text.done", part, text=text, logprobs=[])
-                ended += self._part_event("content_part.done", part, part=_output_text(text))
+                chances = self._chances
+                ended = self._part_event("output_text.done", part, text=text, logprobs=chances)
+                ended += self._part_event(
+                    "content_part.done", part, part=_output_text(text, chances)
+                )
             case Call(arguments=arguments):
                 if item["type"] == "custom_tool_call":
                     entered = item["input"]
@@ -153,6 +168,7 @@ class ResponseForm:
                     )
         ended += self._item_event("output_item.done", item=item)
         self._output.append(item)
+        self._chances = []
         return ended
 
     def _item(self, part: Thoughts | Text | Call, status: str) -> dict[str, Any]:
@@ -174,7 +190,7 @@ class ResponseForm:
                     "type": "message",
                     "status": status,
                     "role": "assistant",
-                    "content": [_output_text(text)] if done else [],
+                    "content": [_output_text(text, self._chances)] if done else [],
                 }
             case Call(id_, shown, arguments):
                 tool = self._book.called(shown)
@@ -238,8 +254,8 @@ def _summary(text: str) -> dict[str, Any]:
     return {"type": "summary_text", "text": text}
 
 
-def _output_text(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _output_text(text: str, chances: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": chances}
 
 
 def _status(finished: Finished) -> str:

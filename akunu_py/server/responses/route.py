@@ -12,15 +12,15 @@ from starlette.responses import Response
 
 from akunu_py.constraint import Constraint
 from akunu_py.messages import Message
+from akunu_py.server.chances import asked_logprobs
 from akunu_py.server.conversation import check_counts
 from akunu_py.server.errors import RequestError
-from akunu_py.server.generation_fields import JSON_OBJECT, configured, refuse
-from akunu_py.server.json_body import decode, read_body, unknown_fields
+from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, ModelBody
+from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.requests import ChatRequest
 from akunu_py.server.responses.form import ResponseForm
 from akunu_py.server.responses.items import Conversation, Item
 from akunu_py.server.responses.tools import ToolBook
-from akunu_py.server.service import Service
 from akunu_py.server.system_messages import merged_beginning
 
 PATH = "/v1/responses"
@@ -30,12 +30,12 @@ _REFUSED = {
     "conversation": "akunu keeps no conversations; send the whole conversation as input",
     "background": "akunu answers while the client waits; leave it out",
     "prompt": "akunu has no stored prompts; send the text as instructions",
-    "top_logprobs": "akunu does not return probabilities; leave it out",
 }
 _NO_EFFECT = frozenset({
-    "client_metadata", "include", "metadata", "prompt_cache_key", "prompt_cache_retention",
+    "client_metadata", "metadata", "prompt_cache_key", "prompt_cache_retention",
     "safety_identifier", "service_tier", "store", "stream_options", "truncation", "user",
 })  # fmt: skip
+_LOGPROBS = "message.output_text.logprobs"
 _ECHOED = ("metadata", "store", "truncation", "user", "prompt_cache_key", "service_tier")
 
 
@@ -48,11 +48,10 @@ class _Text(msgspec.Struct):
     format: dict[str, Any] | None = None
 
 
-class Body(msgspec.Struct, kw_only=True):
+class Body(ModelBody, kw_only=True):
     """The body of a request."""
 
     input: str | list[Item]
-    model: str | None = None
     instructions: str | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -60,6 +59,8 @@ class Body(msgspec.Struct, kw_only=True):
     reasoning: _Reasoning | None = None
     text: _Text | None = None
     stream: bool | None = None
+    include: list[str] | None = None
+    top_logprobs: int | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -67,27 +68,16 @@ class Body(msgspec.Struct, kw_only=True):
 
 async def responses(http: HttpRequest) -> Response:
     """Answer `POST /v1/responses`."""
-    service: Service = http.app.state.service
-    raw = await read_body(http)
-    body = decode(raw, Body)
-    given = decode(raw, dict[str, Any])
-    refuse(_REFUSED, given)
-    unknown = unknown_fields(raw, Body)
-    ignored = [name for name in unknown if name not in _NO_EFFECT and name not in _REFUSED]
-    model = service.model(body.model)
+    asked = await incoming(http, Body, refused=_REFUSED, no_effect=_NO_EFFECT)
     book = ToolBook()
-    request = _read_request(body, model.id, service, book, ignored)
-    form = ResponseForm(_echoed(body, model.id, given), book)
-    return service.respond(http, request, form, stream=bool(body.stream), ignored=ignored)
+    request = _read_request(asked, book)
+    form = ResponseForm(_echoed(asked), book)
+    return asked.respond(request, form, stream=asked.body.stream)
 
 
-def _read_request(
-    body: Body, model: str, service: Service, book: ToolBook, ignored: list[str]
-) -> ChatRequest:
-    """Return what a body asks for; fills `book`, and adds what has no effect to `ignored`.
-
-    Raises RequestError that names the field at fault.
-    """
+def _read_request(asked: Incoming[Body], book: ToolBook) -> ChatRequest:
+    """Return what a body asks for, and fill the book; raises RequestError naming the field."""
+    body, ignored = asked.body, asked.ignored
     book.add(body.tools or [], "tools", ignored)
     said = [Message("system", body.instructions)] if body.instructions else []
     if isinstance(body.input, str):
@@ -105,19 +95,29 @@ def _read_request(
         "temperature": body.temperature,
         "top_p": body.top_p,
         "constraint": _answer_form(body.text.format if body.text else None),
+        "logprobs": asked_logprobs(
+            _LOGPROBS in (body.include or ()) or bool(body.top_logprobs),
+            body.top_logprobs,
+            field="top_logprobs",
+        ),
     }
-    effort = (body.reasoning and body.reasoning.effort) or ""
     return ChatRequest(
-        model=model,
+        model=asked.model.id,
         messages=merged_beginning(said),
-        config=configured(service.defaults, options),
+        config=asked.config(options | _thinking(asked)),
         tools=book.shown,
         tool_choice=book.choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls is not False,
         grammars=book.grammars,
-        thinking=False if effort == "none" else None,
-        effort="" if effort == "none" else effort,
     )
+
+
+def _thinking(asked: Incoming[Body]) -> dict[str, Any]:
+    effort = asked.body.reasoning and asked.body.reasoning.effort
+    if effort is not None and effort not in EFFORTS:
+        asked.ignored.append("reasoning.effort")
+        effort = None
+    return asked.thinking(effort=effort, effort_by="reasoning.effort")
 
 
 def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
@@ -134,12 +134,13 @@ def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
     )
 
 
-def _echoed(body: Body, model: str, given: dict[str, Any]) -> dict[str, Any]:
+def _echoed(asked: Incoming[Body]) -> dict[str, Any]:
     """Return the fields of a request that its response repeats."""
+    body, given = asked.body, asked.fields()
     reasoning = body.reasoning or _Reasoning()
     return {
         **{name: given.get(name) for name in _ECHOED},
-        "model": body.model or model,
+        "model": body.model or asked.model.id,
         "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
         "parallel_tool_calls": body.parallel_tool_calls is not False,
@@ -149,6 +150,7 @@ def _echoed(body: Body, model: str, given: dict[str, Any]) -> dict[str, Any]:
         "text": {"format": (body.text and body.text.format) or {"type": "text"}},
         "tool_choice": body.tool_choice or "auto",
         "tools": body.tools or [],
+        "top_logprobs": body.top_logprobs or 0,
         "top_p": body.top_p,
         "truncation": "disabled",
     }

@@ -133,6 +133,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path):
     path = tmp_path / "s.json"

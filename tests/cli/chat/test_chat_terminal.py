@@ -103,6 +103,7 @@ def test_an_interrupt_ends_the_reply_and_two_the_chat(roomy_gguf, tmp_path):
         assert child.wait() == 0
 
 
+@pytest.mark.slow
 def test_the_end_of_input_leaves(chat):
     with chat() as child:
         child.ready()
@@ -110,6 +111,7 @@ def test_the_end_of_input_leaves(chat):
         assert child.wait() == 0
 
 
+@pytest.mark.slow
 def test_edit_opens_the_editor_and_sends_what_it_saved(chat, tmp_path):
     editor = tmp_path / "editor"
     # click asks for a newer time of the file.
@@ -189,6 +191,7 @@ def test_a_message_taller_than_the_screen_is_there_once(roomy_gguf, tmp_path, li
     assert not any("line" in row for row in reply)
 
 
+@pytest.mark.slow
 def test_a_line_taller_than_the_screen_is_there_once(chat):
     words = " ".join(f"w{number}" for number in range(500))
     with chat("--max-tokens", 4) as child:
@@ -200,6 +203,7 @@ def test_a_line_taller_than_the_screen_is_there_once(chat):
     assert text.count("w17 ") == text.count("w498 ") == 1
 
 
+@pytest.mark.slow
 def test_what_is_typed_during_a_reply_is_not_shown_in_it(roomy_gguf, tmp_path):
     # 1,000 tokens take seconds: they come before and after what is typed.
     endless = ["--logit-bias", "2=-1e6", "--logit-bias", "6=-1e6", "--drafter", "none"]
@@ -289,6 +293,7 @@ def test_a_megabyte_is_pasted_as_words_and_refused_by_a_small_context(chat):
     assert children_s() - started < 15  # measured: 3.4
 
 
+@pytest.mark.slow
 def test_codes_in_a_file_name_do_not_reach_the_terminal(chat, tmp_path):
     name = "evil\x1b]0;title\x07\x1b[2J.txt"
     (tmp_path / name).write_text("hello")
@@ -305,6 +310,7 @@ def test_codes_in_a_file_name_do_not_reach_the_terminal(chat, tmp_path):
     assert "\x1b]0;title" not in child.seen
 
 
+@pytest.mark.slow
 def test_nobody_reads_on(tiny_gguf, tmp_path):
     import subprocess
 
@@ -361,6 +367,7 @@ def test_words_are_typed_whole(chat):
     assert " ".join(row[2:].strip() for row in typed) == words
 
 
+@pytest.mark.slow
 def test_a_conversation_goes_on_in_the_next_chat(tiny_gguf, chat, tmp_path):
     with chat(*ENDLESS, "--max-tokens", 8) as child:
         child.ready()
@@ -477,6 +484,7 @@ def test_what_is_said_first_and_how_the_prompt_looks(chat):
         assert screen.cells("> hello").bold
 
 
+@pytest.mark.slow
 def test_to_go_on_without_the_model_that_answered(tiny_gguf, tmp_path):
     """The default model does; here that is the toy."""
     path = tmp_path / "gone.gguf"

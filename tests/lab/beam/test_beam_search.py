@@ -23,7 +23,7 @@ PROMPTS = (
 )
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("prompt", [PROMPTS[0], pytest.param(PROMPTS[1], marks=pytest.mark.slow)])
 def test_searching_ahead_changes_nothing_on_the_shipped_model(pair, prompt):
     options = {"width": 2, "max_tokens": 10}
     plain = beam_search(pair, prompt, drafter="none", **options)

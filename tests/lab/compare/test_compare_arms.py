@@ -451,6 +451,7 @@ def test_the_command(draft_path, tmp_path, one_process):
     assert (tmp_path / "out" / "items.jsonl").read_text() == kept
 
 
+@pytest.mark.slow
 def test_prompts_of_a_file(draft_path, tmp_path, one_process):
     path = tmp_path / "HumanEval.jsonl"
     problem = {"task_id": "HumanEval/0", "prompt": "def f(x):\n", "canonical_solution": "    pass"}

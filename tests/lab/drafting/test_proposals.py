@@ -21,7 +21,7 @@ def trees_of(engine, prompt, **options):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"temperature": 0.7, "seed": 5}, marks=pytest.mark.slow),
         {"temperature": 1.3, "seed": 6, **PENALTIES},
     ],

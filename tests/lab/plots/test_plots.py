@@ -69,6 +69,9 @@ DRAWINGS = {
 }
 
 
+OF_EACH_KIND = {name.partition(",")[0]: name for name in DRAWINGS}.values()
+
+
 def shown_texts(figure):
     """Texts of a drawn figure with their boxes, in dots; matplotlib keeps labels it does not draw."""
     texts = []
@@ -247,7 +250,13 @@ def test_text_can_be_read_on_every_colour_below_it(mode):
         assert contrast(mode(ink), mode(shade)) > 4.5, shade
 
 
-@pytest.mark.parametrize("name", DRAWINGS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in OF_EACH_KIND else pytest.mark.slow)
+        for name in DRAWINGS
+    ],
+)
 def test_every_colour_of_a_picture_has_one_for_dark_pages(name):
     with canvas.style():
         svg = canvas.render(DRAWINGS[name](), "svg").decode()

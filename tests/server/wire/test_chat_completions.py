@@ -1,14 +1,16 @@
 """/v1/chat/completions over HTTP: what the backend is asked, and what the client gets."""
 
 import json
+from dataclasses import replace
 
 import pytest
-from scripted_server import ACCEPTED, USAGE, call, called, events_of, said, thought
+from scripted_server import ACCEPTED, MODEL, USAGE, Pause, call, called, events_of, said, thought
 
 from akunu_py.constraint import Constraint
 from akunu_py.messages import TextPart
-from akunu_py.reply_deltas import ContentDelta
-from akunu_py.server.events import Finished
+from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
+from akunu_py.server.events import Accepted, Decoded, Finished, Prefilled
+from akunu_py.server.reply_response import Patience
 from akunu_py.server.requests import ToolChoice
 
 PATH = "/v1/chat/completions"
@@ -250,7 +252,7 @@ def test_options_reach_the_backend(server, backend):
     assert (config.repetition_penalty, config.seed, config.stop) == (1.1, 7, ("END",))
     assert config.logit_bias == {5: -100}
     assert config.max_tokens == 9
-    assert backend.request.effort == "low"
+    assert config.effort == "low"
 
 
 def test_json_formats(server, backend):
@@ -268,25 +270,44 @@ def test_json_formats(server, backend):
 
 
 @pytest.mark.parametrize(
-    ("given", "thinking"),
+    ("given", "thinking", "effort"),
     [
-        ({"reasoning_effort": "none"}, False),
-        ({"chat_template_kwargs": {"enable_thinking": False}}, False),
-        ({"chat_template_kwargs": {"enable_thinking": True}}, True),
-        ({"thinking": {"type": "disabled"}}, False),
-        ({"thinking": {"type": "enabled"}}, True),
-        ({}, None),
+        ({"reasoning_effort": "none"}, None, "none"),
+        ({"reasoning_effort": "xhigh"}, None, "xhigh"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, False, None),
+        ({"chat_template_kwargs": {"thinking": True}}, True, None),
+        ({"chat_template_kwargs": {"reasoning_effort": "low"}}, None, "low"),
+        ({"thinking": {"type": "disabled"}}, False, None),
+        ({"thinking": {"type": "enabled"}}, True, None),
+        ({"thinking": {"type": "adaptive"}}, None, None),
+        ({}, None, None),
     ],
 )
-def test_thinking(server, backend, given, thinking):
-    server.post(PATH, ASK | given)
-    assert backend.request.thinking is thinking
+def test_thinking(server, backend, given, thinking, effort):
+    assert server.post(PATH, ASK | given).status_code == 200
+    config = backend.request.config
+    assert (config.thinking, config.effort) == (thinking, effort)
+
+
+def test_unknown_effort_is_refused(server):
+    error = server.post(PATH, ASK | {"reasoning_effort": "very"}).json()["error"]
+    assert error["param"] == "reasoning_effort"
+    assert "minimal" in error["message"]
+
+
+def test_wishes_that_the_template_cannot_heed_are_listed(server, backend):
+    backend.served = [replace(MODEL, heeds=frozenset({"thinking"}))]
+    asked = {"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": True}}
+    response = server.post(PATH, ASK | asked)
+    assert response.headers["x-akunu-ignored"] == "reasoning_effort"
+    response = server.post(PATH, ASK | {"reasoning_effort": "none"})
+    assert "x-akunu-ignored" not in response.headers
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("logprobs", True),
+        ("top_logprobs", 2),
         ("n", 2),
         ("functions", [{"name": "f"}]),
         ("function_call", "auto"),
@@ -343,3 +364,52 @@ def test_defaults_of_the_server_hold_where_a_request_says_nothing():
 def test_text_before_the_prompt_is_known_is_not_lost(server, backend):
     backend.play([ContentDelta("early"), Finished("stop", USAGE)])
     assert joined(streamed(server, ASK), "content") == "early"
+
+
+READ_AND_DRAFTED = [
+    Accepted(30, 20, "new text"),
+    Prefilled(24),
+    Prefilled(30),
+    Decoded(1, 1),
+    ReasoningDelta("So: "),
+    Decoded(4, 2),
+    ContentDelta("one two", "prompt"),
+    ContentDelta(" three"),
+    Finished("stop", USAGE),
+]
+
+
+def test_chunks_tell_who_drafted_them_only_if_asked(server, backend):
+    backend.play(READ_AND_DRAFTED)
+    plain = streamed(server, ASK)
+    assert not any({"akunu", "prompt_progress"} & chunk.keys() for chunk in plain)
+    chunks = streamed(server, ASK | {"akunu": {"sources": True}})
+    assert joined(chunks, "content") == joined(plain, "content") == "one two three"
+    assert [chunk["akunu"] for chunk in chunks if "akunu" in chunk] == [
+        {"source": None, "tokens": 1, "passes": 1},
+        {"source": "prompt", "tokens": 4, "passes": 2},
+        {"source": None, "tokens": 4, "passes": 2},
+        {"source": None, "tokens": 4, "passes": 2},
+    ]
+    for chunk in chunks:
+        chunk.pop("akunu", None)
+    assert [chunk["choices"] for chunk in chunks] == [chunk["choices"] for chunk in plain]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_progress_of_the_prompt_has_llama_cpps_fields(server, backend, monkeypatch, late):
+    monkeypatch.setattr(server.service, "patience", Patience(first_s=0.01))
+    backend.play([*([Pause(0.05)] if late else []), *READ_AND_DRAFTED])
+    chunks = streamed(server, ASK | {"return_progress": True})
+    progress = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
+    assert [(one["total"], one["cache"], one["processed"]) for one in progress] == [
+        (30, 20, 20),
+        (30, 20, 24),
+        (30, 20, 30),
+    ]
+    assert all(isinstance(one["time_ms"], int) and one["time_ms"] >= 0 for one in progress)
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert joined(chunks, "content") == "one two three"
+    response = server.post(PATH, ASK | {"return_progress": True})
+    assert "x-akunu-ignored" not in response.headers
+    assert "prompt_progress" not in response.json()

@@ -239,7 +239,7 @@ def test_messages_of_the_wrong_form(server, value):
         {"echo": True},
         {"n": 2},
         {"best_of": 3},
-        {"logprobs": 0},
+        {"logprobs": -1},
     ],
 )
 def test_completions_of_the_wrong_form(server, value):

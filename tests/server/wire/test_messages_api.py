@@ -172,8 +172,8 @@ def test_every_field_of_claude_code_is_taken(server, backend):
         "Hi",
     ]
     assert [tool.name for tool in asked.tools] == ["read"]
-    assert asked.thinking is True
-    assert asked.effort == "high"
+    assert "thinking.budget_tokens" in ignored
+    assert (asked.config.thinking, asked.config.effort) == (True, "high")
     assert asked.config.stop == ("END",)
     assert (asked.config.temperature, asked.config.top_k, asked.config.top_p) == (1, 5, 0.9)
     assert asked.config.max_tokens == 100
@@ -183,6 +183,14 @@ def test_billing_block_does_not_change_the_prompt(server, backend):
     for cch in ("a1b2", "c3d4"):
         block = {"type": "text", "text": f"x-anthropic-billing-header: cch={cch};"}
         server.post(PATH, ASK | {"system": [block, {"type": "text", "text": "Agent."}]})
+    first, second = backend.requests
+    assert first == second
+    assert first.messages[0].text == "Agent."
+
+
+def test_billing_line_of_one_system_text(server, backend):
+    for cch in ("a1b2", "c3d4"):
+        server.post(PATH, ASK | {"system": f"x-anthropic-billing-header: cch={cch};\n\nAgent."})
     first, second = backend.requests
     assert first == second
     assert first.messages[0].text == "Agent."

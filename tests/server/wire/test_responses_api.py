@@ -321,7 +321,7 @@ def test_json_schema(server):
         ("previous_response_id", "resp_1"),
         ("conversation", "conv_1"),
         ("background", True),
-        ("top_logprobs", 3),
+        ("prompt", {"id": "pmpt_1"}),
     ],
 )
 def test_what_the_server_does_not_have_is_refused(server, backend, field, value):

@@ -1,0 +1,145 @@
+"""Coding agents, and the settings with which each uses a local server for one session.
+
+The settings are variables and arguments of the agent's process. No file of the user's is written.
+Where an agent could send something elsewhere by itself, such as a title's request to a small model
+of its maker, it is set to this server as well.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from akunu_py.cli.launch.local_server import LocalServer
+from akunu_py.settings import KEY_VARIABLE
+
+_NO_KEY = "local"
+"""Sent where the server asks for no key, since agents insist on one."""
+
+_MOST_OUTPUT = 32_000
+"""Tokens of a reply that Claude Code and opencode ask for at most by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What is added to an agent's process.
+
+    Attributes:
+        variables: of its environment; an empty value hides one that the user has set.
+        arguments: before those that the user gives.
+
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A coding agent.
+
+    Attributes:
+        title: its name for people.
+        program: the name of its program.
+        install: the usual command that installs it.
+        settings: makes its settings for a server.
+
+    """
+
+    title: str
+    program: str
+    install: str
+    settings: Callable[[LocalServer], AgentSettings]
+
+
+def _claude(server: LocalServer) -> AgentSettings:
+    """Return variables of https://code.claude.com/docs/en/env-vars.
+
+    The model has its plain name: for names that begin with "claude-" Claude Code 2.1.197 assumes a
+    context of 200,000 tokens and ignores CLAUDE_CODE_MAX_CONTEXT_TOKENS. It also takes no
+    CLAUDE_CODE_AUTO_COMPACT_WINDOW below 100,000.
+    """
+    names = (
+        "ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_OPUS_MODEL", "ANTHROPIC_DEFAULT_SONNET_MODEL",
+        "ANTHROPIC_DEFAULT_HAIKU_MODEL", "CLAUDE_CODE_SUBAGENT_MODEL",
+    )  # fmt: skip
+    variables = {
+        "ANTHROPIC_BASE_URL": server.url,
+        "ANTHROPIC_AUTH_TOKEN": server.key or _NO_KEY,
+        # The user's own key is not for this server.
+        "ANTHROPIC_API_KEY": "",
+        **dict.fromkeys(names, server.model),
+        # A block that differs in every request.
+        "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    }
+    if server.context is not None:
+        variables["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(server.context)
+        variables["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(_output(server.context))
+    return AgentSettings(variables)
+
+
+def _codex(server: LocalServer) -> AgentSettings:
+    """Return overrides of https://developers.openai.com/codex/config-reference."""
+    provider = "model_providers.akunu"
+    overrides: dict[str, str | int] = {
+        "model": server.model,
+        "model_provider": "akunu",
+        f"{provider}.name": "akunu",
+        f"{provider}.base_url": f"{server.url}/v1",
+        f"{provider}.wire_api": "responses",
+    }
+    if server.context is not None:
+        overrides["model_context_window"] = server.context
+    variables = {}
+    if server.key:
+        overrides[f"{provider}.env_key"] = KEY_VARIABLE
+        variables[KEY_VARIABLE] = server.key
+    # A text of JSON is one of TOML as well.
+    pairs = (("-c", f"{name}={json.dumps(value)}") for name, value in overrides.items())
+    return AgentSettings(variables, tuple(word for pair in pairs for word in pair))
+
+
+def _opencode(server: LocalServer) -> AgentSettings:
+    """Return a configuration of https://opencode.ai/docs/config, merged over the user's files."""
+    options = {"baseURL": f"{server.url}/v1"}
+    variables = {}
+    if server.key:
+        options["apiKey"] = f"{{env:{KEY_VARIABLE}}}"
+        variables[KEY_VARIABLE] = server.key
+    model: dict[str, object] = {"name": server.model}
+    if server.context is not None:
+        model["limit"] = {"context": server.context, "output": _output(server.context)}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "akunu",
+        "options": options,
+        "models": {server.model: model},
+    }
+    name = f"akunu/{server.model}"
+    # Titles are made by the small model.
+    config = {"provider": {"akunu": provider}, "model": name, "small_model": name}
+    return AgentSettings({"OPENCODE_CONFIG_CONTENT": json.dumps(config), **variables})
+
+
+def _qwen(server: LocalServer) -> AgentSettings:
+    """Return variables of https://qwenlm.github.io/qwen-code-docs/en/users/configuration/auth/."""
+    variables = {
+        "OPENAI_BASE_URL": f"{server.url}/v1",
+        "OPENAI_API_KEY": server.key or _NO_KEY,
+        "OPENAI_MODEL": server.model,
+    }
+    return AgentSettings(variables, ("--auth-type", "openai"))
+
+
+def _output(context: int) -> int:
+    """Return how many tokens of a context a reply may have."""
+    return min(context // 4, _MOST_OUTPUT)
+
+
+AGENTS: Mapping[str, Agent] = {
+    "claude": Agent("Claude Code", "claude", "npm install -g @anthropic-ai/claude-code", _claude),
+    "codex": Agent("Codex", "codex", "npm install -g @openai/codex", _codex),
+    "opencode": Agent("opencode", "opencode", "npm install -g opencode-ai", _opencode),
+    "qwen": Agent("Qwen Code", "qwen", "npm install -g @qwen-code/qwen-code", _qwen),
+}
+"""The agents by the word that `akunu launch` takes."""

@@ -1,0 +1,57 @@
+"""Log probabilities of tokens, as OpenAI's APIs write them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from akunu_py.server.errors import RequestError
+from akunu_py.server.events import TokenChance
+
+MOST_TOP = 20
+"""Likeliest tokens that a request may ask for at each place."""
+
+_LEAST = -9999.0
+"""What OpenAI's API writes for a probability of 0: JSON has no -inf."""
+
+
+def asked_logprobs(wanted: bool | None, top: int | None, *, field: str) -> int | None:
+    """Return the option `logprobs` for fields of a request; None for no log probabilities.
+
+    Raises RequestError for a number out of range, or one without the wish.
+    """
+    if top is not None and not 0 <= top <= MOST_TOP:
+        raise RequestError(f"{field} is {top}; give 0 to {MOST_TOP}", param=field)
+    if top and not wanted:
+        raise RequestError(f"{field} needs logprobs; ask for them, too", param=field)
+    return (top or 0) if wanted else None
+
+
+def chance_fields(tokens: Sequence[TokenChance]) -> list[dict[str, Any]]:
+    """Return tokens as chat completions and responses have them."""
+    return [
+        {**_fields(one), "top_logprobs": [_fields(other) for other in one.top]} for one in tokens
+    ]
+
+
+def older_chance_fields(tokens: Sequence[TokenChance], offset: int = 0) -> dict[str, Any]:
+    """Return tokens as completions have them; `offset` is the number of characters before them."""
+    offsets = []
+    for one in tokens:
+        offsets.append(offset)
+        offset += len(one.text)
+    return {
+        "tokens": [one.text for one in tokens],
+        "token_logprobs": [_value(one) for one in tokens],
+        # The chosen token is always among them.
+        "top_logprobs": [
+            {other.text: _value(other) for other in (*one.top, one)} for one in tokens
+        ],
+        "text_offset": offsets,
+    }
+
+
+def _fields(one: TokenChance) -> dict[str, Any]:
+    return {"token": one.text, "bytes": list(one.data), "logprob": _value(one)}
+
+
+def _value(one: TokenChance) -> float:
+    return max(one.logprob, _LEAST)

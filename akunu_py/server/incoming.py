@@ -1,0 +1,109 @@
+"""A request as it comes in: the same steps for all wire formats.
+
+A format adds only how its fields become a `Request`, and how the reply is written.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from akunu_py.generation_config import GenerationConfig
+from akunu_py.server.backend import ServedModel
+from akunu_py.server.generation_fields import ModelBody, configured, refuse
+from akunu_py.server.json_body import decode, read_body, unknown_fields
+from akunu_py.server.reply_response import ReplyForm
+from akunu_py.server.requests import Request
+from akunu_py.server.service import Service
+
+_Body = TypeVar("_Body", bound=ModelBody)
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming(Generic[_Body]):
+    """A request that was read.
+
+    Attributes:
+        body: its body.
+        model: the model that it names.
+        ignored: fields, and types of parts and tools, that have no effect.
+
+    """
+
+    body: _Body
+    model: ServedModel
+    ignored: list[str]
+    service: Service
+    _http: HttpRequest
+    _given: bytes
+
+    def config(self, options: Mapping[str, Any]) -> GenerationConfig:
+        """Return the server's configuration with options of the request, of which None counts not.
+
+        Raises RequestError that names the field.
+        """
+        return configured(self.service.defaults, options)
+
+    def thinking(
+        self,
+        *,
+        thinking: bool | None = None,
+        by: str = "thinking",
+        effort: str | None = None,
+        effort_by: str = "reasoning_effort",
+    ) -> dict[str, Any]:
+        """Return the options about thinking; fields that the model ignores are listed.
+
+        `by` and `effort_by` name the fields that ask for them.
+        """
+        heeds = self.model.heeds
+        if thinking is not None and "thinking" not in heeds:
+            self.ignored.append(by)
+        needed = "thinking" if effort == "none" else "effort"
+        if effort is not None and needed not in heeds:
+            self.ignored.append(effort_by)
+        return {"thinking": thinking, "effort": effort}
+
+    def fields(self) -> dict[str, Any]:
+        """Return all fields as they were given."""
+        return decode(self._given, dict[str, Any])
+
+    def respond(self, request: Request, form: ReplyForm, *, stream: bool | None) -> Response:
+        """Queue a request and return the response of its reply."""
+        return self.service.respond(
+            self._http, request, form, stream=bool(stream), ignored=self.ignored
+        )
+
+
+async def incoming(
+    http: HttpRequest,
+    kind: type[_Body],
+    *,
+    refused: Mapping[str, str] | None = None,
+    no_effect: Collection[str] = (),
+    prefixes: Sequence[str] = (),
+) -> Incoming[_Body]:
+    """Read a request.
+
+    Args:
+        http: the request.
+        kind: the struct of its body.
+        refused: fields that akunu lacks, and what to do instead (`refuse`).
+        no_effect: fields that say nothing about the text of a reply, and are not listed as ignored.
+        prefixes: as in `Service.model`.
+
+    Raises RequestError for a body that is not `kind`, a refused field or an unknown model.
+
+    """
+    service: Service = http.app.state.service
+    raw = await read_body(http)
+    body = decode(raw, kind)
+    refused = refused or {}
+    unknown = unknown_fields(raw, kind)
+    if any(name in refused for name in unknown):
+        refuse(refused, decode(raw, dict[str, Any]))
+    ignored = [name for name in unknown if name not in no_effect and name not in refused]
+    model = service.model(body.model, prefixes=prefixes)
+    return Incoming(body, model, ignored, service, http, raw)

@@ -1,0 +1,62 @@
+"""`GET /`: a chat for a browser, one HTML file that needs nothing from elsewhere.
+
+Its style and scripts are files of this folder, written into it as they are. The policy that comes
+with it allows these texts by their hashes and requests to this server, and nothing else: text of a
+model that were to become markup could neither run nor load anything.
+"""
+
+import base64
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+_FOLDER = Path(__file__).parent
+_STYLES = ("page.css",)
+_SCRIPTS = ("markdown.js", "page.js")
+
+
+async def page(http: HttpRequest) -> Response:
+    """Answer `GET /`; `HEAD /` is what clients send to see whether a server is there."""
+    del http
+    html, policy = _page()
+    headers = {
+        "content-security-policy": policy,
+        "cross-origin-opener-policy": "same-origin",
+        "cross-origin-resource-policy": "same-origin",
+        "referrer-policy": "no-referrer",
+        "cache-control": "no-cache",
+    }
+    return Response(html, headers=headers, media_type="text/html")
+
+
+@cache
+def _page() -> tuple[str, str]:
+    """Return the page, with its parts in place, and its policy."""
+    html = _read("page.html")
+    hashes: dict[str, list[str]] = {"style": [], "script": []}
+    for kind, names in (("style", _STYLES), ("script", _SCRIPTS)):
+        for name in names:
+            text = _read(name)
+            html = html.replace(f"<{kind}>@{name}</{kind}>", f"<{kind}>{text}</{kind}>")
+            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+            hashes[kind].append(f"'sha256-{digest}'")
+    policy = (
+        "default-src 'none'",
+        "script-src " + " ".join(hashes["script"]),
+        "style-src " + " ".join(hashes["style"]),
+        "connect-src 'self'",
+        "img-src data:",  # the icon
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+    return html, "; ".join(policy)
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")

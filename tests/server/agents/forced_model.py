@@ -1,0 +1,74 @@
+"""A model forced to a script: it reads one file and edits another with the tools of an agent."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripted_server import called, said
+
+from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
+
+TASK = "Read notes.txt and change greeting.py as it says."
+NOTES = "The greeting should be: Good morning\n"
+BEFORE = 'def greet():\n    return "Hello"\n'
+AFTER = BEFORE.replace("Hello", "Good morning")
+PATCH = """*** Begin Patch
+*** Update File: greeting.py
+@@
+ def greet():
+-    return "Hello"
++    return "Good morning"
+*** End Patch
+"""
+THOUGHTS = "I read both files first."
+DONE = "greeting.py says Good morning now."
+
+_READERS = ("Read", "read", "read_file")
+_EDITORS = ("Edit", "edit")
+
+
+@dataclass
+class ForcedModel:
+    """Answers requests of an agent that works in a folder; a script for `ScriptedBackend`."""
+
+    folder: Path
+
+    def __call__(self, request):
+        tools = {tool.name: tool for tool in request.tools}
+        results = sum(message.role == "tool" for message in request.messages)
+        if not tools:
+            return said("Greeting")  # the title of the session
+        reads = self._reads(tools)
+        if results == 0:
+            return called(*reads, before=[ReasoningDelta(THOUGHTS)])
+        if results == len(reads):
+            return called(self._edit(tools), before=[ContentDelta("Now I edit.")])
+        return said(DONE)
+
+    def _reads(self, tools):
+        if "exec_command" in tools:  # Codex
+            return [("exec_command", {"cmd": "cat notes.txt greeting.py"})]
+        tool = next(tools[name] for name in _READERS if name in tools)
+        return [
+            (tool.name, _arguments(tool, path=str(self.folder / file)))
+            for file in ("notes.txt", "greeting.py")
+        ]
+
+    def _edit(self, tools):
+        if "apply_patch" in tools:
+            return "apply_patch", {"input": PATCH}
+        if "exec_command" in tools:
+            return "exec_command", {"cmd": f"apply_patch <<'END'\n{PATCH}END"}
+        tool = next(tools[name] for name in _EDITORS if name in tools)
+        path = str(self.folder / "greeting.py")
+        return tool.name, _arguments(tool, path=path, old='"Hello"', new='"Good morning"')
+
+
+def _arguments(tool, **values):
+    """Give values to the parameters of a tool, under whatever names an agent has for them."""
+    named = {
+        "path": ("file_path", "filePath"),
+        "old": ("old_string", "oldString"),
+        "new": ("new_string", "newString"),
+    }
+    known = tool.parameters["properties"]
+    return {next(one for one in named[key] if one in known): values[key] for key in values}

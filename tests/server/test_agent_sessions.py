@@ -1,0 +1,67 @@
+"""An agent's session over HTTP: each request prefills the new text and at most one block.
+
+The models are random ones of three kinds; their calls and answers are theirs, and the files that the
+calls read are this project's. What is counted is what the client sees: usage and header.
+"""
+
+import pytest
+from agent_engine import agent_server
+from agent_session import FORMATS, beyond_new_text
+
+BLOCK = 8
+TOKENS = 20_000
+TURNS = 30
+
+kinds = pytest.mark.parametrize("kind", ["attention", "window", "recurrent"])
+formats = pytest.mark.parametrize("format_", FORMATS)
+
+
+def check(turns):
+    assert max(beyond_new_text(turns).values()) <= BLOCK, turns
+    for turn in turns:
+        assert turn.header == (turn.cached, turn.prefilled)
+
+
+@pytest.mark.slow
+@kinds
+@formats
+def test_a_short_session(kind, format_, default_model):
+    """Messages come with a billing block that is another in each request."""
+    with agent_server(kind, default_model) as server:
+        talk = FORMATS[format_](server.post, size=6)
+        check([talk.turn(number) for number in range(7)])
+
+
+@pytest.mark.slow
+@kinds
+@formats
+def test_a_client_that_drops_thoughts(kind, format_, default_model):
+    with agent_server(kind, default_model, thinks=True) as server:
+        talk = FORMATS[format_](server.post, size=6, shows_thoughts=False)
+        turns = [talk.turn(number) for number in range(4)]
+        check(turns)
+        assert any(turn.thoughts for turn in turns)
+        assert "thinking" not in str(talk.items)
+        assert "reasoning" not in str(talk.items)
+
+
+WHOLE = {
+    "attention": ("messages", False),
+    "window": ("responses", False),
+    "recurrent": ("chat", True),
+}
+"""Format, and whether the model thinks and the client drops its thoughts.
+
+scripts/replay_agent_session.py runs the other combinations.
+"""
+
+
+@pytest.mark.slow
+@kinds
+def test_the_whole_session(kind, default_model):
+    format_, thinks = WHOLE[kind]
+    with agent_server(kind, default_model, thinks=thinks) as server:
+        talk = FORMATS[format_](server.post, size=130, shows_thoughts=not thinks)
+        turns = [talk.turn(number) for number in range(TURNS)]
+    check(turns)
+    assert turns[-1].prompt >= TOKENS

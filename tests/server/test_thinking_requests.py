@@ -1,0 +1,74 @@
+"""Thinking on and off over HTTP, with a model whose template has a switch."""
+
+import pytest
+from scripted_server import running
+from toy_engine import PLAIN, THINK, ToyTokenizer, toy_engine
+
+from akunu_py.generation_config import GenerationConfig
+from akunu_py.server.engine_backend import EngineBackend
+from akunu_py.server.prefix_cache import PrefixCache
+from akunu_py.server.worker import Worker
+
+CHAT = "/v1/chat/completions"
+SAID = [{"role": "user", "content": "what is the time of the day in the town of the queen?"}]
+ASK = {"messages": SAID, "max_tokens": 4}
+DEFAULTS = GenerationConfig(logit_bias=PLAIN)
+
+
+@pytest.fixture(params=["enable_thinking", ""])
+def served(request):
+    tokenizer = ToyTokenizer(opens=True, switch=request.param)
+    with toy_engine(tokenizer=tokenizer) as engine:
+        worker = Worker(engine, parallel=1, cache=PrefixCache(1 << 24))
+        worker.start()
+        with running(EngineBackend(worker, places=1), defaults=DEFAULTS) as server:
+            server.has_switch = bool(request.param)
+            yield server
+        worker.close()
+
+
+def test_switch_changes_the_end_of_the_prompt(served):
+    """The rest is cached; without a switch a header says that the field is ignored."""
+    sizes = {}
+    for value in (True, False):
+        fields = {"chat_template_kwargs": {"enable_thinking": value}}
+        response = served.post(CHAT, ASK | fields)
+        body = response.json()
+        sizes[value] = body["usage"]["prompt_tokens"]
+        ignored = response.headers.get("x-akunu-ignored", "")
+        assert ("chat_template_kwargs" in ignored) == (not served.has_switch)
+    cached = body["usage"]["prompt_tokens_details"]["cached_tokens"]
+    # The prompts end with the mark of thoughts and one token, of which the last is always fed.
+    assert cached == sizes[False] - 1
+    assert sizes[True] == sizes[False]
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "ignored"),
+    [
+        (CHAT, {"reasoning_effort": "none"}, "reasoning_effort"),
+        (CHAT, {"thinking": {"type": "disabled"}}, "thinking"),
+        ("/v1/responses", {"reasoning": {"effort": "none"}}, "reasoning.effort"),
+        ("/v1/messages", {"thinking": {"type": "disabled"}}, "thinking"),
+    ],
+)
+def test_thoughts_are_switched_off_in_every_format(served, path, asked, ignored):
+    body = {"input": SAID, "max_output_tokens": 4} if "responses" in path else dict(ASK)
+    usual = served.post(path, body)
+    response = served.post(path, body | asked)
+    assert response.status_code == 200, response.text
+    assert "x-akunu-ignored" not in usual.headers
+    if served.has_switch:
+        assert "x-akunu-ignored" not in response.headers
+    else:
+        assert response.headers["x-akunu-ignored"] == ignored
+
+
+def test_prompts_are_counted_as_they_are_written(served):
+    tokenizer = served.backend._worker.engine.tokenizer
+    ids = tokenizer.encode_chat(SAID, variables={"enable_thinking": False})
+    assert THINK in ids
+    counted = served.post(
+        "/v1/messages/count_tokens", {"messages": SAID, "thinking": {"type": "disabled"}}
+    ).json()
+    assert counted["input_tokens"] == len(ids)

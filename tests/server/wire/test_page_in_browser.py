@@ -1,0 +1,439 @@
+"""The page at `/` in Chromium: what a user sees and does, and what the server is asked."""
+
+import os
+import random
+import re
+import shutil
+from dataclasses import replace
+
+import pytest
+from scripted_server import ACCEPTED, MODEL, USAGE, Pause, ScriptedBackend, running, said, thought
+
+from akunu_py.engine.engine import Engine
+from akunu_py.errors import ContextOverflowError, ServerBusyError
+from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
+from akunu_py.server.backend import Health
+from akunu_py.server.engine_backend import EngineBackend
+from akunu_py.server.events import Accepted, Decoded, Finished, Prefilled
+from akunu_py.server.prefix_cache import PrefixCache
+from akunu_py.server.security import Access, digests
+from akunu_py.server.worker import Worker
+
+sync_api = pytest.importorskip("playwright.sync_api")
+expect = sync_api.expect
+
+pytestmark = pytest.mark.slow
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+OPTIONS = (
+    "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+KEY = "sk-test-0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        pytest.skip("there is no Chromium; install it: apt-get install chromium")
+    # Chromium's sandbox does not work for root.
+    options = [*OPTIONS, "--no-sandbox"] if os.geteuid() == 0 else OPTIONS
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(options))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """Open the page of a server; at the end there must be no error and no foreign request."""
+    opened, errors, requests = [], [], []
+
+    def open_(server, **options):
+        options = {"viewport": {"width": 900, "height": 700}, "reduced_motion": "reduce"} | options
+        context = browser.new_context(**options)
+        page = context.new_page()
+        opened.append((context, server.url))
+        page.on("console", lambda message: errors.append(message.text))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("dialog", lambda dialog: errors.append(dialog.message))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(server.url)
+        return page
+
+    yield open_
+    for context, _ in opened:
+        context.close()
+    # A status that the page tells the user about is no violation.
+    assert [error for error in errors if "Failed to load resource" not in error] == []
+    allowed = tuple(f"{url}/" for _, url in opened)
+    assert [url for url in requests if not url.startswith((*allowed, "data:"))] == []
+
+
+def ask(page, text="Hi"):
+    page.get_by_label("Message").fill(text)
+    page.keyboard.press("Enter")
+
+
+def last_reply(page):
+    return page.get_by_role("article", name="Reply").last
+
+
+def test_reply_streams_with_tints_and_stops_and_is_retried(server, backend, open_page):
+    backend.play(
+        [
+            ACCEPTED,
+            Decoded(1, 1),
+            ContentDelta("Mine, "),
+            Decoded(6, 2),
+            ContentDelta("copied ", "prompt"),
+            ContentDelta("twice", "reply"),
+            Pause(),
+        ],
+        said("Another"),
+    )
+    page = open_page(server)
+    expect(page.locator("#model-name")).to_have_text("Tiny Model")
+    expect(page.get_by_text("0 of 4,096 tokens of context")).to_be_visible()
+    ask(page, "What is it?")
+    reply = last_reply(page)
+    expect(reply.locator(".answer")).to_have_text("Mine, copied twice")
+    expect(reply.get_by_text("6 tokens in 2 passes: 3.0 a pass")).to_be_visible()
+    expect(reply).to_have_attribute("aria-busy", "true")
+    tints = reply.locator(".answer [data-tint]")
+    expect(tints).to_have_text(["copied ", "twice"])
+    colors = [
+        tint.evaluate("node => getComputedStyle(node).backgroundColor") for tint in tints.all()
+    ]
+    assert len({*colors, "rgba(0, 0, 0, 0)"}) == 3
+    assert not backend.cancelled.is_set()
+    page.get_by_role("button", name="Stop").click()
+    assert backend.cancelled.wait(5)
+    expect(reply.get_by_text("Stopped.")).to_be_visible()
+    expect(reply.locator(".legend")).to_have_text(
+        re.compile("this conversation 39 %.*this reply 28 %.*the model 33 %")
+    )
+    page.get_by_role("button", name="Retry this reply").click()
+    expect(last_reply(page).locator(".answer")).to_have_text("Another")
+    expect(page.get_by_role("article", name="Reply")).to_have_count(1)
+    first, second = backend.requests
+    assert first.messages == second.messages
+    assert second.messages[-1].text == "What is it?"
+    expect(page.get_by_text("12 tokens in")).to_have_count(0)
+    expect(
+        page.get_by_text("42 of 4,096 tokens of context20 cached10 read12 written")
+    ).to_be_visible()
+
+
+def test_settings_and_earlier_turns_reach_the_request(server, backend, open_page):
+    backend.play(said("First"), thought("Hm.", "Second"), said("Third"))
+    page = open_page(server)
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_label("System prompt").fill("Be brief.")
+    page.get_by_label("Temperature").fill("0.5")
+    page.get_by_label("Longest reply").fill("77")
+    for question, answer in (("One", "First"), ("Two", "Second"), ("Three", "Third")):
+        ask(page, question)
+        expect(last_reply(page).locator(".answer")).to_have_text(answer)
+    request = backend.request
+    assert [(message.role, message.text) for message in request.messages] == [
+        ("system", "Be brief."), ("user", "One"), ("assistant", "First"), ("user", "Two"),
+        ("assistant", "Second"), ("user", "Three"),
+    ]  # fmt: skip
+    assert request.messages[4].reasoning == "Hm."
+    assert (request.config.temperature, request.config.max_tokens) == (0.5, 77)
+    page.get_by_label("Temperature").fill("-3")
+    ask(page, "Four")
+    expect(page.get_by_label("Message")).to_have_value("Four")
+    assert len(backend.requests) == 3
+    page.get_by_label("Temperature").fill("")
+    page.get_by_role("button", name="New chat").click()
+    ask(page, "Five")
+    expect(last_reply(page).locator(".answer")).to_have_text("Third")
+    assert [message.text for message in backend.request.messages] == ["Be brief.", "Five"]
+
+
+HOSTILE = (
+    '<img src="x" onerror="alert(1)"><script>alert(2)</script><svg onload=alert(3)>'
+    "![x](http://evil.example/a.png) [link](javascript:alert(4)) <a href='http://evil.example'>"
+)
+
+
+def test_markup_of_a_model_stays_text(server, backend, open_page):
+    source = "prompt\u202e<b>"
+    backend.play(
+        [
+            ACCEPTED,
+            ReasoningDelta(HOSTILE),
+            ContentDelta(f"{HOSTILE}\n\n```html\n{HOSTILE}\n```\n"),
+            ContentDelta("user\u202egpj.exe \u2066x\x1b[31m", source),
+            Finished("stop", USAGE),
+        ]
+    )
+    page = open_page(server)
+    ask(page, HOSTILE)
+    reply = last_reply(page)
+    expect(reply.locator("pre code")).to_have_text(HOSTILE)
+    expect(reply.locator(".answer p").first).to_have_text(HOSTILE)
+    expect(page.get_by_role("article", name="You")).to_have_text(HOSTILE)
+    expect(reply.locator(".answer p").last).to_have_text("user\ufffdgpj.exe \ufffdx\ufffd[31m")
+    assert page.locator("main :is(img, script, svg, a, iframe, b, style, link)").count() == 0
+    # The conversation has the text as it was, which the server's cache knows.
+    ask(page)
+    expect(page.get_by_role("article", name="Reply")).to_have_count(2)
+    assert backend.request.messages[1].text.endswith("\u2066x\x1b[31m")
+
+
+MARKDOWN = """# Title
+Some **bold**, *slanted* and `code` text, 2 * 3 * 4, snake_case_name, \\*stars\\*.
+
+- one
+  - **inner** one
+- two
+
+1. first
+2. second
+
+> quoted
+
+```python
+def f():
+    return "**"
+```
+
+| a | b |
+|---|---|
+| 1 | `2` |
+
+---
+last
+    indented
+```"""
+
+
+def test_markdown(server, backend, open_page):
+    backend.play(said(MARKDOWN))
+    page = open_page(server)
+    ask(page)
+    answer = last_reply(page).locator(".answer")
+    expect(answer.locator("h1")).to_have_text("Title")
+    expect(answer.locator("> p").first).to_have_text(
+        "Some bold, slanted and code text, 2 * 3 * 4, snake_case_name, *stars*."
+    )
+    expect(answer.locator("p strong")).to_have_text("bold")
+    expect(answer.locator("p em")).to_have_text("slanted")
+    expect(answer.locator("> ul > li")).to_have_count(2)
+    expect(answer.locator("ul ul strong")).to_have_text("inner")
+    expect(answer.locator("ol li")).to_have_text(["first", "second"])
+    expect(answer.locator("blockquote p")).to_have_text("quoted")
+    assert answer.locator("pre code").first.text_content() == 'def f():\n    return "**"\n'
+    expect(answer.locator("td")).to_have_text(["1", "2"])
+    expect(answer.locator("hr")).to_have_count(1)
+    assert answer.locator("> p").last.text_content() == "last\n    indented"
+    expect(answer.locator(".code").first).to_be_visible()
+    expect(answer.locator(".code").last).to_be_hidden()
+
+
+COMPARE = """texts => texts.map((pieces) => {
+    const shown = (feed) => {
+        const text = new SourcedText();
+        const node = document.createElement("div");
+        const view = new MarkdownView(node, text);
+        feed(text, view);
+        view.update();
+        return node;
+    };
+    const whole = shown((text) => pieces.forEach(([part, source]) => text.add(part, source)));
+    const grown = shown((text, view) => pieces.forEach(([part, source]) => {
+        text.add(part, source);
+        view.update();
+    }));
+    return [whole.textContent, whole.innerHTML, grown.innerHTML];
+})"""
+BORDERS = ("1\n\n2. x\n\n1", "- a\n\n- b\n\n  c\n\nd\n- \n-", "|a|\n|-", "* * *\n* x", ">\n> >")
+
+
+def test_text_that_grows_is_shown_as_the_whole_text(server, open_page):
+    """Also where a piece turns what came before it into something else; and no letter is lost."""
+    draw = random.Random(5)
+    texts = [
+        "".join(draw.choices("aabc *_>#|-1.\n\n" + "`~\\" * (seed % 2), k=60))
+        for seed in range(150)
+    ]
+    texts += [MARKDOWN, *BORDERS]
+    pieces = [[[letter, [None, "prompt"][draw.randrange(2)]] for letter in text] for text in texts]
+    page = open_page(server)
+    found = page.evaluate(COMPARE, pieces)
+    for text, (shown, whole, grown) in zip(texts, found, strict=True):
+        assert grown == whole, text
+        if not set("`~\\") & set(text):
+            assert re.findall("[a-c]", shown) == re.findall("[a-c]", text), text
+
+
+def test_long_line_of_marks_takes_no_time_to_speak_of(server, open_page):
+    page = open_page(server)
+    pieces = [["**a `*_" * 10_000, None], ["\n- " * 2000, "prompt"]]
+    [[shown, *_]] = page.evaluate(COMPARE, [pieces])
+    assert shown.startswith("**a `*_**a")
+
+
+def test_thoughts_fold_when_the_answer_begins(server, backend, open_page):
+    backend.play([ACCEPTED, ReasoningDelta("Let me see."), Pause(), ContentDelta("Yes."), Pause()])
+    page = open_page(server)
+    ask(page)
+    reply = last_reply(page)
+    expect(reply.get_by_text("Thinking…")).to_be_visible()
+    expect(reply.get_by_text("Let me see.")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(reply.get_by_text("Stopped.")).to_be_visible()
+    expect(reply.get_by_text("Let me see.")).to_be_hidden()
+    reply.get_by_text("Thoughts").click()
+    expect(reply.get_by_text("Let me see.")).to_be_visible()
+
+
+def test_queue(server, backend, open_page):
+    backend.play([Pause()])
+    backend.state = Health(running=1, waiting=3)
+    page = open_page(server)
+    ask(page)
+    words = "The server is busy: 1 reply under way, 3 requests waiting."
+    expect(page.get_by_text(words)).to_be_visible()
+
+
+def test_prompt_that_is_read(server, backend, open_page):
+    backend.play([Accepted(1200, 700), Prefilled(900), Pause()])
+    page = open_page(server)
+    ask(page)
+    words = "Reading the prompt: 900 of 1,200 tokens, 700 of them from the cache."
+    expect(page.get_by_text(words)).to_be_visible()
+    expect(page.locator("#context-words")).to_contain_text("700 cached200 read0 written")
+    widths = [
+        page.locator(f"#context-bar .{name}").bounding_box()["width"]
+        for name in ("cached", "prefilled")
+    ]
+    bar = page.locator("#context-bar").bounding_box()["width"]
+    assert [round(4096 * width / bar / 100) for width in widths] == [7, 2]
+
+
+def problem(page):
+    return last_reply(page).get_by_role("alert")
+
+
+def test_errors_say_what_to_do(server, backend, open_page):
+    page = open_page(server)
+    backend.refusal = ServerBusyError("32 requests wait already", retry_after_s=2)
+    ask(page, "Hello")
+    expect(problem(page)).to_have_text("The server is busy: 32 requests wait already.")
+    retry = page.get_by_role("button", name="Retry this reply")
+    expect(retry).to_be_disabled()
+    backend.refusal = None
+    backend.play([ContextOverflowError("x", num_tokens=5000, context=4096)])
+    retry.click()
+    expect(problem(page)).to_contain_text(
+        "no longer fits into the model's context. Begin a new chat"
+    )
+    backend.play([ACCEPTED, ContentDelta("Half a"), RuntimeError("secret detail")])
+    retry.click()
+    expect(problem(page)).to_contain_text("akunu failed; its log says where")
+    expect(last_reply(page).locator(".answer")).to_have_text("Half a")
+    page.route("**/v1/chat/completions", lambda route: route.abort())
+    retry.click()
+    expect(problem(page)).to_contain_text("The server does not answer. Look whether akunu serve")
+    page.unroute("**/v1/chat/completions")
+    backend.play(said("Whole"))
+    retry.click()
+    expect(last_reply(page).locator(".answer")).to_have_text("Whole")
+    expect(problem(page)).to_have_count(0)
+    # A question without an answer is not sent again with the next one.
+    backend.play([RuntimeError()], said("Next"))
+    ask(page, "Lost")
+    expect(problem(page)).to_be_visible()
+    ask(page, "Kept")
+    expect(last_reply(page).locator(".answer")).to_have_text("Next")
+    assert [message.text for message in backend.request.messages] == ["Hello", "Whole", "Kept"]
+
+
+def test_server_that_goes_away(open_page):
+    backend = ScriptedBackend([[ACCEPTED, ContentDelta("Half a"), Pause()]])
+    with running(backend) as server:
+        page = open_page(server)
+        ask(page)
+        expect(last_reply(page).locator(".answer")).to_have_text("Half a")
+    expect(problem(page)).to_contain_text("The connection ended before the reply was complete.")
+
+
+def test_key_is_asked_for_and_kept_nowhere(open_page):
+    with running(access=Access(key_digests=digests([KEY]))) as server:
+        page = open_page(server)
+        field = page.get_by_label("API key")
+        field.fill("sk-wrong-0123456789")
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("The server does not know this key.")).to_be_visible()
+        field.fill(KEY)
+        page.keyboard.press("Enter")
+        expect(page.locator("#model-name")).to_have_text("Tiny Model")
+        ask(page)
+        expect(last_reply(page).locator(".answer")).to_have_text("Hello world")
+        assert server.backend.clients == ["key 1"]
+        kept = page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]")
+        assert kept == [0, 0, ""]
+        page.reload()
+        expect(field).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_follow_the_system(server, open_page, scheme):
+    page = open_page(server, color_scheme=scheme)
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+
+
+def test_phone_and_keyboard(server, backend, open_page):
+    backend.play(said("```\n" + "x" * 500 + "\n```\n" + "y" * 500))
+    page = open_page(server, viewport={"width": 390, "height": 700})
+    message = page.get_by_label("Message")
+    expect(message).to_be_focused()
+    page.keyboard.type("One")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("Two")
+    expect(message).to_have_value("One\nTwo")
+    page.keyboard.press("Enter")
+    expect(last_reply(page).locator("pre")).to_be_visible()
+    assert backend.request.messages[-1].text == "One\nTwo"
+    expect(message).to_have_value("")
+    page.get_by_role("button", name="Settings").click()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert page.locator("main").evaluate("node => node.scrollWidth <= node.clientWidth")
+
+
+def test_one_of_several_models(open_page):
+    other = replace(MODEL, id="other", name="Other", context=100)
+    with running(ScriptedBackend(served=(MODEL, other))) as server:
+        page = open_page(server)
+        page.get_by_label("Model").select_option("Other")
+        expect(page.get_by_text("0 of 100 tokens of context")).to_be_visible()
+        ask(page)
+        expect(last_reply(page).locator(".answer")).to_have_text("Hello world")
+        assert server.backend.request.model == "other"
+
+
+def test_reply_of_an_engine(default_model, open_page):
+    with Engine.load(default_model) as engine:
+        worker = Worker(engine, parallel=1, places=1, cache=PrefixCache(1 << 26))
+        worker.start()
+        with running(EngineBackend(worker, places=1)) as server:
+            page = open_page(server)
+            question = "Repeat this function:\n\ndef add(first, second):\n    return first + second"
+            ask(page, question)
+            reply = last_reply(page)
+            expect(reply.locator(".figures")).to_contain_text("a second", timeout=60_000)
+            body = {"messages": [{"role": "user", "content": question}]}
+            expected = server.post("/v1/chat/completions", body).json()["choices"][0]["message"]
+            sent = page.evaluate("exchanges[0].messages[1].content")
+            assert sent == expected["content"]
+            assert "def add(first, second)" in sent
+            assert reply.locator("[data-tint]").count()
+            figures = re.compile(r"\d+ tokens in \d+ passes: .* a pass, .* a second")
+            expect(reply.locator(".figures")).to_have_text(figures)
+        worker.close()
