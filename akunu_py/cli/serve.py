@@ -181,7 +181,7 @@ def serve(  # noqa: PLR0917 - click passes by name
                     more = f" and {others} more" if others else ""
                     name = served.default.description.name
                     click.echo(
-                        f"{name}{more} at {address}, a page to chat; Ctrl-C ends it", err=True
+                        f"{name}{more} at {address}, in a browser too; Ctrl-C ends it", err=True
                     )
                 server.run(sockets=[listening])
             finally:

@@ -195,7 +195,7 @@ class ServedModels:
         Other models leave the memory where it asks for that, but those that are `busy`: None says
         that their replies have to end first. Raises AkunuError if the model cannot be loaded.
         """
-        model.used = self._clock()
+        self.touch(model)
         if model.resident is not None:
             return model.resident
         source = model.source
@@ -211,6 +211,10 @@ class ServedModels:
         self._enter(model, engine)
         _log.info("loaded %s in %.1f s", model.id, time.perf_counter() - started)
         return model.resident
+
+    def touch(self, model: Served) -> None:
+        """Take note that a model is used."""
+        model.used = self._clock()
 
     def free_rows(self, needed: int) -> bool:
         """Drop cached rows until so many bytes are available; return whether they are."""
@@ -282,7 +286,7 @@ class ServedModels:
 
     def _enter(self, model: Served, engine: Engine) -> None:
         self.counts.loads += 1
-        model.used = self._clock()
+        self.touch(model)
         model.enter(Resident(engine, self._make_cache(engine)))
 
     def _unload(self, model: Served) -> None:

@@ -449,7 +449,7 @@ class Worker:
         self._held_up = False
         running.turns.close()
         self._keep_rows(running.resident, running.lane, running.job)
-        running.job.model.used = self._clock()
+        self.models.touch(running.job.model)
         self._share_costs()
         taken_s = self._clock() - running.started
         self._mean_s = _RECENT * self._mean_s + (1 - _RECENT) * taken_s

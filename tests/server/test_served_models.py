@@ -29,7 +29,11 @@ SIZE = 10_000_000
 """Bytes of a model in the simulated memory; 256 rows of the larger one take 1.3 MB."""
 
 CHAT = "/v1/chat/completions"
-ASK = {"messages": [{"role": "user", "content": "Hello there"}], "max_tokens": 6, "seed": 3}
+ASK = {
+    "messages": [{"role": "user", "content": "Hello there, how are you doing today?"}],
+    "max_tokens": 6,
+    "seed": 3,
+}
 BODIES = {
     CHAT: ASK,
     "/v1/completions": {"prompt": "Hello", "max_tokens": 3},
@@ -152,6 +156,12 @@ class Bench:
 
     def loaded(self):
         return self.server.get("/health").json()["loaded"]
+
+    def long(self, model, size):
+        """A request for a stream of so many tokens."""
+        ends = self.one.lasting.tokenizer.end_ids
+        bias = {str(token): -100.0 for token in ends}
+        return ASK | {"model": model, "max_tokens": size, "stream": True, "logit_bias": bias}
 
     def in_thread(self, model, **fields):
         found = []
@@ -283,17 +293,14 @@ def test_late_model_is_503_where_no_sign_of_life_can_be_sent(lasting, path):
 
 def test_running_replies_finish_before_their_model_goes(bench):
     """The line stays fair: who asks for the old model later comes after the new one."""
-    with bench.server.client.stream(
-        "POST", CHAT, json=ASK | {"model": "one", "max_tokens": 400, "stream": True,
-                                  "logit_bias": {}}
-    ) as response:  # fmt: skip
+    with bench.server.client.stream("POST", CHAT, json=bench.long("one", 400)) as response:
         bench.until(lambda: bench.worker.health().running == 1)
         second, answered = bench.in_thread("other")
         bench.until(lambda: bench.worker.health().waiting == 1)
         third, later = bench.in_thread("one")
         text = response.read().decode()
     assert '"finish_reason":"' in text
-    assert "error" not in text
+    assert '"error"' not in text
     for thread in (second, third):
         thread.join(20)
     assert text_of(answered[0])
@@ -302,8 +309,7 @@ def test_running_replies_finish_before_their_model_goes(bench):
 
 
 def test_waiting_request_that_is_cancelled_holds_nobody_up(bench):
-    body = ASK | {"model": "one", "max_tokens": 3000, "stream": True}
-    with bench.server.client.stream("POST", CHAT, json=body) as response:
+    with bench.server.client.stream("POST", CHAT, json=bench.long("one", 1500)) as response:
         next(response.iter_raw())
         with bench.server.client.stream(
             "POST", CHAT, json=ASK | {"model": "other", "stream": True}
@@ -351,8 +357,8 @@ def test_idle_model_leaves_memory_and_comes_back(lasting, tmp_path):
         bench.now = 200.0
         with bench.worker._changed:
             bench.worker._changed.notify_all()
-        bench.until(lambda: bench.loaded() == [])
-        assert bench.memory.used == 0
+        bench.until(lambda: bench.memory.used == 0)
+        assert bench.loaded() == []
         health = bench.server.get("/health")
         assert (health.status_code, health.json()["status"]) == (200, "ok")
         assert bench.samples()["akunu_model_events_total", "unload"] == 1
@@ -381,7 +387,7 @@ class TestMemoryOfReplies:
     @pytest.mark.parametrize("path", BODIES)
     def test_reply_that_does_not_fit_is_503(self, lasting, path):
         with Bench(lasting, room=2) as bench:
-            bench.one.row = 100_000
+            bench.one.row = 1_000_000
             limit = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
             response = bench.server.post(path, BODIES[path] | {"model": "one", limit: 50})
             assert response.status_code == 503
@@ -396,28 +402,37 @@ class TestMemoryOfReplies:
             assert bench.server.post(path, BODIES[path] | {"model": "one"}).status_code == 200
 
     def test_cached_rows_go_first(self, lasting):
-        with Bench(lasting, room=2) as bench:
-            bench.ask("one", messages=[{"role": "user", "content": "another text " * 20}])
+        other_text = [{"role": "user", "content": "another text " * 3}]
+
+        def cached(response):
+            assert response.status_code == 200, response.text
             bench.settle()
-            held = bench.worker.models.cache_bytes
-            assert held
-            bench.one.row = 20_000
-            used = bench.ask("one", max_tokens=1).json()["usage"]
-            room = bench.memory.available() + bench.worker.models.cache_bytes
-            most = (room - 10_000) // bench.one.row - used["prompt_tokens"]
-            assert text_of(bench.ask("one", max_tokens=most))
-            assert bench.worker.models.cache_bytes < held
+            return response.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        with Bench(lasting, room=2) as bench:
+            cached(bench.ask("one", messages=other_text, max_tokens=1))
+            assert cached(bench.ask("one", messages=other_text, max_tokens=1)) > 16
+            prompt = bench.ask("one", max_tokens=1).json()["usage"]["prompt_tokens"]
+            bench.settle()
+            # All that is free, with the cached rows.
+            bench.one.row = 100_000
+            most = 10_000_000 // bench.one.row - prompt
+            assert cached(bench.ask("one", max_tokens=most)) > 16
+            bench.one.row = 0
+            assert cached(bench.ask("one", messages=other_text, max_tokens=1)) < 16
 
     def test_reply_waits_for_the_memory_of_another(self, lasting):
         with Bench(lasting, room=2) as bench:
             bench.ask("one", max_tokens=1)
-            bench.one.row = 2_000
-            body = ASK | {"model": "one", "max_tokens": 400, "stream": True}
-            with bench.server.client.stream("POST", CHAT, json=body) as response:
-                next(response.iter_raw())
+            bench.settle()
+            bench.one.row = 20_000
+            with bench.server.client.stream("POST", CHAT, json=bench.long("one", 400)) as response:
+                parts = response.iter_raw()
+                next(parts)
                 thread, found = bench.in_thread("one", max_tokens=300)
                 bench.until(lambda: bench.worker.health().waiting == 1)
-                assert "[DONE]" in response.read().decode()
+                assert bench.worker.health().running == 1
+                assert b"[DONE]" in b"".join(parts)
             thread.join(20)
             assert text_of(found[0])
 
@@ -426,6 +441,7 @@ def test_memories_of_auto_are_those_of_client_and_model(lasting):
     with Bench(lasting, room=20) as bench:
         for name in ("one", "other"):
             bench.ask(name, max_tokens=12)
+            bench.settle()
         one, other = (bench.worker.models.named(name).clients for name in ("one", "other"))
         texts = [clients.state("local").memory.texts() for clients in (one, other)]
         assert [len(found) for found in texts] == [1, 1]
