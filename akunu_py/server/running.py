@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -66,8 +67,8 @@ class _Server(uvicorn.Server):
 def ending_by_signals(server: uvicorn.Server) -> Iterator[None]:
     """Let the first Ctrl-C or kill end the server in order, and the second the process at once.
 
-    What belongs to the end, such as writing rows to disk, is done within this context. Raises
-    SystemExit with 128 more than the signal's number, as other commands do.
+    What belongs to the end, such as writing rows to disk, is done within this context. After a
+    signal the process then ends with 128 more than the signal's number, as other commands do.
     """
     received: list[int] = []
 
@@ -87,7 +88,10 @@ def ending_by_signals(server: uvicorn.Server) -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
     if received:
-        raise SystemExit(128 + received[0])
+        sys.stderr.flush()
+        # Not by SystemExit: threads of MLX that are left abort the process ("terminate called
+        # without an active exception") while Python tears itself down.
+        os._exit(128 + received[0])
 
 
 def server_of(app: ASGIApp, *, end_replies: Callable[[], None] = lambda: None) -> uvicorn.Server:

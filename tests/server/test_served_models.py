@@ -161,7 +161,13 @@ class Bench:
         """A request for a stream of so many tokens."""
         ends = self.one.lasting.tokenizer.end_ids
         bias = {str(token): -100.0 for token in ends}
-        return ASK | {"model": model, "max_tokens": size, "stream": True, "logit_bias": bias}
+        return ASK | {
+            "model": model,
+            "max_tokens": size,
+            "stream": True,
+            "logit_bias": bias,
+            "temperature": 1.0,
+        }
 
     def in_thread(self, model, **fields):
         found = []
@@ -267,7 +273,7 @@ def test_stream_lives_while_a_model_is_loaded(lasting, path):
                     assert bench.server.get("/health").json()["loading"] == "one"
                     bench.one.go_on.set()
         ends = {CHAT: b"[DONE]", "/v1/completions": b"[DONE]", "/v1/messages": b"message_stop",
-                "/v1/responses": b"response.completed"}  # fmt: skip
+                "/v1/responses": b"response.incomplete"}  # fmt: skip
         assert ends[path] in found
         assert bench.server.get("/health").json()["loading"] is None
 
@@ -309,6 +315,7 @@ def test_running_replies_finish_before_their_model_goes(bench):
 
 
 def test_waiting_request_that_is_cancelled_holds_nobody_up(bench):
+    bench.server.service.patience = Patience(first_s=0.01)
     with bench.server.client.stream("POST", CHAT, json=bench.long("one", 1500)) as response:
         next(response.iter_raw())
         with bench.server.client.stream(
@@ -402,7 +409,7 @@ class TestMemoryOfReplies:
             assert bench.server.post(path, BODIES[path] | {"model": "one"}).status_code == 200
 
     def test_cached_rows_go_first(self, lasting):
-        other_text = [{"role": "user", "content": "another text " * 3}]
+        other_text = [{"role": "user", "content": "another text " * 20}]
 
         def cached(response):
             assert response.status_code == 200, response.text

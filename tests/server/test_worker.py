@@ -304,8 +304,8 @@ def test_a_draft_model_that_reads_a_prompt_does_not_keep_others_from_their_turns
         if done and done[-1].done == done[-1].total and not ended:
             ended = seen_of(short)[1]
     # One turn of the other for each pass of the target, and as many while the draft model reads.
-    assert ended - before > 8
-    assert seen_of(short)[1] - ended > 8
+    assert ended - before > 5
+    assert seen_of(short)[1] - ended > 5
 
 
 def test_costs_of_drafts_are_measured_alone(toy, make_worker):
