@@ -25,6 +25,12 @@ llguidance follows references by recursion: chains of 3,000 end the process, of 
 MOST_LEVELS = 64
 """Of values inside values in a schema."""
 
+MOST_KEYS = 1000
+"""Of one object in a schema. llguidance's time grows with the square of an object's properties."""
+
+MOST_GRAMMAR_KEYS = 4000
+"""Of all schemas within a grammar, by the same reason: so many of one object take a second."""
+
 MOST_CHOICES = 10_000
 
 
@@ -60,6 +66,8 @@ class Constraint:
             raise ConfigError(
                 f"{self.kind} has {references} {what}; give at most {MOST_REFERENCES}"
             )
+        if self.kind == "grammar" and (keys := self.source.count('":')) > MOST_GRAMMAR_KEYS:
+            raise ConfigError(f"grammar has {keys} keys of JSON; give at most {MOST_GRAMMAR_KEYS}")
 
     @classmethod
     def json_schema(cls, schema: Mapping[str, Any] | bool | str, *, trigger: str = "") -> Self:
@@ -74,7 +82,7 @@ class Constraint:
             raise ConfigError(
                 f"json_schema is a JSON {_json_type(value)}; give a schema, which is an object"
             )
-        _check_depth(value)
+        _check_shape(value)
         try:
             source = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)
         except (TypeError, ValueError) as error:
@@ -123,14 +131,18 @@ def _parsed(text: str) -> object:
         raise ConfigError(f"json_schema is not JSON: {error}") from None
 
 
-def _check_depth(value: object) -> None:
-    """Raise ConfigError for a value that is nested too deeply, without recursion."""
+def _check_shape(value: object) -> None:
+    """Raise ConfigError for a value that is too deep or has too many keys, without recursion."""
     waiting: list[Iterator[object]] = [iter((value,))]
     while waiting:
         item = next(waiting[-1], _END)
         if item is _END:
             waiting.pop()
         elif isinstance(item, Mapping):
+            if len(item) > MOST_KEYS:
+                raise ConfigError(
+                    f"json_schema has an object of {len(item)} keys; give at most {MOST_KEYS}"
+                )
             waiting.append(iter(item.values()))
         elif isinstance(item, list | tuple):
             waiting.append(iter(item))

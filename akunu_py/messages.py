@@ -80,7 +80,9 @@ class ToolCall:
 class Tool:
     """A function that a model may call.
 
-    `parameters` is the JSON schema of an object, copied.
+    `parameters` is the JSON schema of an object, copied. `input_grammar` is a Lark grammar of the
+    argument `input`, a text, which templates do not show; "" for any text. Only formats that write
+    texts as they are can hold a call to it (`ToolUse.holds_grammars`).
 
     Raises ConfigError for a field that is malformed.
     """
@@ -90,6 +92,7 @@ class Tool:
     parameters: Mapping[str, Any] = field(
         default_factory=lambda: {"type": "object", "properties": {}}
     )
+    input_grammar: str = ""
 
     def __post_init__(self) -> None:
         _check_tool_name(self.name)

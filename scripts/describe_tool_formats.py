@@ -1,60 +1,86 @@
-"""Print the table of docs/tools.md: what is found in a folder of chat templates (*.jinja).
+"""Print the table of docs/tools.md: what is found in folders of chat templates (*.jinja).
 
-llama.cpp's `models/templates` is such a folder; its templates belong to the authors of the models.
+llama.cpp's `models/templates` is such a folder, vLLM's `examples` another; the templates belong to
+the authors of the models.
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
-from akunu_py.errors import AkunuError
+from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.messages import Message, Tool
 from akunu_py.tokenizers import ChatTemplate
-from akunu_py.tool_calls.format import ID, INDEX, ToolFormat
-from akunu_py.tool_calls.probing import UnknownFormatError, probe_format
+from akunu_py.tool_calls.format import ID, INDEX, TAG, ToolFormat
+from akunu_py.tool_calls.known import known_format
+from akunu_py.tool_calls.probing import Render, UnknownFormatError, probe_format
 
 ENDS = (
     "<|eom_id|>", "<|eot_id|>", "<|call|>", "<|im_end|>", "<|tool_response>", "<|eom|>", "<|eot|>",
     "<SPECIAL_12>", "<end>", "<｜hy_eos:opensource｜>",
 )  # fmt: skip
-
-
-def read(path: Path) -> ToolFormat:
-    """Return the format of a template."""
-    template = ChatTemplate(path.read_text(), {"bos": "<begin>", "eos": "<end>"})
-
-    def render(messages: list[Message], tools: list[Tool]) -> str:
-        values, given = template.input.of(tuple(messages), tuple(tools))
-        return template.render(values, tools=given, add_generation_prompt=False)
-
-    return probe_format(render, ENDS)
-
-
-def without_tools(path: Path) -> bool:
-    template = ChatTemplate(path.read_text(), {"bos": "<begin>", "eos": "<end>"})
-    try:
-        template.input.of((Message("user", "words"),), (Tool("a_tool"),))
-    except AkunuError:
-        return True
-    return False
+VOCABULARIES = {"LFM2.5-Instruct": ("<|tool_call_start|>", "<|tool_call_end|>")}
+"""Control tokens of models whose templates do not name them."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folders", type=Path, nargs="+")
     print("| template | calls | marker |\n|---|---|---|")
-    for path in sorted(parser.parse_args().folder.glob("*.jinja"), key=lambda p: p.name.lower()):
+    for folder in parser.parse_args().folders:
+        for path in sorted(folder.glob("*.jinja"), key=lambda path: path.name.lower()):
+            print(f"| {path.stem} | {' | '.join(cells(path))} |")
+
+
+def cells(path: Path) -> tuple[str, str]:
+    """Return what is found in a template, and the marker of its calls."""
+    template = ChatTemplate(path.read_text(), {"bos": "<begin>", "eos": "<end>"})
+
+    def render(messages: Sequence[Message], tools: Sequence[Tool]) -> str:
+        values, given = template.input.of(tuple(messages), tuple(tools))
+        return template.render(values, tools=given, add_generation_prompt=False)
+
+    def without_tools(messages: Sequence[Message], _: Sequence[Tool]) -> str:
+        return render(messages, ())
+
+    prompt, reason = shown_tools(render)
+    try:
+        format_ = probe_format(render if prompt else without_tools, ENDS)
+        how = ""
+    except UnknownFormatError as error:
+        tokens = {*TAG.findall(template.source), *VOCABULARIES.get(path.stem, ())}
+        found = known_format(prompt, tokens)
+        if found is None:
+            plain = "no place for tools: described in a message"
+            return (error.message if prompt or reason else plain), ""
+        format_, how = found, "; akunu writes earlier calls, since the template does not"
+    except AkunuError as error:
+        return error.message.split(";")[0], ""
+    if not prompt:
+        how += "; no place for tools: described in a message"
+    return described(format_) + how, marker(format_)
+
+
+def shown_tools(render: Render) -> tuple[str, str]:
+    """Return a prompt with a tool, "" if the template has no place for one; or why it fails."""
+    reason = ""
+    for system in ((), (Message("system", "words"),)):
         try:
-            found = read(path)
-        except UnknownFormatError as error:
-            place = without_tools(path)
-            reason = "no place for tools: described in a message" if place else error.message
-            print(f"| {path.stem} | {reason} | |")
+            return render((*system, Message("user", "words")), (Tool("a_tool", "words"),)), ""
+        except ConfigError:
+            continue
         except AkunuError as error:
-            print(f"| {path.stem} | {error.message[:80]} | |")
-        else:
-            kind = found.name if found.several else f"{found.name}, one call"
-            marker = found.marker.replace("|", "\\|").replace(ID, "ID").replace(INDEX, "N")
-            print(f"| {path.stem} | {kind} | `{marker}` |")
+            reason = error.message
+    return "", reason
+
+
+def described(format_: ToolFormat) -> str:
+    return format_.name if format_.several else f"{format_.name}, one call"
+
+
+def marker(format_: ToolFormat) -> str:
+    text = format_.marker.replace(ID, "ID").replace(INDEX, "N")
+    return f"`{text.replace('|', chr(92) + '|').replace(chr(10), chr(92) + 'n')}`"
 
 
 if __name__ == "__main__":

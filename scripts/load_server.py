@@ -14,8 +14,8 @@ Parts, each against a server of its own:
 
 Every request must end with an answer, or with 503 and Retry-After, after which it is sent again. The
 server's memory, threads, open files and cache are read every second from its process and /metrics;
-their means in the first and the last third of the time after a warm-up are printed, and the last may
-exceed the first only by little. At the end the server must be idle and healthy. Ends with 1 if
+their means in each third of the time after a warm-up are printed, and the last may exceed the first
+only by little. At the end the server must be idle and healthy. Ends with 1 if
 something does not hold. Works on Linux (/proc).
 """
 
@@ -268,9 +268,11 @@ async def run(name: str, server: Server, options: argparse.Namespace) -> list[st
     samples = server.samples[int(len(server.samples) * WARM_UP) :]
     third = max(1, len(samples) // 3)
     for what, most in MOST_GROWTH.items():
-        first = mean(sample[what] for sample in samples[:third])
-        final = mean(sample[what] for sample in samples[-third:])
-        print(f"  {what}: {first:.1f} in the first third, {final:.1f} in the last", flush=True)
+        first, middle, final = (
+            mean(sample[what] for sample in part)
+            for part in (samples[:third], samples[third:-third] or samples, samples[-third:])
+        )
+        print(f"  {what}: {first:.1f}, {middle:.1f}, {final:.1f} by thirds", flush=True)
         if final - first > most:
             wrong.append(f"{what} grew by {final - first:.1f}")
     return [f"{name}: {what}" for what in wrong]

@@ -49,6 +49,17 @@ def pytest_configure(config):
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+LONG = (
+    "test_leaks.py", "test_many.py", "test_interrupts.py", "test_check.py", "test_fuzz_gguf.py",
+)  # fmt: skip
+"""Modules with the longest tests, of up to half a minute."""
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the longest, lest one worker waits for another that has them at its end."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory):
     """Costs of passes that tests measure are not remembered on the machine."""

@@ -1,6 +1,8 @@
 """Interrupts at any step of Python, where rows and tokens are moved."""
 
+import dis
 import functools
+import itertools
 import sys
 from pathlib import Path
 
@@ -28,8 +30,23 @@ FILES = {
 """Where interrupts come: what moves rows and tokens."""
 
 
+@functools.cache
+def looks(code):
+    """Where Python looks for signals: offsets behind calls, at the start, and behind jumps back."""
+    found = set()
+    for before, after in itertools.pairwise(dis.get_instructions(code)):
+        if before.opname.startswith(("CALL", "RESUME")):
+            found.add(after.offset)
+        elif "JUMP_BACKWARD" in before.opname and "NO_INTERRUPT" not in before.opname:
+            found.add(before.argval)
+    return found
+
+
 class Interrupt:
-    """Raises KeyboardInterrupt before an instruction, or a line, of these files; counted from 0."""
+    """Raises KeyboardInterrupt in these files; `number` counts the places from 0.
+
+    They are lines, or with the event "opcode" all places at which Python may raise it.
+    """
 
     def __init__(self, event, number):
         self._event = event
@@ -40,7 +57,11 @@ class Interrupt:
         if frame.f_code.co_filename not in FILES:
             return None
         frame.f_trace_opcodes = self._event == "opcode"
-        if event == self._event and not self.raised:
+        if (
+            event == self._event
+            and not self.raised
+            and (event == "line" or frame.f_lasti in looks(frame.f_code))
+        ):
             if self._left == 0:
                 self.raised = True
                 raise KeyboardInterrupt

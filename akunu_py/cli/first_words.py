@@ -69,7 +69,7 @@ FOREIGN_OPTIONS: Mapping[str, str] = {
     "--ctx-size": "type --context N",
     "--conversation": "type: akunu chat",
     "--draft-max": "type --num-draft-tokens N",
-    "--format": "type --json; akunu does not make a model write JSON",
+    "--format": "type --json-schema '{{}}' for a reply in JSON, --json for a record of the reply",
     "--gpu-layers": _LEAVE_OUT_GPU,
     "--hf-repo": "give the model as hf:OWNER/REPO:QUANT",
     "--hidethinking": "type --reasoning hide",
@@ -88,6 +88,14 @@ FOREIGN_OPTIONS: Mapping[str, str] = {
     "--trust-remote-code": "akunu never runs code of a model; leave {} out",
 }
 """Options of others that akunu has under another name, or not at all."""
+
+FORM_OPTIONS = ("--json-schema", "--regex", "--grammar", "--choice")
+
+FORMS_ELSEWHERE: Mapping[str, str] = {
+    "chat": "type /set in the chat, as in /set json-schema FILE",
+    "serve": "the form of a reply belongs to its request, as in response_format (docs/server.md)",
+}
+"""Where the form of a reply is given to commands that lack FORM_OPTIONS."""
 
 FOREIGN_VALUES: Mapping[str, str] = {
     "-s": "-s is the seed; for a system message type --system TEXT",
@@ -143,9 +151,12 @@ def _refuse_foreign_options(words: list[str]) -> None:
             raise click.UsageError(foreign_option(word) or "")
 
 
-def foreign_option(name: str) -> str | None:
-    """Return what is said of another program's option; None for one that nobody knows."""
-    said = FOREIGN_OPTIONS.get(name.replace("_", "-"))
+def foreign_option(name: str, command: str | None = None) -> str | None:
+    """Return what is said of an option that another program or command has, or None."""
+    if name in FORM_OPTIONS:
+        said = FORMS_ELSEWHERE.get(command or "")
+    else:
+        said = FOREIGN_OPTIONS.get(name.replace("_", "-"))
     return None if said is None else f"There is no {name} here: {said.format(name)}."
 
 

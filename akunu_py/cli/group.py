@@ -314,7 +314,7 @@ def _explained(error: click.NoSuchOption) -> click.UsageError:
     context, option = error.ctx, error.option_name
     if context is None:
         return error
-    if (said := foreign_option(option)) is not None:
+    if (said := foreign_option(option, context.command.name)) is not None:
         return click.UsageError(said, context)
     root = context.find_root()
     if any(option in parameter.opts for parameter in root.command.params):

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from akunu_py.constraint import Constraint
 from akunu_py.constraints.grammar import Opening, source_of
+from akunu_py.constraints.reasons import reason_of
 from akunu_py.constraints.vocabulary import MatcherVocabulary
 from akunu_py.errors import ConstraintError
 
@@ -31,13 +32,15 @@ class Matcher:
         self._words = -(-vocabulary.size // 32)
         self._end_ids = vocabulary.end_ids
         self._inner = LLMatcher(vocabulary.library, grammar, log_level=0, limits=_LIMITS)
-        # Tokens behind the reply so far that the inner matcher has taken in for a mask.
-        self._ahead: list[int] = []
+        # The tokens that the inner matcher has taken in: the reply's, and behind them a path's.
+        self._taken: list[int] = []
+        # What must follow the first n of them: a run of tokens, and where in it they are. None
+        # where nobody asked yet.
+        self._forced: list[tuple[tuple[int, ...], int] | None] = [None]
         self._ended = False
-        self._forced: tuple[int, ...] | None = None
         self.num_tokens = 0
         if self._inner.is_error():
-            raise ConstraintError(_reason(self._inner))
+            raise ConstraintError(reason_of(self._inner.get_error()))
         self.mask(())
 
     @property
@@ -68,13 +71,13 @@ class Matcher:
         if not self._go_to(path):
             found[:] = 0xFFFFFFFF
             return found
+        run, start = self._forced_here()
+        if start < len(run):
+            word, bit = divmod(run[start], 32)
+            found[word] = 1 << bit
+            return found
         self._inner.unsafe_compute_mask_ptr(found.ctypes.data, found.nbytes)
         self._check()
-        if not found.any():
-            raise ConstraintError(
-                "the constraint is at a dead end: no token of the model's vocabulary may follow; "
-                "check whether the grammar can end, and whether the model can write its characters"
-            )
         return found
 
     def validate(self, tokens: Sequence[int]) -> int:
@@ -90,47 +93,39 @@ class Matcher:
 
     def forced(self) -> tuple[int, ...]:
         """Return the tokens that must follow the reply so far; masks allow no others there."""
-        if self._forced is None:
-            self._go_to(())
-            over = self._ended or self._inner.is_stopped()
-            self._forced = () if over else tuple(self._inner.compute_ff_tokens())
-            self._check()
-        return self._forced
+        self._go_to(())
+        run, start = ((), 0) if self._ended else self._forced_here()
+        return run[start:]
 
     def advance(self, tokens: Sequence[int]) -> None:
         """Add tokens to the reply; raises ConstraintError for one that is not allowed.
 
-        An end token ends the reply; nothing follows it.
+        Then none is added. An end token ends the reply; nothing follows it.
         """
-        self._go_to(())
-        self._forced = None
-        for token in tokens:
-            if self._ended or not self._takes(token):
-                raise ConstraintError(f"the token {token} is not allowed by the constraint")
-            self.num_tokens += 1
+        if not tokens:
+            return
+        ends = tokens[-1] in self._end_ids
+        path = tokens[:-1] if ends else tokens
+        allowed = 0
+        if not self._ended:
+            self._go_to(path)
+            allowed = len(self._taken) - self.num_tokens
+            if ends and allowed == len(path) and self._ends_with(tokens):
+                allowed += 1
+        if allowed < len(tokens):
+            raise ConstraintError(f"the token {tokens[allowed]} is not allowed by the constraint")
+        self.num_tokens += allowed
+        self._ended = ends
 
     def rollback(self, count: int) -> None:
         """Take the last tokens back."""
-        self._go_to(())
         if not 0 <= count <= self.num_tokens:
             raise ConstraintError(f"{count} of {self.num_tokens} tokens cannot be taken back")
-        self.num_tokens -= count
-        self._forced = None
-        if self._ended and count:
-            # The inner matcher did not take the end token in.
+        if count:
+            self.num_tokens -= count
+            # The inner matcher did not take an end token in.
             self._ended = False
-            count -= 1
-        self._inner.rollback(count)
-        self._check()
-
-    def _takes(self, token: int) -> bool:
-        """Take a token into the inner matcher, or note the end; return whether it is allowed."""
-        if token in self._end_ids:
-            self._ended = self._ends_with((token,))
-            return self._ended
-        taken = self._inner.try_consume_tokens([token]) == 1
-        self._check()
-        return taken
+            self._go_to(())
 
     def _ends_with(self, path: Sequence[int]) -> bool:
         """Return whether the end token at the end of a path is allowed there.
@@ -144,26 +139,43 @@ class Matcher:
         """Move the inner matcher behind a path; return whether the path is allowed."""
         if self._ended:
             return not path
-        ahead = self._ahead
-        shared = 0
-        while shared < min(len(ahead), len(path)) and ahead[shared] == path[shared]:
-            shared += 1
-        if shared < len(ahead):
-            self._inner.rollback(len(ahead) - shared)
-            del ahead[shared:]
-        rest = list(path[shared:])
-        if rest:
-            taken = int(self._inner.try_consume_tokens(rest))
-            ahead += rest[:taken]
+        taken = self._taken
+        place = self.num_tokens
+        for token, held in zip(path, taken[place:], strict=False):
+            if token != held:
+                break
+            place += 1
+        if place < len(taken):
+            self._inner.rollback(len(taken) - place)
+            del taken[place:], self._forced[place + 1 :]
+        for token in path[place - self.num_tokens :]:
+            run, start = self._forced_here()
+            if self._inner.try_consume_tokens([token]) != 1:
+                break
+            taken.append(token)
+            goes_on = start + 1 < len(run) and token == run[start]
+            self._forced.append((run, start + 1) if goes_on else None)
         self._check()
-        return len(ahead) == len(path)
+        return len(taken) == self.num_tokens + len(path)
+
+    def _forced_here(self) -> tuple[tuple[int, ...], int]:
+        """Return a run of tokens, and from where in it they must follow the inner matcher's.
+
+        llguidance would spell the rest of a run again after each of its tokens: that takes longer,
+        and nothing promises the same tokens.
+        """
+        known = self._forced[-1]
+        if known is None:
+            over = self._inner.is_stopped()
+            known = (() if over else tuple(self._inner.compute_ff_tokens())), 0
+            self._check()
+            self._forced[-1] = known
+        return known
 
     def _check(self) -> None:
         if self._inner.is_error():
-            raise ConstraintError(
-                f"the constraint cannot be followed any further ({_reason(self._inner)}); make it "
-                "simpler"
-            )
+            reason = reason_of(self._inner.get_error())
+            raise ConstraintError(f"the constraint cannot be followed any further: {reason}")
 
 
 def make_matcher(
@@ -178,11 +190,3 @@ def make_matcher(
         return Matcher(vocabulary, source_of(constraint, vocabulary, opening))
     except (ConstraintError, ValueError) as error:
         raise ConstraintError(f"{constraint.kind}: {error}") from None
-
-
-def _reason(inner: LLMatcher) -> str:
-    reason = str(inner.get_error()).strip().partition("\n<")[0]
-    # llguidance's own words for a limit of its numbers, such as 65,535 symbols of a grammar.
-    if reason.startswith("panic"):
-        return "it is too large to compile; make it smaller, or offer fewer tools"
-    return reason or "the constraint failed"

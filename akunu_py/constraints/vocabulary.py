@@ -11,6 +11,18 @@ from akunu_py.protocols import Tokenizer
 SPECIAL = b"\xff"
 """llguidance's mark before the name of a token that is not text. No UTF-8 text has this byte."""
 
+_CHARACTER = r'[^"\\\x00-\x1F\x7F]'
+_SLICES = (
+    r"[\x20\x0A\x0D\x09]+",
+    *(f"{_CHARACTER}{{1,{most}}}" for most in (5, 10, 20, 30)),
+    f"{_CHARACTER}+",
+)
+"""Sets of tokens whose masks llguidance prepares: a set that may follow as a whole is not walked.
+
+They are its own (`LLTokenizer.general_slices`) and two more lengths for texts that are about to
+reach their `maxLength`, for which masks took longest.
+"""
+
 _BEFORE = ("\x02", "\n", ".")
 """Texts that no token joins with what follows them; the first that the vocabulary can spell."""
 
@@ -59,6 +71,7 @@ class MatcherVocabulary:
             _Given(tokens, min(self.end_ids), encode),  # type: ignore[arg-type]
             n_vocab=num_logits,
             eos_token=sorted(self.end_ids),
+            slices=list(_SLICES),
         )
 
 

@@ -108,7 +108,7 @@ class Engine:
         self._loaded = loaded
         self._kv_bits = kv_bits
         self._session = self._new_session(context)
-        self._tool_use = ToolUse(loaded.tokenizer)
+        self.tool_use = ToolUse(loaded.tokenizer)
         self.thinking = Thinking(loaded.tokenizer)
         self._vocabulary = ""  # fingerprint, once a trace needs it
         self._drafters = DrafterFactory(
@@ -298,7 +298,7 @@ class Engine:
     ) -> ChatPlan:
         said, offered = read_messages(messages), read_tools(tools)
         check_chat_length(said, offered, self.tokenizer, self.context)
-        return self._tool_use.plan(said, offered, tool_choice)
+        return self.tool_use.plan(said, offered, tool_choice)
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the token ids of a prompt for `generate`; raises as `generate` does."""

@@ -11,6 +11,7 @@ from akunu_py.reply_deltas import (
     ReplyDelta,
     UnfinishedCall,
 )
+from akunu_py.tool_calls.given_reader import GivenParser
 from akunu_py.tool_calls.parser import CallParser
 from akunu_py.types import TextPiece
 
@@ -27,7 +28,7 @@ class MessageReader:
 
     """
 
-    def __init__(self, prompt_end: str, parser: CallParser | None) -> None:
+    def __init__(self, prompt_end: str, parser: CallParser | GivenParser | None) -> None:
         self._splitter = ReasoningSplitter(prompt_end)
         self._parser = parser
         self._all: list[ReplyDelta] = []

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -13,8 +13,9 @@ from akunu_py.messages import Message, Tool
 from akunu_py.protocols import Tokenizer
 from akunu_py.tool_calls.described import with_calls_as_text, with_described_tools
 from akunu_py.tool_calls.format import ToolFormat
-from akunu_py.tool_calls.grammar import optional_calls, required_calls
-from akunu_py.tool_calls.known import HARMONY, HERMES
+from akunu_py.tool_calls.given_reader import GivenParser, GivenReader, GivesReader
+from akunu_py.tool_calls.grammar import goes_with_answers, optional_calls, required_calls
+from akunu_py.tool_calls.known import HARMONY, HERMES, known_format
 from akunu_py.tool_calls.parser import CallParser
 from akunu_py.tool_calls.probing import UnknownFormatError, probe_format
 
@@ -31,6 +32,7 @@ _CHOICES = (
     "give 'auto', 'none', 'required', {'name': ...} with the name of a tool, or {'mode': 'auto' or "
     "'required', 'names': [...]}"
 )
+_SYSTEM = Message("system", "words")
 _ASK = Message("user", "a question")
 _TOOL = Tool("probe_tool", "a description")
 
@@ -45,8 +47,8 @@ class ChatPlan:
         parser: reads the calls of the reply; None where there are none.
         constraint: grammar of the calls, or None.
         calls_or_answer: makes the grammar of a reply that is either calls or an answer in the form
-            of a JSON schema; None where tools must be called, and where calls have no marker:
-            their beginning hides that of an answer.
+            of a JSON schema; None where tools must be called, and where calls have no marker and
+            are not JSON: their beginning hides that of an answer.
         from_start: whether the constraint holds for the whole reply, thoughts included.
         marks: texts of the control tokens around calls, by id.
 
@@ -54,7 +56,7 @@ class ChatPlan:
 
     messages: Sequence[Message]
     tools: Sequence[Tool] = ()
-    parser: CallParser | None = None
+    parser: CallParser | GivenParser | None = None
     constraint: Constraint | None = None
     calls_or_answer: Callable[[Constraint], Constraint] | None = None
     from_start: bool = False
@@ -69,9 +71,9 @@ class ChatPlan:
             return self.constraint or given
         if self.calls_or_answer is None or given.kind != "json_schema" or given.trigger:
             raise ConfigError(
-                "a reply that may call tools cannot have a constraint, too (except a "
-                "json_schema with tool_choice='auto', if the model's calls have a marker); "
-                "leave it out, or give tool_choice='none'"
+                "a reply that may call tools cannot have a constraint, too (except a json_schema "
+                "with tool_choice='auto', unless this model's calls have no marker and are not "
+                "JSON); leave it out, or give tool_choice='none'"
             )
         return self.calls_or_answer(given)
 
@@ -92,18 +94,25 @@ class ToolUse:
         arguments that the format cannot write, and a template whose calls cannot be read.
         """
         callable_, required = _choice(tools, choice)
-        if not tools and not self._templates_calls(messages):
-            return ChatPlan(messages=self._with_texts(messages))
         if not tools:
-            return ChatPlan(messages=messages)
-        if not self._writes_tools(system=messages[0].role == "system"):
-            _ = self._noticed
-            given = with_described_tools(messages, tools)
-            plan = ChatPlan(messages=self._with_texts(given))
+            return ChatPlan(messages=self._with_texts(messages))
+        if self._writes_tools(system=messages[0].role == "system"):
+            plan = ChatPlan(messages=self._with_texts(messages), tools=tools)
         else:
-            plan = ChatPlan(messages=messages, tools=tools)
+            _ = self._noticed
+            given = with_described_tools(messages, tools, self._format)
+            plan = ChatPlan(messages=self._with_texts(given))
         if not callable_:
             return plan
+        if self._understood is None and (reader := self._given_reader) is not None:
+            if required:
+                raise ConfigError(
+                    f"tool calls of this model are read by {reader.name}, so they cannot be "
+                    "required; give tool_choice='auto'"
+                )
+            texts = reader.start + reader.end
+            marks = {id_: text for text, id_ in self._control_ids.items() if text in texts}
+            return replace(plan, parser=GivenParser(reader, callable_), marks=marks)
         format_, control_ids = self._format, self._control_ids
         if required:
             one = not isinstance(choice, str) and "name" in choice
@@ -121,10 +130,18 @@ class ToolUse:
             tools=plan.tools,
             parser=CallParser(format_, callable_),
             constraint=Constraint.tools(grammar.lark, trigger=grammar.trigger),
-            calls_or_answer=None if required or format_.only_first else calls_or_answer,
+            calls_or_answer=None if required or not goes_with_answers(format_) else calls_or_answer,
             from_start=format_ is HARMONY,
             marks={id_: text for text, id_ in control_ids.items() if text in texts},
         )
+
+    @property
+    def holds_grammars(self) -> bool:
+        """Whether a tool's `input_grammar` has an effect."""
+        try:
+            return self._format.writes_texts_as_they_are
+        except ConfigError:
+            return False
 
     @cached_property
     def _found(self) -> ToolFormat | UnknownFormatError:
@@ -141,32 +158,52 @@ class ToolUse:
         except UnknownFormatError as error:
             return error
 
+    @cached_property
+    def _understood(self) -> ToolFormat | None:
+        """The format of calls: the template's, that of a known model, or the one described."""
+        if isinstance(self._found, ToolFormat):
+            return self._found
+        prompt = ""
+        for system in (False, True):
+            if not prompt and self._writes_tools(system=system):
+                asked = (_SYSTEM, _ASK) if system else (_ASK,)
+                prompt = self._tokenizer.chat_text(asked, tools=[_TOOL])
+        return known_format(prompt, self._control_ids) or (None if prompt else HERMES)
+
+    @cached_property
+    def _given_reader(self) -> GivenReader | None:
+        """What reads calls of a format that is not understood, if there is something."""
+        tokenizer = self._tokenizer
+        reader = tokenizer.call_reader() if isinstance(tokenizer, GivesReader) else None
+        if reader is not None and isinstance(self._found, UnknownFormatError):
+            _log.warning(
+                "tool calls of this model are read by %s and are not forced to be valid, since "
+                "their format is not understood: %s", reader.name, self._found.message,
+            )  # fmt: skip
+        return reader
+
     @property
     def _format(self) -> ToolFormat:
-        found = self._found
-        if isinstance(found, ToolFormat):
-            return found
-        if not self._writes_tools(system=False) and not self._writes_tools(system=True):
-            return HERMES
+        if self._understood is not None:
+            return self._understood
+        reason = self._found.message if isinstance(self._found, UnknownFormatError) else ""
         raise ConfigError(
-            f"tool calls of this model cannot be read: {found.message}; with tool_choice='none' "
-            "the reply is text, calls included"
+            f"tool calls of this model cannot be read: {reason}; with tool_choice='none' the reply "
+            "is text, calls included"
         )
 
     def _with_texts(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return a conversation with calls as text, where the template has no place for them."""
-        native = isinstance(self._found, ToolFormat)
-        return messages if native else with_calls_as_text(messages)
-
-    def _templates_calls(self, messages: Sequence[Message]) -> bool:
-        """Whether calls in a conversation, if there are any, are the template's to write."""
         called = any(message.tool_calls or message.role == "tool" for message in messages)
-        return not called or self._writes_tools(system=messages[0].role == "system")
+        if not called or isinstance(self._found, ToolFormat) or self._understood is None:
+            return messages
+        has_place = self._writes_tools(system=messages[0].role == "system")
+        return with_calls_as_text(messages, self._understood, results=not has_place)
 
     def _writes_tools(self, *, system: bool) -> bool:
         """Whether the template has a place for tools."""
         if system not in self._written:
-            asked = (Message("system", "words"), _ASK) if system else (_ASK,)
+            asked = (_SYSTEM, _ASK) if system else (_ASK,)
             try:
                 self._tokenizer.chat_text(asked, tools=[_TOOL])
             except ConfigError:

@@ -18,6 +18,7 @@ from akunu_py.tokenizers.special_text import SpecialTextGuard
 from akunu_py.tokenizers.spm import decode_piece
 from akunu_py.tokenizers.template_choice import Templates
 from akunu_py.tokenizers.template_input import TemplateInput, Value
+from akunu_py.tool_calls.given_reader import GivenReader
 
 _Renderer = Callable[..., str]
 
@@ -38,8 +39,8 @@ class FolderTokenizer:
         options: dict[str, Any] = {
             # Otherwise transformers would ask on the terminal whether to run the folder's code.
             "trust_remote_code": False,
-            # It names a module to import, and akunu does not parse tool calls by it.
-            "tool_parser_type": None,
+            # It names a module to import.
+            "tool_parser_type": _tool_parser_type(folder),
             # The engine refuses texts that are too long for the loaded context.
             "model_max_length": _MAX_LENGTH,
         }
@@ -223,6 +224,14 @@ class FolderTokenizer:
         """Return the text of each id that is not part of a reply's text, such as <|im_end|>."""
         return {id_: text for text, id_ in self._special}
 
+    def call_reader(self) -> GivenReader | None:
+        """Return mlx-lm's parser of tool calls, if it has one for this model."""
+        wrapper = self._wrapper
+        if not wrapper.has_tool_calling:
+            return None
+        start, end = wrapper.tool_call_start, wrapper.tool_call_end
+        return GivenReader("mlx-lm", start, end or "", wrapper.tool_parser)
+
     def detokenizer(self, *, continues: bool = False) -> Detokenizer:  # noqa: ARG002
         """Return a fresh incremental detokenizer; mlx-lm's own decides about leading spaces."""
         return _FolderDetokenizer(self._wrapper, self._silent)
@@ -233,6 +242,13 @@ class FolderTokenizer:
         known = self._wrapper.get_vocab().values()
         gaps = set(range(max(known, default=-1) + 1)).difference(known)
         return frozenset(gaps.union(self._wrapper.all_special_ids))
+
+
+def _tool_parser_type(folder: Path) -> str | None:
+    """Return mlx-lm's name of the folder's parser of tool calls; None: mlx-lm finds one itself."""
+    path = folder / "tokenizer_config.json"
+    kind = read_json(path).get("tool_parser_type") if path.is_file() else None
+    return kind if isinstance(kind, str) and kind in submodules("tool_parsers") else None
 
 
 def _check_template_type(folder: Path) -> None:

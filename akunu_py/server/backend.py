@@ -21,6 +21,7 @@ class ServedModel:
         thinks: whether its replies can begin with thoughts.
         heeds: the options about thinking that its template has a switch for; all where that is not
             known yet.
+        holds_grammars: whether calls of custom tools follow their grammars.
         calls_tools: whether its template takes tools.
         fills_in: whether its vocabulary has the tokens to fill a gap.
         template: the source of its chat template; "" for none.
@@ -34,6 +35,7 @@ class ServedModel:
     loaded: bool = True
     thinks: bool = False
     heeds: frozenset[str] = frozenset({"thinking", "effort"})
+    holds_grammars: bool = True
     calls_tools: bool = True
     fills_in: bool = False
     template: str = ""

@@ -7,7 +7,7 @@ since clients read one or the other, and accepted as either and as `reasoning_de
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -35,6 +35,7 @@ from akunu_py.server.conversation import (
     tool_at,
     without_equal_names,
 )
+from akunu_py.server.custom_tools import custom_input, custom_tool
 from akunu_py.server.errors import Api, Problem, RequestError, openai_error
 from akunu_py.server.events import (
     Accepted,
@@ -53,7 +54,7 @@ from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import ChatRequest, ToolChoice
 from akunu_py.server.system_messages import merged_beginning
-from akunu_py.server.whole_reply import WholeReply
+from akunu_py.server.whole_reply import Call, WholeReply
 from akunu_py.types import FinishReason
 
 PATH = "/v1/chat/completions"
@@ -64,11 +65,6 @@ _REFUSED = {
     "audio": "akunu's models read and write only text",
     "web_search_options": "akunu does not search; give the model a tool that does",
     "grammar": "use response_format or tools",
-    "json_schema": "give it as response_format",
-    "structured_outputs": "give a JSON schema as response_format",
-    "guided_json": "give a JSON schema as response_format",
-    "guided_regex": "use response_format or tools",
-    "guided_choice": "use response_format or tools",
     "guided_grammar": "use response_format or tools",
     "bad_words": "use logit_bias",
     "ignore_eos": "akunu always ends at the model's end token",
@@ -80,7 +76,7 @@ _REFUSED = {
 
 _NO_EFFECT = frozenset({
     "user", "store", "metadata", "service_tier", "prompt_cache_key", "safety_identifier",
-    "prompt_cache_retention", "verbosity", "prediction",
+    "prompt_cache_retention", "verbosity",
 })  # fmt: skip
 """Fields of OpenAI's API that say nothing about the text of a reply."""
 
@@ -100,8 +96,14 @@ class _Function(msgspec.Struct):
     arguments: str | dict[str, Any] | None = None
 
 
+class _Custom(msgspec.Struct):
+    name: str
+    input: str = ""
+
+
 class _Call(msgspec.Struct):
-    function: _Function
+    function: _Function | None = None
+    custom: _Custom | None = None
     id: str | None = None
     type: str = "function"
 
@@ -115,6 +117,11 @@ class _Message(msgspec.Struct):
     reasoning: str | None = None
     reasoning_content: str | None = None
     reasoning_details: list[dict[str, Any]] | None = None
+
+
+class _Prediction(msgspec.Struct):
+    content: str | list[_Part]
+    type: str = "content"
 
 
 class _StreamOptions(msgspec.Struct):
@@ -138,18 +145,20 @@ class Body(SamplingFields, kw_only=True):
     messages: list[_Message]
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    max_tokens: int | None = None
     max_completion_tokens: int | None = None
     n: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    prediction: _Prediction | None = None
     modalities: list[str] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
     reasoning_effort: str | None = None
+    reasoning: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
+    enable_thinking: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     timings_per_token: bool | None = None
     return_progress: bool | None = None
@@ -167,6 +176,7 @@ async def chat_completions(http: HttpRequest) -> Response:
         figures=bool(body.timings_per_token or (body.akunu and body.akunu.metrics)),
         sources=bool(body.akunu and body.akunu.sources),
         progress=bool(body.return_progress),
+        custom=_custom_names(body.tools or ()),
     )
     return asked.respond(request, form, stream=body.stream)
 
@@ -182,15 +192,17 @@ def _read_request(asked: Incoming[Body]) -> ChatRequest:
     if not body.messages:
         raise RequestError("messages is empty; give at least one message", param="messages")
     options = body.options()
-    newer, older = body.max_completion_tokens, body.max_tokens
-    options["max_tokens"] = older if newer is None else newer
-    options["constraint"] = _answer_form(body.response_format)
+    if body.max_completion_tokens is not None:
+        options["max_tokens"] = body.max_completion_tokens
+    if (form := _answer_form(body.response_format)) is not None:
+        options["constraint"] = form
     options["logprobs"] = asked_logprobs(body.logprobs, body.top_logprobs, field="top_logprobs")
     options |= _thinking(asked)
     messages = [
         _message(message, f"messages[{place}]") for place, message in enumerate(body.messages)
     ]
     tools = _tools(body.tools or ())
+    asked.check_grammars(tools)
     return ChatRequest(
         model=asked.model.id,
         messages=merged_beginning(messages),
@@ -198,6 +210,7 @@ def _read_request(asked: Incoming[Body]) -> ChatRequest:
         tools=tools,
         tool_choice=_tool_choice(body.tool_choice, tools),
         parallel_tool_calls=body.parallel_tool_calls is not False,
+        prediction=_prediction(body.prediction),
     )
 
 
@@ -207,7 +220,7 @@ def _message(message: _Message, place: str) -> Message:
         _call(call, f"{place}.tool_calls[{index}]")
         for index, call in enumerate(message.tool_calls or ())
     )
-    if message.content is None and not calls:
+    if message.content is None and role != "assistant":
         raise RequestError(f"{place}.content is missing; give a text", param=f"{place}.content")
     return message_at(
         place,
@@ -221,11 +234,15 @@ def _message(message: _Message, place: str) -> Message:
 
 
 def _call(call: _Call, place: str) -> ToolCall:
-    if call.type != "function":
-        raise RequestError(
-            f"{place}.type is {call.type!r:.60}; akunu knows only 'function'", param=place
-        )
-    return call_at(place, call.function.name, call.function.arguments, call.id or "")
+    match call:
+        case _Call(type="function", function=_Function(name, arguments)):
+            return call_at(place, name, arguments, call.id or "")
+        case _Call(type="custom", custom=_Custom(name, text)):
+            return call_at(place, name, {"input": text}, call.id or "")
+    raise RequestError(
+        f"{place} is malformed; give the type 'function' and a function, or 'custom' and a custom",
+        param=place,
+    )
 
 
 def _content(content: str | list[_Part] | None, place: str) -> str | tuple[TextPart, ...]:
@@ -246,6 +263,11 @@ def _content(content: str | list[_Part] | None, place: str) -> str | tuple[TextP
     return parts[0].text if len(parts) == 1 else tuple(parts)
 
 
+def _prediction(given: _Prediction | None) -> str:
+    content = "" if given is None else _content(given.content, "prediction.content")
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
 def _reasoning(message: _Message) -> str:
     if said := message.reasoning or message.reasoning_content:
         return said
@@ -261,6 +283,8 @@ def _tools(tools: Sequence[dict[str, Any]]) -> tuple[Tool, ...]:
                 place = f"tools[{index}]"
                 name, description = function.get("name"), function.get("description")
                 found.append(tool_at(place, name, description, function.get("parameters")))
+            case {"type": "custom", "custom": {"name": str(name)} as custom}:
+                found.append(custom_tool(f"tools[{index}].custom", custom, name))
             case _:
                 raise RequestError(
                     f"tools[{index}] is not a function; give "
@@ -268,6 +292,11 @@ def _tools(tools: Sequence[dict[str, Any]]) -> tuple[Tool, ...]:
                     param=f"tools[{index}]",
                 )
     return without_equal_names(found)
+
+
+def _custom_names(tools: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the names of custom tools, of tools that were checked."""
+    return frozenset(tool["custom"]["name"] for tool in tools if tool.get("type") == "custom")
 
 
 def _tool_choice(given: str | dict[str, Any] | None, tools: tuple[Tool, ...]) -> ToolChoice:
@@ -279,33 +308,39 @@ def _tool_choice(given: str | dict[str, Any] | None, tools: tuple[Tool, ...]) ->
             choice = ToolChoice("none")
         case "required":
             choice = ToolChoice("required")
-        case {"type": "function", "function": {"name": str(name)}}:
-            choice = ToolChoice("required", (name,))
+        case {"type": "function" | "custom"}:
+            choice = ToolChoice("required", (_chosen_name(given),))
         case {
             "type": "allowed_tools",
             "allowed_tools": {"mode": "auto" | "required" as mode, "tools": [*allowed]},
         }:
-            choice = ToolChoice(mode, tuple(_allowed(one) for one in allowed))
+            choice = ToolChoice(mode, tuple(map(_chosen_name, allowed)))
         case _:
-            raise RequestError(
-                "tool_choice is malformed; give 'auto', 'none', 'required' or "
-                '{"type": "function", "function": {"name": ...}}',
-                param="tool_choice",
-            )
+            raise _malformed_choice()
     return check_choice(choice, tools)
 
 
-def _allowed(tool: object) -> str:
+def _chosen_name(tool: object) -> str:
     match tool:
-        case {"function": {"name": str(name)}}:
+        case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}}:
             return name
-    raise RequestError("tool_choice.allowed_tools.tools is malformed", param="tool_choice")
+    raise _malformed_choice()
+
+
+def _malformed_choice() -> RequestError:
+    return RequestError(
+        "tool_choice is malformed; give 'auto', 'none', 'required' or "
+        '{"type": "function", "function": {"name": ...}}',
+        param="tool_choice",
+    )
 
 
 def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
     match given:
         case None | {"type": "text"}:
             return None
+        case {"type": "json_object" | "json_schema", "schema": dict(schema)}:
+            return Constraint.json_schema(schema)  # as llama.cpp has it
         case {"type": "json_object"}:
             return JSON_OBJECT
         case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
@@ -323,13 +358,16 @@ def _thinking(asked: Incoming[Body]) -> dict[str, Any]:
     Those of the template's own variables come first.
     """
     body = asked.body
-    thinking: bool | None = None
-    effort, by, effort_by = body.reasoning_effort, "thinking", "reasoning_effort"
+    thinking, by = body.enable_thinking, "enable_thinking"
+    effort, effort_by = body.reasoning_effort, "reasoning_effort"
+    match body.reasoning:  # OpenRouter's
+        case {"effort": str(word)}:
+            effort, effort_by = word, "reasoning"
+        case {"enabled": bool(thinking)}:
+            by = "reasoning"
     match body.thinking:
-        case {"type": "disabled"}:
-            thinking = False
-        case {"type": "enabled"}:
-            thinking = True
+        case {"type": "disabled" | "enabled" as word}:
+            thinking, by = word == "enabled", "thinking"
     for name, value in (body.chat_template_kwargs or {}).items():
         if name in {"enable_thinking", "thinking"} and isinstance(value, bool):
             thinking, by = value, "chat_template_kwargs"
@@ -354,7 +392,11 @@ def usage_fields(usage: Usage) -> dict[str, Any]:
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning_tokens,
+            "accepted_prediction_tokens": usage.accepted_predictions,
+            "rejected_prediction_tokens": usage.rejected_predictions,
+        },
     }
 
 
@@ -367,6 +409,7 @@ class ChatForm:
         figures: whether times and counts of drafts are added.
         sources: whether chunks tell who drafted their text.
         progress: whether chunks tell how much of the prompt is read.
+        custom: names of custom tools.
 
     """
 
@@ -380,6 +423,7 @@ class ChatForm:
         figures: bool = False,
         sources: bool = False,
         progress: bool = False,
+        custom: Collection[str] = (),
     ) -> None:
         self._model = model
         self._include_usage = include_usage
@@ -391,6 +435,8 @@ class ChatForm:
         self._decoded = Decoded(0, 0)
         self._id = "chatcmpl-" + secrets.token_hex(12)
         self._created = int(time.time())
+        self._custom = custom
+        self._inputs: dict[int, str] = {}  # arguments of calls of custom tools, by index
         self._chances: list[TokenChance] = []  # of the text that comes next
 
     def opening(self, accepted: Accepted | None) -> bytes:
@@ -409,15 +455,23 @@ class ChatForm:
             case ReasoningDelta(text, source):
                 thoughts = {"reasoning_content": text, "reasoning": text}
                 return self._chunk(thoughts, **self._own(source))
+            case CallStart(index, id_, name) if name in self._custom:
+                self._inputs[index] = ""
+                begun = {"name": name, "input": ""}
+                return self._call_chunk(index, id=id_, type="custom", custom=begun)
+            case ArgumentsDelta(index, text) if index in self._inputs:
+                # The input is known once its JSON text is complete.
+                self._inputs[index] += text
+                return b""
+            case CallEnd(index) if index in self._inputs:
+                text = custom_input(self._inputs.pop(index))
+                return self._call_chunk(index, custom={"input": text})
             case CallStart(index, id_, name):
                 # Some clients join the names of all chunks, so it comes once.
                 function = {"name": name, "arguments": ""}
-                call = {"index": index, "id": id_, "type": "function", "function": function}
-                return self._chunk({"tool_calls": [call]})
+                return self._call_chunk(index, id=id_, type="function", function=function)
             case ArgumentsDelta(index, text):
-                return self._chunk(
-                    {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
-                )
+                return self._call_chunk(index, function={"arguments": text})
             case CallEnd() | UnfinishedCall():
                 return b""
 
@@ -472,14 +526,7 @@ class ChatForm:
             message |= {"reasoning_content": reply.reasoning, "reasoning": reply.reasoning}
         if reply.calls:
             message["content"] = reply.text or None
-            message["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for call in reply.calls
-            ]
+            message["tool_calls"] = [self._call(call) for call in reply.calls]
         choice = {
             "index": 0,
             "message": message,
@@ -491,6 +538,16 @@ class ChatForm:
             "usage": usage_fields(finished.usage),
         }
         return fields | reply_figures(finished.usage) if self._figures else fields
+
+    def _call_chunk(self, index: int, **fields: Any) -> bytes:
+        return self._chunk({"tool_calls": [{"index": index, **fields}]})
+
+    def _call(self, call: Call) -> dict[str, Any]:
+        if call.name in self._custom:
+            custom = {"name": call.name, "input": custom_input(call.arguments)}
+            return {"id": call.id, "type": "custom", "custom": custom}
+        function = {"name": call.name, "arguments": call.arguments}
+        return {"id": call.id, "type": "function", "function": function}
 
     def _own(self, source: str) -> dict[str, Any]:
         """Return akunu's field of a chunk: who drafted its text, and counts so far."""

@@ -37,13 +37,14 @@ class Chats:
         tool_choice: ToolChoice = "auto",
         client: str = "",
         placed: Callable[[Engine, Sequence[Message]], Sequence[Message]] = lambda _, said: said,
+        prediction: str = "",
         **options: Unpack[GenerationOptions],
     ) -> Job:
         """Ask for the reply to a conversation.
 
         Thoughts that the client left out of earlier replies are put back, and then `placed` may
-        change how the conversation is written for an engine. Raises as `Engine.chat` and
-        `Worker.ask` do.
+        change how the conversation is written for an engine. `prediction` is a text that the reply
+        may repeat. Raises as `Engine.chat` and `Worker.ask` do.
         """
         offered, read = read_tools(tools), read_messages(messages)
 
@@ -55,7 +56,8 @@ class Chats:
                 said, config, tools=offered, tool_choice=tool_choice, **options
             )
             places = self._checkpoints_of(engine).of(said, offered, call.prompt, call.choice.config)
-            return Prepared(call, places)
+            expected = engine.prompt_ids(prediction) if prediction else ()
+            return Prepared(call, places, expected)
 
         return self._worker.ask(prepare, model=self._model, client=client, respell=True)
 

@@ -29,9 +29,6 @@ PATH = "/v1/completions"
 _REFUSED = {
     "echo": "put the prompt before the text yourself",
     "grammar": "use /v1/chat/completions with response_format",
-    "guided_json": "use /v1/chat/completions with response_format",
-    "guided_regex": "use /v1/chat/completions with response_format",
-    "guided_choice": "use /v1/chat/completions with response_format",
     "guided_grammar": "use /v1/chat/completions with response_format",
     "min_tokens": "akunu always ends at the model's end token",
     "ignore_eos": "akunu always ends at the model's end token",
@@ -53,7 +50,6 @@ class Body(SamplingFields, kw_only=True):
     suffix: str | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    max_tokens: int | None = None
     n: int | None = None
     best_of: int | None = None
     logprobs: int | None = None
@@ -73,7 +69,7 @@ async def completions(http: HttpRequest) -> Response:
     for name, value in (("n", body.n), ("best_of", body.best_of)):
         if value not in {None, 1}:
             raise RequestError(f"{name} is not supported; send the request again", param=name)
-    options = body.options() | {"max_tokens": body.max_tokens}
+    options = body.options()
     options["logprobs"] = asked_logprobs(body.logprobs is not None, body.logprobs, field="logprobs")
     request = CompletionRequest(
         model=model.id,

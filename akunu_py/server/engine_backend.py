@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Self
 
+from akunu_py.drafting.auto.drafter import MEMORY
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.tool_use import ToolChoice as EngineToolChoice
 from akunu_py.errors import ConfigError
@@ -101,6 +102,7 @@ class EngineBackend:
             tool_choice=_engine_choice(request.tool_choice),
             client=client,
             placed=partial(self._placed, request.model),
+            prediction=request.prediction,
         )
 
     def _complete(self, request: CompletionRequest, client: str) -> Job:
@@ -198,6 +200,7 @@ class EngineReply:
         self._note = ""
         self._chances: list[TokenLogprob] = []  # of text that has not come yet
         self._reasoning_tokens = 0
+        self._accepted = self._rejected = 0  # tokens of a prediction
         self._decoded = Decoded(0, 0)
         self._has_call = False
 
@@ -236,6 +239,10 @@ class EngineReply:
             deltas = (ContentDelta(event.text),)
         if any(isinstance(delta, ReasoningDelta) for delta in deltas):
             self._reasoning_tokens += len(event.token_ids)
+        if job.prediction and event.step is not None:
+            for token in event.step.detail.drafted:
+                self._accepted += token.source == MEMORY and token.accepted is True
+                self._rejected += token.source == MEMORY and token.accepted is False
         if event.logprobs or self._chances:
             self._add_chances(event, deltas, self._tokens(job))
         for delta in deltas:
@@ -272,6 +279,8 @@ class EngineReply:
                 cached_tokens=result.num_cached_tokens,
                 completion_tokens=len(result.token_ids),
                 reasoning_tokens=self._reasoning_tokens,
+                accepted_predictions=self._accepted,
+                rejected_predictions=self._rejected,
                 prefill_s=result.prefill_s,
                 decode_s=result.decode_s,
                 cache_note=self._note,

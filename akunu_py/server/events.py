@@ -94,6 +94,9 @@ class Usage:
         cached_tokens: how many of them were reused from a cache.
         completion_tokens: generated tokens, thoughts included.
         reasoning_tokens: how many of them were thoughts.
+        accepted_predictions: how many of them were drafted from the client's prediction, or from
+            its earlier replies.
+        rejected_predictions: tokens drafted from there that the model did not choose.
         cache_note: why the rest of the prompt was prefilled, in a few words.
         stats: drafted and accepted tokens.
 
@@ -103,6 +106,8 @@ class Usage:
     completion_tokens: int
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    accepted_predictions: int = 0
+    rejected_predictions: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
     cache_note: str = ""

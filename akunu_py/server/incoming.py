@@ -11,6 +11,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from akunu_py.generation_config import GenerationConfig
+from akunu_py.messages import Tool
 from akunu_py.server.backend import ServedModel
 from akunu_py.server.generation_fields import ModelBody, configured, refuse
 from akunu_py.server.json_body import decode, read_body, unknown_fields
@@ -65,6 +66,11 @@ class Incoming(Generic[_Body]):
         if effort is not None and needed not in heeds:
             self.ignored.append(effort_by)
         return {"thinking": thinking, "effort": effort}
+
+    def check_grammars(self, tools: Sequence[Tool]) -> None:
+        """List grammars of custom tools as ignored, if calls of the model cannot follow them."""
+        if any(tool.input_grammar for tool in tools) and not self.model.holds_grammars:
+            self.ignored.append("tools.format")
 
     def fields(self) -> dict[str, Any]:
         """Return all fields as they were given."""

@@ -126,6 +126,7 @@ def served_model(engine: Engine) -> ServedModel:
         created=_created(path),
         thinks=thinks == 1,
         heeds=engine.thinking.heeded,
+        holds_grammars=engine.tool_use.holds_grammars,
         fills_in=isinstance(tokenizer, GGUFTokenizer)
         and {"pre", "suf", "mid"} <= tokenizer.fim_ids.keys(),
     )

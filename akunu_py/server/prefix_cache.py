@@ -101,6 +101,11 @@ class PrefixCache:
         ):
             yield tokens
 
+    def reach(self, prompt: Sequence[int], others: Sequence[Session]) -> int:
+        """Return how many rows in memory a prompt could use now."""
+        found = self._find(prompt, others)
+        return 0 if found is None else found.reach
+
     def take(self, prompt: Sequence[int], session: Session, others: Sequence[Session]) -> Taken:
         """Give a session the rows that serve a prompt best, and take those that it had.
 

@@ -1,7 +1,6 @@
 """What the wire formats make of a request, and the backend answers."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from akunu_py.generation_config import GenerationConfig
@@ -34,7 +33,7 @@ class ChatRequest:
         tools: the tools that may be called.
         tool_choice: whether and which.
         parallel_tool_calls: whether a reply may hold more than one call.
-        grammars: Lark grammars of tools whose only argument, `input`, is a text, by tool.
+        prediction: a text that the reply will repeat in parts, for drafts; "" for none.
 
     """
 
@@ -44,7 +43,7 @@ class ChatRequest:
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = ToolChoice()
     parallel_tool_calls: bool = True
-    grammars: Mapping[str, str] = field(default_factory=dict)
+    prediction: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

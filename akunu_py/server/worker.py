@@ -8,12 +8,13 @@ Models are loaded in this thread, too, when the turn of a reply comes that needs
 laid out only then, with the tokenizer that was loaded.
 """
 
+import contextlib
 import logging
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from akunu_py.engine.engine import Engine
@@ -26,11 +27,13 @@ from akunu_py.errors import (
     ServerBusyError,
 )
 from akunu_py.models.memory_check import USUAL_CONTEXT
+from akunu_py.models.session import Session
 from akunu_py.protocols import Tokenizer
 from akunu_py.server.checkpoints import MESSAGE
 from akunu_py.server.prefix_cache import PrefixCache, Taken
 from akunu_py.server.reply_events import Loading, Prefilled, ReplyEvents, Started
 from akunu_py.server.served_models import Resident, Served, ServedModels
+from akunu_py.server.token_trie import common_length
 from akunu_py.server.waiting_line import WaitingLine
 from akunu_py.types import StreamEvent
 
@@ -38,6 +41,9 @@ _log = logging.getLogger(__name__)
 
 _USUAL_REPLY_S = 10.0
 """Assumed length of a reply until one has ended."""
+
+_WORTH_WAITING = 64
+"""Fewest tokens of a prompt for which a reply waits while another one reads them."""
 
 _RECENT = 0.8
 """Weight of the past in the mean length of replies."""
@@ -70,11 +76,14 @@ class Health:
 class Prepared:
     """A call that an engine has checked, and places in its prompt.
 
-    `checkpoints` are places to which caches should be able to go back, by name.
+    `checkpoints` are places to which caches should be able to go back, by name. `prediction` has
+    the tokens of a text that the reply may repeat; `auto` drafts from it, as from the client's
+    earlier replies.
     """
 
     call: CheckedCall
     checkpoints: Mapping[str, int] = field(default_factory=dict)
+    prediction: Sequence[int] = ()
 
 
 Prepare = Callable[[Engine], Prepared | None]
@@ -119,6 +128,12 @@ class Job:
         assert self._prepared is not None  # noqa: S101 - asked for once it is
         return self._prepared.checkpoints
 
+    @property
+    def prediction(self) -> Sequence[int]:
+        """Tokens of a text that the reply may repeat, once the prompt was prepared."""
+        assert self._prepared is not None  # noqa: S101 - asked for once it is
+        return self._prepared.prediction
+
     def fit(self, engine: Engine) -> bool:
         """Lay the prompt out for an engine; return False if no reply is to be made.
 
@@ -137,7 +152,7 @@ class Job:
             name: place + longer if name == MESSAGE else place
             for name, place in self.checkpoints.items()
         }
-        self._prepared = Prepared(replace(self.call, prompt=prompt), places)
+        self._prepared = Prepared(replace(self.call, prompt=prompt), places, self.prediction)
 
     def cancel(self) -> None:
         """End the reply within one turn, from any thread.
@@ -204,6 +219,8 @@ class Worker:
         self._running: deque[_Running] = deque()
         # Whether the first of the line waits until a reply ends.
         self._held_up = False
+        # Replies that read their prompts, and where.
+        self._reading: dict[Job, Lane] = {}
         self._mean_s = _USUAL_REPLY_S
         self._last_turn: float | None = None
         self._stopping = False
@@ -238,9 +255,10 @@ class Worker:
         client: str = "",
         checkpoints: Mapping[str, int] | None = None,
         respell: bool = False,
+        prediction: Sequence[int] = (),
     ) -> Job:
         """Ask for a reply to a call that the default model's engine has checked; see `ask`."""
-        prepared = Prepared(call, dict(checkpoints or {}))
+        prepared = Prepared(call, dict(checkpoints or {}), prediction)
         return self.ask(lambda _: prepared, client=client, respell=respell)
 
     def ask(
@@ -363,8 +381,7 @@ class Worker:
                     self._line.put_back(job)
 
     def _begin(self, job: Job) -> bool:
-        """Begin a reply, with the rows that its prompt can use; False if memory is short now."""
-        lane = None
+        """Begin a reply, whose first turn takes rows; False if memory is short now."""
         try:
             resident = self.models.bring(job.model, {one.job.model for one in self._running})
             if resident is None:
@@ -374,32 +391,84 @@ class Worker:
             if not wanted:
                 job.events.end()
                 return True
-            lane = resident.take_lane()
-            taken = self._take_rows(job, resident, lane)
             tokens = _most_tokens(job.call, resident.engine)
-            if not self._has_room(job, tokens, lane):
-                self._keep_rows(resident, lane, job)
+            if not self._has_room(job, tokens, resident):
                 return False
-            turns = lane.turns(
-                job.call,
-                job.model.clients.state(job.client),
-                job.cancelled,
-                checkpoints=job.checkpoints,
-                progress=_Report(job.events, taken.reason),
-            )
+            lane = resident.take_lane()
         except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
             self._fail(job, error)
-            if lane is not None and resident is not None:
-                self._keep_rows(resident, lane, job)
             return True
+        turns = self._turns(job, resident, lane)
         self._running.append(_Running(job, resident, lane, turns, self._clock(), tokens))
         self._share_costs()
         return True
 
+    def _turns(
+        self, job: Job, resident: Resident, lane: Lane
+    ) -> Generator[StreamEvent | None, None, None]:
+        """Make a reply in turns, after those that read the same prompt have read it.
+
+        A client that asks twice, or several agents with one system prompt, would otherwise have the
+        same rows computed side by side. A turn of a reply that waits does nothing.
+        """
+        while (reader := self._reader(job, resident)) is not None:
+            while self._reads(*reader) and not job.cancelled.is_set():
+                yield None
+            if job.cancelled.is_set():
+                break
+        taken = self._take_rows(job, resident, lane)
+        learned = job.model.clients.state(job.client)
+        if job.prediction:
+            learned.remember(job.prediction)
+        turns = lane.turns(
+            job.call,
+            learned,
+            job.cancelled,
+            checkpoints=job.checkpoints,
+            progress=_Report(job.events, taken.reason),
+        )
+        self._reading[job] = lane
+        try:
+            with contextlib.closing(turns):
+                for event in turns:
+                    if event is not None:
+                        self._reading.pop(job, None)
+                    yield event
+        finally:
+            self._reading.pop(job, None)
+
+    def _reader(self, job: Job, resident: Resident) -> tuple[Job, int] | None:
+        """Return the reply that will read most of a job's prompt, and how many of its tokens.
+
+        None where too little would be gained by waiting for it.
+        """
+        prompt = job.call.prompt
+        others = self._sessions(resident, job)
+        found, most = None, resident.cache.reach(prompt, others) + _WORTH_WAITING - 1
+        for other in self._reading:
+            if other.model is not job.model:
+                continue
+            common = min(common_length(other.call.prompt, prompt), len(prompt) - 1)
+            if common > most and self._reads(other, common):
+                found, most = (other, common), common
+        return found
+
+    def _reads(self, job: Job, count: int) -> bool:
+        """Whether a reply has yet to read so many tokens of its prompt."""
+        lane = self._reading.get(job)
+        return lane is not None and len(lane.session.rows.tokens) < count
+
+    def _sessions(self, resident: Resident, job: Job) -> list[Session]:
+        """Return the sessions of other replies of a model."""
+        return [
+            one.lane.session
+            for one in self._running
+            if one.resident is resident and one.job is not job
+        ]
+
     def _take_rows(self, job: Job, resident: Resident, lane: Lane) -> Taken:
         """Give a lane the rows that a job can use, and spell the job's prompt as they are."""
-        cache = resident.cache
-        others = [one.lane.session for one in self._running if one.resident is resident]
+        cache, others = resident.cache, self._sessions(resident, job)
         if job.respell:
             given = job.call.prompt
             prompt = resident.spelling.longest(given, cache.nearest(given, others))
@@ -407,7 +476,7 @@ class Worker:
                 job.spell(prompt)
         return cache.take(job.call.prompt, lane.session, others)
 
-    def _has_room(self, job: Job, tokens: int, lane: Lane) -> bool:
+    def _has_room(self, job: Job, tokens: int, resident: Resident) -> bool:
         """Return whether memory holds a reply beside those under way, if cached rows make room.
 
         Raises MemoryLimitError if not even with them ended.
@@ -415,7 +484,8 @@ class Worker:
         source = job.model.source
         if source is None:
             return True
-        needed = _growth(job.model, tokens, lane) + source.largest_pass(tokens)
+        held = resident.cache.reach(job.call.prompt, self._sessions(resident, job))
+        needed = source.rows(tokens) - source.rows(held) + source.largest_pass(tokens)
         if self.models.free_rows(needed + sum(one.growth() for one in self._running)):
             return True
         if self._running:

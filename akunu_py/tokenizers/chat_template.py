@@ -7,7 +7,7 @@ tokens (`special_text`).
 
 import datetime as dt
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import jinja2
@@ -29,8 +29,16 @@ def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
     if indent is not None and not 0 <= indent <= _MAX_INDENT:
         raise TemplateLimitError(f"indents JSON by more than {_MAX_INDENT}")
     # Piece by piece, since indents and separators can make a small value large.
-    encoder = json.JSONEncoder(indent=indent, **({"ensure_ascii": False} | options))
+    given: dict[str, Any] = {"ensure_ascii": False, "default": _listed} | options
+    encoder = json.JSONEncoder(indent=indent, **given)
     return "".join(joined("", encoder.iterencode(value)))
+
+
+def _listed(value: object) -> list[Any]:
+    # llama.cpp's `map` gives a list, Jinja's a generator, and templates are written for both.
+    if isinstance(value, Iterator):
+        return list(value)
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
 def _raise_exception(message: object = "") -> NoReturn:

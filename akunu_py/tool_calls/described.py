@@ -1,7 +1,8 @@
 """Tools for models whose chat templates have no place for them.
 
-Tools are described in a system message, in the words that Hermes and Qwen were trained on; calls
-are text of the assistant, and results are the user's.
+Tools are described in a system message, in the words that Hermes and Qwen were trained on, with the
+model's own format of calls where it has one. Calls are text of the assistant, and results are the
+user's.
 """
 
 import json
@@ -9,6 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from akunu_py.messages import Message, Tool, ToolCall
+from akunu_py.tool_calls.format import ToolFormat
+from akunu_py.tool_calls.known import HERMES
+from akunu_py.tool_calls.writing import written_calls
 
 _INTRODUCTION = """\
 # Tools
@@ -20,49 +24,58 @@ You are provided with function signatures within <tools></tools> XML tags:
 {tools}
 </tools>
 
+"""
+_HERMES_CALLS = """\
 For each function call, return a json object with function name and arguments within \
 <tool_call></tool_call> XML tags:
 <tool_call>
-{{"name": <function-name>, "arguments": <args-json-object>}}
+{"name": <function-name>, "arguments": <args-json-object>}
 </tool_call>"""
+_OTHER_CALLS = "For each function call, return its name and arguments in exactly this form:\n"
+_EXAMPLE = ToolCall("function_name", {"argument_name": "value"})
 
 
-def with_described_tools(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
-    """Return a conversation in which tools are described."""
-    if not tools:
-        return list(messages)
+def with_described_tools(
+    messages: Sequence[Message], tools: Sequence[Tool], format_: ToolFormat
+) -> list[Message]:
+    """Return a conversation in which tools and the format of calls are described."""
     text = _INTRODUCTION.format(tools="\n".join(map(_tool, tools)))
+    if format_ is HERMES:
+        text += _HERMES_CALLS
+    else:
+        text += _OTHER_CALLS + written_calls(format_, [_EXAMPLE])
     if messages[0].role == "system":
         first = replace(messages[0], content=f"{messages[0].text}\n\n{text}")
         return [first, *messages[1:]]
     return [Message("system", text), *messages]
 
 
-def with_calls_as_text(messages: Sequence[Message]) -> list[Message]:
-    """Return a conversation in which calls and results are text."""
-    return list(_texts(messages))
+def with_calls_as_text(
+    messages: Sequence[Message], format_: ToolFormat, *, results: bool
+) -> list[Message]:
+    """Return a conversation in which calls are text, and so are results if `results` says so."""
+    return list(_texts(messages, format_, results=results))
 
 
-def _texts(messages: Sequence[Message]) -> Iterator[Message]:
-    results: list[str] = []
+def _texts(messages: Sequence[Message], format_: ToolFormat, *, results: bool) -> Iterator[Message]:
+    names = {call.id: call.name for message in messages for call in message.tool_calls if call.id}
+    said: list[str] = []
     for place, message in enumerate(messages):
-        if message.role == "tool":
-            results.append(f"<tool_response>\n{message.text}\n</tool_response>")
+        if message.role == "tool" and not results:
+            # Without its call, a result does not say whose it is.
+            yield replace(message, name=message.name or names.get(message.tool_call_id, ""))
+        elif message.role == "tool":
+            said.append(f"<tool_response>\n{message.text}\n</tool_response>")
             last = place + 1 == len(messages) or messages[place + 1].role != "tool"
             if last:
-                yield Message("user", "\n".join(results))
-                results = []
+                yield Message("user", "\n".join(said))
+                said = []
         elif message.tool_calls:
-            parts = [message.text, *map(_call, message.tool_calls)]
+            parts = [message.text, written_calls(format_, message.tool_calls)]
             text = "\n".join(part for part in parts if part)
             yield replace(message, content=text, tool_calls=())
         else:
             yield message
-
-
-def _call(call: ToolCall) -> str:
-    value = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
-    return f"<tool_call>\n{value}\n</tool_call>"
 
 
 def _tool(tool: Tool) -> str:

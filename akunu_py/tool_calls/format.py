@@ -37,6 +37,8 @@ class TaggedArguments:
         value_end: after a value. Texts are written as they are, so none can contain it together
             with what follows.
         python: whether values other than texts may be in Python's notation (`True`, `None`).
+        wrapper: what stands around a text that holds markup, such as `<![CDATA[` and `]]>`; None
+            where such texts are written like others.
 
     Text between an argument and the next belongs to `key_start`.
 
@@ -46,6 +48,19 @@ class TaggedArguments:
     value_starts: Mapping[Kind, str]
     value_end: str
     python: bool = False
+    wrapper: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PythonArguments:
+    """Arguments as keywords of a call in Python: `place="Rome", days=2`.
+
+    Attributes:
+        quote: that the template puts around texts; models write both kinds.
+
+    """
+
+    quote: str = '"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +73,9 @@ class QuotedArguments:
     """
 
     quote: str
+
+
+Arguments = Literal["json"] | TaggedArguments | PythonArguments | QuotedArguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +105,7 @@ class ToolFormat:
     name: str
     opens: tuple[str, ...]
     after_names: tuple[str, ...]
-    arguments: Literal["json"] | TaggedArguments | QuotedArguments = "json"
+    arguments: Arguments = "json"
     start: str = ""
     close: str = ""
     empty: str | None = None
@@ -98,6 +116,11 @@ class ToolFormat:
     trigger: str = ""
     id_form: str = ""
     id_length: int | None = None
+
+    @property
+    def writes_texts_as_they_are(self) -> bool:
+        """Whether a text among the arguments has no escapes, so that a grammar can describe it."""
+        return isinstance(self.arguments, TaggedArguments | QuotedArguments)
 
     @property
     def openings(self) -> tuple[str, ...]:
@@ -121,6 +144,7 @@ class ToolFormat:
         if isinstance(self.arguments, TaggedArguments):
             tags = self.arguments
             found += [tags.key_start, *tags.value_starts.values(), tags.value_end]
+            found += tags.wrapper or ()
         elif isinstance(self.arguments, QuotedArguments):
             found.append(self.arguments.quote)
         return tuple(dict.fromkeys(text for text in found if text))

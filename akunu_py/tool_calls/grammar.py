@@ -10,18 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from akunu_py.constraint import MOST_REFERENCES, MOST_TOOL_CHARACTERS
+from akunu_py.constraint import MOST_REFERENCES, MOST_TOOL_CHARACTERS, Constraint
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool
 from akunu_py.tool_calls.format import (
     ID,
     INDEX,
     Kind,
+    PythonArguments,
     QuotedArguments,
     TaggedArguments,
     ToolFormat,
 )
 from akunu_py.tool_calls.known import HARMONY
+from akunu_py.tool_calls.text_limits import limits_of, slashed, without
 from akunu_py.tool_calls.values import kind_of, kinds_of, referred
 
 MOST_TOOLS = 512
@@ -31,14 +33,16 @@ _LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator"
 """Templates write JSON so, and what must come next is then known."""
 
 _COMBINED = ("$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties")
+_TEXT_LIMITS = {"pattern", "format", "minLength", "maxLength", *_COMBINED}
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _UNSAFE_KEY = re.compile(r"[<>\"'\n\r]")
 _UNSAFE_QUOTED_KEY = re.compile(r"[^\w$.-]")
 
 _TERMINALS = r"""
 TEXT: /(?s:.*)/
 KEY: /[A-Za-z0-9_.-]{1,64}/
-INTEGER: /-?(0|[1-9][0-9]*)/
 NUMBER: /-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/
+SINGLE_QUOTED: /'([^'\\\n]|\\['"\\nrt])*'/
 """
 
 
@@ -86,11 +90,60 @@ def optional_calls(
     written = "TEXT" if answer is None else _json(_as_mapping(answer))
     if format_ is HARMONY:
         return CallsGrammar(made.source_of_messages(written))
+    if answer is not None and format_.only_first:
+        return CallsGrammar(_json_calls_or(format_, tools, _as_mapping(answer)))
     if answer is not None:
         return CallsGrammar(made.source(made.opening(), answer=written))
     if not format_.only_first:
         return CallsGrammar(made.source(made.opening_after_marker()), format_.marker)
     return CallsGrammar(made.source_of_text_or_call())
+
+
+def goes_with_answers(format_: ToolFormat) -> bool:
+    """Return whether a grammar can tell calls from an answer in the form of a JSON schema.
+
+    Calls without a marker must be JSON themselves.
+    """
+    return not format_.only_first or _json_keys(format_) is not None
+
+
+def _json_calls_or(format_: ToolFormat, tools: Sequence[Tool], answer: Mapping[str, Any]) -> str:
+    """Return the grammar of an answer, or of one call that is a JSON object without a marker.
+
+    Both are one schema, since a text that begins like a call would otherwise hide an answer.
+    """
+    keys = _json_keys(format_)
+    given = [answer, *(tool.parameters for tool in tools)]
+    if keys is None or '"$ref"' in json.dumps(given):
+        raise ConfigError(
+            "the calls of this model have no marker, so that a json_schema with $ref in it, or in "
+            "the parameters of a tool, cannot go together with them; write the references out"
+        )
+    name, arguments = keys
+    calls = [
+        {
+            "type": "object",
+            "properties": {name: {"const": tool.name}, arguments: _closed(tool.parameters)},
+            "required": [name, arguments],
+            "additionalProperties": False,
+        }
+        for tool in tools
+    ]
+    return f"start: {_json({'anyOf': [answer, *calls]})}\n"
+
+
+def _json_keys(format_: ToolFormat) -> tuple[str, str] | None:
+    """Return the keys of name and arguments where a whole reply with a call is one JSON object."""
+    word = "a_name"
+    text = f"{format_.openings[0].lstrip()}{word}{format_.after_names[0]}{{}}{format_.close}"
+    try:
+        value = json.loads(text + format_.end)
+    except ValueError:
+        return None
+    if format_.several or not isinstance(value, dict) or list(value.values()) != [word, {}]:
+        return None
+    name, arguments = value
+    return name, arguments
 
 
 class _Grammar:
@@ -149,9 +202,14 @@ class _Grammar:
             re.escape(opening + tool.name + after)
             for tool in self._tools
             for after in format_.after_names
-        ).replace("/", "\\/")
-        rules["OTHER_TEXT"] = f"TEXT & ~/({heads})(?s:.*)/"
-        rules["start"] = f"OTHER_TEXT | ({' | '.join(calls)}) {self._terms(format_.end)}"
+        )
+        rules["OTHER_TEXT"] = f"TEXT & ~/({slashed(heads)})(?s:.*)/"
+        body = f"({' | '.join(calls)})"
+        if format_.several:
+            next_ = format_.separator + format_.opens[0]
+            others = [self._call(i, tool, next_, "more") for i, tool in enumerate(self._tools)]
+            body += f" ({' | '.join(others)})*"
+        rules["start"] = f"OTHER_TEXT | {body} {self._terms(format_.end)}"
         return self._written()
 
     def source_of_messages(self, answer: str = "") -> str:
@@ -181,18 +239,23 @@ class _Grammar:
             )
         return lark
 
-    def _call(self, number: int, tool: Tool, opening: str = "") -> str:
+    def _call(self, number: int, tool: Tool, opening: str = "", word: str = "call") -> str:
         """Add the rules of a tool, with an opening before its name; return the rule's name."""
-        format_, rule = self._format, f"call_{number}"
+        format_, rule = self._format, f"{word}_{number}"
         before = len(self._rules)
         close = self._terms(format_.close)
         arguments = format_.arguments
         if isinstance(arguments, TaggedArguments):
             body = self._tagged(rule, tool, arguments, opening)
+        elif isinstance(arguments, PythonArguments):
+            body = f"{self._after(tool, opening)} {self._keywords(rule, tool, arguments)} {close}"
         elif isinstance(arguments, QuotedArguments):
-            written = self._object(
-                rule, tool.parameters, tool.parameters, arguments.quote, tool.name
-            )
+            quote = arguments.quote
+            if tool.input_grammar:
+                mark = self._terms(quote)
+                written = f'"{{input:" {mark} {self._given(rule, tool)} {mark} "}}"'
+            else:
+                written = self._object(rule, tool.parameters, tool.parameters, quote, tool.name)
             body = f"{self._after(tool, opening)} {written} {close}"
         else:
             body = f"{self._after(tool, opening)} {_json(_closed(tool.parameters))} {close}"
@@ -223,7 +286,13 @@ class _Grammar:
         parameters = []
         for number, (key, part) in enumerate(properties.items()):
             name = f"{rule}_{number}"
-            self._rules[name] = self._parameter(name, _literal(key), part, schema, tags)
+            if tool.input_grammar and key == "input":
+                before, behind = tags.wrapper or ("", "")
+                begin = self._terms(tags.key_start + key + tags.value_starts["string"] + before)
+                end = self._terms(behind + tags.value_end)
+                self._rules[name] = f"{begin} {self._given(name, tool)} {end}"
+            else:
+                self._rules[name] = self._parameter(name, _literal(key), part, schema, tags)
             parameters.append((name, key in required))
         if schema.get("additionalProperties") not in (None, False):
             name = f"{rule}_free"
@@ -280,27 +349,56 @@ class _Grammar:
             texts = _choices(schema)
             if texts is not None and len(kinds) == 1:
                 return f"({' | '.join(map(_literal, texts))}) {end}"
-            return self._text(rule, tags.value_end)
-        if (
-            tags.python
-            and set(kinds) <= {"boolean", "null"}
-            and _choices(schema, any_kind=True) is None
-        ):
-            words = {"boolean": ("true", "false", "True", "False"), "null": ("null", "None")}
-            spelled = " | ".join(_literal(word) for kind in kinds for word in words[kind])
-            return f"({spelled}) {end}"
+            limits = limits_of(schema) if tuple(kinds) == ("string",) and not part else ""
+            if tags.wrapper is None:
+                return self._text(rule, tags.value_end, limits)
+            begin, wrapped_end = tags.wrapper
+            text = self._text(rule, wrapped_end + tags.value_end, limits)
+            self._rules[f"PLAIN_{rule.upper()}"] = " & ".join(filter(None, (r"/[^<&\n]+/", limits)))
+            return f"({self._terms(begin)} {text} | PLAIN_{rule.upper()}? {end})"
+        if tags.python and (words := _python_words(kinds, schema)):
+            return f"{words} {end}"
         given = schema if isinstance(schema, Mapping) else {}
         if part:
             given = {"allOf": [given, {"type": list(kinds)}]}
         return f"{_json(_with_definitions(given, root))} {end}"
 
-    def _text(self, rule: str, end: str) -> str:
-        """Return the terms for any text up to an end, and the end."""
+    def _given(self, rule: str, tool: Tool) -> str:
+        """Return the term for a text of a tool's own grammar."""
+        # Checked here, since the whole grammar is akunu's and may be larger.
+        grammar = Constraint.grammar(tool.input_grammar)
+        self._rules[f"{rule}_given"] = f"%lark {{\n{grammar.source}\n}}"
+        return f"{rule}_given"
+
+    def _text(self, rule: str, end: str, limits: str = "") -> str:
+        """Return the terms for a text within limits up to an end, and the end."""
         first, *rest = [part for part in self._parts.split(end) if part]
         if first in self._ids:
-            return f"TEXT {self._terms(end)}"
-        self._rules[f"{rule}_text[suffix={_literal(first)}]"] = "/(?s:.*)/"
+            if not limits:
+                return f"TEXT {self._terms(end)}"
+            self._rules[f"LIMITED_{rule.upper()}"] = limits
+            return f"LIMITED_{rule.upper()} {self._terms(end)}"
+        body = f"{limits} & {without(first)}" if limits else "/(?s:.*)/"
+        self._rules[f"{rule}_text[suffix={_literal(first)}]"] = body
         return " ".join([f"{rule}_text", *map(self._term, rest)])
+
+    def _keywords(self, rule: str, tool: Tool, notation: PythonArguments) -> str:
+        """Return the terms for arguments as Python's keywords; values are written as in JSON."""
+        schema = tool.parameters
+        required = schema.get("required", ())
+        members = []
+        for number, (key, part) in enumerate(_properties(tool).items()):
+            if _UNSAFE_QUOTED_KEY.search(key):
+                raise _unwritable(tool, key)
+            name = f"{rule}_{number}"
+            self._rules[name] = f"{_literal(key + '=')} {_python_value(part, schema, notation)}"
+            members.append((name, key in required))
+        if (given := schema.get("additionalProperties")) not in (None, False):
+            value = _python_value(given, schema, notation)
+            self._rules[f"{rule}_one"] = f'KEY "=" {value}'
+            self._rules[f"{rule}_free"] = f'{rule}_one (", " {rule}_one)*'
+            members.append((f"{rule}_free", False))
+        return self._list(rule, members, ", ")
 
     # An object in the notation of `QuotedArguments`.
 
@@ -320,19 +418,23 @@ class _Grammar:
             value = self._quoted(name, properties[key], root, quote, tool)
             self._rules[name] = f"{_literal(key + ':')} {value}"
             members.append((name, key in required))
+        return f'"{{" {self._list(rule, members, ",")} "}}"' if members else '"{" "}"'
+
+    def _list(self, rule: str, members: Sequence[tuple[str, bool]], comma: str) -> str:
+        """Return the terms for some rules in their order; each may be left out unless required."""
         # Commas stand between members that are there, so the rest depends on whether one was.
         rest = ""
         for number in range(len(members) - 1, -1, -1):
             name, needed = members[number]
             more, first = f"{rule}_m{number}", f"{rule}_f{number}"
-            self._rules[more] = f'("," {name}{")" if needed else ")?"} {rest}'
+            self._rules[more] = f"({_literal(comma)} {name}{')' if needed else ')?'} {rest}"
             begun = f"{name} {rest}"
             if not needed:
                 later = f"{rule}_f{number + 1}" if number + 1 < len(members) else '""'
                 begun += f" | {later}"
             self._rules[first] = begun
             rest = more
-        return f'"{{" {rule}_f0 "}}"' if members else '"{" "}"'
+        return f"{rule}_f0" if members else ""
 
     def _quoted(
         self, rule: str, schema: object, root: Mapping[str, Any], quote: str, tool: str
@@ -365,8 +467,11 @@ class _Grammar:
                 item = self._quoted(f"{rule}_i", given["items"], root, quote, tool)
                 self._rules[f"{rule}_e"] = item
                 alternatives.append(f'"[" ({rule}_e ("," {rule}_e)*)? "]"')
-            elif kind == "number" and given.get("type") == "integer":
-                alternatives.append("INTEGER")
+            elif kind == "number":
+                alternatives.append(_json({**_numeric(given), "type": _number_type(given)}))
+            elif kind == "string" and (limits := limits_of(given)):
+                begin = self._terms(quote)
+                alternatives.append(f"{begin} {self._text(f'{rule}_s', quote, limits)}")
             else:
                 alternatives.append(self._anything(kind, quote))
         return f"({' | '.join(alternatives)})"
@@ -461,10 +566,41 @@ def _json(schema: Mapping[str, Any]) -> str:
     return "%json " + json.dumps({"x-guidance": _LAYOUT, **schema}, ensure_ascii=False)
 
 
+def _number_type(schema: Mapping[str, Any]) -> str:
+    named = schema.get("type")
+    types = [named] if isinstance(named, str) else named or []
+    return "integer" if "integer" in types and "number" not in types else "number"
+
+
+def _numeric(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the bounds of a schema's numbers."""
+    return {word: schema[word] for word in _BOUNDS if word in schema}
+
+
+def _python_words(kinds: Sequence[Kind], schema: object) -> str:
+    """Return the terms for truth values and null, in JSON's words and Python's; "" for others."""
+    if not set(kinds) <= {"boolean", "null"} or _choices(schema, any_kind=True) is not None:
+        return ""
+    words = {"boolean": ("true", "false", "True", "False"), "null": ("null", "None")}
+    return f"({' | '.join(_literal(word) for kind in kinds for word in words[kind])})"
+
+
+def _python_value(schema: object, root: Mapping[str, Any], notation: PythonArguments) -> str:
+    """Return the terms for a value in Python's notation: JSON, of which all is read."""
+    kinds = kinds_of(schema, root)
+    if words := _python_words(kinds, schema):
+        return words
+    given = schema if isinstance(schema, Mapping) else {}
+    written = _json(_with_definitions(given, root))
+    if notation.quote == "'" and tuple(kinds) == ("string",):
+        texts = _choices(schema)
+        if texts is not None:
+            plain = [f"'{text}'" for text in texts if not re.search(r"['\\\n]", text)]
+            return f"({' | '.join([written, *map(_literal, plain)])})"
+        if not _TEXT_LIMITS & set(given):
+            return f"({written} | SINGLE_QUOTED)"
+    return written
+
+
 def _literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
-
-
-def _slashed(expression: str) -> str:
-    """Return an expression as it is written between slashes."""
-    return expression.replace("/", "\\/")

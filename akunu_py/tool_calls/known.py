@@ -1,6 +1,8 @@
 """Formats that are written down here, since no template shows all that a model writes."""
 
-from akunu_py.tool_calls.format import ToolFormat
+from collections.abc import Collection
+
+from akunu_py.tool_calls.format import INDEX, PythonArguments, ToolFormat
 
 HARMONY = ToolFormat(
     name="harmony",
@@ -26,6 +28,9 @@ HARMONY = ToolFormat(
 Its replies are several messages, each with a channel, so its grammar is that of a whole reply.
 """
 
+LONG_MARKERS = ("<|message_sep|>\n\nfunction call<|role_sep|>",)
+"""Markers that begin with a tag which other messages have, too: GigaChat 3's."""
+
 HERMES = ToolFormat(
     name="json",
     opens=('<tool_call>\n{"name": "',),
@@ -34,3 +39,56 @@ HERMES = ToolFormat(
     separator="\n",
 )
 """That of Hermes and Qwen, for models whose templates know no calls."""
+
+_LFM = ToolFormat(
+    name="pythonic",
+    start="<|tool_call_start|>[",
+    opens=("",),
+    after_names=("(",),
+    arguments=PythonArguments(),
+    close=")",
+    separator=", ",
+    end="]<|tool_call_end|>",
+)
+_KIMI = ToolFormat(
+    name="json",
+    start="<|tool_calls_section_begin|>",
+    opens=("<|tool_call_begin|>functions.",),
+    after_names=(f":{INDEX}<|tool_call_argument_begin|>",),
+    close="<|tool_call_end|>",
+    end="<|tool_calls_section_end|>",
+    id_form="functions.{name}:{index}",
+)
+_GRANITE = ToolFormat(
+    name="json",
+    start="<|tool_call|>[",
+    opens=('{"name": "',),
+    after_names=('", "arguments": ',),
+    close="}",
+    separator=", ",
+    end="]",
+)
+
+_BY_TOKENS = {
+    ("<|tool_call_start|>", "<|tool_call_end|>"): _LFM,
+    ("<|tool_calls_section_begin|>", "<|tool_call_argument_begin|>"): _KIMI,
+}
+"""Control tokens of a vocabulary that no other format has: LFM 2 and Kimi K2."""
+
+_BY_WORDS = {
+    "<|tool_call|> followed by a JSON list": _GRANITE,
+    '<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}': HERMES,
+}
+"""Words in which templates tell a model how to call: Granite 3 and SmolLM 3."""
+
+
+def known_format(prompt: str, control_texts: Collection[str]) -> ToolFormat | None:
+    """Return the format of a model whose template does not write calls; None if it is unknown.
+
+    `prompt` is a conversation with a tool as the template writes it, "" if it has no place for
+    tools.
+    """
+    for tokens, format_ in _BY_TOKENS.items():
+        if all(token in control_texts for token in tokens):
+            return format_
+    return next((format_ for words, format_ in _BY_WORDS.items() if words in prompt), None)

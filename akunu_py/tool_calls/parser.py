@@ -26,18 +26,22 @@ from akunu_py.tool_calls.format import (
     ID,
     INDEX,
     Kind,
+    PythonArguments,
     QuotedArguments,
     TaggedArguments,
     ToolFormat,
 )
-from akunu_py.tool_calls.values import KINDS, kinds_of, read_json, read_text
+from akunu_py.tool_calls.values import KINDS, kinds_of, read_json, read_python_text, read_text
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")
 _PLACES = {ID: re.compile(r"[A-Za-z0-9_-]+"), INDEX: re.compile(r"[0-9]+")}
 _JSON_MARKS = re.compile(r'[{}\[\]"]')
 _STRING_END = re.compile(r'(?:[^"\\]|\\.)*+"', re.DOTALL)
 _STRING_PART = re.compile(r'(?:[^"\\]|\\.)*+', re.DOTALL)
-_WORD_END = re.compile(r"[,}\]\s]")
+_KEYWORD = re.compile(r"\s*(?:\)|[\w.$-]+\s*=)")
+_KEYWORD_BEGUN = re.compile(r"\s*[\w.$-]*\s*")
+_PYTHON_PART = {quote: re.compile(rf"(?:[^{quote}\\]|\\.)*+", re.DOTALL) for quote in "'\""}
+_PYTHON_WORD_END = re.compile(r"[=:,)}\]\s]")
 
 _Steps = Generator[None, None, Any]
 """A part of the parser: it yields where it needs more text, and resumes when there is some."""
@@ -198,6 +202,11 @@ class CallParser:
         arguments = self._format.arguments
         if isinstance(arguments, TaggedArguments):
             texts = [arguments.key_start, self._format.close]
+        elif isinstance(arguments, PythonArguments):
+            if _KEYWORD.match(self._buffer, place):
+                return True
+            begun = _KEYWORD_BEGUN.fullmatch(self._buffer, place) and not self._ended
+            return _MORE if begun else None
         else:
             rest = self._buffer[place:].lstrip()
             return True if rest.startswith("{") else None if rest or self._ended else _MORE
@@ -235,6 +244,8 @@ class CallParser:
             arguments = self._format.arguments
             if isinstance(arguments, TaggedArguments):
                 closed = yield from self._tagged(arguments)
+            elif isinstance(arguments, PythonArguments):
+                yield from self._python()
             elif isinstance(arguments, QuotedArguments):
                 yield from self._quoted(arguments)
             else:
@@ -350,13 +361,16 @@ class CallParser:
             kinds: Sequence[Kind] = [kind for kind in marked if kind in allowed] or marked
             self._argue(f"{'' if first else ', '}{json.dumps(key, ensure_ascii=False)}: ")
             first = False
-            if list(kinds) == ["string"]:
+            before, after = tags.wrapper or ("", "")
+            wrapped = before and (yield from self._skipped(before))
+            here = tuple(after + end for end in ends) if wrapped else ends
+            if wrapped or list(kinds) == ["string"]:
                 self._argue('"')
-                _, end = yield from self._until(ends, streamed=True)
+                _, end = yield from self._until(here, streamed=True)
                 self._argue('"')
             else:
-                end = yield from self._value(ends, kinds, python=tags.python)
-            closed = end == ends[1]
+                end = yield from self._value(here, kinds, python=tags.python)
+            closed = end == here[1]
         self._argue("}")
         return True
 
@@ -378,6 +392,57 @@ class CallParser:
                 continue
             self._argue(json.dumps(value, ensure_ascii=False))
             return end
+
+    def _python(self) -> _Steps:
+        """Read keywords and their values up to the bracket that ends them, as JSON."""
+        schema = self._tools[self._call.name].parameters if self._call else {}
+        properties = schema.get("properties", {})
+        depth, key, key_follows = 0, "", True
+        self._argue("{")
+        while True:
+            while not self._buffer:
+                yield from self._more()
+            character = self._buffer[0]
+            if character == ")" and not depth:
+                self._argue("}")
+                return
+            if character in "'\"":
+                text = yield from self._python_text(character)
+                kinds = kinds_of(properties.get(key), schema) if not depth else KINDS
+                # Some templates write all values in quotes, and so a model may.
+                value = text if "string" in kinds else read_text(text, kinds, python=True)
+                self._argue(json.dumps(value, ensure_ascii=False))
+            elif character in "{}[],":
+                self._argue(self._take(1))
+                depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(character, 0)
+                key_follows = not depth and character == ","
+            elif character in ":=" or character.isspace():
+                self._argue(self._take(1).replace("=", ": "))
+            elif key_follows:
+                key, key_follows = (yield from self._python_word()), False
+                self._argue(json.dumps(key, ensure_ascii=False))
+            else:
+                word = yield from self._python_word()
+                value = read_text(word, ("number", "boolean", "null"), python=True)
+                self._argue(json.dumps(value))
+
+    def _python_text(self, quote: str) -> Generator[None, None, str]:
+        """Take a text with its quotes."""
+        place = 1
+        while True:
+            part = _PYTHON_PART[quote].match(self._buffer, place)
+            place = place if part is None else part.end()
+            if self._buffer.startswith(quote, place):
+                return read_python_text(self._take(place + 1)[1:-1])
+            yield from self._more()
+
+    def _python_word(self) -> Generator[None, None, str]:
+        """Take a keyword, a number, or a name of a value."""
+        place = 0
+        while (found := _PYTHON_WORD_END.search(self._buffer, place)) is None:
+            place = len(self._buffer)
+            yield from self._more()
+        return self._take(found.start())
 
     def _quoted(self, notation: QuotedArguments) -> _Steps:
         """Read an object whose keys have no quotes and whose texts have others, as JSON."""
@@ -434,7 +499,7 @@ class CallParser:
                         text = ""
                     return taken + text, end
             elif not self._ended:
-                size = len(self._buffer) - max(_overlap(self._buffer, end) for end in ends)
+                size = len(self._buffer) - max(overlap(self._buffer, end) for end in ends)
                 if streamed:
                     self._argue(_inside(self._take(size)))
                 else:
@@ -505,7 +570,7 @@ def _inside(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _overlap(text: str, end: str) -> int:
+def overlap(text: str, end: str) -> int:
     """Return the length of the longest end of a text that begins `end`."""
     sizes = range(min(len(text), len(end) - 1), 0, -1)
     return next((size for size in sizes if text.endswith(end[:size])), 0)

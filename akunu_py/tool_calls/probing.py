@@ -19,11 +19,12 @@ from akunu_py.tool_calls.format import (
     INDEX,
     TAG,
     Kind,
+    PythonArguments,
     QuotedArguments,
     TaggedArguments,
     ToolFormat,
 )
-from akunu_py.tool_calls.known import HARMONY
+from akunu_py.tool_calls.known import HARMONY, LONG_MARKERS
 from akunu_py.tool_calls.parser import parse_calls
 
 Render = Callable[[Sequence[Message], Sequence[Tool]], str]
@@ -36,6 +37,7 @@ _IDS = ("zqcall001", "zqcall002")  # Mistral's templates require nine letters an
 _ID_FORM = "functions.{name}:{index}"  # Kimi's, which holds the name
 _CONTENT = "wxcontent"  # no letter in common with the names
 _ITEM = "zqitem"
+_MARKUP = "<zq&>"
 _SAMPLES: Mapping[Kind, tuple[Any, tuple[str, ...]]] = {
     "number": (73501, ("73501",)),
     "boolean": (True, ("true", "True")),
@@ -49,7 +51,7 @@ _NO_THOUGHTS = re.compile(r"^\s*(?:<[^<>]*think[^<>]*>\s*){2}", re.IGNORECASE)
 """Thoughts without a word, which some templates write before calls alone."""
 
 _ASK = Message("user", "zqquestion")
-_TEXT_KEYS = {key: {"type": "string"} for key in _KEYS}
+_TEXT_KEYS = {key: {"type": "string", "description": "zqword"} for key in _KEYS}
 
 
 def _tools(properties: Mapping[str, Any]) -> tuple[Tool, ...]:
@@ -61,6 +63,7 @@ def _tools(properties: Mapping[str, Any]) -> tuple[Tool, ...]:
 _SHOWN_TOOLS = _tools(_TEXT_KEYS)
 _READ_TOOLS = _tools(_TEXT_KEYS | {f"zqa{kind}": {"type": kind} for kind in _SAMPLES})
 _TEXTS = {"zqkeyone": 'a "b" {c} \\ é\n', "zqkeytwo": "<b>&</b>, [1]"}
+_UNQUOTED_TEXTS = {"zqkeyone": "a b {c} é", "zqkeytwo": "<b>&</b>, [1]=(2)"}
 _TYPES = {
     "zqanumber": -2.5,
     "zqaboolean": False,
@@ -85,7 +88,7 @@ def probe_format(render: Render, end_texts: Collection[str]) -> ToolFormat:
     answer = render([_ASK, Message("assistant", _CONTENT)], _SHOWN_TOOLS)
     if format_.marker in answer.partition(_ASK.text)[2]:
         raise UnknownFormatError(
-            f"{format_.marker} begins calls, and stands around other text, too"
+            f"the template writes {format_.marker} around text, too, so calls cannot be told apart"
         )
     _check(format_, render, end_texts)
     return format_
@@ -138,8 +141,14 @@ class _Probe:
             made = replace(made, id_form=_ID_FORM)
         opening = made.openings[0].lstrip()
         if not opening:
-            raise UnknownFormatError("nothing announces a call")
-        return replace(made, only_first=opening[0] not in "<[", id_length=self._id_length(made))
+            raise UnknownFormatError(
+                "a call begins with the name of a tool alone, so it cannot be told from text"
+            )
+        marked = opening.startswith("<") or TAG.match(opening) is not None
+        trigger = next((text for text in LONG_MARKERS if opening.startswith(text)), "")
+        return replace(
+            made, only_first=not marked, trigger=trigger, id_length=self._id_length(made)
+        )
 
     def section(self, calls: Sequence[Mapping[str, Any]], ids: Sequence[str] = ()) -> str | None:
         """Return what a message with these arguments adds to one with text; None if it fails."""
@@ -153,16 +162,19 @@ class _Probe:
         try:
             self.render([_ASK, called], _SHOWN_TOOLS)
         except (ConfigError, ModelFormatError) as error:
+            if missing := re.search(r"'(\w+)' is undefined", error.message):
+                return f": the template needs a value named {missing[1]}, which akunu does not have"
             return f": {error.message.split(';')[0]:.120}"
         return ""
 
     def _check_words(self, one: str) -> None:
         for word in (_NAMES[0], *_KEYS, *_VALUES):
             if (count := one.count(word)) != 1:
-                part = "name" if word == _NAMES[0] else "arguments"
+                part = "a tool" if word == _NAMES[0] else "an argument"
+                part = "the value of an argument" if word in _VALUES else f"the name of {part}"
                 raise UnknownFormatError(
-                    f"the template writes the {part} of a call {count} times; akunu reads calls "
-                    "that have it once"
+                    f"the template writes {part} {count} times in a call; akunu reads calls that "
+                    "have it once"
                 )
         if not one.index(_NAMES[0]) < one.index(_KEYS[0]) < one.index(_VALUES[0]):
             raise UnknownFormatError("the template writes the name of a call after its arguments")
@@ -215,6 +227,8 @@ class _Probe:
                 made, name="quoted", arguments=arguments,
                 after_names=(before.removesuffix("{"),), close=close,
             )  # fmt: skip
+        if value_start.rstrip("'\"") == "=" and before == "(":
+            return self._with_keywords(made, value_start.removeprefix("="), after)
         key_start, value_end = _repeated(before, between, after)
         if not value_end or not key_start or value_end + key_start != between:
             raise UnknownFormatError("nothing sets an argument of a call apart from the next")
@@ -224,10 +238,11 @@ class _Probe:
         if close == made.close:
             raise UnknownFormatError("the last argument of a call ends unlike the others")
         starts, python = self._value_starts(value_start, value_end)
+        wrapper = self._wrapper(value_start, value_end)
         made = replace(
             made,
             name="tagged",
-            arguments=TaggedArguments(key_start, starts, value_end, python),
+            arguments=TaggedArguments(key_start, starts, value_end, python, wrapper),
             after_names=(before[: len(before) - len(key_start)],),
             close=close,
         )
@@ -236,6 +251,27 @@ class _Probe:
             return made
         empty = bare.split(_NAMES[0])[1].removesuffix(made.end)
         return replace(made, empty=None if empty == made.after_names[0] + close else empty)
+
+    def _with_keywords(self, made: ToolFormat, quote: str, after: str) -> ToolFormat:
+        """Return the format with arguments as keywords in Python's notation."""
+        if not quote:
+            raise UnknownFormatError("the template writes texts in calls without quotes")
+        if not after.startswith(quote + ")"):
+            raise UnknownFormatError("the last argument of a call ends unlike the others")
+        return replace(
+            made,
+            name="pythonic",
+            arguments=PythonArguments(quote),
+            after_names=("(",),
+            close=made.close.removeprefix(quote),
+        )
+
+    def _wrapper(self, value_start: str, value_end: str) -> tuple[str, str] | None:
+        """Return what the template puts around a text with markup; None for nothing."""
+        section = self.section([{_KEYS[0]: _MARKUP}]) or ""
+        before, _, after = section.partition(_KEYS[0])[2].partition(_MARKUP)
+        before, after = before.removeprefix(value_start), after.partition(value_end)[0]
+        return (before, after) if before and after else None
 
     def _value_starts(self, text: str, value_end: str) -> tuple[dict[Kind, str], bool]:
         """Return the text before a value of each type, and whether values are Python's."""
@@ -274,8 +310,7 @@ def section_of(
     if plain.count(_CONTENT) != 1:
         return None
     tail = plain.split(_CONTENT)[1]
-    size = _common_prefix(plain, called)
-    section = _NO_THOUGHTS.sub("", called[size:])
+    section = _NO_THOUGHTS.sub("", called[_shared_head(plain, called) :])
     section = section[: len(section) - _common_suffix(section, tail)]
     for text in end_texts:
         section = section.split(text)[0]
@@ -302,10 +337,12 @@ def _trials(format_: ToolFormat) -> Iterator[tuple[ToolCall, ...]]:
     def call(index: int, name: str, arguments: Mapping[str, Any]) -> ToolCall:
         return ToolCall(name, arguments, form.format(name=name, index=index))
 
-    for arguments in ({}, _TEXTS, _TEXTS | _TYPES):
+    # Templates that write Python do not escape quotes; what models write is read either way.
+    texts = _UNQUOTED_TEXTS if isinstance(format_.arguments, PythonArguments) else _TEXTS
+    for arguments in ({}, texts, texts | _TYPES):
         yield (call(0, _NAMES[0], arguments),)
     if format_.several:
-        made = itertools.product(_NAMES, ({}, _TEXTS))
+        made = itertools.product(_NAMES, ({}, texts))
         yield tuple(call(index, *parts) for index, parts in enumerate(made))
 
 
@@ -342,6 +379,25 @@ def _borders(text: str) -> Callable[[int], bool]:
     """Return whether a place in a text is outside of its tags."""
     inside = {place for tag in TAG.finditer(text) for place in range(tag.start() + 1, tag.end())}
     return lambda place: place not in inside
+
+
+def _shared_head(plain: str, called: str) -> int:
+    """Return how much of `called` precedes what sets it apart.
+
+    White space does not count: some templates have more of it around calls than around text.
+    """
+    solid = [
+        [place for place, character in enumerate(text) if not character.isspace()]
+        for text in (plain, called)
+    ]
+    size = len(_common("".join(plain.split()), "".join(called.split())))
+    is_border = _borders(plain), _borders(called)
+    for count in range(size, 0, -1):
+        one, two = (places[count - 1] + 1 for places in solid)
+        if is_border[0](one) and is_border[1](two):
+            gap = _common(plain[one:], called[two:])
+            return two + len(gap) - len(gap.lstrip())
+    return 0
 
 
 def _common_prefix(first: str, second: str) -> int:

@@ -4,6 +4,7 @@ import ast
 import contextlib
 import json
 import math
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -11,6 +12,12 @@ from typing import Any
 from akunu_py.tool_calls.format import Kind
 
 KINDS: tuple[Kind, ...] = ("string", "number", "boolean", "null", "array", "object")
+
+_ESCAPE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
+_ESCAPES = {
+    "n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0",
+    "\\": "\\", "'": "'", '"': '"', "/": "/", "\n": "",
+}  # fmt: skip
 
 _MOST_PYTHON = 1 << 16
 """Characters of a value in Python's notation; deeper or longer ones stay text."""
@@ -45,6 +52,21 @@ def read_text(text: str, kinds: Collection[Kind], *, python: bool) -> Any:
     if "string" in kinds:
         return text
     raise ValueError(f"{text!r:.60} is none of {', '.join(kinds)}")
+
+
+def read_python_text(inside: str) -> str:
+    """Return the text that stands between quotes in Python's notation, or in JSON's."""
+    return str(_plain(_ESCAPE.sub(_unescaped, inside)))
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = escape.group()[1:]
+    if code in _ESCAPES:
+        return _ESCAPES[code]
+    if code[0] in "xuU" and len(code) > 1:
+        number = int(code[1:], 16)
+        return chr(number) if number <= sys.maxunicode else "\ufffd"
+    return escape.group()
 
 
 def kind_of(value: object) -> Kind:

@@ -257,6 +257,7 @@ def trace(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_the_command_with_a_random_model_and_a_trace(trace, monkeypatch):
     # What passes cost is measured once, not five times.
     monkeypatch.setattr(

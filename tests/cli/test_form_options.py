@@ -68,3 +68,14 @@ def test_the_chat_sets_and_unsets_a_form(tmp_path):
     assert "json_schema" in explained(config, "json-schema")
     with pytest.raises(ConfigError, match="give a Constraint, or one of json_schema"):
         with_field(CHAT_DEFAULT, "constraint", "x")
+
+
+@pytest.mark.parametrize("option", ["--json-schema", "--regex", "--grammar", "--choice"])
+@pytest.mark.parametrize(
+    ("command", "instead"), [("serve", "response_format"), ("chat", "/set json-schema FILE")]
+)
+def test_commands_without_forms_say_where_to_give_one(command, instead, option):
+    result = CliRunner().invoke(cli, [command, option, "a"])
+    assert result.exit_code == 2
+    assert f"There is no {option} here: " in result.stderr
+    assert instead in result.stderr

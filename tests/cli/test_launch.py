@@ -133,6 +133,18 @@ def test_qwen(server, agents):
     assert variables["OPENAI_MODEL"] == "tiny"
 
 
+def test_requests_go_past_a_proxy(server, agents, monkeypatch):
+    for name in ("NO_PROXY", "no_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    launch("codex", "--port", server.port)
+    assert "NO_PROXY" not in agents()["variables"]
+    monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", "intranet")
+    launch("codex", "--port", server.port)
+    assert agents()["variables"]["NO_PROXY"] == "intranet,127.0.0.1"
+    assert agents()["variables"]["no_proxy"] == "intranet,127.0.0.1"
+
+
 @pytest.mark.parametrize("agent", AGENTS)
 def test_key_is_in_the_environment_alone(locked, agents, agent, key_file):
     launch(agent, "--port", locked.port, "--api-key-file", key_file)

@@ -29,10 +29,17 @@ MANY_PARTS = {
         {"anyOf": [{"properties": {f"a{i}": {"const": j}}} for j in range(2)]} for i in range(30)
     ]
 }
-CHAIN = {
-    "$defs": {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(1500)} | {"d1500": {}},
-    "$ref": "#/$defs/d0",
-}
+REFERENCES = {"$defs": {"a": {}}, "anyOf": [{"$ref": "#/$defs/a"}] * 1501}
+MANY_PROPERTIES = {"properties": {str(number): {} for number in range(1001)}}
+
+
+def rules(count):
+    return "start: a0\n" + "".join(f"a{i}: a{i + 1}\n" for i in range(count)) + f'a{count}: "a"'
+
+
+def inline_properties(count):
+    return 'start: %json {"properties": {' + ", ".join(f'"{i}": {{}}' for i in range(count)) + "}}"
+
 
 REFUSED = {
     "1 MB": (lambda: Constraint.json_schema({"enum": ["x" * 2**20]}), "json_schema has .* characters"),
@@ -42,14 +49,15 @@ REFUSED = {
     "10,000 levels in a grammar": (
         lambda: Constraint.grammar("start: %json " + '{"items":' * 10_000 + "{}" + "}" * 10_000), "grammar",
     ),
-    "a product of unions": (lambda: Constraint.json_schema(MANY_PARTS), "json_schema: schema too large"),
+    "a product of unions": (lambda: Constraint.json_schema(MANY_PARTS), "json_schema: it is too complex .schema too large."),
     "doubling unions": (lambda: Constraint.json_schema(unions(14)), "json_schema has .* characters"),
-    "a chain of references": (lambda: Constraint.json_schema(CHAIN), "json_schema has 1501 \\$ref"),
-    "a chain of rules": (
-        lambda: Constraint.grammar("start: a0\n" + "".join(f"a{i}: a{i + 1}\n" for i in range(3000)) + 'a3000: "a"'),
-        "grammar has 300. rules",
-    ),
-    "an expression that explodes": (lambda: Constraint.regex(".*" * 2000), "regex: "),
+    "many references": (lambda: Constraint.json_schema(REFERENCES), "json_schema has 1501 \\$ref"),
+    "many properties": (lambda: Constraint.json_schema(MANY_PROPERTIES), "json_schema has an object of 1001 keys"),
+    "many properties in a grammar": (lambda: Constraint.grammar(inline_properties(5000)), "grammar has 5001 keys of JSON"),
+    "an enum of 100,000": (lambda: Constraint.json_schema({"enum": list(range(100_000))}), "json_schema has .* characters"),
+    "100,000 choices": (lambda: Constraint.choices(map(str, range(100_000))), "choices has 100000 texts"),
+    "a chain of rules": (lambda: Constraint.grammar(rules(3000)), "grammar has 300. rules"),
+    "an expression that explodes": (lambda: Constraint.regex(r"(\p{L}|\d|[^a-z])*" * 500), "regex: it is too complex"),
     "nested groups": (lambda: Constraint.regex("(" * 5000 + "a" + ")" * 5000), "regex: "),
     "nested brackets": (lambda: Constraint.grammar("start: " + "(" * 5000 + '"a"' + ")" * 5000), "grammar: "),
     "no JSON value": (lambda: Constraint.json_schema({"const": object()}), "json_schema is not JSON"),
@@ -83,5 +91,7 @@ def test_what_is_just_allowed_is_compiled():
         Constraint.regex("(a|b)*a(a|b){20}"),
         Constraint.grammar("start: " + inline_schema(unions(5))),
         Constraint.json_schema({"type": "string", "maxLength": 10**6}),
+        Constraint.json_schema({"enum": list(map(str, range(10_000)))}),
+        Constraint.regex("(ab|cd){0,1000000}"),
     ):
         make_matcher(form, tiny()[1])

@@ -28,7 +28,7 @@ def engine():
         yield loaded
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 0.8])
 def test_a_drafted_reply_is_the_plain_one(engine, temperature):
     replies = [
         engine.chat(

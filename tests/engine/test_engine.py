@@ -74,7 +74,7 @@ DRAFTED = [
 @pytest.mark.parametrize(("budget", "temperature", "penalty", "count", "drafter"), DRAFTED)
 def test_drafting_changes_nothing(engine, budget, temperature, penalty, count, drafter):
     options = {
-        "max_tokens": 60, "temperature": temperature, "seed": 11, "repetition_penalty": penalty,
+        "max_tokens": 32, "temperature": temperature, "seed": 11, "repetition_penalty": penalty,
     }  # fmt: skip
     plain = engine.generate(PROMPT, drafter="none", **options)
     drafted = engine.generate(

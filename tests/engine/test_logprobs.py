@@ -9,6 +9,8 @@ import pytest
 from drafted_replies import PROMPT, endless
 
 from akunu_py import ConfigError
+from akunu_py.engine.drafter_factory import DrafterFactory
+from akunu_py.types import Draft
 
 OPTIONS = {
     "greedy": {},
@@ -53,6 +55,40 @@ def test_drafts_are_accepted_in_these_replies(engine, drafter):
     """Otherwise the rows of drafts would not be looked at."""
     options = endless(engine, max_tokens=24, drafter=drafter, logprobs=0)
     assert engine.generate(PROMPT, **options).stats.accepted
+
+
+class _Turns:
+    """Drafts the known text at every second step: behind a step in flight."""
+
+    name = "turns"
+
+    def __init__(self, text):
+        self._text, self._done, self._step, self._prompt = text, 0, 0, True
+
+    def propose(self, limit):
+        self._step += 1
+        ahead = self._text[self._done : self._done + min(limit, 3)]
+        return Draft.empty() if self._step % 2 else Draft.chain(ahead)
+
+    def observe(self, tokens):
+        if not self._prompt:
+            self._done += len(tokens)
+        self._prompt = False
+
+
+def test_draft_behind_a_step_in_flight(engine, monkeypatch):
+    options = endless(engine, max_tokens=24, logprobs=2)
+    plain = engine.generate(PROMPT, drafter="none", **options)
+    make = DrafterFactory.make
+    monkeypatch.setattr(DrafterFactory, "make", lambda *_: _Turns(plain.token_ids))
+    result = engine.generate(PROMPT, **options)
+    monkeypatch.setattr(DrafterFactory, "make", make)
+    assert result.stats.accepted >= 10
+    assert result.token_ids == plain.token_ids
+    for one, other in zip(result.logprobs, plain.logprobs, strict=True):
+        assert one.token == other.token
+        assert one.logprob == pytest.approx(other.logprob, abs=NEAR)
+        assert one.top[0][0] == other.top[0][0]
 
 
 def test_reply_is_the_same_with_and_without_them(engine):

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from gguf_files import CHAT_TEMPLATE, write_tiny_llama
 from shared_files import ROOT
-from trained_files import REAL, path_of
 
 from akunu_py import ConfigError, Engine, Message, Tool, ToolCall
 from akunu_py.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta
@@ -158,23 +157,6 @@ def test_a_template_with_calls_of_an_unknown_form(tmp_path):
             engine.chat(ASK, tools=TOOLS)
         result = engine.chat(ASK, tools=TOOLS, tool_choice="none", max_tokens=3)
         assert result.message is not None
-
-
-@pytest.mark.slow
-def test_the_agent_of_the_docs():
-    page = (ROOT / "docs" / "tools.md").read_text()
-    source = page.partition("```python\n")[2].partition("```")[0]
-    names = {"__name__": "agent"}
-    exec(compile(source, "docs/tools.md", "exec"), names)  # noqa: S102 - the page's own example
-    with Engine.load(path_of(REAL), context=4096) as engine:
-        said = names["answer"](engine, "How is the weather in Rome?", "required", turns=2)
-    user, called, *_ = said
-    assert user.role == "user"
-    assert called.tool_calls
-    assert all(call.name in names["FUNCTIONS"] for call in called.tool_calls)
-    results = [message for message in said if message.role == "tool"]
-    assert len(results) >= len(called.tool_calls)
-    assert said[-1].role == "assistant" or said[-1].role == "tool"
 
 
 def test_a_call_in_a_message_is_a_value():

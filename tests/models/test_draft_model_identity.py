@@ -159,6 +159,7 @@ def test_a_draft_model_that_is_right_now_and_then(models, plain_text, name):
     assert 0 in kinds
 
 
+@pytest.mark.slow
 def test_the_drafts_own_temperature_changes_drafts_alone(models):
     session, drafts = Session(models["llama"], context=600), token_model(models["llama"])
     name = "1.3, penalties"
@@ -196,6 +197,7 @@ def test_a_shorter_context_ends_drafts_and_nothing_else(models, plain_text):
     assert not any(drafted[drafted.index(0) :])
 
 
+@pytest.mark.slow
 def test_coupled_drafts_agree_more_often_than_independent_ones(models, plain_text):
     """Which is what coupling is for (arXiv:2408.07978): here with q = p at temperature 1.3."""
     session, prompt = Session(models["llama"], context=600), prompt_of(20)

@@ -105,14 +105,12 @@ class Drafting:
         return lambda: self._drafts.draw(2, None, lambda drawn, limit: (1,)[:limit])
 
 
-FAST = [
-    ("llama", "tree"), ("mamba2", "chain"), ("llama: reproducible", "shorter"),
-]  # fmt: skip
+FAST = [("llama", "tree"), ("mamba2", "chain")]
 SLOW = [
-    ("llama", "chain"), ("llama", "shorter"), ("llama", "another"), ("llama", "reset"), ("llama, sliding", "chain"), ("mamba2", "shorter"),
+    ("llama: reproducible", "shorter"), ("llama", "chain"), ("llama", "shorter"), ("llama", "another"), ("llama", "reset"), ("llama, sliding", "chain"), ("mamba2", "shorter"),
     ("mamba2", "again"), ("llama: reproducible", "steps"), ("mamba2: reproducible", "again"),
 ]  # fmt: skip
-# A line may be interrupted between its instructions, too: one case of each kind of rows.
+# A line may be interrupted behind each of its calls, too: one case of each kind of rows.
 INSTRUCTIONS = [
     ("llama", "steps"), ("llama, sliding", "shorter"), ("mamba2", "steps"),
     ("mamba2: reproducible", "shorter"),
@@ -128,8 +126,8 @@ def test_an_interrupt_before_any_line(name, change):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "change"), INSTRUCTIONS)
-def test_an_interrupt_before_any_instruction(name, change):
-    assert interrupted(Conversation(name), change, "opcode") > 100
+def test_an_interrupt_behind_any_call(name, change):
+    assert interrupted(Conversation(name), change, "opcode") > 50
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from family_models import build_family
+from pairwise import each_value
 from tiny_models import VOCABULARY, prompt_of, tiny
 
 from akunu_py.errors import ContractError
@@ -28,8 +29,9 @@ def begin(session, prompt, config, max_tokens=40, seed=7):
     return chain
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("family", ["llama", "llama, sliding", "qwen3_next"])
+@pytest.mark.parametrize(
+    ("family", "name"), each_value(("llama", "llama, sliding", "qwen3_next"), list(CONFIGS))
+)
 def test_rows_are_the_fresh_models_after_any_acceptance(family, name):
     config, text = CONFIGS[name], list(prompt_of(23))
     session = Session(build_family(family), context=300)

@@ -34,7 +34,14 @@ def fed_rows(monkeypatch, session):
     return sizes
 
 
-@pytest.mark.parametrize("start", [1, 7, PREFILL_CHUNK - 1, PREFILL_CHUNK + 30])
+@pytest.mark.parametrize(
+    "start",
+    [
+        1,
+        PREFILL_CHUNK - 1,
+        *(pytest.param(n, marks=pytest.mark.slow) for n in (7, PREFILL_CHUNK + 30)),
+    ],
+)
 def test_they_are_those_of_the_whole_text(model, start):
     session = Session(model, context=3 * PREFILL_CHUNK)
     ids = prompt_of(2 * PREFILL_CHUNK + 40)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 import socket
 import time
@@ -300,10 +301,42 @@ def test_answer_fits_a_schema(served):
 
 @pytest.mark.parametrize(
     "schema",
-    [{"type": "unheard of"}, {"$ref": "#/nowhere"}, {"type": "object", "properties": 5}],
+    [
+        {"type": "unheard of"},
+        {"$ref": "#/nowhere"},
+        {"type": "object", "properties": 5},
+        {"type": "string", "pattern": "^(?=a)b$"},
+        {"allOf": [{"type": "string"}, {"type": "integer"}]},
+        {"enum": ["x" * 2**17]},
+        {"enum": list(range(100_000))},
+        functools.reduce(lambda inner, _: {"items": inner}, range(70), {}),
+        {"type": "string", "pattern": ".*" * 2000},
+    ],
+    ids=lambda schema: str(schema)[:40],
 )
 def test_bad_schema_is_refused(served, schema):
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
     response = served.post(CHAT, ASK | {"response_format": form})
     assert response.status_code == 400, response.text
     assert served.post(CHAT, ASK).status_code == 200
+
+
+def test_prediction_is_drafted_from(loaded):
+    """A reply that repeats the predicted text accepts drafts from it, and stays the same."""
+    ask = {"messages": [{"role": "user", "content": "Say something"}], "max_tokens": 60}
+    worker = Worker(loaded, parallel=1, places=1)
+    worker.start()
+    defaults = GenerationConfig(draft_budget="always")
+    with running(EngineBackend(worker, places=1), defaults=defaults) as server:
+        texts, details = [], []
+        for predicted in (False, True):
+            more = {"prediction": {"type": "content", "content": texts[0]}} if predicted else {}
+            # Otherwise the first reply would be drafted from, as an earlier one of this client.
+            worker._clients._states.clear()
+            body = server.post(CHAT, ask | more).json()
+            texts.append(body["choices"][0]["message"]["content"])
+            details.append(body["usage"]["completion_tokens_details"])
+    worker.close()
+    assert texts[0] == texts[1]
+    assert details[0]["accepted_prediction_tokens"] == 0
+    assert details[1]["accepted_prediction_tokens"] >= 10

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from pairwise import each_value
-from toy_engine import PLAIN
+from toy_engine import PLAIN, toy_engine
 
 from akunu_py.errors import ConfigError, EngineStateError, ModelFormatError, ServerBusyError
 from akunu_py.models.session import Session
@@ -374,3 +374,74 @@ class TestThread:
         threading.Thread(target=job.cancel).start()
         assert len(list(worker.submit(call(toy)).events)[-1].result.token_ids) == 12
         assert list(job.events)[-1].result.finish_reason == "cancelled"
+
+
+LONG = "abcdefg, " * 40
+
+
+def started_of(job):
+    return next(event for event in job.events._events if isinstance(event, Started))
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 26])
+def test_the_same_prompt_twice_at_once_is_read_once(toy, make_worker, small_passes, cache_bytes):
+    worker = make_worker(parallel=3, cache=PrefixCache(cache_bytes))
+    jobs = [worker.submit(call(toy, LONG)) for _ in range(3)]
+    run(worker)
+    size = started_of(jobs[0]).num_prompt_tokens
+    assert [started_of(job).num_cached for job in jobs] == [0, size - 1, size - 1]
+    assert len({tokens_of(job) for job in jobs}) == 1
+
+
+def test_a_prompt_waits_only_for_the_beginning_that_it_shares(toy, make_worker, small_passes):
+    """It goes on while the longer one is still read."""
+    worker = make_worker(parallel=2)
+    long = worker.submit(call(toy, LONG + "and more. " * 60))
+    short = worker.submit(call(toy, LONG + "xyz"))
+    while not seen_of(short)[1]:
+        worker.step()
+    assert not seen_of(long)[1]
+    common = started_of(short).num_cached
+    assert common >= len(toy.prompt_ids(LONG)) - 1
+    run(worker)
+
+
+def test_prompt_goes_on_where_the_one_before_it_was_cancelled(toy, make_worker, small_passes):
+    worker = make_worker(parallel=2, cache=PrefixCache(1 << 26))
+    jobs = [worker.submit(call(toy, LONG)) for _ in range(2)]
+    while seen_of(jobs[0])[0] < 100:
+        worker.step()
+    assert not jobs[1].events._events
+    jobs[0].cancel()
+    run(worker)
+    assert 100 <= started_of(jobs[1]).num_cached < started_of(jobs[1]).num_prompt_tokens - 1
+    expected = toy.generate(LONG, max_tokens=12, logit_bias=PLAIN, drafter="none").token_ids
+    assert tokens_of(jobs[1]) == expected
+
+
+def test_a_reply_that_waits_for_a_prompt_can_be_cancelled(toy, make_worker, small_passes):
+    worker = make_worker(parallel=2)
+    jobs = [worker.submit(call(toy, LONG)) for _ in range(2)]
+    for _ in range(4):
+        worker.step()
+    jobs[1].cancel()
+    worker.step()
+    *_, last = read(jobs[1])
+    assert last.result.finish_reason == "cancelled"
+    assert not seen_of(jobs[0])[1]
+    run(worker)
+
+
+@pytest.mark.parametrize("family", ["mamba2", "gemma3"])
+def test_caches_that_cannot_drop_rows_wait_no_longer(make_worker, small_passes, family):
+    """They go back to checkpoints, so a waiting reply may use less than was read meanwhile."""
+    with toy_engine(family) as engine:
+        worker = make_worker(engine, parallel=2, cache=PrefixCache(1 << 26))
+        jobs = [worker.submit(call(engine, LONG + end)) for end in ("abc", "xyz")]
+        run(worker)
+        expected = [
+            engine.generate(LONG + end, max_tokens=12, logit_bias=PLAIN, drafter="none").token_ids
+            for end in ("abc", "xyz")
+        ]
+        assert [tokens_of(job) for job in jobs] == expected
+        worker.close()

@@ -33,6 +33,7 @@ def render(source, messages=HI, **special):
         ("{% for i in [1, 2] %}{% if i == 1 %}{% continue %}{% endif %}{{ i }}{% endfor %}", "2"),
         ("{{ {'b': 'ö<', 'a': [1]} | tojson }}", '{"b": "ö<", "a": [1]}'),
         ("{{ [1] | tojson(indent=1) }}", "[\n 1\n]"),
+        ("{{ [1, 2] | map('string') | tojson }}", '["1", "2"]'),
         ("{{ tools is none }}{{ tools is not none }}{{ x is defined }}", "TrueFalseFalse"),
         ("{% generation %}{{ 'a' }}{% endgeneration %}b", "ab"),
         ("{% set n = namespace(s=0) %}{% for i in [1, 5] %}{% set n.s = n.s + i %}{% endfor %}{{ n.s }}",
@@ -95,7 +96,13 @@ def test_agrees_with_transformers_on_real_templates(name):
 
 
 # template -> part of the message
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("many slices", "many blocks") else ())
+        for name in HOSTILE
+    ],
+)
 def test_hostile_templates_fail_soon(name, monkeypatch):
     monkeypatch.setattr(sandbox, "TIME_LIMIT_S", 0.1)
     started = time.thread_time()

@@ -46,6 +46,10 @@ _GLM = (
     + "\n<tool_call>{{ f.name }}{% for k, v in f.arguments.items() %}\n<arg_key>{{ k }}</arg_key>\n<arg_value>"
     "{{ v if v is string else v | tojson }}</arg_value>{% endfor %}\n</tool_call>{% endfor %}"
 )
+_KEYWORDS = (
+    "{% for k, v in f.arguments.items() %}{{ k }}={{ '\"' + v + '\"' if v is string else v | tojson if v is mapping else v }}"
+    "{% if not loop.last %}, {% endif %}{% endfor %}"
+)
 EXCERPTS = {
     "hermes": Excerpt(
         _LOOP + '{% if not loop.first %}\n{% endif %}<tool_call>\n{"name": "{{ f.name }}", "arguments": {{ f.arguments | tojson }}}\n</tool_call>{% endfor %}',
@@ -118,6 +122,27 @@ EXCERPTS = {
     "ling": Excerpt(
         _LOOP + "{% if not loop.first %}\n{% endif %}<tool_call>{{ f.name }}\n{% for k, v in f.arguments.items() %}<arg_key>{{ k }}</arg_key>\n<arg_value>{{ v if v is string else v | tojson }}</arg_value>{% endfor %}{% if f.arguments %}\n{% endif %}</tool_call>{% endfor %}",
         "tagged", "<tool_call>", "glm47",
+    ),
+    "lfm": Excerpt(
+        "<|tool_call_start|>[" + _LOOP + "{{ f.name }}(" + _KEYWORDS + "){% if not loop.last %}, {% endif %}{% endfor %}]<|tool_call_end|>",
+        "pythonic", "<|tool_call_start|>", "pythonic",
+    ),
+    "lfm in single quotes": Excerpt(
+        "<|tool_call_start|>[" + _LOOP + "{{ f.name }}(" + _KEYWORDS.replace("'\"' + v + '\"'", '"\'" + v + "\'"') + "){% if not loop.last %}, {% endif %}{% endfor %}]<|tool_call_end|>",
+        "pythonic", "<|tool_call_start|>", "pythonic",
+    ),
+    "llama 4": Excerpt(
+        "[" + _LOOP + '{{ f.name }}({% for k, v in f.arguments.items() %}{{ k }}="{{ v }}"{% if not loop.last %}, {% endif %}{% endfor %}){% if not loop.last %}, {% endif %}{% endfor %}]',
+        "pythonic", "[",
+    ),
+    "minicpm": Excerpt(
+        _LOOP + '{% if not loop.first %}\n{% endif %}<function name="{{ f.name }}">{% for k, v in f.arguments.items() %}<param name="{{ k }}">'
+        "{{ '<![CDATA[' ~ v ~ ']]>' if v is string and ('<' in v or '&' in v or '\\n' in v) else v }}</param>{% endfor %}</function>{% endfor %}",
+        "tagged", '<function name="', "minicpm5",
+    ),
+    "gigachat": Excerpt(
+        "<|message_sep|>\n\nfunction call<|role_sep|>\n{% set f = m.tool_calls[0].function %}" + '{"name": "{{ f.name }}", "arguments": {{ f.arguments | tojson }}}<|message_sep|>',
+        "json", "<|message_sep|>\n\nfunction call<|role_sep|>", several=False,
     ),
     "gpt-oss": Excerpt(
         "{% set c = m.tool_calls[0] %} to=functions.{{ c.function.name }}<|channel|>commentary json<|message|>{{ c.function.arguments | tojson }}<|call|>",

@@ -1,6 +1,7 @@
 """From the marker on a call cannot fail to parse: what a grammar allows, its parser reads."""
 
 import json
+from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -9,11 +10,17 @@ from template_excerpts import EXCERPTS, format_of
 
 from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError
-from akunu_py.messages import Tool
+from akunu_py.messages import Tool, ToolCall
 from akunu_py.tool_calls.format import QuotedArguments, ToolFormat
-from akunu_py.tool_calls.grammar import MOST_TOOLS, optional_calls, required_calls
+from akunu_py.tool_calls.grammar import (
+    MOST_TOOLS,
+    goes_with_answers,
+    optional_calls,
+    required_calls,
+)
 from akunu_py.tool_calls.known import HARMONY
 from akunu_py.tool_calls.parser import parse_calls
+from akunu_py.tool_calls.writing import written_calls
 
 GEMMA = ToolFormat(
     name="quoted", opens=("<|tool_call>call:",), after_names=("",), close="<tool_call|>",
@@ -47,7 +54,7 @@ TOOLS = (
 )
 FORMATS = {name: format_of(name) for name in EXCERPTS} | {"gemma": GEMMA}
 # One of each kind of format; llama has no marker.
-KINDS = ("hermes", "llama", "qwen coder", "gpt-oss", "gemma")
+KINDS = ("hermes", "llama", "qwen coder", "lfm", "gpt-oss", "gemma")
 EACH_FORMAT = pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in KINDS else pytest.mark.slow) for name in FORMATS],
@@ -104,9 +111,14 @@ def test_behind_the_marker_the_rest_of_a_call_is_required(name):
     if format_.only_first:
         assert not grammar.trigger
         assert allows(grammar.lark, "Hello there")
-        assert allows(grammar.lark, '{"name": "Anna", "parameters": {}}')
-        assert not allows(grammar.lark, '{"name": "get_now", "parameters": 1}')
-        assert allows(grammar.lark, '{"name": "get_now", "parameters": {}}')
+        other, broken, call = {
+            "llama": ('{"name": "Anna", "parameters": {}}', '{"name": "get_now", "parameters": 1}',
+                      '{"name": "get_now", "parameters": {}}'),
+            "llama 4": ("[Anna()]", "[get_now(1)]", "[get_now(), a.b-c()]"),
+        }[name]  # fmt: skip
+        assert allows(grammar.lark, other)
+        assert not allows(grammar.lark, broken)
+        assert allows(grammar.lark, call)
         return
     assert grammar.trigger == format_.marker
     for seed in range(5):
@@ -117,6 +129,49 @@ def test_behind_the_marker_the_rest_of_a_call_is_required(name):
         calls, rest = parse_calls(format_, before + grammar.trigger + text, TOOLS)
         assert calls
         assert not rest.strip()
+
+
+PATCHES = """
+start: "*** Begin Patch" LF change+ "*** End Patch" LF?
+change: delete | update
+delete: "*** Delete File: " path LF
+update: "*** Update File: " path LF moved? line+
+path: /(.+)/
+moved: "*** Move to: " path LF
+line: ("+" | "-" | " ") /(.*)/ LF -> row
+%import common.LF
+"""
+"""In the style of the grammar that Codex sends: an import, an alias, lines of any text."""
+
+INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+CUSTOM = Tool("apply_patch", "Changes files", INPUT, PATCHES)
+PATCH = "*** Begin Patch\n*** Update File: a.py\n-x = '<b>'\n+y = {}\n*** End Patch\n"
+
+
+@pytest.mark.parametrize("name", ["qwen coder", "gemma"])
+def test_input_of_a_custom_tool_follows_its_own_grammar(name):
+    format_ = FORMATS[name]
+    assert format_.writes_texts_as_they_are
+    lark = required_calls(format_, [CUSTOM, *TOOLS], {}, one=True).lark
+    assert not compile_error(lark)
+    only = {"properties": {"input": {"enum": ["MARK"]}}, "required": ["input"]}
+    around = required_calls(format_, [Tool("apply_patch", "", only)], {}, one=True).lark
+    before, after = walk(around, 0).split("MARK")
+    assert allows(lark, before + PATCH + after)
+    assert not allows(lark, before + "any other text" + after)
+    [call], _ = parse_calls(format_, before + PATCH + after, [CUSTOM])
+    assert call.arguments == {"input": PATCH}
+
+
+def test_size_of_a_custom_grammar_is_limited():
+    rules = "\n".join(f"r{number}: r{number + 1}" for number in range(1200))
+    with pytest.raises(ConfigError, match="grammar has 1200 rules"):
+        required_calls(FORMATS["qwen coder"], [replace(CUSTOM, input_grammar=rules)], {})
+
+
+def test_texts_in_json_have_no_grammar():
+    assert not FORMATS["hermes"].writes_texts_as_they_are
+    assert not HARMONY.writes_texts_as_they_are
 
 
 def test_control_tokens_stand_for_themselves():
@@ -196,13 +251,70 @@ def test_many_tools_with_enums(name):
 
 @EACH_FORMAT
 def test_calls_or_an_answer(name):
-    if FORMATS[name].only_first:
-        return  # these calls have no marker: `ChatPlan` refuses the combination
+    if not goes_with_answers(FORMATS[name]):
+        assert name == "llama 4"
+        return
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    lark = optional_calls(FORMATS[name], TOOLS, {}, answer=schema).lark
+    if name == "llama":
+        with pytest.raises(ConfigError, match="write the references out"):
+            optional_calls(FORMATS[name], TOOLS, {}, answer=schema)
+    tools = TOOLS[1:]
+    lark = optional_calls(FORMATS[name], tools, {}, answer=schema).lark
     final = "<|channel|>final<|message|>" if name == "gpt-oss" else ""
     assert allows(lark, final + '{"n": 3}')
     assert not allows(lark, final + "Hello")
-    called = required_calls(FORMATS[name], TOOLS, {}).lark
+    called = required_calls(FORMATS[name], tools, {}).lark
     texts = [text for seed in range(4) if (text := walk(called, seed)) is not None]
     assert all(allows(lark, text) for text in texts)
+
+
+LIMITED = Tool(
+    "f",
+    "words",
+    {
+        "properties": {
+            "code": {"type": "string", "pattern": r"^[A-Z]{2}/\d+$"},
+            "size": {"type": "string", "minLength": 2, "maxLength": 4},
+            "word": {"type": "string", "pattern": "b+"},
+            "odd": {"type": "string", "pattern": r"(?=a)a"},
+        }
+    },
+)
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen coder", "glm", "minicpm", "lfm", "gemma"])
+@pytest.mark.parametrize(
+    ("arguments", "allowed"),
+    [
+        ({"code": "DE/12"}, True),
+        ({"code": "DE/"}, False),
+        ({"code": "xDE/12"}, False),
+        ({"size": "éé"}, True),
+        ({"size": "é"}, False),
+        ({"size": "12345"}, False),
+        ({"word": "abc"}, True),
+        ({"word": "ac"}, False),
+    ],
+)
+def test_texts_follow_lengths_and_patterns(name, arguments, allowed):
+    tool = Tool(
+        "f", "words", {"properties": dict(list(LIMITED.parameters["properties"].items())[:3])}
+    )
+    format_ = FORMATS[name]
+    lark = required_calls(format_, [tool], {}).lark
+    assert not compile_error(lark)
+    assert allows(lark, written_calls(format_, [ToolCall("f", arguments)])) == allowed
+
+
+@pytest.mark.parametrize("name", ["qwen coder", "gemma"])
+def test_a_pattern_that_cannot_be_followed_is_left_out(name):
+    lark = required_calls(FORMATS[name], [LIMITED], {}).lark
+    assert allows(lark, written_calls(FORMATS[name], [ToolCall("f", {"odd": "b"})]))
+
+
+@pytest.mark.parametrize(("number", "allowed"), [(3, True), (11, False), (-1, False), (2.5, False)])
+def test_numbers_follow_bounds(number, allowed):
+    schema = {"properties": {"n": {"type": "integer", "minimum": 0, "maximum": 10}}}
+    for name in ("gemma", "lfm", "glm"):
+        lark = required_calls(FORMATS[name], [Tool("f", "words", schema)], {}).lark
+        assert allows(lark, written_calls(FORMATS[name], [ToolCall("f", {"n": number})])) == allowed

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from template_excerpts import ENDS, EXCERPTS, format_of, render_of, renderer
 
 from akunu_py.messages import Message, Tool, ToolCall
 from akunu_py.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta
-from akunu_py.tool_calls.format import TaggedArguments
+from akunu_py.tool_calls.format import PythonArguments, TaggedArguments
 from akunu_py.tool_calls.parser import CallParser, parse_calls
 from akunu_py.tool_calls.probing import UnknownFormatError, probe_format, section_of
 
@@ -94,7 +95,12 @@ def rendered(render, format_, given):
 
 
 def ambiguous(format_, given):
-    """Whether a text holds what ends a text, which tags cannot express."""
+    """Whether a text holds what ends a text, which tags cannot express.
+
+    Templates that write Python escape nothing.
+    """
+    if isinstance(format_.arguments, PythonArguments):
+        return bool(set("'\"\\\n") & set("".join(_texts_in([given]))))
     if not isinstance(format_.arguments, TaggedArguments):
         return False
     end, key = format_.arguments.value_end, format_.arguments.key_start
@@ -104,6 +110,15 @@ def ambiguous(format_, given):
         json.dumps(part, ensure_ascii=False)[1:-1].strip() in found
         for part in (end.strip() + key, end.strip() + format_.close)
     )
+
+
+def _texts_in(value):
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from (text for pair in value.items() for part in pair for text in _texts_in(part))
+    elif isinstance(value, list | tuple):
+        yield from (text for part in value for text in _texts_in(part))
 
 
 @given(data=st.data())
@@ -172,16 +187,32 @@ UNREADABLE = {
     ),
     "the name twice": (
         "{% for c in m.tool_calls %}<{{ c.function.name }}>{{ c.function.arguments | tojson }}</{{ c.function.name }}>{% endfor %}",
-        "the name of a call 2 times",
+        "the name of a tool 2 times in a call",
     ),
     "no marker": (
         "{% for c in m.tool_calls %}{{ c.function.name }}\n{{ c.function.arguments | tojson }}{% endfor %}",
-        "nothing announces a call",
+        "a call begins with the name of a tool alone",
     ),
-    "texts in CDATA": (
+    "texts with entities": (
         ("{% for c in m.tool_calls %}<call>{{ c.function.name }}{% for k, v in c.function.arguments.items() %}<arg>{{ k }}</arg><value>"
-        "{{ '<![CDATA[' ~ v ~ ']]>' if '<' in v | string else v }}</value>{% endfor %}</call>{% endfor %}"),
+        "{{ v | string | replace('<', '&lt;') }}</value>{% endfor %}</call>{% endfor %}"),
         "does not say what its arguments were",
+    ),
+    "texts without quotes": (
+        "{% for c in m.tool_calls %}<call>{{ c.function.name }}({% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{{ '' if loop.last else ', ' }}{% endfor %}){% endfor %}",
+        "the template writes texts in calls without quotes",
+    ),
+    "arguments as tags": (
+        "{% for c in m.tool_calls %}<call>{{ c.function.name }}{% for k, v in c.function.arguments.items() %}<{{ k }}>{{ v }}</{{ k }}>{% endfor %}</call>{% endfor %}",
+        "the name of an argument 2 times in a call",
+    ),
+    "a marker of all messages": (
+        "{% for c in m.tool_calls %}<|assistant|>{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}",
+        "so calls cannot be told apart",
+    ),
+    "an unknown value": (
+        "{% for c in m.tool_calls %}<call>{{ c.function.name + functions }}{% endfor %}",
+        "needs a value named functions, which akunu does not have",
     ),
     "no calls": ("", "cannot be written: the model's chat template leaves tool_calls out"),
 }  # fmt: skip
@@ -200,22 +231,41 @@ def _templates() -> list[Path]:
     return sorted(folder.glob("*.jinja"))
 
 
+@cache
+def _found(path):
+    render = renderer(path.read_text())
+    ends = (
+        *ENDS,
+        "<|im_end|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|tool_response>",
+        "<|eom|>",
+        "<|eot|>",
+    )
+    try:
+        return render, probe_format(render, ends)
+    except UnknownFormatError as error:
+        return render, error.message
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not _templates(), reason="no templates at AKUNU_TEMPLATES or shared/templates")
 @pytest.mark.parametrize("path", _templates(), ids=lambda path: path.stem)
-def test_templates_of_models(path):
+@given(data=st.data())
+def test_templates_of_models(path, data):
     """Whatever is found is right: a template's format is unknown, or its calls come back equal."""
-    render = renderer(path.read_text())
-    ends = (*ENDS, "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|tool_response>", "<|eom|>")
-    try:
-        format_ = probe_format(render, ends)
-    except UnknownFormatError as error:
-        pytest.skip(error.message)
-    calls = [("get_weather", {"place": 'Köln "x"', "days": -1.5}), ("get", {})]
-    section = rendered(render, format_, calls[: 2 if format_.several else 1])
+    render, format_ = _found(path)
+    if isinstance(format_, str):
+        pytest.skip(format_)
+    most = 3 if format_.several else 1
+    given_ = data.draw(st.lists(calls, min_size=1, max_size=most))
+    if ambiguous(format_, given_):
+        return
+    section = rendered(render, format_, given_)
     read, rest = parse_calls(format_, section, TOOLS)
-    assert [(call.name, call.arguments) for call in read] == calls[: len(read)]
-    assert read
-    assert rest.strip() in ("", *ends)
+    assert [(call.name, call.arguments) for call in read] == given_
+    assert rest.strip() in ("", *ENDS, "<|eom|>")
 
 
 def test_messages_can_follow(excerpt):

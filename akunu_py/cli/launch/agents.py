@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from akunu_py.cli.launch.local_server import LocalServer
+from akunu_py.cli.launch.local_server import HOST, LocalServer
 from akunu_py.settings import KEY_VARIABLE
 
 _NO_KEY = "local"
@@ -49,6 +49,17 @@ class Agent:
     program: str
     install: str
     settings: Callable[[LocalServer], AgentSettings]
+
+
+def past_proxies(settings: AgentSettings, environment: Mapping[str, str]) -> AgentSettings:
+    """Return settings with which requests to this machine go past the proxies of an environment."""
+    given = {name.lower() for name, value in environment.items() if value}
+    if not given & {"http_proxy", "all_proxy"}:
+        return settings
+    known = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
+    past = f"{known},{HOST}" if known else HOST
+    variables = {**settings.variables, "NO_PROXY": past, "no_proxy": past}
+    return AgentSettings(variables, settings.arguments)
 
 
 def _claude(server: LocalServer) -> AgentSettings:

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from akunu_py.cli.command import Command, option
 from akunu_py.cli.input_text import GivenPath
-from akunu_py.cli.launch.agents import AGENTS, Agent, AgentSettings
+from akunu_py.cli.launch.agents import AGENTS, Agent, AgentSettings, past_proxies
 from akunu_py.cli.loading_options import model_argument
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import ConfigError
@@ -104,14 +104,14 @@ def launch(  # noqa: PLR0917 - click passes by name
     session = _Session(model, port, context, api_key_file, key)
     if only_print:
         server, note = session.described()
-        settings = chosen.settings(server)
+        settings = past_proxies(chosen.settings(server), os.environ)
         if note:
             click.echo(note)
         click.echo(_shell_lines(chosen, settings, arguments, key, api_key_file))
         return
     assert program is not None  # noqa: S101 - refused above
     with session.server() as server:
-        settings = chosen.settings(server)
+        settings = past_proxies(chosen.settings(server), os.environ)
         code = _run([program, *settings.arguments, *arguments], settings.variables)
     raise click.exceptions.Exit(code)
 

@@ -56,6 +56,10 @@ class AutoState:
         other.calibration, other.pace = self.calibration, self.pace
         return other
 
+    def remember(self, tokens: Sequence[int]) -> None:
+        """Add a text that replies may repeat."""
+        self.memory.add(tokens)
+
     def begin_reply(self) -> list[int]:
         """Finish the last reply; return an empty list for the tokens of the new one."""
         self.finish()

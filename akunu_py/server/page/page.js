@@ -286,17 +286,20 @@ class Exchange {
     return notes;
   }
 
-  /* The share of each source in the text, thoughts included. */
+  /* The share of each source in the text, thoughts included; sources of one name are one. */
   legend() {
-    const sizes = this.answer.sizes();
-    for (const [source, size] of this.thoughts.sizes()) sizes.set(source, (sizes.get(source) ?? 0) + size);
+    const sizes = new Map();
+    for (const [source, size] of [...this.answer.sizes(), ...this.thoughts.sizes()]) {
+      const name = source === null ? null : nameOf(source);
+      sizes.set(name, (sizes.get(name) ?? 0) + size);
+    }
     const all = [...sizes.values()].reduce((sum, size) => sum + size, 0);
-    const drafted = [...sizes].filter(([source]) => source !== null).sort(([, a], [, b]) => b - a);
+    const share = (name) => ` ${Math.round((100 * (sizes.get(name) ?? 0)) / all)} %`;
+    const drafted = [...sizes].filter(([name]) => name !== null).sort(([, a], [, b]) => b - a);
     if (!drafted.length) return [];
-    const shares = drafted.map(([source, size]) => [tinted(nameOf(source), source), ` ${Math.round((100 * size) / all)} %`]);
-    const entries = shares.map((share) => element("span", {}, ...share));
-    const own = Math.round((100 * (sizes.get(null) ?? 0)) / all);
-    return [element("span", { className: "legend" }, "Text from:", ...entries, element("span", {}, `the model ${own} %`))];
+    const entries = drafted.map(([name]) => element("span", {}, tinted(name, name), share(name)));
+    const own = element("span", { textContent: `the model${share(null)}` });
+    return [element("span", { className: "legend" }, "Text from:", ...entries, own)];
   }
 
   retryButton() {

@@ -19,10 +19,11 @@ from akunu_py.reply_deltas import (
 )
 from akunu_py.server import sse
 from akunu_py.server.chances import chance_fields
+from akunu_py.server.custom_tools import custom_input
 from akunu_py.server.errors import Api, Problem, openai_message
 from akunu_py.server.events import Accepted, Addition, Chances, Finished, Usage
 from akunu_py.server.responses.items import hidden_thoughts
-from akunu_py.server.responses.tools import ToolBook, custom_input
+from akunu_py.server.responses.tools import ToolBook
 from akunu_py.server.whole_reply import Call, Text, Thoughts, WholeReply
 
 

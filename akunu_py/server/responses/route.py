@@ -90,6 +90,7 @@ def _read_request(asked: Incoming[Body], book: ToolBook) -> ChatRequest:
         said += conversation.messages()
     if not said:
         raise RequestError("input is empty; give a text or at least one item", param="input")
+    asked.check_grammars(book.shown)
     options = {
         "max_tokens": body.max_output_tokens,
         "temperature": body.temperature,
@@ -108,7 +109,6 @@ def _read_request(asked: Incoming[Body], book: ToolBook) -> ChatRequest:
         tools=book.shown,
         tool_choice=book.choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls is not False,
-        grammars=book.grammars,
     )
 
 

@@ -11,20 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from akunu_py.messages import Tool
 from akunu_py.server.conversation import check_choice, tool_at
+from akunu_py.server.custom_tools import custom_tool
 from akunu_py.server.errors import RequestError
 from akunu_py.server.requests import ToolChoice
 
 _LONGEST_NAME = 128
-_INPUT = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-    "additionalProperties": False,
-}
 _CHOICE_FORM = (
     "tool_choice is malformed; give 'auto', 'none', 'required', or "
     '{"type": "function", "name": ...} with the name of a tool'
@@ -40,7 +33,6 @@ class OfferedTool:
         name: its name.
         namespace: the namespace that has it; "" for none.
         custom: whether its input is a text.
-        grammar: the Lark grammar of that text; "" for any text.
 
     """
 
@@ -48,7 +40,6 @@ class OfferedTool:
     name: str
     namespace: str = ""
     custom: bool = False
-    grammar: str = ""
 
 
 @dataclass(slots=True)
@@ -70,9 +61,9 @@ class ToolBook:
     ) -> None:
         match given.get("type"):
             case "function":
-                self._offer(given, place, namespace, given.get("parameters"))
+                self._offer(given, place, namespace)
             case "custom":
-                self._offer(given, place, namespace, _INPUT, custom=True)
+                self._offer(given, place, namespace, custom=True)
             case "namespace":
                 name, tools = given.get("name"), given.get("tools")
                 if not isinstance(name, str) or not isinstance(tools, list):
@@ -84,31 +75,23 @@ class ToolBook:
                 ignored.append(str(kind))
 
     def _offer(
-        self,
-        given: Mapping[str, Any],
-        place: str,
-        namespace: str,
-        schema: object,
-        *,
-        custom: bool = False,
+        self, given: Mapping[str, Any], place: str, namespace: str, *, custom: bool = False
     ) -> None:
         name = given.get("name")
         if not isinstance(name, str):
             raise RequestError(f"{place}.name is missing; give a text", param=place)
-        tool = tool_at(place, shown_name(namespace, name), given.get("description"), schema)
-        grammar = _grammar(given.get("format"), f"{place}.format") if custom else ""
+        shown = shown_name(namespace, name)
+        if custom:
+            tool = custom_tool(place, given, shown)
+        else:
+            tool = tool_at(place, shown, given.get("description"), given.get("parameters"))
         # Tools found by a search may be offered again.
-        self.offered[tool.name] = OfferedTool(tool, name, namespace, custom, grammar)
+        self.offered[tool.name] = OfferedTool(tool, name, namespace, custom)
 
     @property
     def shown(self) -> tuple[Tool, ...]:
         """The tools as the model sees them."""
         return tuple(tool.shown for tool in self.offered.values())
-
-    @property
-    def grammars(self) -> dict[str, str]:
-        """The grammars of custom tools, by the names that the model sees."""
-        return {name: tool.grammar for name, tool in self.offered.items() if tool.grammar}
 
     def called(self, shown: str) -> OfferedTool:
         """Return the tool that a model called; a call of an unknown one keeps its name."""
@@ -146,14 +129,6 @@ def shown_name(namespace: str, name: str) -> str:
     return f"{joined[: _LONGEST_NAME - 17]}_{digest}"
 
 
-def custom_input(arguments: str) -> str:
-    """Return the text in the arguments of a custom tool's call."""
-    try:
-        return str(msgspec.json.decode(arguments)["input"])
-    except (ValueError, KeyError, TypeError):
-        return arguments
-
-
 def _chosen_name(tool: object) -> str:
     match tool:
         case {"name": str(name), "namespace": str(namespace)}:
@@ -161,20 +136,3 @@ def _chosen_name(tool: object) -> str:
         case {"name": str(name)}:
             return name
     raise RequestError(_CHOICE_FORM, param="tool_choice")
-
-
-def _grammar(given: object, place: str) -> str:
-    """Return the Lark grammar of a custom tool's input."""
-    match given:
-        case None | {"type": "text"}:
-            return ""
-        case {"type": "grammar", "syntax": "lark", "definition": str(definition)}:
-            return definition
-        case {"type": "grammar", "syntax": "regex", "definition": str(definition)}:
-            escaped = re.sub(r"(\\.)|/", lambda match: match[1] or r"\/", definition)
-            return f"start: /{escaped}/"
-    raise RequestError(
-        f'{place} is malformed; give {{"type": "text"}} or {{"type": "grammar", "syntax": "lark", '
-        '"definition": ...}',
-        param=place,
-    )

@@ -436,7 +436,7 @@ def test_a_chat_resized_to_fifty_columns_and_back(chat):
     assert all(len(row) <= 50 for row in rows if "second" in row)
 
 
-@pytest.mark.parametrize("reflows", [True, False])
+@pytest.mark.parametrize("reflows", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_line_is_typed_while_the_screen_changes_its_width(chat, reflows):
     """Where a terminal wraps its rows anew, as where it cuts them off, it is there once."""
     screen = ResizingScreen(160, 50, reflows=reflows)

@@ -102,7 +102,7 @@ def test_models_without_trees_are_fed_chains(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["llama", pytest.param("gemma3", marks=pytest.mark.slow), "mamba2"]
+    "name", ["llama", *(pytest.param(n, marks=pytest.mark.slow) for n in ("gemma3", "mamba2"))]
 )
 def test_searching_ahead_with_another_model_changes_nothing(name):
     model = build_family(name)

@@ -102,7 +102,15 @@ def plain(shipped):
     return replied
 
 
-@pytest.mark.parametrize("drafter", WITH_Q)
+@pytest.mark.parametrize(
+    "drafter",
+    [
+        pytest.param(
+            drafter, marks=() if drafter in ("counts", "ngram-draft-model") else pytest.mark.slow
+        )
+        for drafter in WITH_Q
+    ],
+)
 def test_rejection_is_a_run_of_its_own_and_repeats(tiny, drafter):
     options = {"drafter": drafter, "draft_sampling": "rejection", "draft_budget": "always"}
     options |= {"max_tokens": 16, "temperature": 0.9}

@@ -138,6 +138,7 @@ def test_a_negative_number_of_tokens_is_named():
         RecyclingDrafter(num_draft_tokens=-1)
 
 
+@pytest.mark.slow
 def test_recycling_drafts_and_some_of_it_is_right(default_model):
     with Engine.load(default_model) as engine:
         prompt = "class Stack:\n"

@@ -88,8 +88,12 @@ def test_what_is_said_is_what_the_verifier_is(options, name, exactness):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("greedy", {}), ("penalties", PENALTIES), ("sampled", SAMPLED)]
-)
+    ("name", "options"),
+    [
+        pytest.param("greedy", {}, marks=pytest.mark.slow), ("penalties", PENALTIES),
+        ("sampled", SAMPLED),
+    ],
+)  # fmt: skip
 def test_at_the_end_of_its_range_it_is_the_exact_rule(pair, exact, name, options):
     expected, steps = exact(name)
     _, lenient, as_lenient = reply(pair, drafter="draft-model", lenience=NEARLY_1, **options)

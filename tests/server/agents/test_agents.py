@@ -1,7 +1,7 @@
 """Claude Code, Codex, opencode and Qwen Code: what they sent is read rightly; and they themselves.
 
-The programs run where they are installed: on PATH, or as AKUNU_TEST_CODEX, AKUNU_TEST_OPENCODE, ...
-say. Their only network is the loopback.
+The programs run where they are installed: on PATH, or as AKUNU_CODEX, AKUNU_OPENCODE, AKUNU_CLAUDE
+and AKUNU_QWEN say. Their only network is the loopback.
 """
 
 import json
@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 REQUESTS = {path.stem: json.loads(path.read_text()) for path in HERE.glob("requests/*.json")}
 # Before a fixture takes all variables of akunu away.
 PROGRAMS = {
-    name: os.environ.get(f"AKUNU_TEST_{name.upper()}") or shutil.which(name)
+    name: os.environ.get(f"AKUNU_{name.upper()}") or shutil.which(name)
     for name in ("claude", "codex", "opencode", "qwen")
 }
 
@@ -129,7 +129,7 @@ def test_agent_reads_one_file_and_edits_another(agent, tmp_path, monkeypatch):
     name = agent.partition("-")[0]
     program, isolated = PROGRAMS[name], without_network()
     if program is None:
-        pytest.skip(f"{name} is not installed, and AKUNU_TEST_{name.upper()} names no program")
+        pytest.skip(f"{name} is not installed, and AKUNU_{name.upper()} names no program")
     if isolated is None:
         pytest.skip("unshare -n is not allowed here, or ip is missing")
     folder = tmp_path / "bin"

@@ -56,7 +56,11 @@ def test_reply_is_an_object(server):
         "completion_tokens": 12,
         "total_tokens": 42,
         "prompt_tokens_details": {"cached_tokens": 20},
-        "completion_tokens_details": {"reasoning_tokens": 4},
+        "completion_tokens_details": {
+            "reasoning_tokens": 4,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
     }
     assert response.headers["x-akunu-cache"] == "reused=20; prefilled=10; note=new text"
 
@@ -312,7 +316,7 @@ def test_wishes_that_the_template_cannot_heed_are_listed(server, backend):
         ("functions", [{"name": "f"}]),
         ("function_call", "auto"),
         ("grammar", "root ::= x"),
-        ("guided_json", {"type": "object"}),
+        ("guided_grammar", "root ::= x"),
         ("audio", {"voice": "x"}),
         ("modalities", ["audio"]),
         ("web_search_options", {"x": 1}),
@@ -366,6 +370,70 @@ def test_text_before_the_prompt_is_known_is_not_lost(server, backend):
     assert joined(streamed(server, ASK), "content") == "early"
 
 
+@pytest.mark.parametrize(
+    "content",
+    ["the old text", [{"type": "text", "text": "the old "}, {"type": "text", "text": "text"}]],
+)
+def test_prediction_is_handed_on(server, backend, content):
+    given = {"type": "content", "content": content}
+    assert server.post(PATH, ASK | {"prediction": given}).status_code == 200
+    assert backend.request.prediction == "the old text"
+    server.post(PATH, ASK)
+    assert backend.request.prediction == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "constraint"),
+    [
+        ({"guided_json": {"type": "object"}}, Constraint.json_schema({"type": "object"})),
+        ({"guided_regex": "[a-z]+"}, Constraint.regex("[a-z]+")),
+        ({"guided_choice": ["a", "b"]}, Constraint.choices(["a", "b"])),
+        ({"structured_outputs": {"choice": ["a", "b"]}}, Constraint.choices(["a", "b"])),
+        ({"json_schema": {"type": "array"}}, Constraint.json_schema({"type": "array"})),
+        (
+            {"response_format": {"type": "json_object", "schema": {"type": "array"}}},
+            Constraint.json_schema({"type": "array"}),
+        ),
+    ],
+)
+def test_forms_of_other_servers(server, backend, given, constraint):
+    assert server.post(PATH, ASK | given).status_code == 200
+    assert backend.request.config.constraint == constraint
+
+
+def test_two_forms_are_refused(server):
+    error = server.post(PATH, ASK | {"guided_regex": "a", "guided_choice": ["a"]}).json()["error"]
+    assert "guided_regex and guided_choice" in error["message"]
+
+
+def test_values_of_other_servers_that_mean_no_limit(server, backend):
+    assert server.post(PATH, ASK | {"max_tokens": -1, "top_k": -1, "seed": -1}).status_code == 200
+    config = backend.request.config
+    assert (config.max_tokens, config.top_k, config.seed) == (None, 0, None)
+    server.post(PATH, ASK | {"repeat_penalty": 1.2})
+    assert backend.request.config.repetition_penalty == 1.2
+
+
+def test_reply_without_content_or_calls_is_empty(server, backend):
+    before = [*ASK["messages"], {"role": "assistant", "content": None}, *ASK["messages"]]
+    assert server.post(PATH, ASK | {"messages": before}).status_code == 200
+    assert backend.request.messages[1].text == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "thinking", "effort"),
+    [
+        ({"enable_thinking": False}, False, None),
+        ({"reasoning": {"effort": "low"}}, None, "low"),
+        ({"reasoning": {"enabled": False}}, False, None),
+    ],
+)
+def test_thinking_of_other_services(server, backend, given, thinking, effort):
+    assert server.post(PATH, ASK | given).status_code == 200
+    config = backend.request.config
+    assert (config.thinking, config.effort) == (thinking, effort)
+
+
 READ_AND_DRAFTED = [
     Accepted(30, 20, "new text"),
     Prefilled(24),
@@ -413,3 +481,50 @@ def test_progress_of_the_prompt_has_llama_cpps_fields(server, backend, monkeypat
     response = server.post(PATH, ASK | {"return_progress": True})
     assert "x-akunu-ignored" not in response.headers
     assert "prompt_progress" not in response.json()
+
+
+def custom(definition="start: /[a-z]+/"):
+    grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": definition}}
+    return {"type": "custom", "custom": {"name": "patch", "description": "x", "format": grammar}}
+
+
+def test_custom_tools(server, backend):
+    patch = '*** Begin\nü "quoted"\n'
+    backend.play(called(("patch", {"input": patch}), ("read", {"path": "a"})))
+    body = ASK | {"tools": [custom(), TOOL]}
+    choice = {"type": "custom", "custom": {"name": "patch"}}
+    message = server.post(PATH, body | {"tool_choice": choice}).json()["choices"][0]["message"]
+    one, other = message["tool_calls"]
+    assert one["custom"] == {"name": "patch", "input": patch}
+    assert (one["type"], other["type"]) == ("custom", "function")
+    assert json.loads(other["function"]["arguments"]) == {"path": "a"}
+    assert backend.request.tools[0].input_grammar == "start: /[a-z]+/"
+    assert backend.request.tool_choice == ToolChoice("required", ("patch",))
+    pieces = [
+        call
+        for chunk in streamed(server, body)
+        for call in chunk["choices"][0]["delta"].get("tool_calls", ())
+    ]
+    begun, given = (piece for piece in pieces if piece["index"] == 0)
+    assert (begun["id"], begun["type"], begun["custom"]["name"]) == (one["id"], "custom", "patch")
+    assert given["custom"] == {"input": patch}
+    result = {"role": "tool", "tool_call_id": one["id"], "content": "Done"}
+    history = [*ASK["messages"], message, result]
+    assert server.post(PATH, body | {"messages": history}).status_code == 200
+    assert backend.request.messages[1].tool_calls[0].arguments == {"input": patch}
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "custom"},
+        {"type": "custom", "custom": {}},
+        {"type": "custom", "custom": {"name": 5}},
+        {"type": "custom", "custom": {"name": "x", "format": {"type": "grammar"}}},
+        {"type": "custom", "custom": {"name": "x", "format": {"type": "grammar", "grammar": {}}}},
+    ],
+)
+def test_malformed_custom_tools_are_refused(server, tool):
+    response = server.post(PATH, ASK | {"tools": [tool]})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"].startswith("tools")

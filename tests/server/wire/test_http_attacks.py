@@ -7,6 +7,7 @@ import socket
 import time
 
 import pytest
+from raw_http import head, raw
 from scripted_server import Pause, running, said
 from starlette.datastructures import Headers
 
@@ -260,27 +261,6 @@ def test_names_of_ignored_fields_cannot_break_headers(server):
     assert "x-evil" not in response.headers
 
 
-def raw(server, data, *, finish=True):
-    """What the server answers to raw bytes, until it closes the connection or is silent."""
-    with server.socket() as connection:
-        connection.settimeout(5)
-        with contextlib.suppress(OSError):
-            connection.sendall(data)
-            if finish:
-                connection.shutdown(socket.SHUT_WR)
-        answer = b""
-        # The server may close a connection whose request it has not read to its end.
-        with contextlib.suppress(ConnectionResetError):
-            while part := connection.recv(65536):
-                answer += part
-        return answer
-
-
-def head(server, path=CHAT, *lines, method="POST"):
-    fields = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{server.port}", *lines]
-    return "\r\n".join([*fields, "", ""]).encode()
-
-
 @pytest.mark.parametrize(
     "lines",
     [
@@ -372,15 +352,21 @@ def test_headers_that_do_not_come(server, monkeypatch):
     half = head(server)[:-2]
     for first in (b"", half):
         assert raw(server, first, finish=False) == b""
-    # The same on a connection that has served a request.
+    # The same on a connection that has served a request, for which there is time.
+    monkeypatch.setattr(TimedConnection, "header_timeout_s", 60)
     with server.socket() as connection:
         connection.sendall(head(server, "/health", method="GET"))
         assert b"200 OK" in connection.recv(65536)
+        monkeypatch.setattr(TimedConnection, "header_timeout_s", 0.2)
         connection.sendall(half)
         while connection.recv(65536):
             pass
-    # A slow reply is not a slow request.
-    server.backend.play([Pause(0.5), *said("late")])
+
+
+@pytest.mark.slow
+def test_a_slow_reply_is_not_a_slow_request(server, monkeypatch):
+    monkeypatch.setattr(TimedConnection, "header_timeout_s", 2)
+    server.backend.play([Pause(2.5), *said("late")])
     assert "late" in server.post(CHAT, BODIES[CHAT]).text
 
 
@@ -454,9 +440,16 @@ def test_own_and_allowed_origins_are_taken():
 
 
 @pytest.fixture(scope="module")
-def locked():
+def shared_locked():
     with running(access=Access(key_digests=digests([KEY, "another-key-0123456789"]))) as server:
         yield server
+
+
+@pytest.fixture
+def locked(shared_locked):
+    """A server that asks for a key."""
+    shared_locked.backend.__init__()
+    return shared_locked
 
 
 @pytest.mark.parametrize(
@@ -493,7 +486,6 @@ def test_right_keys_name_the_client(locked):
         assert locked.post(CHAT, BODIES[CHAT], headers=headers).status_code == 200
     locked.post(CHAT, BODIES[CHAT], headers={"x-api-key": "another-key-0123456789"})
     assert locked.backend.clients == ["key 1", "key 1", "key 1", "key 2"]
-    locked.backend.requests.clear()
 
 
 def test_life_is_asked_without_a_key(locked):

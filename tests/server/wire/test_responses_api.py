@@ -2,10 +2,12 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 from scripted_server import (
     ACCEPTED,
+    MODEL,
     USAGE,
     Pause,
     call,
@@ -181,7 +183,7 @@ def test_apply_patch(server, backend):
     assert (item["type"], item["input"]) == ("custom_tool_call", patch)
     assert "arguments" not in item
     request = backend.request
-    assert request.grammars == {"apply_patch": 'start: "*** Begin"'}
+    assert request.tools[0].input_grammar == 'start: "*** Begin"'
     assert request.tools[0].parameters["required"] == ["input"]
     events = streamed(server, body)
     [done] = [e for e in events if e["type"] == "response.custom_tool_call_input.done"]
@@ -190,6 +192,14 @@ def test_apply_patch(server, backend):
     messages = asked(server, history, tools=[PATCH]).messages
     assert messages[1].tool_calls[0].arguments == {"input": patch}
     assert messages[2].text == "Done"
+
+
+def test_grammar_that_calls_cannot_follow_is_listed(server, backend):
+    assert "x-akunu-ignored" not in server.post(PATH, ASK | {"tools": [PATCH]}).headers
+    backend.served = [replace(MODEL, holds_grammars=False)]
+    response = server.post(PATH, ASK | {"tools": [PATCH]})
+    assert response.headers["x-akunu-ignored"] == "tools.format"
+    assert "x-akunu-ignored" not in server.post(PATH, ASK | {"tools": [READ]}).headers
 
 
 def test_unknown_tools_items_and_fields_are_skipped(server, backend):

@@ -1,0 +1,344 @@
+"""The three APIs as one: a conversation in their formats, and their replies as one value.
+
+What is asked of several APIs is written once, against `Api`. Fields that only one of them has are
+in the checks of that API.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from akunu_py.diagnosis.conformance.client import Event, FailedError
+
+Body = dict[str, Any]
+Said = Sequence[tuple[str, str]]
+"""A conversation: roles and texts."""
+
+Tools = Mapping[str, Mapping[str, Any]]
+"""Tools: a JSON schema of the arguments by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call: the tool's name, its namespace ("" for none), and the arguments as JSON."""
+
+    name: str
+    arguments: str
+    namespace: str = ""
+
+
+@dataclass(slots=True)
+class Reply:
+    """A reply.
+
+    Attributes:
+        text: its text.
+        calls: its calls.
+        cut: whether it ended at the limit of tokens.
+        prompt: tokens of the prompt, cached ones included; None if usage does not say.
+        cached: how many were reused; None if usage has no such field.
+        completion: tokens of the reply; None if usage does not say.
+
+    """
+
+    text: str = ""
+    calls: list[Called] = field(default_factory=list)
+    cut: bool = False
+    prompt: int | None = None
+    cached: int | None = None
+    completion: int | None = None
+
+
+class Api(Protocol):
+    """One of the formats."""
+
+    path: str
+
+    def body(
+        self,
+        model: str,
+        said: Said,
+        *,
+        tokens: int,
+        tools: Tools | None = None,
+        choice: str = "",
+        schema: Mapping[str, Any] | None = None,
+    ) -> Body:
+        """Return a request; `choice` is auto, none, required, or the name of a tool."""
+
+    def reply(self, value: Any) -> Reply:
+        """Return what a whole answer says."""
+
+    def streamed(self, events: Iterable[Event]) -> Reply:
+        """Return what a stream says; raises FailedError if it does not end as it should."""
+
+    def is_error(self, value: Any) -> bool:
+        """Return whether a body has the shape of the API's errors."""
+
+
+class Chat:
+    """/v1/chat/completions."""
+
+    path = "/v1/chat/completions"
+
+    def body(
+        self,
+        model: str,
+        said: Said,
+        *,
+        tokens: int,
+        tools: Tools | None = None,
+        choice: str = "",
+        schema: Mapping[str, Any] | None = None,
+    ) -> Body:
+        """Return a request, at temperature 0."""
+        body: Body = {
+            "model": model,
+            "messages": [{"role": role, "content": text} for role, text in said],
+            "max_tokens": tokens,
+            "temperature": 0,
+        }
+        if tools is not None:
+            body["tools"] = [
+                {"type": "function", "function": {"name": name, "parameters": parameters}}
+                for name, parameters in tools.items()
+            ]
+        if choice in {"auto", "none", "required"}:
+            body["tool_choice"] = choice
+        elif choice:
+            body["tool_choice"] = {"type": "function", "function": {"name": choice}}
+        if schema is not None:
+            form = {"name": "answer", "schema": schema, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
+        return body
+
+    def reply(self, value: Any) -> Reply:
+        """Return what an answer says."""
+        choice = value["choices"][0]
+        message = choice["message"]
+        calls = [
+            Called(call["function"]["name"], call["function"]["arguments"])
+            for call in message.get("tool_calls") or ()
+        ]
+        reply = Reply(message.get("content") or "", calls, choice["finish_reason"] == "length")
+        return _with_chat_usage(reply, value.get("usage"))
+
+    def streamed(self, events: Iterable[Event]) -> Reply:
+        """Return what a stream says; a call's name and id must come once."""
+        reply, calls, ended = Reply(), dict[int, dict[str, str]](), False
+        for event in events:
+            value = event.value
+            if not isinstance(value, dict):
+                continue
+            if value.get("usage"):
+                _with_chat_usage(reply, value["usage"])
+            for choice in value.get("choices") or ():
+                delta = choice.get("delta") or {}
+                reply.text += delta.get("content") or ""
+                for part in delta.get("tool_calls") or ():
+                    call = calls.setdefault(part["index"], {})
+                    function = part.get("function") or {}
+                    for name, found in (("name", function.get("name")), ("id", part.get("id"))):
+                        if found and name in call:
+                            raise FailedError(f"{self.path}: the {name} of a call comes twice")
+                        if found:
+                            call[name] = found
+                    call["arguments"] = call.get("arguments", "") + (
+                        function.get("arguments") or ""
+                    )
+                if choice.get("finish_reason"):
+                    ended = True
+                    reply.cut = choice["finish_reason"] == "length"
+        if not ended:
+            raise FailedError(f"{self.path}: the stream ends without a finish_reason")
+        reply.calls = [Called(call.get("name", ""), call["arguments"]) for call in calls.values()]
+        return reply
+
+    def is_error(self, value: Any) -> bool:
+        """Return whether a body is {"error": {"message": ..., "type": ...}}."""
+        return _has_error(value)
+
+
+class Messages:
+    """/v1/messages."""
+
+    path = "/v1/messages"
+
+    def body(
+        self,
+        model: str,
+        said: Said,
+        *,
+        tokens: int,
+        tools: Tools | None = None,
+        choice: str = "",
+        schema: Mapping[str, Any] | None = None,
+    ) -> Body:
+        """Return a request, at temperature 0."""
+        body: Body = {
+            "model": model,
+            "messages": [{"role": role, "content": text} for role, text in said],
+            "max_tokens": tokens,
+            "temperature": 0,
+        }
+        if tools is not None:
+            body["tools"] = [
+                {"name": name, "input_schema": parameters} for name, parameters in tools.items()
+            ]
+        if choice:
+            kinds = {"auto": "auto", "none": "none", "required": "any"}
+            kind = kinds.get(choice)
+            body["tool_choice"] = {"type": kind} if kind else {"type": "tool", "name": choice}
+        if schema is not None:
+            body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+        return body
+
+    def reply(self, value: Any) -> Reply:
+        """Return what an answer says."""
+        reply = Reply(cut=value["stop_reason"] == "max_tokens")
+        for block in value["content"]:
+            if block["type"] == "text":
+                reply.text += block["text"]
+            elif block["type"] == "tool_use":
+                reply.calls.append(Called(block["name"], json.dumps(block["input"])))
+        return _with_messages_usage(reply, value["usage"])
+
+    def streamed(self, events: Iterable[Event]) -> Reply:
+        """Return what a stream says; one block is open at a time, and usage begins the stream."""
+        reply, usage, block, opened, last = Reply(), dict[str, Any](), Body(), -1, ""
+        for event in events:
+            value = event.value if isinstance(event.value, dict) else {}
+            last = value.get("type", "")
+            match last:
+                case "message_start":
+                    usage = dict(value["message"]["usage"])
+                    if not isinstance(usage.get("input_tokens"), int):
+                        raise FailedError(f"{self.path}: message_start has no usage.input_tokens")
+                case "content_block_start":
+                    if block or value["index"] != opened + 1:
+                        raise FailedError(f"{self.path}: blocks are not one after the other")
+                    opened = value["index"]
+                    block = {**value["content_block"], "json": ""}
+                case "content_block_delta":
+                    if not block or value["index"] != opened:
+                        raise FailedError(f"{self.path}: a delta comes without its block")
+                    reply.text += value["delta"].get("text") or ""
+                    block["json"] += value["delta"].get("partial_json") or ""
+                case "content_block_stop":
+                    if block.get("type") == "tool_use":
+                        reply.calls.append(Called(block["name"], block["json"] or "{}"))
+                    block = {}
+                case "message_delta":
+                    reply.cut = value["delta"].get("stop_reason") == "max_tokens"
+                    usage |= {name: one for name, one in value["usage"].items() if one is not None}
+        if last != "message_stop":
+            raise FailedError(f"{self.path}: the stream ends without message_stop")
+        return _with_messages_usage(reply, usage)
+
+    def is_error(self, value: Any) -> bool:
+        """Return whether a body is {"type": "error", "error": {"type": ..., "message": ...}}."""
+        return _has_error(value) and value.get("type") == "error"
+
+
+class Responses:
+    """/v1/responses."""
+
+    path = "/v1/responses"
+
+    def body(
+        self,
+        model: str,
+        said: Said,
+        *,
+        tokens: int,
+        tools: Tools | None = None,
+        choice: str = "",
+        schema: Mapping[str, Any] | None = None,
+    ) -> Body:
+        """Return a request, at temperature 0."""
+        body: Body = {
+            "model": model,
+            "input": [{"type": "message", "role": role, "content": text} for role, text in said],
+            "max_output_tokens": tokens,
+            "temperature": 0,
+            "store": False,
+        }
+        if tools is not None:
+            body["tools"] = [
+                {"type": "function", "name": name, "parameters": parameters, "strict": False}
+                for name, parameters in tools.items()
+            ]
+        if choice:
+            named = {"type": "function", "name": choice}
+            body["tool_choice"] = choice if choice in {"auto", "none", "required"} else named
+        if schema is not None:
+            form = {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}
+            body["text"] = {"format": form}
+        return body
+
+    def reply(self, value: Any) -> Reply:
+        """Return what an answer says."""
+        reply = Reply(cut=value["status"] == "incomplete")
+        for item in value["output"]:
+            self._add(reply, item)
+        return _with_responses_usage(reply, value.get("usage"))
+
+    def streamed(self, events: Iterable[Event]) -> Reply:
+        """Return what a stream says; items count when they are done, as Codex reads them."""
+        reply, last = Reply(), None
+        for event in events:
+            value = event.value if isinstance(event.value, dict) else {}
+            if value.get("type") == "response.output_item.done":
+                self._add(reply, value["item"])
+            elif value.get("type") in {"response.completed", "response.incomplete"}:
+                last = value["response"]
+        if last is None or not last.get("id"):
+            raise FailedError(f"{self.path}: the stream ends without response.completed")
+        reply.cut = last["status"] == "incomplete"
+        return _with_responses_usage(reply, last.get("usage"))
+
+    def is_error(self, value: Any) -> bool:
+        """Return whether a body is {"error": {"message": ..., "type": ...}}."""
+        return _has_error(value)
+
+    @staticmethod
+    def _add(reply: Reply, item: Mapping[str, Any]) -> None:
+        if item["type"] == "message":
+            reply.text += "".join(part.get("text") or "" for part in item["content"])
+        elif item["type"] == "function_call":
+            call = Called(item["name"], item["arguments"], item.get("namespace") or "")
+            reply.calls.append(call)
+
+
+def _has_error(value: Any) -> bool:
+    match value:
+        case {"error": {"message": str(), "type": str()}}:
+            return True
+    return False
+
+
+def _with_chat_usage(reply: Reply, usage: Any) -> Reply:
+    if isinstance(usage, dict):
+        reply.prompt, reply.completion = usage["prompt_tokens"], usage["completion_tokens"]
+        reply.cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    return reply
+
+
+def _with_messages_usage(reply: Reply, usage: Mapping[str, Any]) -> Reply:
+    reply.cached = usage.get("cache_read_input_tokens")
+    created = usage.get("cache_creation_input_tokens") or 0
+    reply.prompt = usage["input_tokens"] + (reply.cached or 0) + created
+    reply.completion = usage["output_tokens"]
+    return reply
+
+
+def _with_responses_usage(reply: Reply, usage: Any) -> Reply:
+    if isinstance(usage, dict):
+        reply.prompt, reply.completion = usage["input_tokens"], usage["output_tokens"]
+        reply.cached = (usage.get("input_tokens_details") or {}).get("cached_tokens")
+    return reply
+
+
+CHAT, MESSAGES, RESPONSES = Chat(), Messages(), Responses()
+APIS: tuple[Api, ...] = (CHAT, MESSAGES, RESPONSES)

@@ -1,0 +1,58 @@
+"""Custom tools of OpenAI's APIs, whose input is a text.
+
+A model sees one as a function with the argument `input`; a call is returned with the text itself.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from akunu_py.messages import Tool
+from akunu_py.server.conversation import tool_at
+from akunu_py.server.errors import RequestError
+
+_INPUT = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
+
+def custom_tool(place: str, given: Mapping[str, Any], shown: str) -> Tool:
+    """Return a custom tool as the model sees it, under a name.
+
+    Raises RequestError that names the field at fault with its place.
+    """
+    tool = tool_at(place, shown, given.get("description"), _INPUT)
+    return replace(tool, input_grammar=_grammar(given.get("format"), f"{place}.format"))
+
+
+def custom_input(arguments: str) -> str:
+    """Return the text in the arguments of a custom tool's call."""
+    try:
+        return str(msgspec.json.decode(arguments)["input"])
+    except (ValueError, KeyError, TypeError):
+        return arguments
+
+
+def _grammar(given: object, place: str) -> str:
+    """Return the Lark grammar of a custom tool's input."""
+    match given:
+        case None | {"type": "text"}:
+            return ""
+        case {"type": "grammar", "grammar": dict(nested)}:  # as chat completions have it
+            return _grammar({"type": "grammar", **nested, "grammar": None}, place)
+        case {"type": "grammar", "syntax": "lark", "definition": str(definition)}:
+            return definition
+        case {"type": "grammar", "syntax": "regex", "definition": str(definition)}:
+            escaped = re.sub(r"(\\.)|/", lambda match: match[1] or r"\/", definition)
+            return f"start: /{escaped}/"
+    raise RequestError(
+        f'{place} is malformed; give {{"type": "text"}} or {{"type": "grammar", "syntax": "lark", '
+        '"definition": ...}',
+        param=place,
+    )

@@ -1,0 +1,69 @@
+"""Calls as a model would write them, for conversations whose template does not."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from akunu_py.messages import ToolCall
+from akunu_py.tool_calls.format import (
+    ID,
+    INDEX,
+    PythonArguments,
+    QuotedArguments,
+    TaggedArguments,
+    ToolFormat,
+)
+from akunu_py.tool_calls.values import kind_of
+
+_NO_ID = "call00000"
+
+
+def written_calls(format_: ToolFormat, calls: Sequence[ToolCall]) -> str:
+    """Return calls in a format, from its marker to its end."""
+    texts = (_call(format_, call, index) for index, call in enumerate(calls))
+    return (format_.start + format_.separator.join(texts) + format_.end).lstrip()
+
+
+def _call(format_: ToolFormat, call: ToolCall, index: int) -> str:
+    head = f"{format_.opens[0]}{call.name}"
+    if format_.empty is not None and not call.arguments:
+        text = head + format_.empty
+    else:
+        text = head + format_.after_names[0] + _arguments(format_, call.arguments) + format_.close
+    return text.replace(ID, call.id or _NO_ID).replace(INDEX, str(index))
+
+
+def _arguments(format_: ToolFormat, arguments: Mapping[str, Any]) -> str:
+    notation = format_.arguments
+    if isinstance(notation, TaggedArguments):
+        return "".join(_tagged(notation, key, value) for key, value in arguments.items())
+    if isinstance(notation, PythonArguments):
+        return ", ".join(f"{key}={_python(value)}" for key, value in arguments.items())
+    if isinstance(notation, QuotedArguments):
+        return _quoted(notation.quote, arguments)
+    return _json(arguments)
+
+
+def _tagged(tags: TaggedArguments, key: str, value: object) -> str:
+    text = value if isinstance(value, str) else _json(value)
+    if tags.wrapper and isinstance(value, str) and set("<&\n") & set(value):
+        text = tags.wrapper[0] + text + tags.wrapper[1]
+    return tags.key_start + key + tags.value_starts[kind_of(value)] + text + tags.value_end
+
+
+def _python(value: object) -> str:
+    return repr(value) if value is None or isinstance(value, bool) else _json(value)
+
+
+def _quoted(quote: str, value: object) -> str:
+    if isinstance(value, str):
+        return quote + value + quote
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{_quoted(quote, value[key])}' for key in sorted(value))}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_quoted(quote, part) for part in value)}]"
+    return _json(value)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

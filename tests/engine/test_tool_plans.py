@@ -1,0 +1,101 @@
+"""What a chat with tools gives to templates that know only a part of it."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from akunu_py.engine.tool_use import ToolUse
+from akunu_py.errors import ConfigError
+from akunu_py.messages import Message, Tool, ToolCall
+from akunu_py.tokenizers import ChatTemplate
+from akunu_py.tool_calls.given_reader import GivenReader
+
+TOOLS = [Tool("weather", "The weather"), Tool("now", "The time")]
+CALL = ToolCall("weather", {}, "abcdef123")
+SAID = [
+    Message("user", "hello"),
+    Message("assistant", tool_calls=(CALL,)),
+    Message("tool", "fourteen", tool_call_id=CALL.id),
+]
+ROLES = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+SHOWN = "{% if tools %}TOOLS{% for t in tools %}{{ t | tojson }}{% endfor %}{% endif %}"
+DEEPSEEK = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% for c in m.tool_calls %}<｜call｜>{{ c.function.name }}"
+    "<｜sep｜>{{ c.function.arguments | tojson }}<｜end｜>{% endfor %}<|end|>{% endfor %}"
+)
+
+
+def tool_use(source, control_texts=()):
+    template = ChatTemplate(source, {"bos": "<s>", "eos": "<|end|>"})
+
+    def chat_text(messages, *, tools=None):
+        values, given = template.input.of(tuple(messages), tuple(tools or ()))
+        return template.render(values, tools=given, add_generation_prompt=False)
+
+    tokenizer = SimpleNamespace(
+        chat_text=chat_text,
+        end_ids=[1],
+        decode=lambda ids, with_control: "<|end|>",
+        control_tokens=lambda: dict(enumerate(control_texts, start=2)),
+    )
+    return ToolUse(tokenizer), chat_text
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens", "call"),
+    [
+        (SHOWN, ["<|tool_call_start|>", "<|tool_call_end|>"], "<|tool_call_start|>[weather()]<|tool_call_end|>"),
+        (
+            SHOWN.replace("TOOLS", "respond only with <|tool_call|> followed by a JSON list"), [],
+            '<|tool_call|>[{"name": "weather", "arguments": {}}]',
+        ),
+    ],
+)  # fmt: skip
+def test_earlier_calls_are_written_where_the_template_leaves_them_out(words, tokens, call):
+    """LFM 2, Granite 3.3: the template shows tools and results, and no calls."""
+    use, chat_text = tool_use(words + ROLES, tokens)
+    plan = use.plan(SAID, TOOLS, "auto")
+    assert plan.tools == TOOLS
+    text = chat_text(plan.messages, tools=plan.tools)
+    assert f"<|assistant|>{call}<|end|><|tool|>fourteen<|end|>" in text
+    [end] = [d for d in plan.parser.feed(call) + plan.parser.finish() if hasattr(d, "call")]
+    assert end.call.name == "weather"
+
+
+def test_tools_are_described_with_the_calls_that_the_template_writes():
+    """DeepSeek V3.1: no place for tools, but one for calls."""
+    use, chat_text = tool_use(DEEPSEEK)
+    plan = use.plan(SAID, TOOLS, "auto")
+    text = chat_text(plan.messages)
+    assert '<｜call｜>function_name<｜sep｜>{"argument_name": "value"}<｜end｜>' in text
+    assert "<tool_call>" not in text
+    assert plan.constraint.trigger == "<｜call｜>"
+    assert "<|assistant|><｜call｜>weather<｜sep｜>{}<｜end｜><|end|>" in text
+
+
+def test_a_template_that_shows_tools_and_nothing_else_is_refused():
+    use, _ = tool_use(SHOWN + ROLES)
+    with pytest.raises(ConfigError, match="leaves tool_calls out"):
+        use.plan(SAID[:1], TOOLS, "auto")
+    assert use.plan(SAID[:1], TOOLS, "none").tools == TOOLS
+
+
+def test_without_any_place_calls_are_those_of_hermes():
+    use, chat_text = tool_use(ROLES)
+    text = chat_text(use.plan(SAID, TOOLS, "auto").messages)
+    assert '{"name": <function-name>, "arguments": <args-json-object>}' in text
+    assert '<tool_call>\n{"name": "weather", "arguments": {}}\n</tool_call>' in text
+    assert "<|user|><tool_response>\nfourteen\n</tool_response><|end|>" in text
+
+
+def test_a_given_reader_reads_what_is_not_understood(caplog):
+    use, _ = tool_use(SHOWN + ROLES)
+    reader = GivenReader("mlx-lm", "<a>", "</a>", lambda text, _: {"name": text, "arguments": {}})
+    use._tokenizer.call_reader = lambda: reader
+    plan = use.plan(SAID[:1], TOOLS, "auto")
+    assert plan.constraint is None
+    [end] = [delta for delta in plan.parser.feed("<a>now</a>") if hasattr(delta, "call")]
+    assert end.call.name == "now"
+    assert "not forced to be valid" in caplog.text
+    with pytest.raises(ConfigError, match="they cannot be required; give tool_choice='auto'"):
+        use.plan(SAID[:1], TOOLS, "required")

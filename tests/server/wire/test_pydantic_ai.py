@@ -1,0 +1,58 @@
+"""pydantic-ai over both of OpenAI's APIs: a turn with two tools and its answer."""
+
+import asyncio
+
+import pytest
+from scripted_server import called, said
+
+from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
+
+pydantic_ai = pytest.importorskip("pydantic_ai", reason="pydantic-ai-slim[openai] is not installed")
+
+TWO_CALLS = called(
+    ("add", {"a": 1, "b": 2}),
+    ("add", {"a": 3, "b": 4}),
+    before=[ReasoningDelta("Both."), ContentDelta("Adding.")],
+)
+
+
+def agent_of(server, api):
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    provider = OpenAIProvider(base_url=f"{server.url}/v1", api_key="local")
+    kind = OpenAIChatModel if api == "chat" else OpenAIResponsesModel
+    agent = pydantic_ai.Agent(kind("tiny", provider=provider))
+
+    @agent.tool_plain
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    return agent
+
+
+async def asked(agent, stream):
+    if not stream:
+        return (await agent.run("1+2? 3+4?")).output
+    async with agent.run_stream("1+2? 3+4?") as result:
+        pieces = [piece async for piece in result.stream_text(delta=True)]
+    return "".join(pieces)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_two_tools_and_the_answer(server, backend, api, stream):
+    backend.play(TWO_CALLS, said("3 and", " 7"))
+    assert asyncio.run(asked(agent_of(server, api), stream)) == "3 and 7"
+    conversation = [
+        (message.role, message.text, [dict(one.arguments) for one in message.tool_calls])
+        for message in backend.request.messages
+    ]
+    assert conversation == [
+        ("user", "1+2? 3+4?", []),
+        ("assistant", "Adding.", [{"a": 1, "b": 2}, {"a": 3, "b": 4}]),
+        ("tool", "3", []),
+        ("tool", "7", []),
+    ]
+    assert backend.request.tools[0].name == "add"

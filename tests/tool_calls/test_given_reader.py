@@ -1,0 +1,64 @@
+"""Calls that mlx-lm's parsers read: whole or not at all, and nothing is dropped."""
+
+import importlib
+
+import pytest
+
+from akunu_py.messages import Tool
+from akunu_py.reply_deltas import CallEnd, ContentDelta, UnfinishedCall
+from akunu_py.tool_calls.given_reader import GivenParser, GivenReader
+
+TOOLS = [Tool("get", "words", {"properties": {"place": {"type": "string"}}}), Tool("now", "words")]
+CALL = (
+    '<atem:function_calls>\n<atem:invoke name="get">\n'
+    '<atem:parameter name="place">Köln</atem:parameter>\n</atem:invoke>\n</atem:function_calls>'
+)
+
+
+@pytest.fixture(scope="module")
+def reader():
+    module = importlib.import_module("mlx_lm.tool_parsers.muse_spark")
+    end = module.tool_call_end
+    return GivenReader("mlx-lm", module.tool_call_start, end, module.parse_tool_call)
+
+
+def read(reader, text, size=1, *, cut=False):
+    parser = GivenParser(reader, TOOLS)
+    pieces = [text[place : place + size] for place in range(0, len(text), size)]
+    deltas = [delta for piece in pieces for delta in parser.feed(piece)]
+    return deltas + parser.finish(cut=cut)
+
+
+def content(deltas):
+    return "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_calls_and_text_are_told_apart(reader, size):
+    deltas = read(reader, f"I look.\n{CALL}And <atem:fun{CALL}", size)
+    calls = [(d.index, d.call.name, d.call.arguments) for d in deltas if isinstance(d, CallEnd)]
+    assert calls == [(0, "get", {"place": "Köln"}), (1, "get", {"place": "Köln"})]
+    assert content(deltas) == "I look.And <atem:fun"
+
+
+def test_what_is_no_call_is_reported(reader):
+    broken = CALL.replace("atem:invoke", "odd")
+    [failed] = read(reader, broken)
+    assert isinstance(failed, UnfinishedCall)
+    assert failed.reason == "malformed"
+    assert "Köln" in failed.arguments
+    [unknown] = read(reader, CALL.replace('"get"', '"other"'))
+    assert isinstance(unknown, UnfinishedCall)
+
+
+def test_a_call_that_is_cut_is_not_a_call(reader):
+    [cut] = read(reader, CALL[:-30], cut=True)
+    assert cut.reason == "cut"
+
+
+def test_calls_without_an_end_reach_to_the_end_of_the_reply():
+    module = importlib.import_module("mlx_lm.tool_parsers.mistral")
+    reader = GivenReader("mlx-lm", module.tool_call_start, "", module.parse_tool_call)
+    deltas = read(reader, 'So:[TOOL_CALLS]get[ARGS]{"place": "Rome"}[TOOL_CALLS]now[ARGS]{}')
+    calls = [(d.call.name, d.call.arguments) for d in deltas if isinstance(d, CallEnd)]
+    assert calls == [("get", {"place": "Rome"}), ("now", {})]

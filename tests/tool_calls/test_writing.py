@@ -1,0 +1,68 @@
+"""Calls that akunu writes itself, where a template does not: they are read back equal."""
+
+import pytest
+from hypothesis import given
+from template_excerpts import EXCERPTS, format_of
+from test_call_grammar import GEMMA
+from test_formats import TOOLS, calls
+
+from akunu_py.messages import ToolCall
+from akunu_py.tool_calls.format import QuotedArguments, TaggedArguments
+from akunu_py.tool_calls.known import HERMES, known_format
+from akunu_py.tool_calls.parser import parse_calls
+from akunu_py.tool_calls.writing import written_calls
+
+FORMATS = {name: format_of(name) for name in EXCERPTS} | {"gemma": GEMMA, "described": HERMES}
+KNOWN = {
+    "LFM 2": ("", ["<|tool_call_start|>", "<|tool_call_end|>"], "<|tool_call_start|>"),
+    "Kimi K2": (
+        "", ["<|tool_calls_section_begin|>", "<|tool_call_argument_begin|>"],
+        "<|tool_calls_section_begin|>",
+    ),
+    "Granite 3": (
+        "respond only with <|tool_call|> followed by a JSON list of tools used.", [],
+        "<|tool_call|>",
+    ),
+    "SmolLM 3": (
+        '<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>', [],
+        "<tool_call>",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@given(given_=calls)
+def test_written_calls_are_read(name, given_):
+    format_ = FORMATS[name]
+    if holds_an_end(format_, given_[1]):
+        return
+    made = [ToolCall(*given_, id="abcdef123")]
+    read, rest = parse_calls(format_, written_calls(format_, made), TOOLS)
+    assert [(call.name, call.arguments) for call in read] == [given_]
+    assert not rest.strip()
+
+
+def holds_an_end(format_, arguments):
+    """Whether a text holds what ends a text, or a key is not a word: tags cannot express it."""
+    notation = format_.arguments
+    if isinstance(notation, TaggedArguments):
+        end = notation.value_end.strip()
+        return any(isinstance(value, str) and end in value for value in arguments.values()) or (
+            notation.wrapper is not None and "]]>" in str(arguments)
+        )
+    return isinstance(notation, QuotedArguments) and (
+        notation.quote in str(arguments) or bool(arguments.get("more") or arguments.get("units"))
+    )
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_model_whose_template_writes_no_calls_is_known(name):
+    prompt, tokens, marker = KNOWN[name]
+    format_ = known_format(prompt, tokens)
+    assert format_.marker == marker
+    made = [ToolCall("get", {}), ToolCall("get_weather", {"place": "Köln", "exact": True})]
+    read, _ = parse_calls(format_, written_calls(format_, made), TOOLS)
+    assert [(call.name, call.arguments) for call in read] == [
+        (call.name, call.arguments) for call in made
+    ]
+    assert known_format("", ["<|im_start|>"]) is None
