@@ -11,6 +11,7 @@
       ContextOverflowError            the prompt leaves no room in the context
       EngineStateError                the engine is closed, busy or forked
       ServerBusyError                 more replies wait than the server has room for
+        ModelLoadingError             a model is not in memory yet
       RollbackError                   a cache cannot drop rows
       ContractError                   a drafter or target broke its protocol
 
@@ -112,6 +113,10 @@ class ServerBusyError(AkunuError):
     def __init__(self, message: str, *, retry_after_s: int) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class ModelLoadingError(ServerBusyError):
+    """The model of a request is not in memory yet."""
 
 
 class RollbackError(AkunuError):

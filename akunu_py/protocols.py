@@ -4,7 +4,7 @@
 checked with `isinstance` once, when a reply is put together.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -37,6 +37,14 @@ class ReplyDrafter(Protocol):
 
         `check`, to be called between the drafter's own passes over the prompt, may raise.
         """
+
+
+@runtime_checkable
+class PromptReader(Protocol):
+    """A drafter that reads the prompt in passes of its own, between which others have a turn."""
+
+    def reading(self, prompt: Sequence[int]) -> Iterator[None]:
+        """Take in the prompt as `observe` does, yielding between passes."""
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ from akunu_py.settings import load_settings
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
-    from akunu_py.models.memory_check import MemoryPart
+    from akunu_py.models.memory_check import MemoryPart, PlannedModel
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -230,18 +230,11 @@ def check_memory(
     ConfigError.
     """
     exact_weights: bool | None = loading.get("exact_weights")
-    context = click.get_current_context(silent=True)
-    if context is not None and context.meta.get(_FORCE):
+    if is_forced():
         return exact_weights
     from akunu_py.models import memory_check  # noqa: PLC0415 - MLX
-    from akunu_py.models.load import LoadOptions, draft_options  # noqa: PLC0415
 
-    names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
-    options = LoadOptions(**{name: loading[name] for name in names if name in loading})
-    models = [memory_check.PlannedModel(path, options, loading.get("kv_bits"))]
-    if draft is not None:
-        # Its cache is never quantized.
-        models.append(memory_check.PlannedModel(draft, draft_options(draft, options)))
+    models = planned_models(path, draft, loading)
     # What is neither a file nor a folder is refused when it is loaded.
     if all(model.path.is_file() or model.path.is_dir() for model in models):
         fitted = memory_check.check_memory(models, context=loading.get("context"), others=others)
@@ -249,3 +242,25 @@ def check_memory(
         if fitted and path.is_file():
             return False
     return exact_weights
+
+
+def is_forced() -> bool:
+    """Return whether `--force` was given."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_FORCE))
+
+
+def planned_models(
+    path: Path, draft: Path | None, loading: Mapping[str, Any]
+) -> "list[PlannedModel]":
+    """Return a model, and its draft model, as `model_options` says to load them."""
+    from akunu_py.models.load import LoadOptions, draft_options  # noqa: PLC0415 - MLX
+    from akunu_py.models.memory_check import PlannedModel  # noqa: PLC0415
+
+    names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
+    options = LoadOptions(**{name: loading[name] for name in names if name in loading})
+    models = [PlannedModel(path, options, loading.get("kv_bits"))]
+    if draft is not None:
+        # Its cache is never quantized.
+        models.append(PlannedModel(draft, draft_options(draft, options)))
+    return models

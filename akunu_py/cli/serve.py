@@ -1,6 +1,7 @@
 """`akunu serve`: a server for coding agents and other clients."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +12,25 @@ from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
+    is_forced,
     load_engine,
     model_argument,
     model_options,
+    model_path,
+    planned_models,
 )
 from akunu_py.cli.reply_options import generation_options
 from akunu_py.cli.verbosity import is_quiet
+from akunu_py.settings import load_settings
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
     from akunu_py.server.prefix_cache import PrefixCache
+    from akunu_py.server.served_models import ServedModels
     from akunu_py.types import GenerationConfig
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_SECONDS = {"": 1, "S": 1, "M": 60, "H": 3600}
 _DISK_SHARE = 4
 """Bytes on disk for each byte of the cache in memory."""
 
@@ -42,8 +49,35 @@ class _Size(click.ParamType[int]):
         return int(float(match[1]) * _UNITS[match[2]])
 
 
+class _Duration(click.ParamType[float]):
+    """A time such as 90s, 30m or 1h; 0 for "off"."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value).strip().upper()
+        match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?([SMH]?)", "0" if text == "OFF" else text)
+        if match is None:
+            self.fail(f"{value!r} is not a time; give one such as 90s, 30m or 1h", param, ctx)
+        return float(match[1]) * _SECONDS[match[2]]
+
+
 @click.command(cls=Command)
 @model_argument
+@option(
+    "--models", multiple=True, metavar="FOLDER|NAMES",
+    help="Let requests name these models, too: all of FOLDER, or NAME,NAME. They are loaded on "
+    "demand, in place of others where memory asks for that; repeatable.",
+)  # fmt: skip
+@option(
+    "--idle-unload", type=_Duration(), default="off", metavar="TIME",
+    help="Take a model out of memory after TIME without a request, such as 30m; the next one loads "
+    "it again.",
+)  # fmt: skip
 @option("--host", default="127.0.0.1", metavar="ADDRESS", help="Listen on ADDRESS.")
 @option(
     "--port", type=click.IntRange(0, 65535), default=8080, metavar="N",
@@ -83,6 +117,8 @@ class _Size(click.ParamType[int]):
 @counts_option
 def serve(  # noqa: PLR0917 - click passes by name
     model: str | None,
+    models: tuple[str, ...],
+    idle_unload: float,
     host: str,
     port: int,
     parallel: int,
@@ -99,16 +135,19 @@ def serve(  # noqa: PLR0917 - click passes by name
 
     The server speaks OpenAI's chat completions, completions and responses and Anthropic's messages
     (docs/server.md). Only this machine reaches it; for another --host there must be --api-key-file.
-    Options of replies hold where a request does not say otherwise.
+    Options of replies hold where a request does not say otherwise. Without a MODEL the first of
+    --models answers requests that name none.
 
     \b
     Examples:
       akunu serve
       akunu serve model.gguf --port 8000 --cache-dir ~/.cache/akunu-rows
+      akunu serve --models ~/models --idle-unload 30m
       akunu serve model.gguf --host 0.0.0.0 --api-key-file keys.txt
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.server.app import make_app  # noqa: PLC0415 - not for --help
-    from akunu_py.server.running import listen, server_of  # noqa: PLC0415
+    from akunu_py.model_store.choice import choice_of_models  # noqa: PLC0415 - not for --help
+    from akunu_py.server.app import make_app  # noqa: PLC0415
+    from akunu_py.server.running import ending_by_signals, listen, server_of  # noqa: PLC0415
     from akunu_py.server.security import Access, read_key_file  # noqa: PLC0415
     from akunu_py.server.service import Service  # noqa: PLC0415
 
@@ -118,23 +157,71 @@ def serve(  # noqa: PLR0917 - click passes by name
         hosts=allowed_hosts,
         origins=allowed_origins,
     )
+    first = model_path(model) if model is not None or not models else None
+    paths = choice_of_models(models, load_settings(), first=first)
     # Before the model is loaded, which takes longer.
-    with listen(host, port) as listening, load_engine(model, loading) as engine:
+    with listen(host, port) as listening:
         from akunu_py.server.engine_backend import EngineBackend  # noqa: PLC0415 - MLX
         from akunu_py.server.worker import Worker  # noqa: PLC0415
 
-        cache = _prefix_cache(engine, cache_memory, cache_dir)
-        worker = Worker(engine, parallel=parallel, places=queue, cache=cache)
+        given = model if first is not None else str(next(iter(paths.values())))
+        served = _served_models(
+            given, paths, loading, limit=cache_memory, folder=cache_dir, idle_s=idle_unload
+        )
+        worker = Worker(served, parallel=parallel, places=queue)
+        service = Service(EngineBackend(worker, places=parallel), config)
+        server = server_of(make_app(service, access), end_replies=worker.stop)
         worker.start()
-        try:
-            service = Service(EngineBackend(worker, places=parallel), config)
-            if not is_quiet():
-                name = f"[{host}]" if ":" in host else host
-                address = f"http://{name}:{listening.getsockname()[1]}"
-                click.echo(f"{engine.description.name} at {address}; Ctrl-C ends it", err=True)
-            server_of(make_app(service, access)).run(sockets=[listening])
-        finally:
-            worker.close()
+        with ending_by_signals(server):
+            try:
+                if not is_quiet():
+                    name = f"[{host}]" if ":" in host else host
+                    address = f"http://{name}:{listening.getsockname()[1]}"
+                    others = len(list(served)) - 1
+                    more = f" and {others} more" if others else ""
+                    name = served.default.description.name
+                    click.echo(
+                        f"{name}{more} at {address}, in a browser too; Ctrl-C ends it", err=True
+                    )
+                server.run(sockets=[listening])
+            finally:
+                worker.close()
+
+
+def _served_models(
+    model: str | None,
+    paths: Mapping[str, Path],
+    loading: dict[str, Any],
+    *,
+    limit: int,
+    folder: Path | None,
+    idle_s: float,
+) -> "ServedModels":
+    """Load the first model, as `load_engine` does, and return it with the others."""
+    from akunu_py.server.model_source import ModelFile, readable  # noqa: PLC0415 - MLX
+    from akunu_py.server.served_models import ServedModels  # noqa: PLC0415
+
+    (name, path), *others = paths.items()
+    engine = load_engine(model, loading)
+    draft = loading["draft_model"]
+    draft = None if draft is None else model_path(str(draft))
+    # A draft model and counts belong to one vocabulary, so the others have none.
+    alone = loading | {"draft_model": None, "counts": None}
+
+    def source(name: str, path: Path, options: dict[str, Any], draft: Path | None) -> ModelFile:
+        planned = planned_models(path, draft, options)
+        return ModelFile(name, planned, options, checked=not is_forced())
+
+    return ServedModels(
+        [
+            source(name, path, loading | {"draft_model": draft}, draft),
+            *readable([source(name, path, alone, None) for name, path in others]),
+        ],
+        lambda engine: _prefix_cache(engine, limit, folder),
+        engine=engine,
+        cache_limit=limit,
+        idle_s=idle_s or None,
+    )
 
 
 def _prefix_cache(engine: "Engine", limit: int, folder: Path | None) -> "PrefixCache":

@@ -5,7 +5,7 @@ and its noise are behind `TokenModel`; this module decides what to ask it and wh
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -88,13 +88,8 @@ class Guesses(Protocol):
 class TokenModel(Protocol):
     """A language model that continues token ids; it keeps track of its place in the text."""
 
-    def begin(
-        self, prompt: Sequence[int], sampling: DrawSettings, check: Callable[[], None]
-    ) -> None:
-        """Take in a prompt; cached rows of its beginning are reused.
-
-        `check` is called between long passes and may raise to end the call.
-        """
+    def beginning(self, prompt: Sequence[int], sampling: DrawSettings) -> Iterator[None]:
+        """Take in a prompt, yielding between passes; cached rows of its beginning are reused."""
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Take in committed tokens; the next draw forgets tokens drawn in their place."""
@@ -186,15 +181,22 @@ class DraftModelDrafter:
         """
         if not tokens:
             return
+        if not self._prompt_taken:
+            for _ in self.reading(tokens):
+                self._check()
+            return
         if self._guesses is not None:
             self._guesses.observe(tokens)
-        if self._prompt_taken:
-            self._model.extend(tokens)
-            return
+        self._model.extend(tokens)
+
+    def reading(self, prompt: Sequence[int]) -> Iterator[None]:
+        """Take in the prompt as `observe` does, yielding between passes."""
         if self._sampling is None:
             raise ContractError("the drafter 'draft-model' was not told how the reply is sampled")
         self._prompt_taken = True
-        self._model.begin(tokens, self._sampling, self._check)
+        if self._guesses is not None:
+            self._guesses.observe(prompt)
+        yield from self._model.beginning(prompt, self._sampling)
 
     def propose(self, limit: int) -> Draft:
         """Draft at most min(limit, num_draft_tokens) tokens.

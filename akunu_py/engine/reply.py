@@ -25,7 +25,7 @@ from akunu_py.engine.reply_message import MessageReader
 from akunu_py.engine.reply_text import ReplyText
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.session import Session
-from akunu_py.protocols import Drafter, ReplyDrafter, Tokenizer
+from akunu_py.protocols import Drafter, PromptReader, ReplyDrafter, Tokenizer
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import (
@@ -173,7 +173,12 @@ class Reply:
             self._prefill_progress(total, total)
             if isinstance(drafter, ReplyDrafter):
                 drafter.begin_reply(request.config, self._seed, self._check)
-            drafter.observe(request.prompt)
+            if isinstance(drafter, PromptReader):
+                for _ in drafter.reading(request.prompt):
+                    yield
+                    self._check()
+            else:
+                drafter.observe(request.prompt)
         except _CancelledError:
             return False
         finally:

@@ -75,17 +75,23 @@ def _of_cache() -> Iterator[ListedModel]:
 
 def _of_folders(settings: Settings) -> Iterator[ListedModel]:
     for folder in settings.model_folders:
-        # Links to folders are not followed, since they may form loops.
-        for place, below, files in os.walk(folder):
-            here = Path(place)
-            if len(here.relative_to(folder).parts) >= _DEEPEST:
-                below.clear()
-            below.sort()
-            sizes = {name: size for name in files if (size := _file_size(here / name)) is not None}
-            for model in models_of(sizes):
-                found = here if model.main is None else here / model.main
-                name = found.relative_to(folder).as_posix()
-                yield _listed(name if found != folder else str(found), "folder", here, model)
+        for here, model in models_below(folder):
+            found = here if model.main is None else here / model.main
+            name = found.relative_to(folder).as_posix()
+            yield _listed(name if found != folder else str(found), "folder", here, model)
+
+
+def models_below(folder: Path) -> Iterator[tuple[Path, ModelFiles]]:
+    """Yield the models in a folder and a few levels below, each with the folder of its files."""
+    # Links to folders are not followed, since they may form loops.
+    for place, below, files in os.walk(folder):
+        here = Path(place)
+        if len(here.relative_to(folder).parts) >= _DEEPEST:
+            below.clear()
+        below.sort()
+        sizes = {name: size for name in files if (size := _file_size(here / name)) is not None}
+        for model in models_of(sizes):
+            yield here, model
 
 
 def _of_aliases(settings: Settings) -> Iterator[ListedModel]:

@@ -1,8 +1,12 @@
 """The device that MLX computes on, and the memory of the machine."""
 
+import contextlib
 import os
+from pathlib import Path
 
 import mlx.core as mx
+
+_MEMORY_INFO = Path("/proc/meminfo")
 
 
 def on_cpu() -> bool:
@@ -16,3 +20,16 @@ def on_cpu() -> bool:
 def physical_memory() -> int:
     """Return the bytes of the machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def free_memory() -> int | None:
+    """Return the bytes that programs can take without swapping; None where no system says so.
+
+    Linux does: memory that its caches of files would give back is part of it.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        for line in _MEMORY_INFO.read_text().splitlines():
+            name, _, size = line.partition(":")
+            if name == "MemAvailable":
+                return 1024 * int(size.removesuffix("kB"))
+    return None

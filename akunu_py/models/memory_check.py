@@ -1,8 +1,9 @@
-"""Whether all models to load fit into this machine's memory together."""
+"""Whether models fit into this machine's memory, and what they and their replies take of it."""
 
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import mlx.core as mx
@@ -12,6 +13,7 @@ from akunu_py.gguf.quants.forms import FITTED
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.gguf.split import named_parts
 from akunu_py.models import requirements as needs
+from akunu_py.models.device import free_memory
 from akunu_py.models.load import LoadOptions, wants_dense
 
 _log = logging.getLogger(__name__)
@@ -56,17 +58,66 @@ def memory_parts(
     is assumed. Raises as `requirements` does.
     """
     found = [needs.requirements(model.path, model.options) for model in models]
-    return _parts(models, found, context=context, others=others, fitted=False)
+    return [*_own_parts(models, found, context=context, fitted=False), *_parts_beside(others)]
 
 
-def _parts(
+def available_memory() -> int:
+    """Return the bytes that this process can take before the machine is short of memory.
+
+    Freed buffers that MLX keeps are among them.
+    """
+    room = needs.memory_limit() - mx.get_active_memory()
+    system = free_memory()
+    return room if system is None else min(room, system + mx.get_cache_memory())
+
+
+class MemoryNeeds:
+    """What models that are used together take of the memory: themselves, and their replies.
+
+    Their files are read at the first question, which raises as `requirements` does.
+    """
+
+    def __init__(self, models: Sequence[PlannedModel], *, context: int | None = None) -> None:
+        self._models = models
+        self._context = context
+
+    @property
+    def context(self) -> int:
+        """Return the tokens that the first model takes."""
+        trained = self._found[0].context
+        return trained if self._context is None else min(self._context, trained)
+
+    def loading(self) -> int:
+        """Return the bytes that loading the models takes, with the rows of a usual reply."""
+        return _total(_own_parts(self._models, self._found, context=self._context, fitted=False))
+
+    def rows(self, tokens: int) -> int:
+        """Return the bytes of all caches that hold so many tokens."""
+        return sum(
+            found.cache_bytes(tokens, kv_bits=model.kv_bits if found.quantizable else None)
+            for model, found in zip(self._models, self._found, strict=True)
+        )
+
+    def largest_pass(self, tokens: int) -> int:
+        """Return the bytes that a pass takes besides weights and caches of so many tokens."""
+        return max(
+            found.working_bytes(tokens, kv_bits=model.kv_bits if found.quantizable else None)
+            for model, found in zip(self._models, self._found, strict=True)
+        )
+
+    @cached_property
+    def _found(self) -> list[needs.Requirements]:
+        return [needs.requirements(model.path, model.options) for model in self._models]
+
+
+def _own_parts(
     models: Sequence[PlannedModel],
     requirements: Sequence[needs.Requirements],
     *,
     context: int | None,
-    others: Sequence[MemoryPart],
     fitted: bool,
 ) -> list[MemoryPart]:
+    """Return the parts that the models themselves need."""
     parts: list[MemoryPart] = []
     largest = 0
     for model, found in zip(models, requirements, strict=True):
@@ -80,7 +131,12 @@ def _parts(
             MemoryPart(f"its cache of {tokens:,} tokens", found.cache_bytes(tokens, kv_bits=bits)),
         ]
         largest = max(largest, found.working_bytes(tokens, kv_bits=bits))
-    parts += [MemoryPart("the largest pass", largest), *others]
+    return [*parts, MemoryPart("the largest pass", largest)]
+
+
+def _parts_beside(others: Sequence[MemoryPart]) -> list[MemoryPart]:
+    """Return the parts that are in use besides models to load."""
+    parts = list(others)
     held = mx.get_active_memory()
     if held > _NOTICED:
         parts.append(MemoryPart("what is loaded already", held))
@@ -93,14 +149,17 @@ def check_memory(
     *,
     context: int | None = None,
     others: Sequence[MemoryPart] = (),
+    available: int | None = None,
 ) -> bool:
     """Return whether weights need fitted forms, because exact ones do not fit into memory.
 
-    This applies to models whose options leave the choice open (`exact_weights` is None). Raises
-    MemoryLimitError with figures where the models do not fit, or would fit in exact forms if
-    nothing were loaded already. Otherwise takes and raises what `memory_parts` does.
+    `available` are the bytes that may be taken besides those in use; without it, the memory of the
+    machine counts, whatever other programs use. This applies to models whose options leave the
+    choice open (`exact_weights` is None). Raises MemoryLimitError with figures where the models do
+    not fit, or would fit in exact forms if nothing were loaded already. Otherwise takes and raises
+    what `memory_parts` does.
     """
-    fitted, refusal = _settle(models, context=context, others=others)
+    fitted, refusal = _settle(models, context=context, others=others, available=available)
     if refusal is not None:
         raise refusal
     if fitted:
@@ -142,16 +201,21 @@ def _has_choice(model: PlannedModel) -> bool:
 
 
 def _settle(
-    models: Sequence[PlannedModel], *, context: int | None, others: Sequence[MemoryPart]
+    models: Sequence[PlannedModel],
+    *,
+    context: int | None,
+    others: Sequence[MemoryPart],
+    available: int | None = None,
 ) -> tuple[bool, MemoryLimitError | None]:
     """Return whether to take fitted forms, and the reason to refuse the models, None without."""
-    if context is None and _surely_fit(models, others):
+    if available is None and context is None and _surely_fit(models, others):
         return False, None
     held = mx.get_active_memory()
-    limit = needs.memory_limit()
+    beside = _parts_beside(others)
+    limit = needs.memory_limit() if available is None else available + _total(beside)
     requirements = [needs.requirements(model.path, model.options) for model in models]
     exact, fitted = (
-        _parts(models, requirements, context=context, others=others, fitted=choice)
+        [*_own_parts(models, requirements, context=context, fitted=choice), *beside]
         for choice in (False, True)
     )
     if _total(exact) <= limit:

@@ -4,7 +4,7 @@ import dataclasses
 import gc
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 import mlx.core as mx
@@ -71,13 +71,11 @@ class CachedTokenModel:
         self._warned = False
         self.num_passes = 0
 
-    def begin(
-        self, prompt: Sequence[int], sampling: DrawSettings, check: Callable[[], None]
-    ) -> None:
+    def beginning(self, prompt: Sequence[int], sampling: DrawSettings) -> Iterator[None]:
         """Feed all but the last token of a prompt, except what the caches already hold.
 
-        A prompt beyond the model's context is not fed, and nothing is drawn. Errors of `check` pass
-        through.
+        Yields after each pass. A prompt beyond the model's context is not fed, and nothing is
+        drawn.
         """
         config = _within(sampling.config, self.common)
         self._independent = sampling.independent
@@ -86,14 +84,20 @@ class CachedTokenModel:
         self._sampler = DraftSampler(
             chain, sampling.seed, self.common, purpose, num_proposals=sampling.num_proposals
         )
-        with mx.stream(self._stream):
-            self._text = list(prompt)
-            self._checked = 0
-            self._draws = []
-            if len(prompt) < self.context:
-                rows = [self._known(token) for token in prompt[:-1]]
-                self._open_rows.prefill(rows, lambda _done, _all: check())
-                self._checked = len(rows)
+        self._text = list(prompt)
+        self._checked = 0
+        self._draws = []
+        if len(prompt) >= self.context:
+            return
+        rows = [self._known(token) for token in prompt[:-1]]
+        passes = self._open_rows.prefilling(rows)
+        while True:
+            # Not around the `yield`: other work of this thread has streams of its own.
+            with mx.stream(self._stream):
+                if next(passes, None) is None:
+                    break
+            yield
+        self._checked = len(rows)
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Take in committed tokens; the next draw runs the passes over them."""

@@ -1,9 +1,7 @@
 """What the HTTP layer asks of the worker."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Protocol, Self
 
 from akunu_py.server.events import Event
@@ -43,12 +41,6 @@ class ServedModel:
     template: str = ""
 
 
-def model_id(path: Path) -> str:
-    """Return the name in requests of the model in a file or folder, one word."""
-    name = path.name if path.is_dir() else path.stem
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """The state of the worker.
@@ -59,6 +51,10 @@ class Health:
         waiting: replies in the queue.
         places: replies that can be under way at once.
         cache_bytes: memory of the prefix cache.
+        loading: id of the model that is being loaded; "" for none.
+        loads: how often a model was loaded.
+        evictions: how often one left the memory for another.
+        unloads: how often one left it because nobody used it.
 
     """
 
@@ -67,6 +63,10 @@ class Health:
     waiting: int = 0
     places: int = 1
     cache_bytes: int = 0
+    loading: str = ""
+    loads: int = 0
+    evictions: int = 0
+    unloads: int = 0
 
 
 class Reply(Protocol):

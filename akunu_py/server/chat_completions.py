@@ -43,6 +43,7 @@ from akunu_py.server.events import (
     Chances,
     Decoded,
     Finished,
+    Loading,
     Prefilled,
     Progress,
     TokenChance,
@@ -489,6 +490,8 @@ class ChatForm:
                 pass
             case Decoded():
                 self._decoded = event
+                return b""
+            case Loading():
                 return b""
         if self._accepted is None or not self._tells_progress:
             return b""

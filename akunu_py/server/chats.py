@@ -1,30 +1,32 @@
 """Replies to conversations: from messages to a job of the worker."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Unpack
 
+from akunu_py.engine.engine import Engine
 from akunu_py.engine.generation_options import GenerationOptions
 from akunu_py.engine.tool_use import ToolChoice
 from akunu_py.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
 from akunu_py.server.checkpoints import Checkpoints
 from akunu_py.server.thoughts import Thoughts
-from akunu_py.server.worker import Job, Worker
+from akunu_py.server.worker import Job, Prepared, Worker
 from akunu_py.types import GenerationConfig
 
 
 class Chats:
-    """Asks a worker for replies to conversations.
+    """Asks a worker for replies of a model to conversations; without a name, of the default model.
 
     Laying out and tokenizing a long conversation takes a while, so an event loop calls `ask` in a
     thread. Calls may come from several threads.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, model: str = "") -> None:
         self._worker = worker
-        self._lock = threading.Lock()
-        self._checkpoints = Checkpoints(worker.engine)
+        self._model = model
+        self._checkpoints: tuple[Engine, Checkpoints] | None = None
         self._thoughts = Thoughts()
+        self._lock = threading.Lock()
 
     def ask(
         self,
@@ -34,28 +36,36 @@ class Chats:
         tools: Sequence[GivenTool] | None = None,
         tool_choice: ToolChoice = "auto",
         client: str = "",
+        placed: Callable[[Engine, Sequence[Message]], Sequence[Message]] = lambda _, said: said,
         prediction: str = "",
         **options: Unpack[GenerationOptions],
     ) -> Job:
         """Ask for the reply to a conversation.
 
-        Thoughts that the client left out of earlier replies are put back. `prediction` is a text
-        that the reply may repeat. Raises as `Engine.chat`
-        and `Worker.submit` do.
+        Thoughts that the client left out of earlier replies are put back, and then `placed` may
+        change how the conversation is written for an engine. `prediction` is a text that the reply
+        may repeat. Raises as `Engine.chat` and `Worker.ask` do.
         """
-        offered = read_tools(tools)
-        engine = self._worker.engine
-        # One at a time: libraries do not promise that a tokenizer can be shared.
-        with self._lock:
-            said = self._thoughts.restored(client, read_messages(messages))
+        offered, read = read_tools(tools), read_messages(messages)
+
+        def prepare(engine: Engine) -> Prepared:
+            with self._lock:
+                said = self._thoughts.restored(client, read)
+            said = tuple(placed(engine, said))
             call = engine.check_chat(
                 said, config, tools=offered, tool_choice=tool_choice, **options
             )
-            places = self._checkpoints.of(said, offered, call.prompt, call.choice.config)
+            places = self._checkpoints_of(engine).of(said, offered, call.prompt, call.choice.config)
             expected = engine.prompt_ids(prediction) if prediction else ()
-        return self._worker.submit(
-            call, client=client, checkpoints=places, respell=True, prediction=expected
-        )
+            return Prepared(call, places, expected)
+
+        return self._worker.ask(prepare, model=self._model, client=client, respell=True)
+
+    def _checkpoints_of(self, engine: Engine) -> Checkpoints:
+        """Return the finder of an engine, which a model has one after another."""
+        if self._checkpoints is None or self._checkpoints[0] is not engine:
+            self._checkpoints = engine, Checkpoints(engine)
+        return self._checkpoints[1]
 
     def remember(self, messages: Sequence[GivenMessage], reply: Message, client: str = "") -> None:
         """Keep the thoughts of a finished reply, for a client that sends it back without them."""

@@ -60,7 +60,7 @@ async def completions(http: HttpRequest) -> Response:
     """Answer `POST /v1/completions`."""
     asked = await incoming(http, Body, refused=_REFUSED, no_effect=_NO_EFFECT)
     body, model = asked.body, asked.model
-    if body.suffix and not model.fills_in:
+    if body.suffix and model.loaded and not model.fills_in:
         raise RequestError(
             f"suffix: the vocabulary of {model.id} has no tokens to fill a gap; leave it out, or "
             "use a model made for code completion",

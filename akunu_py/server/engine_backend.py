@@ -3,16 +3,17 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from functools import cached_property, partial
+from typing import Self
 
 from akunu_py.drafting.auto.drafter import MEMORY
+from akunu_py.engine.engine import Engine
 from akunu_py.engine.tool_use import ToolChoice as EngineToolChoice
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Message
 from akunu_py.protocols import Tokenizer
 from akunu_py.reply_deltas import CallEnd, ContentDelta, ReasoningDelta, ReplyDelta
-from akunu_py.server.backend import Health, ServedModel, model_id
+from akunu_py.server.backend import Health, ServedModel
 from akunu_py.server.chats import Chats
 from akunu_py.server.events import (
     Accepted,
@@ -20,38 +21,19 @@ from akunu_py.server.events import (
     Decoded,
     Event,
     Finished,
+    Loading,
     Prefilled,
     TokenChance,
     Usage,
 )
+from akunu_py.server.reply_events import Loading as WorkerLoading
 from akunu_py.server.reply_events import Prefilled as WorkerPrefilled
 from akunu_py.server.reply_events import Started
 from akunu_py.server.requests import ChatRequest, CompletionRequest, Request, ToolChoice
 from akunu_py.server.system_messages import as_notes, keeps_in_place
-from akunu_py.server.worker import Job, Worker
+from akunu_py.server.worker import Job, Prepared, Worker
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 from akunu_py.types import GenerationResult, StreamEvent, TokenLogprob
-
-if TYPE_CHECKING:
-    from akunu_py.engine.engine import Engine
-
-
-def served_model(engine: "Engine") -> ServedModel:
-    """Return the description of an engine's model; its id is made of its file's name."""
-    description, tokenizer = engine.description, engine.tokenizer
-    path = description.path
-    thinks = len(tokenizer.encode("<think>", parse_special=True)) - len(tokenizer.encode(""))
-    return ServedModel(
-        id=model_id(path),
-        name=description.name,
-        context=engine.context,
-        created=int(path.stat().st_mtime),
-        thinks=thinks == 1,
-        heeds=engine.thinking.heeded,
-        holds_grammars=engine.tool_use.holds_grammars,
-        fills_in=isinstance(tokenizer, GGUFTokenizer)
-        and {"pre", "suf", "mid"} <= tokenizer.fim_ids.keys(),
-    )
 
 
 class EngineBackend:
@@ -64,93 +46,110 @@ class EngineBackend:
     def __init__(self, worker: Worker, *, places: int) -> None:
         self._worker = worker
         self._places = places
-        self._chats = Chats(worker)
-        self._model = served_model(worker.engine)
-        self._tokens = TokenTexts(worker.engine.tokenizer)
+        self._chats = {model.id: Chats(worker, model.id) for model in worker.models}
+        self._in_place: dict[str, bool] = {}
+        self._tokens: dict[str, TokenTexts] = {}
 
     def submit(self, request: Request, client: str) -> "EngineReply":
         """Queue a request, as `Backend.submit` does."""
         if isinstance(request, CompletionRequest):
-            return EngineReply(lambda: self._complete(request, client), self._tokens)
-        messages = self._placed(request)
-
-        def remember(reply: Message) -> None:
-            self._chats.remember(messages, reply, client)
-
+            return EngineReply(lambda: self._complete(request, client), self._token_texts)
+        chats = self._chats[request.model]
         return EngineReply(
-            lambda: self._chat(request, messages, client),
-            self._tokens,
+            lambda: self._chat(request, client),
+            self._token_texts,
             one_call=not request.parallel_tool_calls,
-            remember=remember,
+            remember=lambda reply: chats.remember(request.messages, reply, client),
         )
 
     async def count_tokens(self, request: ChatRequest) -> int:
-        """Return the number of tokens of a conversation's prompt."""
-        engine = self._worker.engine
+        """Return the number of tokens of a conversation's prompt; its model is loaded for that."""
+        counts: list[int] = []
 
-        def count() -> int:
-            return len(engine.chat_ids(self._placed(request), request.tools, request.config))
+        def count(engine: Engine) -> None:
+            said = self._placed(request.model, engine, request.messages)
+            counts.append(len(engine.chat_ids(said, request.tools, request.config)))
 
-        return await asyncio.to_thread(count)
+        job = await asyncio.to_thread(self._worker.ask, count, model=request.model)
+        async for _ in job.events:
+            pass
+        return counts[-1]
 
     def models(self) -> Sequence[ServedModel]:
-        """Return the engine's model."""
-        return (self._model,)
+        """Return the models."""
+        return tuple(model.description for model in self._worker.models)
 
     def health(self) -> Health:
         """Return the state of the worker."""
-        state = self._worker.health()
+        state, models = self._worker.health(), self._worker.models
         return Health(
             state="ok" if state.alive else "dead",
             running=state.running,
             waiting=state.waiting,
             places=self._places,
-            cache_bytes=self._worker.cache.nbytes,
+            cache_bytes=models.cache_bytes,
+            loading=models.loading,
+            loads=models.counts.loads,
+            evictions=models.counts.evictions,
+            unloads=models.counts.unloads,
         )
 
-    def _chat(self, request: ChatRequest, messages: Sequence[Message], client: str) -> Job:
-        return self._chats.ask(
-            messages,
+    def _chat(self, request: ChatRequest, client: str) -> Job:
+        return self._chats[request.model].ask(
+            request.messages,
             request.config,
             tools=request.tools,
             tool_choice=_engine_choice(request.tool_choice),
             client=client,
+            placed=partial(self._placed, request.model),
             prediction=request.prediction,
         )
 
     def _complete(self, request: CompletionRequest, client: str) -> Job:
-        engine = self._worker.engine
-        if request.suffix is not None and isinstance(engine.tokenizer, GGUFTokenizer):
-            if not isinstance(request.prompt, str):
-                raise ConfigError("prompt holds token ids; with a suffix it is a text")
-            ids = engine.tokenizer.encode_fill(request.prompt, request.suffix)
-        else:
-            ids = engine.prompt_ids(request.prompt)
-        return self._worker.submit(engine.check(ids, request.config), client=client)
+        def prepare(engine: Engine) -> Prepared:
+            if request.suffix is not None and isinstance(engine.tokenizer, GGUFTokenizer):
+                if not isinstance(request.prompt, str):
+                    raise ConfigError("prompt holds token ids; with a suffix it is a text")
+                ids = engine.tokenizer.encode_fill(request.prompt, request.suffix)
+            else:
+                ids = engine.prompt_ids(request.prompt)
+            return Prepared(engine.check(ids, request.config))
 
-    def _placed(self, request: ChatRequest) -> Sequence[Message]:
+        return self._worker.ask(prepare, model=request.model, client=client)
+
+    def _placed(self, model: str, engine: Engine, said: Sequence[Message]) -> Sequence[Message]:
         """Return a conversation with later system messages where the template writes them."""
-        later = any(message.role == "system" for message in request.messages[1:])
-        return as_notes(request.messages) if later and not self._in_place else request.messages
+        if all(message.role != "system" for message in said[1:]):
+            return said
+        known = self._in_place.get(model)
+        if known is None:
+            tokenizer = engine.tokenizer
+            known = self._in_place[model] = keeps_in_place(
+                lambda messages: tokenizer.decode(
+                    tokenizer.encode_chat(messages), with_control=True
+                )
+            )
+        return said if known else as_notes(said)
 
-    @cached_property
-    def _in_place(self) -> bool:
-        tokenizer = self._worker.engine.tokenizer
-        return keeps_in_place(
-            lambda messages: tokenizer.decode(tokenizer.encode_chat(messages), with_control=True)
-        )
+    def _token_texts(self, job: Job) -> "TokenTexts":
+        """Return the texts of the tokens of a job that was prepared."""
+        known = self._tokens.get(job.model.id)
+        if known is None or known.tokenizer is not job.tokenizer:
+            known = self._tokens[job.model.id] = TokenTexts(job.tokenizer)
+        return known
 
 
 class TokenTexts:
     """The texts and bytes of a vocabulary's tokens, read when they are first needed.
 
     Attributes:
+        tokenizer: the model's tokenizer.
         end_ids: tokens that end a reply.
 
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self.end_ids = tokenizer.end_ids
 
     def chance(self, one: TokenLogprob) -> TokenChance:
@@ -167,11 +166,11 @@ class TokenTexts:
 
     @cached_property
     def _bytes(self) -> Sequence[bytes]:
-        return self._tokenizer.token_bytes()
+        return self.tokenizer.token_bytes()
 
     @cached_property
     def _control(self) -> Mapping[int, str]:
-        return self._tokenizer.control_tokens()
+        return self.tokenizer.control_tokens()
 
 
 class EngineReply:
@@ -179,7 +178,7 @@ class EngineReply:
 
     Args:
         ask: makes the job.
-        tokens: the texts of tokens.
+        tokens: finds the texts of the tokens of a job.
         one_call: whether the reply ends after its first call.
         remember: called with the message of a whole reply to a conversation.
 
@@ -188,7 +187,7 @@ class EngineReply:
     def __init__(
         self,
         ask: Callable[[], Job],
-        tokens: "TokenTexts",
+        tokens: Callable[[Job], TokenTexts],
         *,
         one_call: bool = False,
         remember: Callable[[Message], None] = lambda _: None,
@@ -218,6 +217,8 @@ class EngineReply:
         while not self._ready:
             event = await anext(job.events)
             match event:
+                case WorkerLoading(model):
+                    self._ready.append(Loading(model))
                 case Started(total, cached, reason):
                     self._note = reason
                     self._ready.append(Accepted(total, cached, reason))
@@ -244,7 +245,7 @@ class EngineReply:
                 self._accepted += token.source == MEMORY and token.accepted is True
                 self._rejected += token.source == MEMORY and token.accepted is False
         if event.logprobs or self._chances:
-            self._add_chances(event, deltas)
+            self._add_chances(event, deltas, self._tokens(job))
         for delta in deltas:
             if self._has_call:
                 break  # what follows the only call is left out
@@ -257,15 +258,17 @@ class EngineReply:
                 self._remember(result.message)
             self._ready.append(self._finished(result))
 
-    def _add_chances(self, event: StreamEvent, deltas: Sequence[ReplyDelta]) -> None:
+    def _add_chances(
+        self, event: StreamEvent, deltas: Sequence[ReplyDelta], tokens: TokenTexts
+    ) -> None:
         """Add how likely tokens were, before their text; those of thoughts and calls are dropped.
 
         Text that is held back, and marks, have no addition of their own: their tokens wait for one.
         """
-        ends = self._tokens.end_ids
+        ends = tokens.end_ids
         self._chances += (one for one in event.logprobs if one.token not in ends)
         if any(isinstance(delta, ContentDelta) for delta in deltas):
-            self._ready.append(Chances(tuple(map(self._tokens.chance, self._chances))))
+            self._ready.append(Chances(tuple(map(tokens.chance, self._chances))))
         if deltas:
             self._chances.clear()
 

@@ -18,6 +18,7 @@ from akunu_py.errors import (
     ContextOverflowError,
     EngineStateError,
     MemoryLimitError,
+    ModelLoadingError,
     ServerBusyError,
 )
 
@@ -87,6 +88,8 @@ def problem_of(error: Exception) -> Problem:
             overflow = (error.num_tokens or 0, error.context or 0) if known else None
             code = "context_length_exceeded"
             return Problem(400, error.message, "messages", code, overflow=overflow)
+        case ModelLoadingError():
+            return Problem(503, error.message, "", "model_loading", error.retry_after_s)
         case ServerBusyError():
             return Problem(503, error.message, "", "server_busy", error.retry_after_s)
         case MemoryLimitError():

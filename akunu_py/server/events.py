@@ -1,8 +1,8 @@
 """Events of a reply, from the backend to a wire format.
 
 A reply is `Accepted`, any number of additions to its message (`akunu_py.reply_deltas`), `Chances`
-before a text if they were asked for, and `Finished`; `Prefilled` and `Decoded` tell of progress in
-between. Thoughts, text and calls come in the order in which the model wrote them, one call after
+before a text if they were asked for, and `Finished`; `Loading`, `Prefilled` and `Decoded` tell of
+progress. Thoughts, text and calls come in the order in which the model wrote them, one call after
 the other. A call without `CallEnd` was cut and must not be carried out.
 """
 
@@ -10,6 +10,13 @@ from dataclasses import dataclass, field
 
 from akunu_py.reply_deltas import ReplyDelta
 from akunu_py.types import DecodeStats, FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """The model is not in memory; the prompt is read when it is. Only comes first."""
+
+    model: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,7 @@ class Decoded:
     num_passes: int
 
 
-Progress = Accepted | Prefilled | Decoded
+Progress = Loading | Accepted | Prefilled | Decoded
 """Events that add nothing to the message."""
 
 

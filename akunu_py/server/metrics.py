@@ -1,11 +1,12 @@
 """Counts of replies for Prometheus, and the figures of one reply for tools that compare servers."""
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from akunu_py.server.backend import Health
+from akunu_py.server.backend import Health, ServedModel
 from akunu_py.server.events import Usage
 from akunu_py.server.reply_response import Outcome
 
@@ -20,6 +21,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
+        self._seen: dict[str, int] = {}
         self._requests = Counter(
             "akunu_requests", "Replies by path and status; 499: the client left.",
             ["path", "status"], registry=registry,
@@ -58,6 +60,14 @@ class Metrics:
         self._cache = Gauge(
             "akunu_prefix_cache_bytes", "Memory of the prefix cache.", registry=registry
         )
+        self._loaded = Gauge(
+            "akunu_model_loaded", "Whether a model is in memory.", ["model"], registry=registry
+        )
+        self._model_events = Counter(
+            "akunu_model_events",
+            "Models that were loaded, evicted for another, or unloaded because nobody used them.",
+            ["event"], registry=registry,
+        )  # fmt: skip
 
     def add(self, path: str, outcome: Outcome) -> None:
         """Count one response."""
@@ -77,11 +87,18 @@ class Metrics:
         for position, count in enumerate(usage.stats.accepted_per_position):
             self._accepted_at.labels(str(position)).inc(count)
 
-    def text(self, health: Health) -> bytes:
+    def text(self, health: Health, models: Sequence[ServedModel] = ()) -> bytes:
         """Return all counts in Prometheus's text format."""
         self._running.set(health.running)
         self._waiting.set(health.waiting)
         self._cache.set(health.cache_bytes)
+        for model in models:
+            self._loaded.labels(model.id).set(model.loaded)
+        for event, count in (
+            ("load", health.loads), ("eviction", health.evictions), ("unload", health.unloads)
+        ):  # fmt: skip
+            self._model_events.labels(event).inc(count - self._seen.get(event, 0))
+            self._seen[event] = count
         return generate_latest(self._registry)
 
 

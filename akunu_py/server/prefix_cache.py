@@ -156,7 +156,7 @@ class PrefixCache:
         self._entries[entry] = None
         self.nbytes += entry.nbytes
         while self.nbytes > self._limit:
-            self._remove(next(iter(self._entries)))
+            self.drop_oldest()
 
     @property
     def unstored(self) -> bool:
@@ -170,10 +170,17 @@ class PrefixCache:
             entry.stored = True
             self._disk.write(entry.rows, entry.last_message, session)
 
+    def drop_oldest(self) -> bool:
+        """Drop the least recently used rows; return False if there are none."""
+        if not self._entries:
+            return False
+        self._remove(next(iter(self._entries)))
+        return True
+
     def close(self) -> None:
         """Drop all rows."""
-        while self._entries:
-            self._remove(next(iter(self._entries)))
+        while self.drop_oldest():
+            pass
 
     def _remove(self, entry: _Entry) -> None:
         self._trie.pop(entry.key)

@@ -13,6 +13,13 @@ from akunu_py.types import StreamEvent
 
 
 @dataclass(frozen=True, slots=True)
+class Loading:
+    """The model of this name is not in memory: it is loaded when the reply's turn comes."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """The reply has begun.
 
@@ -36,7 +43,7 @@ class Prefilled:
     total: int
 
 
-Event = Started | Prefilled | StreamEvent
+Event = Loading | Started | Prefilled | StreamEvent
 
 
 class ReplyEvents(Iterator[Event], AsyncIterator[Event]):

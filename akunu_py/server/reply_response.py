@@ -16,12 +16,14 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from akunu_py.errors import ServerBusyError
+from akunu_py.errors import ModelLoadingError, ServerBusyError
 from akunu_py.server import sse
 from akunu_py.server.backend import Reply
 from akunu_py.server.errors import Api, Problem, error_body, error_headers, problem_of
-from akunu_py.server.events import Accepted, Addition, Event, Finished, Progress, Usage
+from akunu_py.server.events import Accepted, Addition, Event, Finished, Loading, Progress, Usage
 from akunu_py.server.whole_reply import WholeReply
+
+_LOAD_RETRY_S = 30
 
 
 class ReplyForm(Protocol):
@@ -64,12 +66,15 @@ class Patience:
         first_s: for the prompt's size or an error, before a stream begins without them.
         alive_s: for the next event, before a sign of life. Clients give up after 15 seconds.
         send_s: for the client to read.
+        load_s: for a model that is loaded or waits for memory, where no sign of life can be sent.
+            The load goes on.
 
     """
 
     first_s: float = 0.5
     alive_s: float = 8.0
     send_s: float = 60.0
+    load_s: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +155,16 @@ class ReplyResponse(Response):
         whole = WholeReply()
         note = ""
         try:
+            event: Event = await self._events.read()
+            if isinstance(event, Loading):
+                event = await self._loaded(event)
             while whole.finished is None:
-                event = await self._events.read()
                 if isinstance(event, Accepted):
                     note = event.cache_note
                 self._notice(event)
                 whole.add(event)
+                if whole.finished is None:
+                    event = await self._events.read()
             body = self._form.whole(whole, _checked(whole.finished))
         except Exception as error:  # noqa: BLE001 - each becomes an answer
             await self._refuse(error, send)
@@ -164,9 +173,25 @@ class ReplyResponse(Response):
         headers = _cache_headers(usage.cached_tokens, usage.prefilled_tokens, note)
         await self._send_json(send, 200, body, self._own_headers | headers)
 
+    async def _loaded(self, loading: Loading) -> Event:
+        """Return the first event after a model was loaded; raises ModelLoadingError if it is late.
+
+        The client may have no patience either, and it sees nothing until the reply is complete.
+        """
+        event = await self._events.next(self._patience.load_s)
+        if event is None:
+            raise ModelLoadingError(
+                f"the model {loading.model} is being loaded, or waits for replies of another to "
+                f"end; try again in {_LOAD_RETRY_S} s, or ask for a stream",
+                retry_after_s=_LOAD_RETRY_S,
+            )
+        return event
+
     async def _answer_streamed(self, send: Send) -> None:
         try:
             event = await self._events.next(self._patience.first_s)
+            if isinstance(event, Loading):
+                event = await self._events.next(self._patience.first_s)
         except Exception as error:  # noqa: BLE001 - each becomes an answer
             await self._refuse(error, send)
             return

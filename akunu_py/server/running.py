@@ -1,7 +1,14 @@
 """Runs the application with uvicorn."""
 
+import asyncio
+import contextlib
 import errno
+import os
+import signal
 import socket
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -9,7 +16,12 @@ from starlette.types import ASGIApp
 from akunu_py.errors import ConfigError
 from akunu_py.server.connection import MOST_HEADER_BYTES, TimedConnection
 
-_SHUTDOWN_S = 5
+_DRAIN_S = 5
+"""Seconds that replies under way have when the server ends."""
+
+_LAST_WORDS_S = 2
+"""Seconds that errors of replies then have to reach the clients."""
+
 _BACKLOG = 512
 
 
@@ -33,8 +45,60 @@ def listen(host: str, port: int) -> socket.socket:
         raise ConfigError(f"port {port} of {host} cannot be used: {reason}") from None
 
 
-def server_of(app: ASGIApp) -> uvicorn.Server:
+class _Server(uvicorn.Server):
+    """A server that leaves signals to `ending_by_signals`, and ends replies with an error."""
+
+    def __init__(self, config: uvicorn.Config, end_replies: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._end_replies = end_replies
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let replies end, first by themselves; a stream that were cut would just end."""
+        asyncio.get_running_loop().call_later(_DRAIN_S, self._end_replies)
+        await super().shutdown(sockets)
+
+
+@contextlib.contextmanager
+def ending_by_signals(server: uvicorn.Server) -> Iterator[None]:
+    """Let the first Ctrl-C or kill end the server in order, and the second the process at once.
+
+    What belongs to the end, such as writing rows to disk, is done within this context. After a
+    signal the process then ends with 128 more than the signal's number, as other commands do.
+    """
+    received: list[int] = []
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        if received:
+            # Files are replaced whole, so none is left half written.
+            os._exit(128 + number)
+        received.append(number)
+        server.should_exit = True
+
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard = [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if received:
+        sys.stderr.flush()
+        # Not by SystemExit: threads of MLX that are left abort the process ("terminate called
+        # without an active exception") while Python tears itself down.
+        os._exit(128 + received[0])
+
+
+def server_of(app: ASGIApp, *, end_replies: Callable[[], None] = lambda: None) -> uvicorn.Server:
     """Return a server for an application, not yet running: `run(sockets=[listen(...)])` does that.
+
+    `end_replies` is called if replies are still under way a few seconds after the server was told
+    to end.
 
     uvicorn's own log of requests is off: the service writes one line a reply, without headers or
     queries, in which secrets may be.
@@ -50,6 +114,6 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
         proxy_headers=False,
         log_config=None,
         h11_max_incomplete_event_size=MOST_HEADER_BYTES,
-        timeout_graceful_shutdown=_SHUTDOWN_S,
+        timeout_graceful_shutdown=_DRAIN_S + _LAST_WORDS_S,
     )
-    return uvicorn.Server(config)
+    return _Server(config, end_replies)

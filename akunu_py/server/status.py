@@ -18,6 +18,8 @@ async def health(http: HttpRequest) -> Response:
         "running": state.running,
         "waiting": state.waiting,
         "places": state.places,
+        "loading": state.loading or None,
+        "loaded": [model.id for model in service.backend.models() if model.loaded],
     }
     if state.state == "ok":
         return JSONResponse(body)
@@ -27,7 +29,7 @@ async def health(http: HttpRequest) -> Response:
 async def metrics(http: HttpRequest) -> Response:
     """Answer `GET /metrics`."""
     service: Service = http.app.state.service
-    text = service.metrics.text(service.backend.health())
+    text = service.metrics.text(service.backend.health(), service.backend.models())
     return Response(text, media_type="text/plain; version=0.0.4")
 
 

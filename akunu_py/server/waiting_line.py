@@ -54,6 +54,11 @@ class WaitingLine(Generic[_Job]):
             del self._jobs[client]
         return job
 
+    def put_back(self, job: _Job) -> None:
+        """Put a job that `pop` returned to the front again."""
+        self._jobs.setdefault(job.client, deque()).appendleft(job)
+        self._jobs.move_to_end(job.client, last=False)
+
     def remove(self, job: _Job) -> None:
         """Remove a job that waits."""
         jobs = self._jobs[job.client]

@@ -3,6 +3,9 @@
 A turn is one pass of one reply, over a chunk of its prompt or over the next tokens. Passes of
 different replies are not joined. A worker that joins them would choose several lanes in `step`, and
 their sessions would choose their tokens together.
+
+Models are loaded in this thread, too, when the turn of a reply comes that needs one. Its prompt is
+laid out only then, with the tokenizer that was loaded.
 """
 
 import contextlib
@@ -10,29 +13,31 @@ import logging
 import math
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from akunu_py.drafting import AutoState
+from akunu_py.engine.engine import Engine
 from akunu_py.engine.lane import CheckedCall, Lane
-from akunu_py.errors import AkunuError, ConfigError, EngineStateError, ServerBusyError
+from akunu_py.errors import (
+    AkunuError,
+    ConfigError,
+    EngineStateError,
+    MemoryLimitError,
+    ServerBusyError,
+)
+from akunu_py.models.memory_check import USUAL_CONTEXT
+from akunu_py.models.session import Session
+from akunu_py.protocols import Tokenizer
 from akunu_py.server.checkpoints import MESSAGE
 from akunu_py.server.prefix_cache import PrefixCache, Taken
-from akunu_py.server.reply_events import Prefilled, ReplyEvents, Started
-from akunu_py.server.respelling import Respelling
+from akunu_py.server.reply_events import Loading, Prefilled, ReplyEvents, Started
+from akunu_py.server.served_models import Resident, Served, ServedModels
 from akunu_py.server.token_trie import common_length
 from akunu_py.server.waiting_line import WaitingLine
 from akunu_py.types import StreamEvent
 
-if TYPE_CHECKING:
-    from akunu_py.engine.engine import Engine
-
 _log = logging.getLogger(__name__)
-
-_CLIENTS = 64
-"""Clients whose replies `auto` remembers, the latest; a full memory takes about 40 MB."""
 
 _USUAL_REPLY_S = 10.0
 """Assumed length of a reply until one has ended."""
@@ -67,29 +72,87 @@ class Health:
     last_turn_s: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A call that an engine has checked, and places in its prompt.
+
+    `checkpoints` are places to which caches should be able to go back, by name. `prediction` has
+    the tokens of a text that the reply may repeat; `auto` drafts from it, as from the client's
+    earlier replies.
+    """
+
+    call: CheckedCall
+    checkpoints: Mapping[str, int] = field(default_factory=dict)
+    prediction: Sequence[int] = ()
+
+
+Prepare = Callable[[Engine], Prepared | None]
+"""Lays a prompt out for an engine; None where that was all, and no reply is to be made."""
+
+
 @dataclass(eq=False, slots=True)
 class Job:
     """A reply that was asked for.
 
     Attributes:
-        call: the checked prompt and options; the worker may spell the prompt in other ids.
+        model: the model that makes it.
         client: key of the client.
-        checkpoints: places in the prompt to which caches should be able to go back, by name.
+        prepare: lays the prompt out; again, if the model was loaded anew meanwhile.
         respell: whether earlier replies in the prompt may keep their own token ids.
-        prediction: tokens of a text that the reply may repeat.
         events: what happens to it.
 
     """
 
-    call: CheckedCall
+    model: Served
     client: str
-    checkpoints: Mapping[str, int]
+    prepare: Prepare
     respell: bool
-    prediction: Sequence[int] = ()
     events: ReplyEvents = field(default_factory=ReplyEvents)
     cancelled: threading.Event = field(default_factory=threading.Event)
     reply: list[int] = field(default_factory=list)
     """Tokens of the reply so far."""
+    tokenizer: Tokenizer = field(init=False)
+    """The model's, once the prompt was prepared; it outlives the engine."""
+    _prepared: Prepared | None = None
+    _engine: Engine | None = None
+
+    @property
+    def call(self) -> CheckedCall:
+        """The checked prompt and options, once it was prepared; in the worker's spelling."""
+        assert self._prepared is not None  # noqa: S101 - asked for once it is
+        return self._prepared.call
+
+    @property
+    def checkpoints(self) -> Mapping[str, int]:
+        """Places in the prompt, once it was prepared."""
+        assert self._prepared is not None  # noqa: S101 - asked for once it is
+        return self._prepared.checkpoints
+
+    @property
+    def prediction(self) -> Sequence[int]:
+        """Tokens of a text that the reply may repeat, once the prompt was prepared."""
+        assert self._prepared is not None  # noqa: S101 - asked for once it is
+        return self._prepared.prediction
+
+    def fit(self, engine: Engine) -> bool:
+        """Lay the prompt out for an engine; return False if no reply is to be made.
+
+        Whoever calls it holds the model's lock. Raises what `prepare` does.
+        """
+        if self._engine is not engine:
+            self._prepared, self._engine = self.prepare(engine), engine
+            self.tokenizer = engine.tokenizer
+        return self._prepared is not None
+
+    def spell(self, prompt: tuple[int, ...]) -> None:
+        """Write the prompt in other ids."""
+        # The last places are near the end, where the spelling is the given one.
+        longer = len(prompt) - len(self.call.prompt)
+        places = {
+            name: place + longer if name == MESSAGE else place
+            for name, place in self.checkpoints.items()
+        }
+        self._prepared = Prepared(replace(self.call, prompt=prompt), places, self.prediction)
 
     def cancel(self) -> None:
         """End the reply within one turn, from any thread.
@@ -101,29 +164,40 @@ class Job:
 
 @dataclass(eq=False, slots=True)
 class _Running:
-    """A reply under way."""
+    """A reply under way; `tokens` is the most that it may come to, with its prompt."""
 
     job: Job
+    resident: Resident
     lane: Lane
     turns: Generator[StreamEvent | None, None, None]
     started: float
+    tokens: int
+
+    def growth(self) -> int:
+        """Return the bytes of the rows that it may still add."""
+        return _growth(self.job.model, self.tokens, self.lane)
 
 
 class Worker:
-    """Makes replies with an engine, `parallel` at once; no one else uses the engine meanwhile.
+    """Makes replies with models, `parallel` at once; no one else uses them meanwhile.
 
-    Replies wait in a line with `places`, fair between clients. A turn begins replies for which a
-    lane is free and then makes one pass of one reply. The text of a reply depends on neither the
-    others nor the cache, as far as rows are bit-equal (docs/architecture.md).
+    Replies wait in a line with `places`, fair between clients. A turn begins replies while there
+    are fewer than `parallel` and then makes one pass of one reply. The text of a reply depends on
+    neither the others nor the cache, as far as rows are bit-equal (docs/architecture.md).
 
-    `submit`, `Job.cancel` and `health` may be called from any thread, the rest from one.
+    The first of the line may have to wait for memory: for a model to load, or for its own rows.
+    The others then wait behind it until a reply ends.
+
+    An engine, with its `cache`, may stand for models that are loaded on demand; it stays open.
+
+    `submit`, `ask`, `Job.cancel` and `health` may be called from any thread, the rest from one.
 
     Raises ConfigError for numbers out of range.
     """
 
     def __init__(
         self,
-        engine: "Engine",
+        models: ServedModels | Engine,
         *,
         parallel: int = 4,
         places: int = 32,
@@ -134,20 +208,19 @@ class Worker:
             raise ConfigError(
                 f"parallel is {parallel} and the queue {places}; give 1 or more, and 0 or more"
             )
-        self.engine = engine
-        self.cache = PrefixCache(0) if cache is None else cache
+        if isinstance(models, Engine):
+            models = ServedModels.of(models, cache)
+        self.models = models
         self._parallel = parallel
         self._clock = clock
         self._changed = threading.Condition()
         self._line: WaitingLine[Job] = WaitingLine(places)
-        self._free = [engine.lane() for _ in range(parallel)]
-        self._lanes = list(self._free)
         # The reply whose turn it is comes first.
         self._running: deque[_Running] = deque()
+        # Whether the first of the line waits until a reply ends.
+        self._held_up = False
         # Replies that read their prompts, and where.
         self._reading: dict[Job, Lane] = {}
-        self._clients = _ClientMemories()
-        self._spelling = Respelling(engine.tokenizer)
         self._mean_s = _USUAL_REPLY_S
         self._last_turn: float | None = None
         self._stopping = False
@@ -158,6 +231,23 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="akunu worker", daemon=True)
         self._thread.start()
 
+    @property
+    def engine(self) -> Engine:
+        """Return the engine of the default model; raises EngineStateError if it is not loaded."""
+        return self._resident.engine
+
+    @property
+    def cache(self) -> PrefixCache:
+        """Return the cache of the default model; raises EngineStateError if it is not loaded."""
+        return self._resident.cache
+
+    @property
+    def _resident(self) -> Resident:
+        resident = self.models.default.resident
+        if resident is None:
+            raise EngineStateError("the model is not in memory; ask for a reply first")
+        return resident
+
     def submit(
         self,
         call: CheckedCall,
@@ -167,15 +257,30 @@ class Worker:
         respell: bool = False,
         prediction: Sequence[int] = (),
     ) -> Job:
-        """Ask for a reply to a call that the engine has checked.
+        """Ask for a reply to a call that the default model's engine has checked; see `ask`."""
+        prepared = Prepared(call, dict(checkpoints or {}), prediction)
+        return self.ask(lambda _: prepared, client=client, respell=respell)
 
-        With `respell` ids of the prompt may be replaced by others of the same text, those that an
-        earlier reply was made of; see `Respelling`. `prediction` has the tokens of a text that the
-        reply may repeat; `auto` drafts from it, as from the client's earlier replies.
+    def ask(
+        self, prepare: Prepare, *, model: str = "", client: str = "", respell: bool = False
+    ) -> Job:
+        """Ask for a reply of a model; without a name, of the default one.
 
-        Raises ServerBusyError if too many replies wait, EngineStateError if the worker has ended.
+        The prompt is laid out now if the model is in memory, else when it is loaded: a first event
+        `Loading` says so. With `respell` ids of the prompt may be replaced by others of the same
+        text, those that an earlier reply was made of; see `Respelling`.
+
+        Raises what `prepare` does, ConfigError for an unknown model, ServerBusyError if too many
+        replies wait, EngineStateError if the worker has ended.
         """
-        job = Job(call, client, dict(checkpoints or {}), respell, prediction)
+        served = self.models.named(model) if model else self.models.default
+        job = Job(served, client, prepare, respell)
+        with served.lock:
+            if served.resident is None:
+                job.events.put(Loading(served.id))
+            elif not job.fit(served.resident.engine):
+                job.events.end()
+                return job
         with self._changed:
             if self._stopping:
                 raise EngineStateError("the server is shutting down; send the request again later")
@@ -212,11 +317,15 @@ class Worker:
         self._last_turn = self._clock()
         return True
 
-    def close(self) -> None:
-        """End all replies and the thread, and drop lanes and cache; the engine stays open."""
+    def stop(self) -> None:
+        """Let all replies end with an error, and take no more; from any thread, at once."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
+
+    def close(self) -> None:
+        """End all replies and the thread; store and drop cached rows, and close the models."""
+        self.stop()
         if self._thread is not None:
             self._thread.join()
         else:
@@ -225,8 +334,8 @@ class Worker:
     def _run(self) -> None:
         try:
             while self._wait():
-                if not self.step() and self.cache.unstored:
-                    self.cache.store(self._lanes[0].session)
+                if not self.step():
+                    self.models.tidy()
         except BaseException:  # noqa: BLE001 - the replies learn that it ended, whatever it was
             _log.exception("the worker has failed; restart the server")
         finally:
@@ -235,17 +344,16 @@ class Worker:
     def _wait(self) -> bool:
         """Wait until there is work; return False if the worker is to end.
 
-        Writing rows to disk is work once there was no other for a while.
+        Writing rows to disk is work once there was no other for a while, and so is unloading.
         """
         with self._changed:
             while not (self._stopping or self._running or len(self._line)):
-                idle = None if not self.cache.unstored else _IDLE_S
-                if not self._changed.wait(idle):
+                if not self._changed.wait(self.models.tidy_in(_IDLE_S)):
                     break
             return not self._stopping
 
     def _shut_down(self) -> None:
-        """End all replies; store the cache, and drop it with the lanes."""
+        """End all replies; store cached rows, and close the models."""
         error = EngineStateError("the server was shut down; send the request again later")
         with self._changed:
             self._stopping = True
@@ -253,44 +361,63 @@ class Worker:
                 job.events.end(error)
         while self._running:
             self._end(self._running[0], error)
-        while self.cache.unstored:
-            self.cache.store(self._lanes[0].session)
-        self.cache.close()
-        while self._lanes:
-            self._lanes.pop().close()
+        self.models.close()
 
     def _fill_lanes(self) -> None:
-        """Drop cancelled jobs from the line; begin others while lanes are free."""
+        """Drop cancelled jobs from the line; begin others while there are places."""
         with self._changed:
             for gone in [job for job in self._line if job.cancelled.is_set()]:
                 self._line.remove(gone)
                 gone.events.end()
-        while self._free:
+                self._held_up = False
+        while len(self._running) < self._parallel and not self._held_up:
             with self._changed:
                 job = self._line.pop()
             if job is None:
                 return
-            self._begin(job)
+            if not self._begin(job):
+                self._held_up = True
+                with self._changed:
+                    self._line.put_back(job)
 
-    def _begin(self, job: Job) -> None:
-        """Give a job a lane; its first turn takes rows."""
-        lane = self._free.pop()
-        self._running.append(_Running(job, lane, self._turns(job, lane), self._clock()))
+    def _begin(self, job: Job) -> bool:
+        """Begin a reply, whose first turn takes rows; False if memory is short now."""
+        try:
+            resident = self.models.bring(job.model, {one.job.model for one in self._running})
+            if resident is None:
+                return False
+            with job.model.lock:
+                wanted = job.fit(resident.engine)
+            if not wanted:
+                job.events.end()
+                return True
+            tokens = _most_tokens(job.call, resident.engine)
+            if not self._has_room(job, tokens, resident):
+                return False
+            lane = resident.take_lane()
+        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
+            self._fail(job, error)
+            return True
+        turns = self._turns(job, resident, lane)
+        self._running.append(_Running(job, resident, lane, turns, self._clock(), tokens))
         self._share_costs()
+        return True
 
-    def _turns(self, job: Job, lane: Lane) -> Generator[StreamEvent | None, None, None]:
+    def _turns(
+        self, job: Job, resident: Resident, lane: Lane
+    ) -> Generator[StreamEvent | None, None, None]:
         """Make a reply in turns, after those that read the same prompt have read it.
 
         A client that asks twice, or several agents with one system prompt, would otherwise have the
         same rows computed side by side. A turn of a reply that waits does nothing.
         """
-        while (reader := self._reader(job)) is not None:
+        while (reader := self._reader(job, resident)) is not None:
             while self._reads(*reader) and not job.cancelled.is_set():
                 yield None
             if job.cancelled.is_set():
                 break
-        taken = self._take_rows(job, lane)
-        learned = self._clients.state(job.client)
+        taken = self._take_rows(job, resident, lane)
+        learned = job.model.clients.state(job.client)
         if job.prediction:
             learned.remember(job.prediction)
         turns = lane.turns(
@@ -310,16 +437,18 @@ class Worker:
         finally:
             self._reading.pop(job, None)
 
-    def _reader(self, job: Job) -> tuple[Job, int] | None:
+    def _reader(self, job: Job, resident: Resident) -> tuple[Job, int] | None:
         """Return the reply that will read most of a job's prompt, and how many of its tokens.
 
         None where too little would be gained by waiting for it.
         """
         prompt = job.call.prompt
-        others = [one.lane.session for one in self._running if one.job is not job]
+        others = self._sessions(resident, job)
         found: tuple[Job, int] | None = None
-        most = self.cache.reach(prompt, others) + _WORTH_WAITING - 1
+        most = resident.cache.reach(prompt, others) + _WORTH_WAITING - 1
         for other in self._reading:
+            if other.model is not job.model:
+                continue
             common = min(common_length(other.call.prompt, prompt), len(prompt) - 1)
             if common > most and self._reads(other, common):
                 found, most = (other, common), common
@@ -330,21 +459,43 @@ class Worker:
         lane = self._reading.get(job)
         return lane is not None and len(lane.session.rows.tokens) < count
 
-    def _take_rows(self, job: Job, lane: Lane) -> Taken:
+    def _sessions(self, resident: Resident, job: Job) -> list[Session]:
+        """Return the sessions of other replies of a model."""
+        return [
+            one.lane.session
+            for one in self._running
+            if one.resident is resident and one.job is not job
+        ]
+
+    def _take_rows(self, job: Job, resident: Resident, lane: Lane) -> Taken:
         """Give a lane the rows that a job can use, and spell the job's prompt as they are."""
-        others = [one.lane.session for one in self._running if one.lane is not lane]
+        cache, others = resident.cache, self._sessions(resident, job)
         if job.respell:
             given = job.call.prompt
-            prompt = self._spelling.longest(given, self.cache.nearest(given, others))
-            if len(prompt) < self.engine.context:
-                job.call = replace(job.call, prompt=prompt)
-                # The last places are near the end, where the spelling is the given one.
-                longer = len(prompt) - len(given)
-                job.checkpoints = {
-                    name: place + longer if name == MESSAGE else place
-                    for name, place in job.checkpoints.items()
-                }
-        return self.cache.take(job.call.prompt, lane.session, others)
+            prompt = resident.spelling.longest(given, cache.nearest(given, others))
+            if len(prompt) < resident.engine.context:
+                job.spell(prompt)
+        return cache.take(job.call.prompt, lane.session, others)
+
+    def _has_room(self, job: Job, tokens: int, resident: Resident) -> bool:
+        """Return whether memory holds a reply beside those under way, if cached rows make room.
+
+        Raises MemoryLimitError if not even with them ended.
+        """
+        source = job.model.source
+        if source is None:
+            return True
+        held = resident.cache.reach(job.call.prompt, self._sessions(resident, job))
+        needed = source.rows(tokens) - source.rows(held) + source.largest_pass(tokens)
+        if self.models.free_rows(needed + sum(one.growth() for one in self._running)):
+            return True
+        if self._running:
+            return False
+        raise MemoryLimitError(
+            f"a reply of up to {tokens:,} tokens, prompt included, takes {needed / 1e9:.1f} GB of "
+            "memory, more than is free; try again later, or give a shorter prompt or a smaller "
+            "limit of tokens"
+        )
 
     def _turn(self, running: _Running) -> None:
         """Make one turn of a reply; its errors end it alone."""
@@ -366,19 +517,23 @@ class Worker:
     def _end(self, running: _Running, error: Exception | None = None) -> None:
         """End a reply: its rows go to the cache, and its lane is free."""
         self._running.remove(running)
+        self._held_up = False
         running.turns.close()
-        self._keep_rows(running.lane, running.job)
-        self._free.append(running.lane)
+        self._keep_rows(running.resident, running.lane, running.job)
+        self.models.touch(running.job.model)
         self._share_costs()
         taken_s = self._clock() - running.started
         self._mean_s = _RECENT * self._mean_s + (1 - _RECENT) * taken_s
         running.job.events.end(error)
 
-    def _keep_rows(self, lane: Lane, job: Job) -> None:
-        """Hand a lane's rows to the cache."""
+    def _keep_rows(self, resident: Resident, lane: Lane, job: Job) -> None:
+        """Hand a lane's rows to the cache, and the lane back."""
         prompt = job.call.prompt
         last_message = job.checkpoints.get(MESSAGE, len(prompt) - 1)
-        self.cache.put(lane.session.exchange(None), last_message, (*prompt, *job.reply))
+        rows = lane.session.exchange(None)
+        resident.give_back(lane)
+        resident.cache.put(rows, last_message, (*prompt, *job.reply))
+        self.models.trim()
 
     def _fail(self, job: Job, error: Exception) -> None:
         if isinstance(error, AkunuError):
@@ -389,7 +544,8 @@ class Worker:
 
     def _share_costs(self) -> None:
         """Measure passes with drafts only while one reply runs: nothing then runs in between."""
-        self.engine.measure_drafts(alone=len(self._running) <= 1)
+        for resident in self.models.residents:
+            resident.engine.measure_drafts(alone=len(self._running) <= 1)
 
     def _retry_s(self) -> int:
         """Return after how many seconds there may be a place: when the next reply ends."""
@@ -413,16 +569,16 @@ class _Report:
             self._events.put(Prefilled(done, total))
 
 
-class _ClientMemories:
-    """What `auto` learned from each client's replies; no client's drafts come from another's."""
+def _most_tokens(call: CheckedCall, engine: Engine) -> int:
+    """Return how long a prompt and its reply may become; a reply without a limit is a usual one."""
+    room = engine.context - len(call.prompt)
+    limit = call.choice.config.max_tokens
+    return len(call.prompt) + min(room, USUAL_CONTEXT if limit is None else limit)
 
-    def __init__(self) -> None:
-        self._states: OrderedDict[str, AutoState] = OrderedDict()
 
-    def state(self, client: str) -> AutoState:
-        """Return a client's state, a new one for an unknown client."""
-        state = self._states.setdefault(client, AutoState())
-        self._states.move_to_end(client)
-        if len(self._states) > _CLIENTS:
-            self._states.popitem(last=False)
-        return state
+def _growth(model: Served, tokens: int, lane: Lane) -> int:
+    """Return the bytes of rows that a reply of so many tokens adds to those of its lane."""
+    if model.source is None:
+        return 0
+    held = len(lane.session.rows.tokens)
+    return max(0, model.source.rows(tokens) - model.source.rows(held))

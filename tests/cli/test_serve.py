@@ -1,11 +1,13 @@
 """akunu serve: its options, what it refuses before a model is loaded, and a run in a process."""
 
+import contextlib
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 
 import httpx
 import pytest
@@ -71,24 +73,84 @@ def test_listening_on_a_free_port():
         assert one.getsockname()[1] != other.getsockname()[1]
 
 
-def test_server_in_a_process(default_model, tmp_path):
-    """It says where it listens, answers, and ends at Ctrl-C with its rows on disk."""
-    command = [
-        sys.executable, "-m", "akunu_py", "serve", str(default_model), "--port", "0",
-        "--cache-memory", "100MB", "--cache-dir", str(tmp_path / "rows"),
-    ]  # fmt: skip
+@pytest.mark.parametrize("given", ["", "soon", "-5m", "5 days", "30min"])
+def test_times(given):
+    assert "is not a time" in refused("--idle-unload", given)
+
+
+def test_models_that_are_not_here(tmp_path):
+    assert "has no model" in refused("--models", tmp_path)
+    assert "there is no model nowhere.gguf" in refused("--models", "nowhere.gguf")
+    assert "akunu models pull hf:owner/repository" in refused("--models", "hf:owner/repository")
+
+
+@contextlib.contextmanager
+def serving(*arguments):
+    """A server in a process, and a client of it."""
+    command = [sys.executable, "-m", "akunu_py", "serve", *map(str, arguments), "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
     try:
         line = process.stderr.readline()
         url = re.search(r"http://127\.0\.0\.1:\d+", line)[0]
-        body = {"messages": [{"role": "user", "content": "Hello " * 40}], "max_tokens": 4}
         with httpx.Client(base_url=url, timeout=30, trust_env=False) as client:
-            reply = client.post("/v1/chat/completions", json=body)
-            assert reply.status_code == 200, reply.text
-            assert client.get("/health").json()["status"] == "ok"
+            yield process, client
     finally:
+        process.kill()
+        process.communicate(timeout=30)
+
+
+def ended(process, number):
+    """What a process says after a signal."""
+    process.send_signal(number)
+    return process.communicate(timeout=30)[1]
+
+
+def test_server_in_a_process(default_model, tmp_path):
+    """It says where it listens, answers, and ends at Ctrl-C with its rows on disk."""
+    rows = tmp_path / "rows"
+    with serving(
+        default_model, "--cache-memory", "100MB", "--cache-dir", rows,
+        "--models", default_model.parent, "--idle-unload", "30m",
+    ) as (process, client):  # fmt: skip
+        body = {"messages": [{"role": "user", "content": "Hello " * 40}], "max_tokens": 4}
+        names = [entry["id"] for entry in client.get("/v1/models").json()["data"]]
+        assert names[0] == "akunu-tiny"
+        assert "akunu-tiny-draft" in names
+        for name in ("akunu-tiny", "akunu-tiny-draft"):
+            reply = client.post("/v1/chat/completions", json=body | {"model": name})
+            assert reply.status_code == 200, reply.text
+        health = client.get("/health").json()
+        assert health["status"] == "ok"
+        assert health["loaded"] == ["akunu-tiny", "akunu-tiny-draft"]
+        assert ended(process, signal.SIGINT) == ""
+    assert process.returncode == 130
+    assert len(list(rows.glob("rows-*/*.safetensors"))) == 2
+
+
+@pytest.mark.slow
+def test_kill_lets_a_stream_end_with_an_error(default_model):
+    body = {"prompt": "Hello", "max_tokens": 2000, "stream": True, "logit_bias": {}}
+    with serving(default_model) as (process, client):
+        with client.stream("POST", "/v1/completions", json=body) as response:
+            parts = response.iter_text()
+            next(parts)
+            process.send_signal(signal.SIGTERM)
+            said = "".join(parts)
+        assert "[DONE]" in said
+        assert process.communicate(timeout=30)[1] == ""
+    assert process.returncode == 143
+
+
+@pytest.mark.slow
+def test_second_interrupt_ends_at_once(default_model):
+    body = {"prompt": "Hello", "max_tokens": 2000, "stream": True, "seed": 1}
+    with (
+        serving(default_model) as (process, client),
+        client.stream("POST", "/v1/completions", json=body) as response,
+    ):
+        next(response.iter_text())
         process.send_signal(signal.SIGINT)
-        _, rest = process.communicate(timeout=30)
-    assert "Traceback" not in rest
-    assert process.returncode in {0, 130}
-    assert list((tmp_path / "rows").rglob("*.safetensors"))
+        time.sleep(0.3)
+        assert process.poll() is None
+        assert ended(process, signal.SIGINT) == ""
+    assert process.returncode == 130

@@ -14,8 +14,8 @@ class Scripted:
     def __init__(self):
         self.calls = []
 
-    def begin(self, prompt, sampling, check):
-        check()
+    def beginning(self, prompt, sampling):
+        yield
         self.calls.append(("begin", list(prompt), sampling))
 
     def extend(self, tokens):

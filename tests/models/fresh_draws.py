@@ -25,7 +25,7 @@ def made(model, *, context=600, common=VOCABULARY, target_size=VOCABULARY):
 
 
 def begin(drafts, prompt, config, *, independent=False):
-    drafts.begin(prompt, DrawSettings(config, SEED, independent), lambda: None)
+    list(drafts.beginning(prompt, DrawSettings(config, SEED, independent)))
 
 
 def fresh_row(model, text, common=VOCABULARY):

@@ -2,9 +2,13 @@
 
 import hashlib
 import json
+import random
 import shutil
 import stat
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -303,3 +307,49 @@ def test_a_full_disk_costs_the_entry_alone(engine, tmp_path, monkeypatch, caplog
     replies(engine, tmp_path, engine.prompt_ids(TEXT))
     assert "No space left on device" in caplog.text
     assert not files(tmp_path, "json")
+
+
+_WRITES = """
+import sys, pathlib
+sys.path[:0] = {path!r}
+from toy_engine import PLAIN, toy_engine
+from akunu_py.server.disk_tier import DiskTier
+from akunu_py.server.prefix_cache import PrefixCache
+from akunu_py.server.worker import Worker
+engine = toy_engine()
+tier = DiskTier(pathlib.Path(sys.argv[1]), 1 << 28, engine._session.digest())
+worker = Worker(engine, cache=PrefixCache(1 << 28, tier))
+for number in range(int(sys.argv[2]), 10**6):
+    prompt = engine.prompt_ids(f"{{number}} is a number of many. " * 8)
+    worker.submit(engine.check(prompt, max_tokens=1, drafter="none", logit_bias=PLAIN))
+    while worker.step():
+        pass
+    worker.models.tidy()
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_processes_killed_while_they_write_lose_nothing_but_that_entry(engine, tmp_path):
+    """What a process said it had written is there, whole, after it was killed at any moment."""
+    rng = random.Random(0)
+    program = _WRITES.format(path=[str(Path(__file__).parent), str(Path(__file__).parents[1])])
+    written = []
+    for _ in range(4):
+        command = [sys.executable, "-c", program, str(tmp_path), str(len(written))]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        # The next write is under way when it is killed, somewhere between its begin and end.
+        for _ in range(rng.randrange(2, 6)):
+            written.append(int(process.stdout.readline()))
+        time.sleep(rng.random() * 0.02)
+        process.kill()
+        written += map(int, process.communicate()[0].split())
+        tier = tier_of(engine, tmp_path)
+        known = list(tier.nearest(()))
+        # At most the entry under way is there besides.
+        assert len(written) <= len(known) <= len(written) + 1
+        for _, stored in known:
+            assert tier.load(stored, engine._session) is not None
+        assert len(files(tmp_path, "json")) == len(files(tmp_path, "safetensors")) == len(known)
+        assert not list(tmp_path.glob("rows-*/.*"))
+        written = [*range(len(known))]

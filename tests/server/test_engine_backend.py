@@ -14,8 +14,9 @@ from scripted_server import events_of, running
 from akunu_py.engine.engine import Engine
 from akunu_py.generation_config import GenerationConfig
 from akunu_py.reply_deltas import ContentDelta
-from akunu_py.server.engine_backend import EngineBackend, served_model
+from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.events import Finished
+from akunu_py.server.model_source import served_model
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.requests import CompletionRequest
 from akunu_py.server.worker import Worker

@@ -261,7 +261,7 @@ def test_replies_of_one_client_at_once_are_all_remembered(toy, make_worker):
         for text, size in (("abc", 9), ("fed", 14))
     ]
     run(worker)
-    texts = worker._clients.state("a").memory.texts()
+    texts = worker.models.default.clients.state("a").memory.texts()
     assert sorted(texts, key=len) == [list(tokens_of(job)) for job in jobs]
 
 
@@ -285,6 +285,27 @@ def test_a_draft_model_has_caches_for_each_lane(tiny_pair, make_worker):
     jobs = [ask(worker, seed) for seed in (1, 2)]
     assert [drafted(worker, job) for job in jobs] == alone
     assert all(accepted for _, _, accepted in alone)
+
+
+def test_a_draft_model_that_reads_a_prompt_does_not_keep_others_from_their_turns(
+    tiny_pair, make_worker, small_passes, monkeypatch
+):
+    monkeypatch.setattr("akunu_py.models.cached_rows._FIRST_CHUNK", 256)
+    worker = make_worker(tiny_pair, parallel=2)
+    options = {"drafter": "draft-model", "logit_bias": {}, "draft_budget": "always"}
+    short = worker.submit(call(tiny_pair, "x", max_tokens=150, drafter="none", logit_bias={}))
+    while seen_of(short)[1] < 2:
+        worker.step()
+    long = worker.submit(call(tiny_pair, "abcdefg " * 20, **options))
+    before, ended = seen_of(short)[1], 0
+    while not seen_of(long)[1]:
+        worker.step()
+        done = [event for event in long.events._events if isinstance(event, Prefilled)]
+        if done and done[-1].done == done[-1].total and not ended:
+            ended = seen_of(short)[1]
+    # One turn of the other for each pass of the target, and as many while the draft model reads.
+    assert ended - before > 5
+    assert seen_of(short)[1] - ended > 5
 
 
 def test_costs_of_drafts_are_measured_alone(toy, make_worker):

@@ -136,8 +136,8 @@ class _Session:
     def described(self) -> tuple["LocalServer", str]:
         """Return the server, and a line on how to start it if it does not run."""
         from akunu_py.cli.launch.local_server import LocalServer, address  # noqa: PLC0415
+        from akunu_py.model_store.choice import model_name  # noqa: PLC0415
         from akunu_py.model_store.names import resolve_model  # noqa: PLC0415
-        from akunu_py.server.backend import model_id  # noqa: PLC0415
         from akunu_py.settings import load_settings  # noqa: PLC0415
 
         found, port = self._find()
@@ -146,7 +146,7 @@ class _Session:
         path = resolve_model(self._model, load_settings(), download=False)
         command = ["akunu", "serve", *self._serve_arguments(self._model), "--port", str(port)]
         note = f"# No server runs there yet: {shlex.join(command)}"
-        return LocalServer(address(port), model_id(path), self._context, self._key), note
+        return LocalServer(address(port), model_name(path), self._context, self._key), note
 
     @contextlib.contextmanager
     def server(self) -> Iterator["LocalServer"]:
@@ -193,12 +193,12 @@ class _Session:
             return None
         assert self._model is not None  # noqa: S101
         from akunu_py.errors import AkunuError  # noqa: PLC0415
+        from akunu_py.model_store.choice import model_name  # noqa: PLC0415
         from akunu_py.model_store.names import resolve_model  # noqa: PLC0415
-        from akunu_py.server.backend import model_id  # noqa: PLC0415
         from akunu_py.settings import load_settings  # noqa: PLC0415
 
         try:
-            return model_id(resolve_model(self._model, load_settings(), download=False))
+            return model_name(resolve_model(self._model, load_settings(), download=False))
         except AkunuError:
             return self._model
 

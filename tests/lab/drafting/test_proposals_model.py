@@ -16,9 +16,7 @@ def llama():
 
 def begun(llama, config, num_proposals, *, independent=False):
     drafts = made(llama)
-    drafts.begin(
-        prompt_of(21), DrawSettings(config, SEED, independent, num_proposals), lambda: None
-    )
+    list(drafts.beginning(prompt_of(21), DrawSettings(config, SEED, independent, num_proposals)))
     return drafts
 
 

@@ -25,8 +25,9 @@ class ToyModel:
     def __init__(self, q, choose=None):
         self.q, self.choose, self.text, self.rows = q, choose, [], []
 
-    def begin(self, prompt, sampling, check):
+    def beginning(self, prompt, sampling):
         self.text, self.sampling = list(prompt), sampling
+        yield
 
     def extend(self, tokens):
         self.text += tokens

@@ -65,7 +65,10 @@ def test_health_is_that_of_the_worker(server, backend, state, status):
     backend.state = Health(state=state, running=2, waiting=3, places=4)
     response = server.get("/health")
     assert response.status_code == status
-    assert response.json() == {"status": state, "running": 2, "waiting": 3, "places": 4}
+    assert response.json() == {
+        "status": state, "running": 2, "waiting": 3, "places": 4, "loading": None,
+        "loaded": ["tiny"],
+    }  # fmt: skip
     assert ("retry-after" in response.headers) == (status == 503)
 
 

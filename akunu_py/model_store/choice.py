@@ -1,0 +1,93 @@
+"""The models among which a program chooses by name: those of folders, and named ones."""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from akunu_py.errors import ConfigError
+from akunu_py.model_store.aliases import load_aliases
+from akunu_py.model_store.inventory import models_below
+from akunu_py.model_store.names import HubName, parse_hub_name, resolve_model
+from akunu_py.settings import Settings
+
+_MOST_MODELS = 1000
+_FIRST_PART = re.compile(r"-00001-of-[0-9]{5}$")
+
+
+def choice_of_models(
+    given: Sequence[str], settings: Settings, *, first: Path | None = None
+) -> dict[str, Path]:
+    """Return paths of models by one-word names that tell them apart, `first` as the first.
+
+    Each of `given` is a folder with models, or names separated by commas, as `resolve_model` takes
+    them; nothing is fetched. A model is called as its file or folder is, or by its alias. Where
+    several would have the same name, the folder's name goes in front, and then a number behind.
+
+    Raises ConfigError for an unknown name, a model that is not on this machine, and a folder
+    without models.
+    """
+    # By where links lead to; a file in the hub's cache has its name only as a link.
+    found = {} if first is None else {first.resolve(): (model_name(first), first)}
+    for entry in given:
+        for name, path in _models_of_entry(entry, settings):
+            found.setdefault(path.resolve(), (name, path.absolute()))
+    if len(found) > _MOST_MODELS:
+        raise ConfigError(f"there are {len(found)} models to choose from; give at most 1,000")
+    return _told_apart(list(found.values()))
+
+
+def model_name(path: Path) -> str:
+    """Return the one-word name of a model: that of its file, folder or repository."""
+    if not path.is_dir():
+        return one_word(_FIRST_PART.sub("", path.stem))
+    # A snapshot in the hub's cache is called by its commit: models--OWNER--REPO/snapshots/COMMIT.
+    repository = path.parent.parent.name
+    if path.parent.name == "snapshots" and repository.startswith("models--"):
+        return one_word(repository.rpartition("--")[2])
+    return one_word(path.name)
+
+
+def one_word(name: str) -> str:
+    """Return a name without spaces, slashes and the like; never empty."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
+
+
+def _models_of_entry(entry: str, settings: Settings) -> Iterator[tuple[str, Path]]:
+    folder = Path(entry).expanduser()
+    if folder.is_dir():
+        models = [
+            here if model.main is None else here / model.main
+            for here, model in models_below(folder)
+            if not model.missing
+        ]
+        if not models:
+            raise ConfigError(
+                f"{entry} has no model that akunu reads: neither GGUF files nor folders with "
+                "model*.safetensors and config.json"
+            )
+        yield from ((model_name(path), path) for path in models)
+        return
+    aliases = load_aliases()
+    for name in filter(None, (part.strip() for part in entry.split(","))):
+        path = resolve_model(name, settings, download=False)
+        hub_name = parse_hub_name(aliases.get(name, name))
+        if name in aliases:
+            yield one_word(name), path
+        elif isinstance(hub_name, HubName) and path.is_dir():
+            yield one_word(hub_name.repository.rpartition("/")[2]), path
+        else:
+            yield model_name(path), path
+
+
+def _told_apart(models: Sequence[tuple[str, Path]]) -> dict[str, Path]:
+    """Return the paths by names of which each is there once."""
+    given = Counter(name for name, _ in models)
+    found: dict[str, Path] = {}
+    for name, path in models:
+        own = name if given[name] == 1 else f"{one_word(path.parent.name)}-{name}"
+        numbered = (f"{own}-{number}" for number in itertools.count(2))
+        free = (one for one in (own, *itertools.islice(numbered, len(models))) if one not in found)
+        found[next(one for one in free if one == name or one not in given)] = path
+    return found

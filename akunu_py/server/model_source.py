@@ -1,0 +1,139 @@
+"""What a server's models are loaded from, and what is known of them before."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from akunu_py.engine.engine import Engine
+from akunu_py.errors import AkunuError
+from akunu_py.model_store.choice import model_name
+from akunu_py.models.memory_check import MemoryNeeds, PlannedModel, check_memory
+from akunu_py.server.backend import ServedModel
+from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
+
+_log = logging.getLogger(__name__)
+
+
+class ModelSource(Protocol):
+    """A model on disk that can be loaded again and again."""
+
+    @property
+    def id(self) -> str:
+        """Return the name in requests, one word."""
+
+    def describe(self) -> ServedModel:
+        """Return what is known before the model is loaded."""
+
+    def loading(self) -> int:
+        """Return the bytes of memory that loading takes."""
+
+    def rows(self, tokens: int) -> int:
+        """Return the bytes of the rows of so many tokens; 0 where memory limits no reply."""
+
+    def largest_pass(self, tokens: int) -> int:
+        """Return the bytes that a pass takes besides; 0 where memory limits no reply."""
+
+    def load(self, available: int) -> Engine:
+        """Load the model into so many bytes; raises AkunuError."""
+
+
+class ModelFile:
+    """A GGUF file or an MLX folder; `options` are those of `Engine.load`.
+
+    `planned` are the models that this takes, with a draft model two. With `checked` False it is
+    loaded, and replies, whether memory holds that or not.
+    """
+
+    def __init__(
+        self,
+        id_: str,
+        planned: Sequence[PlannedModel],
+        options: Mapping[str, Any],
+        *,
+        checked: bool = True,
+    ) -> None:
+        self.id = id_
+        self._planned = planned
+        self._options = options
+        self._checked = checked
+        self._context: int | None = options.get("context")
+        self._needs = MemoryNeeds(planned, context=self._context)
+
+    def describe(self) -> ServedModel:
+        """Return what the files' headers say; raises as `load_model` does for such files."""
+        path = self._planned[0].path
+        return ServedModel(
+            id=self.id, name=self.id, context=self._needs.context, created=_created(path),
+            loaded=False,
+        )  # fmt: skip
+
+    def loading(self) -> int:
+        """Return the bytes of weights, the rows of a usual reply, and the largest pass."""
+        return self._needs.loading()
+
+    def rows(self, tokens: int) -> int:
+        """Return the bytes of the rows of so many tokens; 0 if not checked."""
+        return self._asked(lambda: self._needs.rows(tokens))
+
+    def largest_pass(self, tokens: int) -> int:
+        """Return the bytes that a pass takes besides; 0 if not checked."""
+        return self._asked(lambda: self._needs.largest_pass(tokens))
+
+    def _asked(self, question: Callable[[], int]) -> int:
+        """Return an answer; 0 from now on for files whose needs cannot be told."""
+        try:
+            return question() if self._checked else 0
+        except AkunuError as error:
+            _log.warning("the memory of replies of %s is not checked: %s", self.id, error)
+            self._checked = False
+            return 0
+
+    def load(self, available: int) -> Engine:
+        """Load the model, with smaller forms of its weights where memory asks for them."""
+        options = dict(self._options)
+        path = self._planned[0].path
+        if self._checked and check_memory(
+            self._planned, context=self._context, available=available
+        ):
+            # An MLX folder's weights have their form, whatever its draft model gets.
+            options |= {} if path.is_dir() else {"exact_weights": False}
+        return Engine.load(path, **options)
+
+
+def readable(sources: Sequence[ModelSource]) -> list[ModelSource]:
+    """Return the sources whose files can be served; the others are named in the log."""
+    found = []
+    for source in sources:
+        try:
+            source.describe()
+        except AkunuError as error:
+            _log.warning("a model is left out: %s", error)
+        else:
+            found.append(source)
+    return found
+
+
+def served_model(engine: Engine) -> ServedModel:
+    """Return the description of an engine's model; its id is made of its file's name."""
+    description, tokenizer = engine.description, engine.tokenizer
+    path = description.path
+    thinks = len(tokenizer.encode("<think>", parse_special=True)) - len(tokenizer.encode(""))
+    return ServedModel(
+        id=model_name(path),
+        name=description.name,
+        context=engine.context,
+        created=_created(path),
+        thinks=thinks == 1,
+        heeds=engine.thinking.heeded,
+        holds_grammars=engine.tool_use.holds_grammars,
+        fills_in=isinstance(tokenizer, GGUFTokenizer)
+        and {"pre", "suf", "mid"} <= tokenizer.fim_ids.keys(),
+    )
+
+
+def _created(path: Path) -> int:
+    try:
+        return int(path.stat().st_mtime)
+    except OSError:
+        return 0

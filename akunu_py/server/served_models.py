@@ -1,0 +1,317 @@
+"""The models of a server: which there are, which are in memory, and what must go for others.
+
+The list is made at start, and a request names one of it: no name from the network is ever a path.
+The worker's thread alone loads and unloads. Where memory does not hold everything, cached rows of
+the least recently used model go first, then idle models.
+"""
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from akunu_py.drafting import AutoState, vocabulary_fingerprint
+from akunu_py.engine.engine import Engine
+from akunu_py.engine.lane import Lane
+from akunu_py.errors import ConfigError
+from akunu_py.models.memory_check import available_memory
+from akunu_py.server.backend import ServedModel
+from akunu_py.server.model_source import ModelSource, served_model
+from akunu_py.server.prefix_cache import PrefixCache
+from akunu_py.server.respelling import Respelling
+
+_log = logging.getLogger(__name__)
+
+_CLIENTS = 64
+"""Clients whose replies `auto` remembers, the latest; a full memory takes about 40 MB."""
+
+
+class Resident:
+    """A model in memory and what belongs to it there: lanes, cached rows, spelling."""
+
+    def __init__(self, engine: Engine, cache: PrefixCache) -> None:
+        self.engine = engine
+        self.cache = cache
+        self.spelling = Respelling(engine.tokenizer)
+        self._lanes: list[Lane] = []
+        self._free: list[Lane] = []
+
+    def take_lane(self) -> Lane:
+        """Return a lane that no reply uses."""
+        if not self._free:
+            self._lanes.append(self.engine.lane())
+            return self._lanes[-1]
+        return self._free.pop()
+
+    def give_back(self, lane: Lane) -> None:
+        """Take a lane back."""
+        self._free.append(lane)
+
+    def store(self) -> bool:
+        """Write the newest rows to disk that are not there; return False if there are none."""
+        if not self.cache.unstored:
+            return False
+        self.cache.store(self._lanes[0].session)
+        return True
+
+    def close(self) -> None:
+        """Store the cached rows, and drop them with the lanes; the engine stays open."""
+        while self.store():
+            pass
+        self.cache.close()
+        self._free.clear()
+        while self._lanes:
+            self._lanes.pop().close()
+
+
+class Served:
+    """A model that requests may name, in memory or not.
+
+    Attributes:
+        source: what it is loaded from; None for one that stays in memory.
+        description: what clients see of it.
+        lock: held by who uses the engine's tokenizer, and to unload.
+        resident: the model in memory; None otherwise.
+        clients: what `auto` learned from each client's replies.
+        used: when the last reply began or ended.
+
+    """
+
+    def __init__(self, source: ModelSource | None, description: ServedModel) -> None:
+        self.source = source
+        self.description = description
+        self.lock = threading.Lock()
+        self.resident: Resident | None = None
+        self.clients = ClientMemories()
+        self.used = 0.0
+        self._vocabulary = ""
+
+    @property
+    def id(self) -> str:
+        """Return the name in requests."""
+        return self.description.id
+
+    def enter(self, resident: Resident) -> None:
+        """Take note that the model is in memory."""
+        description = served_model(resident.engine)
+        vocabulary = vocabulary_fingerprint(resident.engine.tokenizer.token_texts())
+        if vocabulary != self._vocabulary:
+            # Another file took the place of the one that was loaded before.
+            self._vocabulary, self.clients = vocabulary, ClientMemories()
+        with self.lock:
+            self.description = replace(description, id=self.id)
+            self.resident = resident
+
+    def leave(self) -> Resident:
+        """Take note that the model leaves the memory; return what is to be closed."""
+        with self.lock:
+            self.description = replace(self.description, loaded=False)
+            resident, self.resident = self.resident, None
+        assert resident is not None  # noqa: S101 - of a model in memory
+        return resident
+
+
+@dataclass(slots=True)
+class Counts:
+    """How often models were loaded, evicted for others, and unloaded because nobody used them."""
+
+    loads: int = 0
+    evictions: int = 0
+    unloads: int = 0
+
+
+class ServedModels:
+    """Models by name, the default first; those in memory share the limit of cached rows.
+
+    `engine` is the default one's, if it is loaded already; it is closed when the model leaves the
+    memory. `make_cache` makes the cache of a model that was loaded. A model without a request for
+    `idle_s` seconds leaves the memory; None keeps it. `available` reads how many bytes can be
+    taken.
+
+    Requests may read `loading` and descriptions from any thread. The rest is for the worker's.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[ModelSource],
+        make_cache: Callable[[Engine], PrefixCache] = lambda _: PrefixCache(0),
+        *,
+        engine: Engine | None = None,
+        cache_limit: int | None = None,
+        idle_s: float | None = None,
+        available: Callable[[], int] = available_memory,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._make_cache = make_cache
+        self._cache_limit = cache_limit
+        self._idle_s = idle_s
+        self._available = available
+        self._clock = clock
+        self.loading = ""
+        """Name of the model that is being loaded; "" for none."""
+        self.counts = Counts()
+        self._models: dict[str, Served] = {}
+        for source in sources:
+            loaded = engine if not self._models else None
+            known = source.describe() if loaded is None else served_model(loaded)
+            model = self._models[source.id] = Served(source, replace(known, id=source.id))
+            if loaded is not None:
+                self._enter(model, loaded)
+
+    @classmethod
+    def of(cls, engine: Engine, cache: PrefixCache | None = None) -> "ServedModels":
+        """Return an engine's model alone, which stays in memory; the engine stays open."""
+        models = cls([])
+        model = Served(None, served_model(engine))
+        model.enter(Resident(engine, PrefixCache(0) if cache is None else cache))
+        models._models[model.id] = model
+        return models
+
+    def __iter__(self) -> Iterator[Served]:
+        return iter(self._models.values())
+
+    @property
+    def default(self) -> Served:
+        """Return the model of requests that name none."""
+        return next(iter(self._models.values()))
+
+    def named(self, name: str) -> Served:
+        """Return a model; raises ConfigError for an unknown name."""
+        if name not in self._models:
+            raise ConfigError(f"there is no model {name!r:.100}")
+        return self._models[name]
+
+    @property
+    def residents(self) -> list[Resident]:
+        """Return the models in memory, the least recently used first."""
+        found = [(model.used, place) for model in self if (place := model.resident) is not None]
+        return [resident for _, resident in sorted(found, key=lambda pair: pair[0])]
+
+    def bring(self, model: Served, busy: Collection[Served] = ()) -> Resident | None:
+        """Return a model in memory, loaded if it is not there.
+
+        Other models leave the memory where it asks for that, but those that are `busy`: None says
+        that their replies have to end first. Raises AkunuError if the model cannot be loaded.
+        """
+        self.touch(model)
+        if model.resident is not None:
+            return model.resident
+        source = model.source
+        assert source is not None  # noqa: S101 - a model without one stays in memory
+        if not self._make_room(source.loading(), model, busy) and busy:
+            return None
+        self.loading = model.id
+        started = time.perf_counter()
+        try:
+            engine = source.load(self._available())
+        finally:
+            self.loading = ""
+        self._enter(model, engine)
+        _log.info("loaded %s in %.1f s", model.id, time.perf_counter() - started)
+        return model.resident
+
+    def touch(self, model: Served) -> None:
+        """Take note that a model is used."""
+        model.used = self._clock()
+
+    def free_rows(self, needed: int) -> bool:
+        """Drop cached rows until so many bytes are available; return whether they are."""
+        for resident in self.residents:
+            while needed > self._available():
+                if not resident.cache.drop_oldest():
+                    break
+                _log.info("memory is short: cached rows were dropped")
+        return needed <= self._available()
+
+    def trim(self) -> None:
+        """Drop cached rows beyond the limit that all models share."""
+        if self._cache_limit is None:
+            return
+        for resident in self.residents:
+            while self.cache_bytes > self._cache_limit and resident.cache.drop_oldest():
+                pass
+
+    @property
+    def cache_bytes(self) -> int:
+        """Return the bytes of all cached rows."""
+        return sum(resident.cache.nbytes for resident in self.residents)
+
+    def tidy(self) -> None:
+        """Unload a model that nobody used for long, or write some rows to disk."""
+        for model in self:
+            if (left := self._idle_left(model)) is not None and left <= 0:
+                self.counts.unloads += 1
+                _log.info("unloaded %s after %.0f s without a request", model.id, self._idle_s)
+                self._unload(model)
+                return
+        any(resident.store() for resident in reversed(self.residents))
+
+    def tidy_in(self, store_s: float) -> float | None:
+        """Return in how many seconds `tidy` has work; None for never. Rows wait for `store_s`."""
+        unstored = any(resident.cache.unstored for resident in self.residents)
+        waits = [left for model in self if (left := self._idle_left(model)) is not None]
+        waits += [store_s] if unstored else []
+        return max(0.0, min(waits)) if waits else None
+
+    def close(self) -> None:
+        """Close all models in memory; an engine without a source stays open."""
+        for model in self:
+            if model.resident is None:
+                continue
+            if model.source is None:
+                model.resident.close()
+            else:
+                self._unload(model)
+
+    def _make_room(self, needed: int, wanted: Served, busy: Collection[Served]) -> bool:
+        """Evict idle models, and cached rows where that is enough; return whether there is room."""
+        idle = sorted(
+            (
+                model
+                for model in self
+                if model is not wanted and model.resident and model.source and model not in busy
+            ),
+            key=lambda model: model.used,
+        )
+        while needed > self._available() + self.cache_bytes and idle:
+            model = idle.pop(0)
+            self.counts.evictions += 1
+            _log.info("unloaded %s to make room for %s", model.id, wanted.id)
+            self._unload(model)
+        if needed <= self._available() + self.cache_bytes:
+            return self.free_rows(needed)
+        return False
+
+    def _enter(self, model: Served, engine: Engine) -> None:
+        self.counts.loads += 1
+        self.touch(model)
+        model.enter(Resident(engine, self._make_cache(engine)))
+
+    def _unload(self, model: Served) -> None:
+        resident = model.leave()
+        resident.close()
+        # Last, since it also frees the memory that MLX keeps of deleted arrays.
+        resident.engine.close()
+
+    def _idle_left(self, model: Served) -> float | None:
+        """Return the seconds until a model may leave the memory; None if it stays."""
+        if self._idle_s is None or model.resident is None or model.source is None:
+            return None
+        return model.used + self._idle_s - self._clock()
+
+
+class ClientMemories:
+    """What `auto` learned from each client's replies; no client's drafts come from another's."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[str, AutoState] = OrderedDict()
+
+    def state(self, client: str) -> AutoState:
+        """Return a client's state, a new one for an unknown client."""
+        state = self._states.setdefault(client, AutoState())
+        self._states.move_to_end(client)
+        if len(self._states) > _CLIENTS:
+            self._states.popitem(last=False)
+        return state

@@ -1,0 +1,89 @@
+"""The models of `akunu serve --models`: folders and names become one-word names with paths."""
+
+import pytest
+
+from akunu_py.errors import ConfigError
+from akunu_py.model_store.aliases import save_alias
+from akunu_py.model_store.choice import choice_of_models, model_name
+from akunu_py.settings import load_settings
+
+
+@pytest.fixture(autouse=True)
+def own_settings(tmp_path, monkeypatch):
+    path = tmp_path / "settings" / "config.toml"
+    path.parent.mkdir()
+    path.touch()
+    monkeypatch.setenv("AKUNU_CONFIG", str(path))
+
+
+def choice(*given):
+    return choice_of_models([str(one) for one in given], load_settings())
+
+
+def touched(path, *names):
+    path.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (path / name).touch()
+    return path
+
+
+def test_folder_lists_gguf_files_and_mlx_folders(tmp_path):
+    folder = touched(tmp_path / "all", "One Two.gguf", "notes.txt", "x-mmproj.gguf")
+    touched(folder / "three-mlx", "config.json", "model.safetensors")
+    touched(folder / "split", "s-00001-of-00002.gguf", "s-00002-of-00002.gguf")
+    touched(folder / "unfinished", "u-00001-of-00002.gguf")
+    assert choice(folder) == {
+        "One-Two": folder / "One Two.gguf",
+        "s": folder / "split" / "s-00001-of-00002.gguf",
+        "three-mlx": folder / "three-mlx",
+    }
+
+
+def test_equal_names_are_told_apart_and_the_same_file_is_there_once(tmp_path):
+    one = touched(tmp_path / "one", "m.gguf", "only.gguf")
+    other = touched(tmp_path / "other", "m.gguf")
+    third = touched(tmp_path / "deep" / "one", "m.gguf")
+    found = choice(one, other, third, one / "m.gguf", f"{one / 'only.gguf'},{other / 'm.gguf'}")
+    assert found == {
+        "one-m": one / "m.gguf",
+        "only": one / "only.gguf",
+        "other-m": other / "m.gguf",
+        "one-m-2": third / "m.gguf",
+    }
+    # A name that is made does not take that of a file.
+    touched(other, "one-m.gguf")
+    assert choice(one, other, third)["one-m"] == other / "one-m.gguf"
+
+
+def test_aliases_and_own_models_keep_their_names(tmp_path):
+    folder = touched(tmp_path / "x", "long-file-name.gguf")
+    save_alias("fast", str(folder / "long-file-name.gguf"))
+    assert list(choice("fast, akunu-tiny")) == ["fast", "akunu-tiny"]
+
+
+def test_links_keep_their_names_and_lead_to_one_model(tmp_path):
+    touched(tmp_path, "0123abc")
+    (tmp_path / "link.gguf").symlink_to(tmp_path / "0123abc")
+    (tmp_path / "other.gguf").symlink_to(tmp_path / "0123abc")
+    assert choice(tmp_path) == {"link": tmp_path / "link.gguf"}
+
+
+def test_snapshot_of_the_hub_is_called_by_its_repository(tmp_path):
+    snapshot = tmp_path / "models--owner--Some-Model-4bit" / "snapshots" / "0123abc"
+    snapshot.mkdir(parents=True)
+    assert model_name(snapshot) == "Some-Model-4bit"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("nowhere.gguf", "there is no model"),
+        ("hf:owner/repository", "akunu models pull hf:owner/repository"),
+        ("smollm2", "akunu models pull smollm2"),
+        (".", "has no model that akunu reads"),
+    ],
+)
+def test_refused(tmp_path, monkeypatch, given, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        choice(given)

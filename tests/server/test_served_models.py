@@ -1,0 +1,471 @@
+"""Models on demand: loaded when a request names them, evicted for others, unloaded when idle.
+
+Over real HTTP, with two tiny models whose memory is simulated: a budget in bytes that the test
+changes. Loads wait where a test tells them to.
+"""
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from scripted_server import running
+from shared_files import ROOT
+
+from akunu_py.engine.engine import Engine
+from akunu_py.errors import ModelFormatError
+from akunu_py.models.load import LoadOptions
+from akunu_py.models.memory_check import PlannedModel
+from akunu_py.server.disk_tier import DiskTier
+from akunu_py.server.engine_backend import EngineBackend
+from akunu_py.server.model_source import ModelFile, served_model
+from akunu_py.server.prefix_cache import PrefixCache
+from akunu_py.server.reply_response import Patience
+from akunu_py.server.served_models import ServedModels
+from akunu_py.server.worker import Worker
+
+SIZE = 10_000_000
+"""Bytes of a model in the simulated memory; 256 rows of the larger one take 1.3 MB."""
+
+CHAT = "/v1/chat/completions"
+ASK = {
+    "messages": [{"role": "user", "content": "Hello there, how are you doing today?"}],
+    "max_tokens": 6,
+    "seed": 3,
+}
+BODIES = {
+    CHAT: ASK,
+    "/v1/completions": {"prompt": "Hello", "max_tokens": 3},
+    "/v1/messages": {"messages": ASK["messages"], "max_tokens": 3},
+    "/v1/responses": {"input": "Hello", "max_output_tokens": 3},
+}
+
+
+class Memory:
+    """A machine with room for so many models."""
+
+    def __init__(self, models):
+        self.size = int(models * SIZE)
+        self.used = 0
+        self.caches = []
+
+    def available(self):
+        return self.size - self.used - sum(cache.nbytes for cache in self.caches)
+
+
+class Source:
+    """A model over weights that stay in memory really, and leave it in the simulation."""
+
+    def __init__(self, id_, lasting, memory):
+        self.id = id_
+        self.lasting = lasting
+        self.memory = memory
+        self.size = SIZE
+        self.row = 0
+        self.loads = 0
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
+        self.error = None
+
+    def describe(self):
+        return replace(served_model(self.lasting), id=self.id, loaded=False)
+
+    def loading(self):
+        return self.size
+
+    def rows(self, tokens):
+        return self.row * tokens
+
+    def largest_pass(self, tokens):
+        return 0
+
+    def load(self, available):
+        assert available >= self.size
+        self.begun.set()
+        assert self.go_on.wait(20)
+        if self.error is not None:
+            raise self.error
+        self.loads += 1
+        self.memory.used += self.size
+        engine = self.lasting.beside()
+        close = engine.close
+
+        def closed():
+            self.memory.used -= self.size
+            close()
+
+        engine.close = closed
+        return engine
+
+
+@pytest.fixture(scope="module")
+def lasting():
+    models = ROOT / "models"
+    with (
+        Engine.load(models / "akunu-tiny.gguf") as one,
+        Engine.load(models / "akunu-tiny-draft.gguf") as other,
+    ):
+        yield one, other
+
+
+class Bench:
+    """A server with the models "one" and "other"."""
+
+    def __init__(self, lasting, room=1.5, **options):
+        self.memory = Memory(room)
+        self.one, self.other = (
+            Source(name, engine, self.memory)
+            for name, engine in zip(("one", "other"), lasting, strict=True)
+        )
+        self.now = 0.0
+        patience = options.pop("patience", Patience())
+        folder = options.pop("folder", None)
+        parallel = options.pop("parallel", 2)
+
+        def cache(engine):
+            disk = None
+            if folder is not None:
+                lane = engine.lane()
+                disk = DiskTier(folder, 1 << 28, lane.session.digest())
+                lane.close()
+            self.memory.caches.append(PrefixCache(1 << 28, disk))
+            return self.memory.caches[-1]
+
+        options.setdefault("cache_limit", 1 << 28)
+        models = ServedModels(
+            [self.one, self.other], cache, available=self.memory.available,
+            clock=lambda: self.now, **options,
+        )  # fmt: skip
+        self.worker = Worker(models, parallel=parallel, places=8)
+        self.worker.start()
+        self._running = running(EngineBackend(self.worker, places=parallel), patience=patience)
+
+    def __enter__(self):
+        self.server = self._running.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        for source in (self.one, self.other):
+            source.go_on.set()
+        self._running.__exit__(*error)
+        self.worker.close()
+
+    def ask(self, model, **fields):
+        return self.server.post(CHAT, ASK | {"model": model} | fields)
+
+    def loaded(self):
+        return self.server.get("/health").json()["loaded"]
+
+    def long(self, model, size):
+        """A request for a stream of so many tokens."""
+        ends = self.one.lasting.tokenizer.end_ids
+        bias = {str(token): -100.0 for token in ends}
+        return ASK | {
+            "model": model,
+            "max_tokens": size,
+            "stream": True,
+            "logit_bias": bias,
+            "temperature": 1.0,
+        }
+
+    def in_thread(self, model, **fields):
+        found = []
+        thread = threading.Thread(target=lambda: found.append(self.ask(model, **fields)))
+        thread.start()
+        return thread, found
+
+    def samples(self):
+        families = text_string_to_metric_families(self.server.get("/metrics").text)
+        return {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+    def settle(self):
+        """Wait until the worker has kept the rows of all replies."""
+        lanes = [resident._lanes for resident in self.worker.models.residents]
+        free = [resident._free for resident in self.worker.models.residents]
+        self.until(
+            lambda: (
+                not self.worker.health().running and list(map(len, lanes)) == list(map(len, free))
+            )
+        )
+
+    def until(self, condition):
+        deadline = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+
+@pytest.fixture
+def bench(lasting):
+    with Bench(lasting) as bench:
+        yield bench
+
+
+def text_of(response):
+    assert response.status_code == 200, response.text
+    return response.json()["choices"][0]["message"]["content"]
+
+
+def test_model_is_loaded_when_a_request_names_it(bench, lasting):
+    listed = bench.server.get("/v1/models").json()["data"]
+    assert [entry["id"] for entry in listed[:2]] == ["one", "other"]
+    assert bench.loaded() == []
+    for name, engine in zip(("one", "other"), lasting, strict=True):
+        with engine.beside() as alone:
+            expected = alone.chat(ASK["messages"], max_tokens=6, seed=3).text
+        assert text_of(bench.ask(name)) == expected
+        assert bench.loaded() == [name]
+    assert text_of(bench.ask(None)) == text_of(bench.ask("claude-akunu-one"))
+    assert (bench.one.loads, bench.other.loads) == (2, 1)
+    samples = bench.samples()
+    assert samples["akunu_model_events_total", "load"] == 3
+    assert samples["akunu_model_events_total", "eviction"] == 2
+    assert samples["akunu_model_loaded", "one"] == 1
+    assert samples["akunu_model_loaded", "other"] == 0
+
+
+def test_models_that_fit_together_stay_with_their_rows(lasting):
+    with Bench(lasting, room=20) as bench:
+        for name in ("one", "other") * 2:
+            again = bench.ask(name)
+            bench.settle()
+        assert bench.loaded() == ["one", "other"]
+        assert (bench.one.loads, bench.other.loads) == (1, 1)
+        assert again.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 10
+
+
+def test_rows_go_before_a_model_does(lasting):
+    with Bench(lasting, room=2) as bench:
+        bench.ask("one")
+        bench.settle()
+        assert bench.worker.models.cache_bytes
+        bench.ask("other", max_tokens=1)
+        assert bench.loaded() == ["one", "other"]
+        assert len(bench.worker.models.named("one").resident.cache) == 0
+
+
+def test_rows_share_one_limit(lasting):
+    with Bench(lasting, room=20, cache_limit=2_000_000) as bench:
+        for number in range(3):
+            for name in ("one", "other"):
+                bench.ask(name, messages=[{"role": "user", "content": f"{number} Hello there"}])
+                bench.settle()
+                assert 0 < bench.worker.models.cache_bytes <= 2_000_000
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_stream_lives_while_a_model_is_loaded(lasting, path):
+    with Bench(lasting, patience=Patience(first_s=0.01, alive_s=0.02)) as bench:
+        bench.one.go_on.clear()
+        found = b""
+        with bench.server.client.stream(
+            "POST", path, json=BODIES[path] | {"model": "one", "stream": True}
+        ) as response:
+            assert response.status_code == 200
+            for part in response.iter_raw():
+                found += part
+                if found.count(b"\n\n") > 6 and not bench.one.go_on.is_set():
+                    assert bench.server.get("/health").json()["loading"] == "one"
+                    bench.one.go_on.set()
+        ends = {CHAT: b"[DONE]", "/v1/completions": b"[DONE]", "/v1/messages": b"message_stop",
+                "/v1/responses": b"response.incomplete"}  # fmt: skip
+        assert ends[path] in found
+        assert bench.server.get("/health").json()["loading"] is None
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_late_model_is_503_where_no_sign_of_life_can_be_sent(lasting, path):
+    with Bench(lasting, patience=Patience(load_s=0.05)) as bench:
+        bench.one.go_on.clear()
+        response = bench.server.post(path, BODIES[path] | {"model": "one"})
+        assert response.status_code == 503
+        assert response.headers["retry-after"] == "30"
+        error = response.json()["error"]
+        assert "one is being loaded" in error["message"]
+        if path == "/v1/messages":
+            assert error["type"] == "overloaded_error"
+        else:
+            assert error["code"] == "model_loading"
+        bench.one.go_on.set()
+        # The load went on.
+        bench.until(lambda: bench.loaded() == ["one"])
+        assert bench.server.post(path, BODIES[path] | {"model": "one"}).status_code == 200
+
+
+def test_running_replies_finish_before_their_model_goes(bench):
+    """The line stays fair: who asks for the old model later comes after the new one."""
+    with bench.server.client.stream("POST", CHAT, json=bench.long("one", 400)) as response:
+        bench.until(lambda: bench.worker.health().running == 1)
+        second, answered = bench.in_thread("other")
+        bench.until(lambda: bench.worker.health().waiting == 1)
+        third, later = bench.in_thread("one")
+        text = response.read().decode()
+    assert '"finish_reason":"' in text
+    assert '"error"' not in text
+    for thread in (second, third):
+        thread.join(20)
+    assert text_of(answered[0])
+    assert text_of(later[0])
+    assert (bench.one.loads, bench.other.loads) == (2, 1)
+
+
+def test_waiting_request_that_is_cancelled_holds_nobody_up(bench):
+    bench.server.service.patience = Patience(first_s=0.01)
+    with bench.server.client.stream("POST", CHAT, json=bench.long("one", 1500)) as response:
+        next(response.iter_raw())
+        with bench.server.client.stream(
+            "POST", CHAT, json=ASK | {"model": "other", "stream": True}
+        ) as waiting:
+            assert waiting.status_code == 200
+            bench.until(lambda: bench.worker.health().waiting == 1)
+        assert text_of(bench.ask("one", max_tokens=2))
+        assert bench.other.loads == 0
+
+
+def test_model_that_cannot_be_loaded_fails_alone(bench):
+    bench.other.error = ModelFormatError("other.gguf is damaged")
+    response = bench.ask("other")
+    assert response.status_code == 500
+    assert "other.gguf is damaged" in response.json()["error"]["message"]
+    assert text_of(bench.ask("one"))
+    bench.other.error = None
+    assert text_of(bench.ask("other"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["/etc/passwd", "../one", "models/akunu-tiny.gguf", "http://127.0.0.1:1/x", "hf:owner/repo",
+     str(ROOT / "models" / "akunu-tiny.gguf"), "smollm2"],
+)  # fmt: skip
+def test_name_from_the_network_is_no_path(bench, name):
+    for path, body in BODIES.items():
+        if path != "/v1/messages" or not name.startswith("claude"):
+            response = bench.server.post(path, body | {"model": name})
+            assert response.status_code == 404
+    assert bench.one.loads == bench.other.loads == 0
+
+
+def test_idle_model_leaves_memory_and_comes_back(lasting, tmp_path):
+    with Bench(lasting, idle_s=60.0, folder=tmp_path) as bench:
+        first = bench.ask("one")
+        bench.settle()
+        bench.now = 59.0
+        text_of(bench.ask("one"))
+        bench.settle()
+        bench.now = 118.0
+        with bench.worker._changed:
+            bench.worker._changed.notify_all()
+        assert bench.loaded() == ["one"]
+        bench.now = 200.0
+        with bench.worker._changed:
+            bench.worker._changed.notify_all()
+        bench.until(lambda: bench.memory.used == 0)
+        assert bench.loaded() == []
+        health = bench.server.get("/health")
+        assert (health.status_code, health.json()["status"]) == (200, "ok")
+        assert bench.samples()["akunu_model_events_total", "unload"] == 1
+        # Its rows went to disk.
+        again = bench.ask("one")
+        assert text_of(again) == text_of(first)
+        assert again.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 10
+        assert bench.one.loads == 2
+
+
+def test_tokens_are_counted_by_a_model_that_is_loaded_for_it(bench):
+    ask = {"messages": ASK["messages"]}
+    counted = bench.server.post("/v1/messages/count_tokens", ask | {"model": "other"}).json()
+    assert bench.loaded() == ["other"]
+    again = bench.server.post("/v1/messages/count_tokens", ask | {"model": "other"}).json()
+    assert counted == again
+    assert counted["input_tokens"] == bench.ask("other").json()["usage"]["prompt_tokens"]
+
+
+def test_prompt_that_is_too_long_for_a_model_that_was_just_loaded(bench):
+    error = bench.ask("one", messages=[{"role": "user", "content": "word " * 5000}]).json()
+    assert error["error"]["code"] == "context_length_exceeded"
+
+
+class TestMemoryOfReplies:
+    @pytest.mark.parametrize("path", BODIES)
+    def test_reply_that_does_not_fit_is_503(self, lasting, path):
+        with Bench(lasting, room=2) as bench:
+            bench.one.row = 1_000_000
+            limit = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
+            response = bench.server.post(path, BODIES[path] | {"model": "one", limit: 50})
+            assert response.status_code == 503
+            assert response.headers["retry-after"] == "30"
+            error = response.json()["error"]
+            assert "smaller limit of tokens" in error["message"]
+            if path == "/v1/messages":
+                assert error["type"] == "overloaded_error"
+            else:
+                assert error["code"] == "out_of_memory"
+            bench.one.row = 0
+            assert bench.server.post(path, BODIES[path] | {"model": "one"}).status_code == 200
+
+    def test_cached_rows_go_first(self, lasting):
+        other_text = [{"role": "user", "content": "another text " * 20}]
+
+        def cached(response):
+            assert response.status_code == 200, response.text
+            bench.settle()
+            return response.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        with Bench(lasting, room=2) as bench:
+            cached(bench.ask("one", messages=other_text, max_tokens=1))
+            assert cached(bench.ask("one", messages=other_text, max_tokens=1)) > 16
+            prompt = bench.ask("one", max_tokens=1).json()["usage"]["prompt_tokens"]
+            bench.settle()
+            # All that is free, with the cached rows.
+            bench.one.row = 100_000
+            most = 10_000_000 // bench.one.row - prompt
+            assert cached(bench.ask("one", max_tokens=most)) > 16
+            bench.one.row = 0
+            assert cached(bench.ask("one", messages=other_text, max_tokens=1)) < 16
+
+    def test_reply_waits_for_the_memory_of_another(self, lasting):
+        with Bench(lasting, room=2) as bench:
+            bench.ask("one", max_tokens=1)
+            bench.settle()
+            bench.one.row = 20_000
+            with bench.server.client.stream("POST", CHAT, json=bench.long("one", 400)) as response:
+                parts = response.iter_raw()
+                next(parts)
+                thread, found = bench.in_thread("one", max_tokens=300)
+                bench.until(lambda: bench.worker.health().waiting == 1)
+                assert bench.worker.health().running == 1
+                assert b"[DONE]" in b"".join(parts)
+            thread.join(20)
+            assert text_of(found[0])
+
+
+def test_memories_of_auto_are_those_of_client_and_model(lasting):
+    with Bench(lasting, room=20) as bench:
+        for name in ("one", "other"):
+            bench.ask(name, max_tokens=12)
+            bench.settle()
+        one, other = (bench.worker.models.named(name).clients for name in ("one", "other"))
+        texts = [clients.state("local").memory.texts() for clients in (one, other)]
+        assert [len(found) for found in texts] == [1, 1]
+        assert one is not other
+
+
+def test_file_says_what_it_needs(lasting):
+    path = ROOT / "models" / "akunu-tiny.gguf"
+    source = ModelFile("tiny", [PlannedModel(path, LoadOptions())], {"context": 512})
+    described = source.describe()
+    assert (described.id, described.context, described.loaded) == ("tiny", 512, False)
+    assert source.loading() > path.stat().st_size
+    assert source.rows(512) > source.rows(256) > 0
+    assert source.largest_pass(512) > 0
+    with source.load(1 << 40) as engine:
+        assert engine.context == 512
+    forced = ModelFile("tiny", [PlannedModel(path, LoadOptions())], {}, checked=False)
+    assert forced.rows(512) == forced.largest_pass(512) == 0
+    with forced.load(0) as engine:
+        assert engine.context > 512
