@@ -142,17 +142,15 @@ def test_prompts_reuse_what_the_caches_hold(model):
     drawn = [token.token for token in drafts.draw(5)]
     reply = [*drawn[:2], 5]
     drafts.extend(reply)
-    # In the check that comes before the first pass what is kept is all there is.
-    held = []
+    # Before the first pass what is kept is all there is.
     for following, kept in [
         ([*prompt, *reply, 1, 2, 3], 39),
         ([*prompt, *reply, 1, 2, 3, 9, 9], 39),
         (prompt_of(30, 4), 0),
         ([3], 0),
     ]:
-        held.clear()
         sampling = DrawSettings(config, SEED)
-        drafts.begin(following, sampling, lambda: held.append(len(drafts._rows.tokens)))
+        held = [len(drafts._rows.tokens) for _ in drafts.beginning(following, sampling)]
         assert held[0] >= kept
         assert (held[0] > 0) == (kept > 0)
         found = [token.token for token in drafts.draw(3)]

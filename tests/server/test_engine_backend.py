@@ -19,6 +19,7 @@ from akunu_py.server.events import Finished
 from akunu_py.server.model_source import served_model
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.requests import CompletionRequest
+from akunu_py.server.served_models import ClientMemories
 from akunu_py.server.worker import Worker
 
 ASK = {"messages": [{"role": "user", "content": "Hello there"}], "max_tokens": 12, "seed": 3}
@@ -332,7 +333,7 @@ def test_prediction_is_drafted_from(loaded):
         for predicted in (False, True):
             more = {"prediction": {"type": "content", "content": texts[0]}} if predicted else {}
             # Otherwise the first reply would be drafted from, as an earlier one of this client.
-            worker._clients._states.clear()
+            worker.models.default.clients = ClientMemories()
             body = server.post(CHAT, ask | more).json()
             texts.append(body["choices"][0]["message"]["content"])
             details.append(body["usage"]["completion_tokens_details"])

@@ -317,7 +317,8 @@ def test_running_replies_finish_before_their_model_goes(bench):
 def test_waiting_request_that_is_cancelled_holds_nobody_up(bench):
     bench.server.service.patience = Patience(first_s=0.01)
     with bench.server.client.stream("POST", CHAT, json=bench.long("one", 1500)) as response:
-        next(response.iter_raw())
+        pieces = response.iter_raw()  # kept: without it the connection would be closed
+        next(pieces)
         with bench.server.client.stream(
             "POST", CHAT, json=ASK | {"model": "other", "stream": True}
         ) as waiting:

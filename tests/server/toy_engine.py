@@ -79,12 +79,20 @@ class ToyTokenizer:
             opening = [THINK, *self._cut(self._thought_end)]
         return [*ids, ASSISTANT, *opening]
 
+    def chat_text(self, messages, *, tools=None, variables=None):
+        if tools:
+            raise ConfigError("the template has no place for tools")
+        return self.decode(self.encode_chat(messages, variables=variables), with_control=True)
+
     def decode(self, ids, *, with_control=False):
         ids = [token for token in ids if token >= len(CONTROL) or with_control]
         return "".join(TEXTS[token] for token in ids)
 
     def token_texts(self):
         return TEXTS
+
+    def control_tokens(self):
+        return dict(enumerate(TEXTS[: len(CONTROL)]))
 
     def detokenizer(self, *, continues=False):
         return _Plain(self)
