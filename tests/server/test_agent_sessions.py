@@ -61,7 +61,7 @@ scripts/replay_agent_session.py runs the other combinations.
 def test_the_whole_session(kind, default_model):
     format_, thinks = WHOLE[kind]
     with agent_server(kind, default_model, thinks=thinks) as server:
-        talk = FORMATS[format_](server.post, size=130, shows_thoughts=not thinks)
+        talk = FORMATS[format_](server.post, size=150, shows_thoughts=not thinks)
         turns = [talk.turn(number) for number in range(TURNS)]
     check(turns)
     assert turns[-1].prompt >= TOKENS
