@@ -106,6 +106,15 @@ class PrefixCache:
         found = self._find(prompt, others)
         return 0 if found is None else found.reach
 
+    def touch(self, prompt: Sequence[int], others: Sequence[Session]) -> int:
+        """Return what `reach` does; the rows become those that are dropped last."""
+        found = self._find(prompt, others)
+        if found is None:
+            return 0
+        if found.entry is not None:
+            self._entries.move_to_end(found.entry)
+        return found.reach
+
     def take(self, prompt: Sequence[int], session: Session, others: Sequence[Session]) -> Taken:
         """Give a session the rows that serve a prompt best, and take those that it had.
 

@@ -485,10 +485,15 @@ class Worker:
         source = job.model.source
         if source is None:
             return True
-        held = resident.cache.reach(job.call.prompt, self._sessions(resident, job))
-        needed = source.rows(tokens) - source.rows(held) + source.largest_pass(tokens)
-        if self.models.free_rows(needed + sum(one.growth() for one in self._running)):
-            return True
+        prompt, others = job.call.prompt, self._sessions(resident, job)
+        while True:
+            held = resident.cache.touch(prompt, others)
+            needed = source.rows(tokens) - source.rows(held) + source.largest_pass(tokens)
+            if not self.models.free_rows(needed + sum(one.growth() for one in self._running)):
+                break
+            # Unless its own rows had to go, too: then it needs more.
+            if resident.cache.reach(prompt, others) >= held:
+                return True
         if self._running:
             return False
         raise MemoryLimitError(

@@ -144,6 +144,17 @@ def test_the_least_recently_used_go_first(lane):
     assert found == [31, 0, 31]
 
 
+def test_rows_that_a_prompt_will_use_are_dropped_last(lane):
+    cache = PrefixCache(1 << 26)
+    keep(cache, lane, LEAD)
+    keep(cache, lane, LEAD[::-1])
+    assert cache.touch([*LEAD, 1, 2], ()) == len(LEAD)
+    assert cache.touch([1, 2, 3], ()) == 0
+    assert cache.drop_oldest()
+    assert cache.reach([*LEAD, 1, 2], ()) == len(LEAD)
+    assert cache.reach([*LEAD[::-1], 1, 2], ()) == 0
+
+
 def test_rows_larger_than_the_cache_are_dropped(lane):
     cache = PrefixCache(100)
     keep(cache, lane, LEAD)
