@@ -87,7 +87,7 @@ def serving(model: Path) -> Iterator[Server]:
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     try:
         for line in process.stderr:
-            if match := re.search(r"(http://\S+);", line):
+            if match := re.search(r"(http://[^\s,;]+)", line):
                 break
         else:
             sys.exit("the server did not start")

@@ -148,7 +148,8 @@ def test_second_interrupt_ends_at_once(default_model):
         serving(default_model) as (process, client),
         client.stream("POST", "/v1/completions", json=body) as response,
     ):
-        next(response.iter_text())
+        pieces = response.iter_text()  # kept: without it the connection would be closed
+        next(pieces)
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
         assert process.poll() is None

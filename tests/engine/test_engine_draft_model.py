@@ -78,17 +78,17 @@ def test_a_prompt_is_fed_to_the_draft_model_once(tiny_pair):
 
 def test_cancelling_while_the_draft_model_takes_the_prompt_in(tiny_pair):
     stream = tiny_pair.stream("the world " * 40, max_tokens=20, draft_budget="always")
-    begin = tiny_pair._drafters.token_model.begin
+    beginning = tiny_pair._drafters.token_model.beginning
 
-    def begin_cancelled(prompt, sampling, check):
+    def cancelled(prompt, sampling):
         stream.cancel()
-        begin(prompt, sampling, check)
+        yield from beginning(prompt, sampling)
 
-    tiny_pair._drafters.token_model.begin = begin_cancelled
+    tiny_pair._drafters.token_model.beginning = cancelled
     try:
         events = list(stream)
     finally:
-        del tiny_pair._drafters.token_model.begin
+        del tiny_pair._drafters.token_model.beginning
     assert events[-1].result.finish_reason == "cancelled"
     assert not events[-1].result.token_ids
     assert tiny_pair.generate(PROMPT, max_tokens=5).token_ids

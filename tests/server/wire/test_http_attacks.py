@@ -549,6 +549,7 @@ def test_missing_key_file(tmp_path):
 
 def test_no_secrets_in_logs_or_memory(locked, caplog):
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "akunu_py")
     locked.post(CHAT + f"?api_key={KEY}", BODIES[CHAT], headers={"authorization": f"Bearer {KEY}"})
     locked.post(CHAT, BODIES[CHAT], headers={"authorization": "Bearer wrong-secret-value"})
 
