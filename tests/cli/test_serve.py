@@ -143,7 +143,10 @@ def test_kill_lets_a_stream_end_with_an_error(default_model):
 
 @pytest.mark.slow
 def test_second_interrupt_ends_at_once(default_model):
-    body = {"prompt": "Hello", "max_tokens": 2000, "stream": True, "seed": 1}
+    # Such random text goes on for seconds.
+    body = {
+        "prompt": "Hello", "max_tokens": 2000, "stream": True, "seed": 1, "temperature": 1.5,
+    }  # fmt: skip
     with (
         serving(default_model) as (process, client),
         client.stream("POST", "/v1/completions", json=body) as response,
