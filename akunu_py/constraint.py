@@ -29,7 +29,7 @@ MOST_KEYS = 500
 """Of one object in a schema. llguidance's time grows with the square of an object's properties."""
 
 MOST_GRAMMAR_KEYS = 4000
-"""Of all schemas within a grammar, by the same reason: so many of one object take a second."""
+"""Of all schemas in a grammar together, for the same reason."""
 
 MOST_CHOICES = 10_000
 

@@ -92,14 +92,14 @@ class MemoryNeeds:
         return _total(_own_parts(self._models, self._found, context=self._context, fitted=False))
 
     def rows(self, tokens: int) -> int:
-        """Return the bytes of all caches that hold so many tokens."""
+        """Return the bytes of all caches for `tokens` tokens."""
         return sum(
             found.cache_bytes(tokens, kv_bits=model.kv_bits if found.quantizable else None)
             for model, found in zip(self._models, self._found, strict=True)
         )
 
     def largest_pass(self, tokens: int) -> int:
-        """Return the bytes that a pass takes besides weights and caches of so many tokens."""
+        """Return the bytes of a pass with `tokens` tokens of context, beside weights and rows."""
         return max(
             found.working_bytes(tokens, kv_bits=model.kv_bits if found.quantizable else None)
             for model, found in zip(self._models, self._found, strict=True)

@@ -29,13 +29,13 @@ class ModelSource(Protocol):
         """Return the bytes of memory that loading takes."""
 
     def rows(self, tokens: int) -> int:
-        """Return the bytes of the rows of so many tokens; 0 where memory limits no reply."""
+        """Return the bytes of the rows of `tokens` tokens; 0 where memory limits no reply."""
 
     def largest_pass(self, tokens: int) -> int:
         """Return the bytes that a pass takes besides; 0 where memory limits no reply."""
 
     def load(self, available: int) -> Engine:
-        """Load the model into so many bytes; raises AkunuError."""
+        """Load the model if it fits into `available` bytes; raises AkunuError."""
 
 
 class ModelFile:
@@ -73,7 +73,7 @@ class ModelFile:
         return self._needs.loading()
 
     def rows(self, tokens: int) -> int:
-        """Return the bytes of the rows of so many tokens; 0 if not checked."""
+        """Return the bytes of the rows of `tokens` tokens; 0 if memory is not checked."""
         return self._asked(lambda: self._needs.rows(tokens))
 
     def largest_pass(self, tokens: int) -> int:

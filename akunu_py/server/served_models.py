@@ -217,7 +217,7 @@ class ServedModels:
         model.used = self._clock()
 
     def free_rows(self, needed: int) -> bool:
-        """Drop cached rows until so many bytes are available; return whether they are."""
+        """Drop cached rows until `needed` bytes are available; return whether they are."""
         for resident in self.residents:
             while needed > self._available():
                 if not resident.cache.drop_oldest():

@@ -455,7 +455,7 @@ class Worker:
         return found
 
     def _reads(self, job: Job, count: int) -> bool:
-        """Whether a reply has yet to read so many tokens of its prompt."""
+        """Whether a reply has not read `count` tokens of its prompt yet."""
         lane = self._reading.get(job)
         return lane is not None and len(lane.session.rows.tokens) < count
 
@@ -582,7 +582,7 @@ def _most_tokens(call: CheckedCall, engine: Engine) -> int:
 
 
 def _growth(model: Served, tokens: int, lane: Lane) -> int:
-    """Return the bytes of rows that a reply of so many tokens adds to those of its lane."""
+    """Return the bytes of rows that a reply of `tokens` tokens adds to those of its lane."""
     if model.source is None:
         return 0
     held = len(lane.session.rows.tokens)

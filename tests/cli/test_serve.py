@@ -129,14 +129,19 @@ def test_server_in_a_process(default_model, tmp_path):
 
 @pytest.mark.slow
 def test_kill_lets_a_stream_end_with_an_error(default_model):
-    body = {"prompt": "Hello", "max_tokens": 2000, "stream": True, "logit_bias": {}}
+    # Such random text goes on for longer than a reply that is under way is given.
+    body = {"prompt": "Hello", "max_tokens": 2000, "stream": True, "temperature": 1.5}
     with serving(default_model) as (process, client):
-        with client.stream("POST", "/v1/completions", json=body) as response:
-            parts = response.iter_text()
-            next(parts)
+        with contextlib.ExitStack() as stack:
+            streams = []
+            for seed in range(3):
+                asked = client.stream("POST", "/v1/completions", json=body | {"seed": seed})
+                streams.append(stack.enter_context(asked).iter_text())
+                next(streams[-1])
             process.send_signal(signal.SIGTERM)
-            said = "".join(parts)
-        assert "[DONE]" in said
+            said = ["".join(parts) for parts in streams]
+        assert all("[DONE]" in one for one in said)
+        assert any("the server was shut down" in one for one in said)
         assert process.communicate(timeout=30)[1] == ""
     assert process.returncode == 143
 

@@ -97,7 +97,7 @@ class Examined:
         return answer
 
     def sized(self, tokens: int) -> int:
-        """Return how many words make a prompt of so many tokens; fewer for a small context."""
+        """Return the number of words for a prompt of `tokens` tokens; fewer for a small context."""
         most = min(tokens, (self.context or _UNKNOWN_CONTEXT) // 8)
         return max(1, int(most / self._tokens_per_word))
 
