@@ -97,7 +97,7 @@ def test_every_source_of_a_prompt(tiny_gguf, tmp_path):
             "generate", tiny_gguf, *arguments, "--raw", "--json", "--max-tokens", "4", stdin=stdin
         )
         assert result.exit_code == 0, result.output
-        record = json.loads(result.output)
+        record = json.loads(result.stdout)
         return record["prompt_tokens"], record["token_ids"]
 
     path = tmp_path / "prompt.txt"

@@ -45,7 +45,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"
 
 def test_the_page_has_every_field():
     """And no other: names in code in the part on --json."""
-    record = json.loads(run("--no-self-test", "--json").output)
+    record = json.loads(run("--no-self-test", "--json").stdout)
     fields = {
         *record, *record["folders"][0], *(name.name for name in dataclasses.fields(Blas)), *(name.name for name in dataclasses.fields(Finding)), "error",
         *(name.name for name in dataclasses.fields(self_test.SelfTest)),
@@ -159,7 +159,7 @@ def test_a_model_that_does_not_run_ends_with_1(monkeypatch):
         raise ModelFormatError("the file is cut off")
 
     monkeypatch.setattr(self_test, "run_self_test", fail)
-    record = json.loads(run("--json", code=1).output)
+    record = json.loads(run("--json", code=1).stdout)
     assert record["self_test"] == {"error": "ModelFormatError: the file is cut off"}
     assert record["findings"][0]["severity"] == "error"
     assert "error: the default model does not run" in run(code=1).output

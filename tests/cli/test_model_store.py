@@ -36,7 +36,7 @@ def files_below(folder):
 
 def listed():
     """Models that `akunu models list` shows, but for akunu's own."""
-    models = json.loads(run("list", "--json").output)
+    models = json.loads(run("list", "--json").stdout)
     return [model for model in models if model["place"] != "akunu"]
 
 
@@ -122,7 +122,7 @@ def test_show_of_what_is_not_here(hub, hub_cache, monkeypatch):
     assert output.startswith("o/r is on the hub, not on this machine\n")
     assert "      4 B  hf:o/r:Q4_0\n" in output
     assert "      9 B  hf:o/r:Q8_0 in 2 files  (larger than this machine's memory)\n" in output
-    (model,) = json.loads(run("show", "hf:o/r:q4_0", "--json").output)["models"]
+    (model,) = json.loads(run("show", "hf:o/r:q4_0", "--json").stdout)["models"]
     assert model == {"name": "hf:o/r:Q4_0", "file_bytes": 4, "files": 1, "fits": True}
     hub.add("o/two", {"a-Q4_0.gguf": b"1", "b-Q4_0.gguf": b"2"})
     output = run("show", "o/two/b-Q4_0.gguf").output

@@ -482,9 +482,13 @@ async function loadModels() {
 }
 
 async function chooseModel(id, name) {
+  const chosen = { id, context: 0 };
+  model = chosen;
   const props = await (await request(`/props?model=${encodeURIComponent(id)}`)).json();
+  // The answer may come after the user has chosen another model.
+  if (model !== chosen) return;
   const { n_ctx: context, params } = props.default_generation_settings;
-  model = { id, context };
+  model.context = context;
   $("model-name").textContent = harmless(name);
   document.title = `${harmless(name)} · akunu`;
   $("temperature").placeholder = `Default: ${params.temperature}`;

@@ -389,6 +389,13 @@ def command(*arguments):
     return result.exit_code, result.output
 
 
+def result_of(*arguments):
+    """Return the result that the command writes with --json; its notices go to standard error."""
+    result = CliRunner().invoke(cli, ["bench", "compare", *map(str, arguments), "--json"])
+    assert result.exit_code == 0, result.output
+    return parse_result(result.stdout)
+
+
 @pytest.fixture
 def one_process(monkeypatch):
     """Make the arms of all programs in this process, which is quicker."""
@@ -403,18 +410,16 @@ def one_process(monkeypatch):
 
 @pytest.mark.slow
 def test_every_program_that_is_here_in_its_process(draft_path):
-    code, output = command(
+    result = result_of(
         draft_path, "--draft-model", draft_path, "--category", "config", "--limit", 1,
-        "--max-tokens", 8, "--context", 1024, "--threads", 1, "--json",
+        "--max-tokens", 8, "--context", 1024, "--threads", 1,
     )  # fmt: skip
-    assert code == 0
-    record = json.loads(output[output.index("{") :].splitlines()[0])
-    arms = record["timing"]["arms"]
+    arms = result.timing["arms"]
     assert {"akunu-auto", "akunu-draft-model", "mlx-lm-plain", "mlx-lm-draft"} <= set(arms)
     assert ("llama.cpp-ngram-mod" in arms) == (find_spec("xllamacpp") is not None)
     assert ("transformers-lookup" in arms) == (find_spec("torch") is not None)
-    assert not record["failures"]
-    total = record["deterministic"]["total"]
+    assert not result.failures
+    total = result.deterministic["total"]
     assert total["mlx-lm-plain"]["differing_from_akunu"] == 0
 
 
@@ -423,11 +428,9 @@ def test_the_command(draft_path, tmp_path, one_process):
     options = [
         draft_path, "--program", "mlx-lm", "--drafter", "ngram", "--draft-model", draft_path,
         "--category", "config", "--quick", "--limit", 1, "--max-tokens", 8, "--draft-budget", "always",
-        "--context", 1024, "--threads", 1, "--output", tmp_path / "out", "--json",
+        "--context", 1024, "--threads", 1, "--output", tmp_path / "out",
     ]  # fmt: skip
-    code, output = command(*options)
-    assert code == 0
-    result = parse_result(output.splitlines()[-1])
+    result = result_of(*options)
     assert result.command == "compare"
     assert result.arguments["drafters"] == ["ngram"]
     assert result.arguments["threads"] == 1
@@ -442,9 +445,7 @@ def test_the_command(draft_path, tmp_path, one_process):
     kept = (tmp_path / "out" / "items.jsonl").read_text()
     assert (tmp_path / "out" / "speed.csv").is_file()
     # The same command goes on from what is there: nothing is decoded again.
-    code, output = command(*options)
-    assert code == 0
-    again = parse_result(output.splitlines()[-1])
+    again = result_of(*options)
     assert again.items == result.items
     assert again.costs == result.costs
     assert again.deterministic == result.deterministic
@@ -456,17 +457,15 @@ def test_prompts_of_a_file(draft_path, tmp_path, one_process):
     path = tmp_path / "HumanEval.jsonl"
     problem = {"task_id": "HumanEval/0", "prompt": "def f(x):\n", "canonical_solution": "    pass"}
     path.write_text(json.dumps(problem) + "\noops\n")
-    code, output = command(
+    result = result_of(
         draft_path, "--prompts", path, "--program", "mlx-lm", "--drafter", "none", "--max-tokens", 4,
-        "--context", 256, "--json",
+        "--context", 256,
     )  # fmt: skip
-    assert code == 0
-    record = json.loads(output[output.index("{") :].splitlines()[0])
-    assert [item["id"] for item in record["items"]] == ["HumanEval/0"]
-    assert record["arguments"]["prompts"] == [str(path)]
-    assert record["arguments"]["threads"] >= 1
-    (failure,) = record["failures"]
-    assert "line 2" in failure["item"]
+    assert [item["id"] for item in result.items] == ["HumanEval/0"]
+    assert result.arguments["prompts"] == [str(path)]
+    assert result.arguments["threads"] >= 1
+    (failure,) = result.failures
+    assert "line 2" in failure.item
 
 
 def test_prompts_that_do_not_fit_are_failures(loaded):

@@ -418,6 +418,25 @@ def test_one_of_several_models(open_page):
         assert server.backend.request.model == "other"
 
 
+def test_model_chosen_while_another_one_loads(open_page):
+    other = replace(MODEL, id="other", name="Other", context=100)
+    with running(ScriptedBackend(served=(MODEL, other))) as server:
+        page = open_page(server)
+        choice = page.get_by_label("Model")
+        choice.select_option("Other")
+        expect(page.get_by_text("0 of 100 tokens of context")).to_be_visible()
+        held = []
+        page.route(f"**/props?model={MODEL.id}", lambda route: held.append(route))
+        with page.expect_request("**/props*"):
+            choice.select_option("Tiny Model")
+        choice.select_option("Other")
+        expect(page.get_by_text("0 of 100 tokens of context")).to_be_visible()
+        with page.expect_event("requestfinished"):
+            held.pop().continue_()
+        page.evaluate("new Promise((done) => setTimeout(done, 100))")
+        assert page.evaluate("model") == {"id": "other", "context": 100}
+
+
 def test_reply_of_an_engine(default_model, open_page):
     with Engine.load(default_model) as engine:
         worker = Worker(engine, parallel=1, places=1, cache=PrefixCache(1 << 26))
