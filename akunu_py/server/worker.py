@@ -1,8 +1,9 @@
 """The thread that owns MLX: it makes the replies of all clients, a turn of one after another.
 
-A turn is one pass of one reply, over a chunk of its prompt or over the next tokens. Passes of
-different replies are not joined. A worker that joins them would choose several lanes in `step`, and
-their sessions would choose their tokens together.
+A turn is one pass of one reply over its next tokens, or a part of a pass over its prompt: some of
+the model's layers. So a prompt is read in the same passes as by the engine, and nobody waits for
+the end of one. Passes of different replies are not joined. A worker that joins them would choose
+several lanes in `step`, and their sessions would choose their tokens together.
 
 Models are loaded in this thread, too, when the turn of a reply comes that needs one. Its prompt is
 laid out only then, with the tokenizer that was loaded.
@@ -181,8 +182,8 @@ class _Running:
 class Worker:
     """Makes replies with models, `parallel` at once; no one else uses them meanwhile.
 
-    Replies wait in a line with `places`, fair between clients. A turn begins replies while there
-    are fewer than `parallel` and then makes one pass of one reply. The text of a reply depends on
+    Replies wait in a line with `places`, fair between clients. `step` begins replies while there
+    are fewer than `parallel` and then makes one turn of one reply. The text of a reply depends on
     neither the others nor the cache, as far as rows are bit-equal (docs/architecture.md).
 
     The first of the line may have to wait for memory: for a model to load, or for its own rows.
@@ -457,7 +458,11 @@ class Worker:
     def _reads(self, job: Job, count: int) -> bool:
         """Whether a reply has not read `count` tokens of its prompt yet."""
         lane = self._reading.get(job)
-        return lane is not None and len(lane.session.rows.tokens) < count
+        if lane is None:
+            return False
+        # Within a pass nobody can use rows, not even those of earlier passes.
+        rows = lane.session.rows
+        return len(rows.tokens) < count or not rows.settled
 
     def _sessions(self, resident: Resident, job: Job) -> list[Session]:
         """Return the sessions of other replies of a model."""

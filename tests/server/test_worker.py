@@ -94,8 +94,9 @@ def test_replies_take_turns(toy, make_worker):
 
 @pytest.fixture
 def small_passes(monkeypatch):
-    """Prompts are read in passes of 16 tokens."""
+    """Prompts are read in passes of 16 tokens, each in one turn."""
     monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 16)
+    monkeypatch.setattr("akunu_py.models.cached_rows._TURN_S", float("inf"))
 
 
 def test_a_long_prompt_does_not_keep_a_running_reply_from_its_turns(toy, make_worker, small_passes):
@@ -288,9 +289,8 @@ def test_a_draft_model_has_caches_for_each_lane(tiny_pair, make_worker):
 
 
 def test_a_draft_model_that_reads_a_prompt_does_not_keep_others_from_their_turns(
-    tiny_pair, make_worker, small_passes, monkeypatch
+    tiny_pair, make_worker, small_passes
 ):
-    monkeypatch.setattr("akunu_py.models.cached_rows._FIRST_CHUNK", 256)
     worker = make_worker(tiny_pair, parallel=2)
     options = {"drafter": "draft-model", "logit_bias": {}, "draft_budget": "always"}
     short = worker.submit(call(tiny_pair, "x", max_tokens=150, drafter="none", logit_bias={}))
