@@ -170,9 +170,9 @@ class CachedRows:
     def _feeding(self, tokens: Sequence[int]) -> Generator[int, None, None]:
         """Run a pass without its logits, a layer after another, with a pause every `_TURN_S`.
 
-        Yields at a pause the number of rows held and the share of this pass, in rows. Between
-        pauses the rows are not settled. Closed at one, it leaves the rows as they were before the
-        pass; caches of unknown kinds then start afresh.
+        Yields, at a pause, the number of rows held, with the share of this pass that is done. The
+        rows are not settled then. Closed at a pause, it leaves them as they were before the pass;
+        caches of unknown kinds start afresh.
         """
         known = self.rollback.supported
         saved = self.rollback.save() if known else []
@@ -203,8 +203,8 @@ class CachedRows:
     def prefill(self, rows: Sequence[int], progress: Progress | None = None) -> None:
         """Hold these rows: their beginning stays as far as it is cached, the rest is fed.
 
-        `progress` is called with the number of rows held and the total, before the first chunk and
-        after each. The end is marked where caches cannot go back to every row.
+        `progress` is called with the number of rows held, as `prefilling` counts them, and the
+        total. The end is marked where caches cannot go back to every row.
         """
         for held in self.prefilling(rows):
             if progress:
