@@ -7,7 +7,6 @@ import json
 import socket
 import time
 
-import openai
 import pytest
 from scripted_server import events_of, running
 
@@ -181,6 +180,8 @@ def test_cancel_ends_a_reply_within_a_step(loaded, started):
 
 def test_more_requests_than_places(served):
     """Every request has a reply or a clear refusal, and those with one have the same text."""
+    import openai  # a second, in one worker alone
+
     url = f"{served.url}/v1"
     refusals = []
 
