@@ -138,6 +138,20 @@ class Bench:
             clock=lambda: self.now, **options,
         )  # fmt: skip
         self.worker = Worker(models, parallel=parallel, places=8)
+        # Cleared, the worker stops when a reply has its first tokens: it cannot end too early.
+        self.replies_go_on = threading.Event()
+        self.replies_go_on.set()
+        step = self.worker.step
+
+        self.most_running = 0
+
+        def held_step():
+            self.most_running = max(self.most_running, len(self.worker._running))
+            if any(running.job.reply for running in self.worker._running):
+                assert self.replies_go_on.wait(20)
+            return step()
+
+        self.worker.step = held_step
         self.worker.start()
         self._running = running(EngineBackend(self.worker, places=parallel), patience=patience)
 
@@ -148,6 +162,7 @@ class Bench:
     def __exit__(self, *error):
         for source in (self.one, self.other):
             source.go_on.set()
+        self.replies_go_on.set()
         self._running.__exit__(*error)
         self.worker.close()
 
@@ -299,11 +314,14 @@ def test_late_model_is_503_where_no_sign_of_life_can_be_sent(lasting, path):
 
 def test_running_replies_finish_before_their_model_goes(bench):
     """The line stays fair: who asks for the old model later comes after the new one."""
-    with bench.server.client.stream("POST", CHAT, json=bench.long("one", 400)) as response:
+    bench.replies_go_on.clear()
+    with bench.server.client.stream("POST", CHAT, json=bench.long("one", 20)) as response:
         bench.until(lambda: bench.worker.health().running == 1)
         second, answered = bench.in_thread("other")
         bench.until(lambda: bench.worker.health().waiting == 1)
         third, later = bench.in_thread("one")
+        bench.until(lambda: bench.worker.health().waiting == 2)
+        bench.replies_go_on.set()
         text = response.read().decode()
     assert '"finish_reason":"' in text
     assert '"error"' not in text
@@ -433,16 +451,20 @@ class TestMemoryOfReplies:
         with Bench(lasting, room=2) as bench:
             bench.ask("one", max_tokens=1)
             bench.settle()
-            bench.one.row = 20_000
-            with bench.server.client.stream("POST", CHAT, json=bench.long("one", 400)) as response:
+            # 10 MB are free; the new tokens of the two take 7.2 and 5.4. Their prompt is cached.
+            bench.one.row = 180_000
+            bench.replies_go_on.clear()
+            with bench.server.client.stream("POST", CHAT, json=bench.long("one", 40)) as response:
                 parts = response.iter_raw()
                 next(parts)
-                thread, found = bench.in_thread("one", max_tokens=300)
+                thread, found = bench.in_thread("one", max_tokens=30)
                 bench.until(lambda: bench.worker.health().waiting == 1)
-                assert bench.worker.health().running == 1
+                bench.replies_go_on.set()
                 assert b"[DONE]" in b"".join(parts)
             thread.join(300)
             assert text_of(found[0])
+            # The other began when this one had ended.
+            assert bench.most_running == 1
 
 
 def test_memories_of_auto_are_those_of_client_and_model(lasting):

@@ -12,7 +12,7 @@ from akunu_py.tool_calls.known import HERMES, known_format
 from akunu_py.tool_calls.parser import parse_calls
 from akunu_py.tool_calls.writing import written_calls
 
-FORMATS = {name: format_of(name) for name in EXCERPTS} | {"gemma": GEMMA, "described": HERMES}
+OTHERS = {"gemma": GEMMA, "described": HERMES}
 KNOWN = {
     "LFM 2": ("", ["<|tool_call_start|>", "<|tool_call_end|>"], "<|tool_call_start|>"),
     "Kimi K2": (
@@ -30,10 +30,10 @@ KNOWN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [*EXCERPTS, *OTHERS])
 @given(given_=calls)
 def test_written_calls_are_read(name, given_):
-    format_ = FORMATS[name]
+    format_ = OTHERS.get(name) or format_of(name)
     if holds_an_end(format_, given_[1]):
         return
     made = [ToolCall(*given_, id="abcdef123")]
