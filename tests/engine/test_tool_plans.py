@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from akunu_py.engine.tool_use import ToolUse
-from akunu_py.errors import ConfigError
+from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.messages import Message, Tool, ToolCall
 from akunu_py.tokenizers import ChatTemplate
 from akunu_py.tool_calls.given_reader import GivenReader
@@ -101,10 +101,38 @@ def test_a_given_reader_reads_what_is_not_understood(caplog):
         use.plan(SAID[:1], TOOLS, "required")
 
 
-def test_a_template_that_refuses_system_messages_has_no_place_for_tools():
-    """Gemma 2: it fails where others would show tools, too."""
-    refusal = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
-    use, _ = tool_use(refusal + ROLES)
-    plan = use.plan(SAID[:1], TOOLS, "auto")
+REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+LEAVES_OUT = "{% set messages = messages | rejectattr('role', 'equalto', 'system') | list %}"
+
+
+@pytest.mark.parametrize("source", [REFUSES, LEAVES_OUT])
+def test_without_a_place_for_system_messages_tools_precede_the_question(source, caplog):
+    """Gemma 2 refuses system messages, and Gemma 1 leaves them out."""
+    use, chat_text = tool_use(source + ROLES)
+    plan = use.plan(SAID, TOOLS, "auto")
     assert plan.constraint.trigger == "<tool_call>"
     assert not plan.tools
+    text = chat_text(plan.messages)
+    assert text.startswith("<|user|># Tools\n")
+    assert '"name": "weather"' in text
+    assert "</tool_call>\n\nhello<|end|><|assistant|><tool_call>" in text
+    assert "described in the user's first message" in caplog.text
+
+
+def test_without_a_question_the_description_is_a_message():
+    use, chat_text = tool_use(REFUSES + ROLES)
+    text = chat_text(use.plan([Message("assistant", "hello")], TOOLS, "auto").messages)
+    assert "</tool_call><|end|><|assistant|>hello" in text
+
+
+def test_a_system_message_that_a_template_leaves_out_does_not_hide_the_tools():
+    use, chat_text = tool_use(LEAVES_OUT + ROLES)
+    said = [Message("system", "be brief"), *SAID]
+    assert '"name": "weather"' in chat_text(use.plan(said, TOOLS, "auto").messages)
+
+
+def test_a_refused_system_message_is_the_templates_error():
+    use, chat_text = tool_use(REFUSES + ROLES)
+    said = [Message("system", "be brief"), *SAID]
+    with pytest.raises(ModelFormatError, match="no system role"):
+        chat_text(use.plan(said, TOOLS, "auto").messages)
