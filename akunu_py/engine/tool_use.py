@@ -79,10 +79,18 @@ class ChatPlan:
 
 
 class ToolUse:
-    """Plans the chats of one engine; the template is asked for its format once."""
+    """Plans the chats of one engine; the template is asked for its format once.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    Args:
+        tokenizer: the model's tokenizer.
+        reader: what reads calls in place of the template's format; None: the format, if it is
+            understood.
+
+    """
+
+    def __init__(self, tokenizer: Tokenizer, reader: GivenReader | None = None) -> None:
         self._tokenizer = tokenizer
+        self._chosen = reader
         self._written: dict[bool, bool] = {}
 
     def plan(
@@ -106,7 +114,7 @@ class ToolUse:
             plan = ChatPlan(messages=self._with_texts(given))
         if not callable_:
             return plan
-        if self._understood is None and (reader := self._given_reader) is not None:
+        if (reader := self._reader) is not None:
             if required:
                 raise ConfigError(
                     f"tool calls of this model are read by {reader.name}, so they cannot be "
@@ -140,6 +148,8 @@ class ToolUse:
     @property
     def holds_grammars(self) -> bool:
         """Whether a tool's `input_grammar` has an effect."""
+        if self._chosen is not None:
+            return False
         try:
             return self._format.writes_texts_as_they_are
         except ConfigError:
@@ -173,8 +183,10 @@ class ToolUse:
         return known_format(prompt, self._control_ids) or (None if prompt else HERMES)
 
     @cached_property
-    def _given_reader(self) -> GivenReader | None:
-        """What reads calls of a format that is not understood, if there is something."""
+    def _reader(self) -> GivenReader | None:
+        """What reads calls in place of their format: as chosen, or where none is understood."""
+        if self._chosen is not None or self._understood is not None:
+            return self._chosen
         tokenizer = self._tokenizer
         reader = tokenizer.call_reader() if isinstance(tokenizer, GivesReader) else None
         if reader is not None and isinstance(self._found, UnknownFormatError):

@@ -25,7 +25,7 @@ DEEPSEEK = (
 )
 
 
-def tool_use(source, control_texts=()):
+def tool_use(source, control_texts=(), reader=None):
     template = ChatTemplate(source, {"bos": "<s>", "eos": "<|end|>"})
 
     def chat_text(messages, *, tools=None):
@@ -38,7 +38,7 @@ def tool_use(source, control_texts=()):
         decode=lambda ids, with_control: "<|end|>",
         control_tokens=lambda: dict(enumerate(control_texts, start=2)),
     )
-    return ToolUse(tokenizer), chat_text
+    return ToolUse(tokenizer, reader), chat_text
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,21 @@ def test_a_given_reader_reads_what_is_not_understood(caplog):
     assert "not forced to be valid" in caplog.text
     with pytest.raises(ConfigError, match="they cannot be required; give tool_choice='auto'"):
         use.plan(SAID[:1], TOOLS, "required")
+
+
+def test_a_chosen_reader_goes_before_a_format_that_is_understood(caplog):
+    reader = GivenReader("mlx-lm", "<a>", "</a>", lambda text, _: {"name": text, "arguments": {}})
+    use, chat_text = tool_use(SHOWN + DEEPSEEK, reader=reader)
+    plan = use.plan(SAID, TOOLS, "auto")
+    assert plan.constraint is None
+    assert not use.holds_grammars
+    assert "<｜call｜>weather<｜sep｜>{}<｜end｜>" in chat_text(plan.messages, tools=plan.tools)
+    given = "<｜call｜>now<｜sep｜>{}<｜end｜><a>now</a>"
+    [end] = [delta for delta in plan.parser.feed(given) if hasattr(delta, "call")]
+    assert end.call.name == "now"
+    assert not caplog.text
+    with pytest.raises(ConfigError, match="are read by mlx-lm, so they cannot be required"):
+        use.plan(SAID[:1], TOOLS, {"name": "now"})
 
 
 REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
