@@ -9,7 +9,7 @@ from typing import Literal
 
 from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.messages import Message, Tool
+from akunu_py.messages import Message, Tool, ToolCall
 from akunu_py.protocols import Tokenizer
 from akunu_py.tool_calls.described import with_calls_as_text, with_described_tools
 from akunu_py.tool_calls.format import ToolFormat
@@ -35,6 +35,7 @@ _CHOICES = (
 _SYSTEM = Message("system", "probe_system")
 _ASK = Message("user", "a question")
 _TOOL = Tool("probe_tool", "a description")
+_CALL = ToolCall("probe_tool", {}, "probe0001")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +213,8 @@ class ToolUse:
         if not called or isinstance(self._found, ToolFormat) or self._understood is None:
             return messages
         has_place = self._writes_tools(system=messages[0].role == "system")
+        if has_place and self._writes_calls:
+            return messages
         return with_calls_as_text(messages, self._understood, results=not has_place)
 
     def _writes_tools(self, *, system: bool) -> bool:
@@ -226,6 +229,16 @@ class ToolUse:
             else:
                 self._written[system] = True
         return self._written[system]
+
+    @cached_property
+    def _writes_calls(self) -> bool:
+        """Whether the template has a place for calls, understood or not."""
+        called = (_ASK, Message("assistant", tool_calls=(_CALL,)))
+        try:
+            self._tokenizer.chat_text(called, tools=[_TOOL])
+        except (ConfigError, ModelFormatError):
+            return False
+        return True
 
     @cached_property
     def _writes_system(self) -> bool:

@@ -62,6 +62,23 @@ def test_earlier_calls_are_written_where_the_template_leaves_them_out(words, tok
     assert end.call.name == "weather"
 
 
+def test_calls_that_cannot_be_read_back_stay_as_the_template_writes_them():
+    """Llama 3.2 and Gemma 3 in Python's notation: calls without quotes, or without commas."""
+    calls = (
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% for c in m.tool_calls %}[{{ c.function.name }}("
+        "{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %})]{% endfor %}<|end|>{% endfor %}"
+    )
+    told = "{% if tools %}Write [func_name1(params_name1=params_value1, params_name2=params_value2...)]{% endif %}"
+    use, chat_text = tool_use(SHOWN + told + calls)
+    plan = use.plan(SAID, TOOLS, "auto")
+    text = chat_text(plan.messages, tools=plan.tools)
+    assert "<|assistant|>[weather()]<|end|><|tool|>fourteen<|end|>" in text
+    assert plan.messages == SAID
+    given = '[weather(place="Rome", days=2)]'
+    [end] = [d for d in plan.parser.feed(given) + plan.parser.finish() if hasattr(d, "call")]
+    assert (end.call.name, end.call.arguments) == ("weather", {"place": "Rome", "days": 2})
+
+
 def test_tools_are_described_with_the_calls_that_the_template_writes():
     """DeepSeek V3.1: no place for tools, but one for calls."""
     use, chat_text = tool_use(DEEPSEEK)

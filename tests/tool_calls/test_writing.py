@@ -27,6 +27,10 @@ KNOWN = {
         '<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>', [],
         "<tool_call>",
     ),
+    "Llama 3.2": (
+        "the format [func_name1(params_name1=params_value1, params_name2=params_value2...), func_n",
+        [], "[",
+    ),
 }  # fmt: skip
 
 
