@@ -321,7 +321,11 @@ def _found(path):
 def _check_read(path, given_):
     """Check that what the template writes, or akunu in its place, is read back equal."""
     render, format_ = _found(path)
-    if ambiguous(format_, given_):
+    if ambiguous(format_, given_) or (
+        # Jinja's filter takes these characters for ends of lines: Command R+ loses them.
+        re.search(r"\|\s*indent\(", path.read_text())
+        and re.search("[\x85\u2028\u2029]", "".join(_texts_in([given_])))
+    ):
         return
     if render is None:
         made = [ToolCall(*parts, f"functions.{parts[0]}:0") for parts in given_]
