@@ -18,6 +18,7 @@ from akunu_py.cli.loading_options import (
     model_options,
     model_path,
     planned_models,
+    tool_parser_option,
 )
 from akunu_py.cli.reply_options import generation_options
 from akunu_py.cli.verbosity import is_quiet
@@ -115,6 +116,7 @@ class _Duration(click.ParamType[float]):
 @model_options
 @draft_model_option
 @counts_option
+@tool_parser_option
 def serve(  # noqa: PLR0917 - click passes by name
     model: str | None,
     models: tuple[str, ...],
@@ -205,8 +207,8 @@ def _served_models(
     engine = load_engine(model, loading)
     draft = loading["draft_model"]
     draft = None if draft is None else model_path(str(draft))
-    # A draft model and counts belong to one vocabulary, so the others have none.
-    alone = loading | {"draft_model": None, "counts": None}
+    # A draft model, counts and a parser belong to one model, so the others have none.
+    alone = loading | {"draft_model": None, "counts": None, "tool_parser": None}
 
     def source(name: str, path: Path, options: dict[str, Any], draft: Path | None) -> ModelFile:
         planned = planned_models(path, draft, options)
