@@ -16,6 +16,7 @@ from pairwise import each_value
 from toy_engine import PLAIN, toy_engine
 
 from akunu_py.errors import ConfigError
+from akunu_py.models.load_steps import finish
 from akunu_py.server import disk_tier
 from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.prefix_cache import PrefixCache
@@ -32,7 +33,7 @@ def engine():
 
 
 def tier_of(engine, folder, limit=1 << 28):
-    return DiskTier(folder, limit, engine._session.digest())
+    return DiskTier(folder, limit, finish(engine._session.digest()))
 
 
 def replies(engine, folder, *prompts, **options):
@@ -103,14 +104,14 @@ def test_files_are_private_and_named_after_the_model(engine, tmp_path):
     (folder,) = tmp_path.iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert [stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()] == [0o600] * 2
-    assert engine._session.digest() in folder.name
+    assert finish(engine._session.digest()) in folder.name
 
 
 def test_other_weights_and_settings_have_other_names(engine):
     with toy_engine("llama, sliding") as other, toy_engine(reproducible=True) as aligned:
-        names = {one._session.digest() for one in (engine, other, aligned)}
+        names = {finish(one._session.digest()) for one in (engine, other, aligned)}
     with toy_engine() as again:
-        assert len(names | {again._session.digest()}) == 3
+        assert len(names | {finish(again._session.digest())}) == 3
 
 
 def rewritten(folder, change):
@@ -313,11 +314,12 @@ _WRITES = """
 import sys, pathlib
 sys.path[:0] = {path!r}
 from toy_engine import PLAIN, toy_engine
+from akunu_py.models.load_steps import finish
 from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
 engine = toy_engine()
-tier = DiskTier(pathlib.Path(sys.argv[1]), 1 << 28, engine._session.digest())
+tier = DiskTier(pathlib.Path(sys.argv[1]), 1 << 28, finish(engine._session.digest()))
 worker = Worker(engine, cache=PrefixCache(1 << 28, tier))
 for number in range(int(sys.argv[2]), 10**6):
     prompt = engine.prompt_ids(f"{{number}} is a number of many. " * 8)
