@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-import random
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -484,48 +484,99 @@ def test_a_full_disk_costs_the_entry_alone(engine, tmp_path, monkeypatch, caplog
     assert not files(tmp_path, "json")
 
 
-_WRITES = """
-import sys, pathlib
+_KILLED = """
+import io, os, pathlib, signal, sys
 sys.path[:0] = {path!r}
 from toy_engine import PLAIN, toy_engine
+from akunu_py.models import row_file
 from akunu_py.models.load_steps import finish
-from akunu_py.server.disk_tier import DiskTier
+from akunu_py.server import disk_tier
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
-engine = toy_engine()
-tier = DiskTier(pathlib.Path(sys.argv[1]), 1 << 28, finish(engine._session.digest()))
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def half_of_the_rows(stream, arrays):
+    whole = io.BytesIO()
+    sound(whole, arrays)
+    stream.write(whole.getvalue()[: whole.tell() // 2])
+    stream.flush()
+    die()
+
+def fsync_of_the_description(handle):
+    if os.path.getsize(os.readlink(f"/proc/self/fd/{{handle}}")) < rows_bytes:
+        die()
+
+unlink = pathlib.Path.unlink
+
+def unlink_of_rows(path, **_):
+    if path.suffix == ".safetensors":
+        die()
+    unlink(path, **_)
+
+engine = toy_engine("qwen3_next")
+tier = disk_tier.DiskTier(pathlib.Path(sys.argv[1]), 1 << 28, finish(engine._session.digest()))
 worker = Worker(engine, cache=PrefixCache(1 << 28, tier))
-for number in range(int(sys.argv[2]), 10**6):
-    prompt = engine.prompt_ids(f"{{number}} is a number of many. " * 8)
-    worker.submit(engine.check(prompt, max_tokens=1, drafter="none", logit_bias=PLAIN))
+prompt = engine.prompt_ids("you are a cat. " * 4)
+
+def ask():
+    call = engine.check(prompt, max_tokens=4, drafter="none", logit_bias=PLAIN)
+    job = worker.submit(call, checkpoints={{"message": len(prompt) - 2}})
     while worker.step():
         pass
     worker.models.tidy()
-    print(number, flush=True)
+    return job.reply
+
+prompt += [*ask(), *engine.prompt_ids("and then?")[1:]]
+((_, stored),) = tier.nearest(())
+rows_bytes = stored.nbytes
+sound = row_file.mx.save_safetensors
+match sys.argv[2]:
+    case "within the rows":
+        row_file.mx.save_safetensors = half_of_the_rows
+    case "before the rows have their name":
+        disk_tier._sha256 = die
+    case "before the description":
+        disk_tier.replace_file = die
+    case "within the description":
+        os.fsync = fsync_of_the_description
+    case "before the earlier rows are deleted":
+        disk_tier.DiskTier.remove = die
+    case "within that":
+        pathlib.Path.unlink = unlink_of_rows
+ask()
+print("not killed")
 """
 
 
 @pytest.mark.slow
-def test_processes_killed_while_they_write_lose_nothing_but_that_entry(engine, tmp_path):
-    """What a process said it had written is there, whole, after it was killed at any moment."""
-    rng = random.Random(0)
-    program = _WRITES.format(path=[str(Path(__file__).parent), str(Path(__file__).parents[1])])
-    written = []
-    for _ in range(4):
-        command = [sys.executable, "-c", program, str(tmp_path), str(len(written))]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        # The next write is under way when it is killed, somewhere between its begin and end.
-        for _ in range(rng.randrange(2, 6)):
-            written.append(int(process.stdout.readline()))
-        time.sleep(rng.random() * 0.02)
-        process.kill()
-        written += map(int, process.communicate()[0].split())
+@pytest.mark.parametrize(
+    ("moment", "turns"),
+    [
+        ("within the rows", [1]),
+        ("before the rows have their name", [1]),
+        ("before the description", [1]),
+        ("within the description", [1]),
+        ("before the earlier rows are deleted", [1, 2]),
+        ("within that", [2]),
+    ],
+)
+def test_a_killed_process_loses_nothing_but_the_entry_it_wrote(tmp_path, moment, turns):
+    """The second turn of a conversation is written, and its rows replace those of the first."""
+    program = _KILLED.format(path=[str(Path(__file__).parent), str(Path(__file__).parents[1])])
+    command = [sys.executable, "-c", program, str(tmp_path), moment]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == -signal.SIGKILL, process.stdout + process.stderr
+    with toy_engine("qwen3_next") as engine:
         tier = tier_of(engine, tmp_path)
-        known = list(tier.nearest(()))
-        # At most the entry under way is there besides.
-        assert len(written) <= len(known) <= len(written) + 1
-        for _, stored in known:
-            assert tier.load(stored, engine._session) is not None
-        assert len(files(tmp_path, "json")) == len(files(tmp_path, "safetensors")) == len(known)
+        found = sorted((stored for _, stored in tier.nearest(())), key=lambda one: len(one.tokens))
+        first = len(engine.prompt_ids("you are a cat. " * 4)) + 3
+        sizes = {1: first, 2: first + 1 + len(engine.prompt_ids("and then?")) - 1 + 3}
+        assert [len(stored.tokens) for stored in found] == [sizes[turn] for turn in turns]
+        for stored in found:
+            rows = tier.load(stored, engine._session)
+            assert rows.marks["message"] == stored.last_message
+        # What the write left was deleted.
+        assert len(list(tmp_path.glob("rows-*/*"))) == 2 * len(turns)
         assert not list(tmp_path.glob("rows-*/.*"))
-        written = [*range(len(known))]
