@@ -87,7 +87,7 @@ class Source:
     def open(self, available):
         assert available >= self.size
         self.begun.set()
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(300)
         if self.error is not None:
             raise self.error
         return self.load()
@@ -321,7 +321,7 @@ def test_running_replies_finish_before_their_model_goes(bench):
     assert '"finish_reason":"' in text
     assert '"error"' not in text
     for thread in (second, third):
-        thread.join(20)
+        thread.join(300)
     assert text_of(answered[0])
     assert text_of(later[0])
     assert (bench.one.loads, bench.other.loads) == (2, 1)
@@ -561,7 +561,7 @@ class TestMemoryOfReplies:
                 bench.until(lambda: bench.worker.health().waiting == 1)
                 assert bench.worker.health().running == 1
                 assert b"[DONE]" in b"".join(parts)
-            thread.join(20)
+            thread.join(300)
             assert text_of(found[0])
 
 
