@@ -46,9 +46,9 @@ def test_written_calls_are_read(name, given_):
     assert not rest.strip()
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [*EXCERPTS, *OTHERS])
 def test_what_looks_like_the_format_is_written_and_read(name):
-    format_ = FORMATS[name]
+    format_ = OTHERS.get(name) or format_of(name)
     escapes = not isinstance(format_.arguments, TaggedArguments | QuotedArguments)
     for call in hard_calls(format_):
         if escapes or not ambiguous(format_, [call]):
