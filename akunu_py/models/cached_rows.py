@@ -205,7 +205,7 @@ class CachedRows:
                     # First, so that nothing else holds the arrays that MLX writes rows into.
                     take_over(cache, new)
                     # Queued before the wait for the layer below, so that a GPU has work meanwhile.
-                    mx.async_eval(cache.state)
+                    mx.async_eval(cache.state)  # type: ignore[no-untyped-call]
                     if layer:
                         mx.eval(self.caches[layer - 1].state)
                     if time.perf_counter() - since >= _TURN_S:
