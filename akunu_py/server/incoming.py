@@ -13,6 +13,7 @@ from starlette.responses import Response
 from akunu_py.generation_config import GenerationConfig
 from akunu_py.messages import Tool
 from akunu_py.server.backend import ServedModel
+from akunu_py.server.choices import asked_choices
 from akunu_py.server.generation_fields import ModelBody, configured, refuse
 from akunu_py.server.json_body import decode, read_body, unknown_fields
 from akunu_py.server.reply_response import ReplyForm
@@ -76,10 +77,16 @@ class Incoming(Generic[_Body]):
         """Return all fields as they were given."""
         return decode(self._given, dict[str, Any])
 
-    def respond(self, request: Request, form: ReplyForm, *, stream: bool | None) -> Response:
-        """Queue a request and return the response of its reply."""
+    def choices(self, n: int | None) -> int:
+        """Return how many choices a request asks for; raises RequestError for too many."""
+        return asked_choices(n, self.service.backend.health().places)
+
+    def respond(
+        self, request: Request, form: ReplyForm, *, stream: bool | None, choices: int = 1
+    ) -> Response:
+        """Queue a request and return the response of its reply, or of its choices."""
         return self.service.respond(
-            self._http, request, form, stream=bool(stream), ignored=self.ignored
+            self._http, request, form, stream=bool(stream), choices=choices, ignored=self.ignored
         )
 
 

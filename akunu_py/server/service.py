@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from akunu_py.generation_config import GenerationConfig
 from akunu_py.server.backend import Backend, ServedModel
+from akunu_py.server.choices import submit_choices
 from akunu_py.server.errors import RequestError
 from akunu_py.server.metrics import Metrics
 from akunu_py.server.reply_response import Outcome, Patience, ReplyForm, ReplyResponse
@@ -73,9 +74,10 @@ class Service:
         form: ReplyForm,
         *,
         stream: bool,
+        choices: int = 1,
         ignored: Sequence[str] = (),
     ) -> Response:
-        """Queue a request and return the response of its reply.
+        """Queue a request and return the response of its reply, or of so many choices.
 
         `ignored` are fields, and types of parts and tools, that had no effect: they are logged
         once, and listed in a header. Raises ServerBusyError if there is no place.
@@ -89,7 +91,7 @@ class Service:
                 if (path, name) not in self._told and len(self._told) < _MOST_TOLD:
                     self._told.add((path, name))
                     _log.info("%s: %s is ignored", path, name)
-        reply = self.backend.submit(request, client)
+        reply = submit_choices(self.backend, request, client, choices)
         return ReplyResponse(
             reply,
             form,
