@@ -137,7 +137,7 @@ class ToolUse:
 
     @property
     def holds_grammars(self) -> bool:
-        """Whether a tool's `input_grammar` has an effect."""
+        """Whether calls follow a tool's `input_form` where that is a grammar."""
         try:
             return self._format.writes_texts_as_they_are
         except ConfigError:

@@ -207,7 +207,7 @@ def _read_request(asked: Incoming[Body]) -> ChatRequest:
         _message(message, f"messages[{place}]") for place, message in enumerate(body.messages)
     ]
     tools = _tools(body.tools or ())
-    asked.check_grammars(tools)
+    asked.check_grammars(tools, refuse=True)
     return ChatRequest(
         model=asked.model.id,
         messages=merged_beginning(messages),

@@ -14,6 +14,7 @@ from akunu_py.generation_config import GenerationConfig
 from akunu_py.messages import Tool
 from akunu_py.server.backend import ServedModel
 from akunu_py.server.choices import asked_choices
+from akunu_py.server.errors import RequestError
 from akunu_py.server.generation_fields import ModelBody, configured, refuse
 from akunu_py.server.json_body import decode, read_body, unknown_fields
 from akunu_py.server.reply_response import ReplyForm
@@ -68,9 +69,22 @@ class Incoming(Generic[_Body]):
             self.ignored.append(effort_by)
         return {"thinking": thinking, "effort": effort}
 
-    def check_grammars(self, tools: Sequence[Tool]) -> None:
-        """List grammars of custom tools as ignored, if calls of the model cannot follow them."""
-        if any(tool.input_grammar for tool in tools) and not self.model.holds_grammars:
+    def check_grammars(self, tools: Sequence[Tool], *, refuse: bool) -> None:
+        """Refuse Lark grammars of custom tools that calls of the model cannot follow.
+
+        Without `refuse` they are listed as ignored. Raises RequestError.
+        """
+        if self.model.holds_grammars:
+            return
+        forms = ((tool, tool.input_form) for tool in tools)
+        found = next((tool for tool, form in forms if form and form.kind == "grammar"), None)
+        if found is not None and refuse:
+            raise RequestError(
+                f"calls of {self.model.id} write the input of {found.name} as JSON, where a Lark "
+                "grammar cannot be followed; give a format of the syntax 'regex', or none",
+                param="tools",
+            )
+        if found is not None:
             self.ignored.append("tools.format")
 
     def fields(self) -> dict[str, Any]:

@@ -19,8 +19,8 @@ _Job = TypeVar("_Job", bound=Waiting)
 class WaitingLine(Generic[_Job]):
     """Jobs that wait, by client; clients take turns, and the jobs of one keep their order.
 
-    There is room for `places` jobs, beside those that `free` lanes take at once. A client of which nothing waits finds one of as many further
-    places, so that another client cannot keep it out.
+    There is room for `places` jobs, beside those that `free` lanes take at once. A client of which
+    nothing waits finds one of as many further places, so that another client cannot keep it out.
     """
 
     def __init__(self, places: int) -> None:

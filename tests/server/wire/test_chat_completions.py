@@ -483,8 +483,8 @@ def test_progress_of_the_prompt_has_llama_cpps_fields(server, backend, monkeypat
     assert "prompt_progress" not in response.json()
 
 
-def custom(definition="start: /[a-z]+/"):
-    grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": definition}}
+def custom(definition="start: /[a-z]+/", syntax="lark"):
+    grammar = {"type": "grammar", "grammar": {"syntax": syntax, "definition": definition}}
     return {"type": "custom", "custom": {"name": "patch", "description": "x", "format": grammar}}
 
 
@@ -498,7 +498,7 @@ def test_custom_tools(server, backend):
     assert one["custom"] == {"name": "patch", "input": patch}
     assert (one["type"], other["type"]) == ("custom", "function")
     assert json.loads(other["function"]["arguments"]) == {"path": "a"}
-    assert backend.request.tools[0].input_grammar == "start: /[a-z]+/"
+    assert backend.request.tools[0].input_form == Constraint.grammar("start: /[a-z]+/")
     assert backend.request.tool_choice == ToolChoice("required", ("patch",))
     pieces = [
         call
@@ -512,6 +512,17 @@ def test_custom_tools(server, backend):
     history = [*ASK["messages"], message, result]
     assert server.post(PATH, body | {"messages": history}).status_code == 200
     assert backend.request.messages[1].tool_calls[0].arguments == {"input": patch}
+
+
+def test_grammar_that_calls_cannot_follow_is_refused(server, backend):
+    assert server.post(PATH, ASK | {"tools": [custom()]}).status_code == 200
+    backend.served = [replace(MODEL, holds_grammars=False)]
+    response = server.post(PATH, ASK | {"tools": [TOOL, custom()]})
+    assert response.status_code == 400
+    assert "the input of patch as JSON" in response.json()["error"]["message"]
+    tool = custom("[a-z]+", "regex")
+    assert server.post(PATH, ASK | {"tools": [tool]}).status_code == 200
+    assert backend.request.tools[0].input_form == Constraint.regex("[a-z]+")
 
 
 @pytest.mark.parametrize(
