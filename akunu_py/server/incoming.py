@@ -3,7 +3,7 @@
 A format adds only how its fields become a `Request`, and how the reply is written.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -32,12 +32,14 @@ class Incoming(Generic[_Body]):
         body: its body.
         model: the model that it names.
         ignored: fields, and types of parts and tools, that have no effect.
+        depends: fields whose effect depends on the model, and what it must have for them.
 
     """
 
     body: _Body
     model: ServedModel
     ignored: list[str]
+    depends: list[tuple[str, Callable[[ServedModel], bool]]]
     service: Service
     _http: HttpRequest
     _given: bytes
@@ -61,12 +63,11 @@ class Incoming(Generic[_Body]):
 
         `by` and `effort_by` name the fields that ask for them.
         """
-        heeds = self.model.heeds
-        if thinking is not None and "thinking" not in heeds:
-            self.ignored.append(by)
-        needed = "thinking" if effort == "none" else "effort"
-        if effort is not None and needed not in heeds:
-            self.ignored.append(effort_by)
+        if thinking is not None:
+            self.depends.append((by, lambda model: "thinking" in model.heeds))
+        if effort is not None:
+            needed = "thinking" if effort == "none" else "effort"
+            self.depends.append((effort_by, lambda model: needed in model.heeds))
         return {"thinking": thinking, "effort": effort}
 
     def check_grammars(self, tools: Sequence[Tool], *, refuse: bool) -> None:
@@ -74,18 +75,17 @@ class Incoming(Generic[_Body]):
 
         Without `refuse` they are listed as ignored. Raises RequestError.
         """
-        if self.model.holds_grammars:
-            return
         forms = ((tool, tool.input_form) for tool in tools)
         found = next((tool for tool, form in forms if form and form.kind == "grammar"), None)
-        if found is not None and refuse:
+        if found is None:
+            return
+        if refuse and not self.model.holds_grammars:
             raise RequestError(
                 f"calls of {self.model.id} write the input of {found.name} as JSON, where a Lark "
                 "grammar cannot be followed; give a format of the syntax 'regex', or none",
                 param="tools",
             )
-        if found is not None:
-            self.ignored.append("tools.format")
+        self.depends.append(("tools.format", lambda model: model.holds_grammars))
 
     def fields(self) -> dict[str, Any]:
         """Return all fields as they were given."""
@@ -100,8 +100,13 @@ class Incoming(Generic[_Body]):
     ) -> Response:
         """Queue a request and return the response of its reply, or of its choices."""
         return self.service.respond(
-            self._http, request, form, stream=bool(stream), choices=choices, ignored=self.ignored
+            self._http, request, form, stream=bool(stream), choices=choices, ignored=self._without
         )
+
+    def _without(self) -> Sequence[str]:
+        """Return what has no effect, as far as is known of the model by now."""
+        model = self.service.model(self.model.id)
+        return [*self.ignored, *(name for name, heeds in self.depends if not heeds(model))]
 
 
 async def incoming(
@@ -133,4 +138,4 @@ async def incoming(
         refuse(refused, decode(raw, dict[str, Any]))
     ignored = [name for name in unknown if name not in no_effect and name not in refused]
     model = service.model(body.model, prefixes=prefixes)
-    return Incoming(body, model, ignored, service, http, raw)
+    return Incoming(body, model, ignored, [], service, http, raw)

@@ -9,7 +9,7 @@ from scripted_server import ACCEPTED, MODEL, USAGE, Pause, call, called, events_
 from akunu_py.constraint import Constraint
 from akunu_py.messages import TextPart
 from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
-from akunu_py.server.events import Accepted, Decoded, Finished, Prefilled
+from akunu_py.server.events import Accepted, Decoded, Finished, Loading, Prefilled
 from akunu_py.server.reply_response import Patience
 from akunu_py.server.requests import ToolChoice
 
@@ -306,6 +306,23 @@ def test_wishes_that_the_template_cannot_heed_are_listed(server, backend):
     assert response.headers["x-akunu-ignored"] == "reasoning_effort"
     response = server.post(PATH, ASK | {"reasoning_effort": "none"})
     assert "x-akunu-ignored" not in response.headers
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_wishes_to_a_model_that_is_loaded_first_are_listed(server, backend, stream):
+    """What its template heeds is known once it is there."""
+    backend.served = [replace(MODEL, loaded=False)]
+
+    def script(request):
+        yield Loading("tiny")
+        backend.served = [replace(MODEL, heeds=frozenset(), holds_grammars=False)]
+        yield from said("Hello")
+
+    backend.scripts = script
+    asked = {"reasoning_effort": "low", "tools": [custom()], "stream": stream}
+    response = server.post(PATH, ASK | asked)
+    assert response.status_code == 200
+    assert response.headers["x-akunu-ignored"] == "reasoning_effort, tools.format"
 
 
 @pytest.mark.parametrize(
