@@ -11,7 +11,6 @@ from template_excerpts import EXCERPTS, format_of
 from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool, ToolCall
-from akunu_py.tool_calls.format import QuotedArguments, ToolFormat
 from akunu_py.tool_calls.grammar import (
     MOST_TOOLS,
     goes_with_answers,
@@ -22,10 +21,6 @@ from akunu_py.tool_calls.known import HARMONY
 from akunu_py.tool_calls.parser import parse_calls
 from akunu_py.tool_calls.writing import written_calls
 
-GEMMA = ToolFormat(
-    name="quoted", opens=("<|tool_call>call:",), after_names=("",), close="<tool_call|>",
-    arguments=QuotedArguments('<|"|>'),
-)  # fmt: skip
 TOOLS = (
     Tool(
         "get",
@@ -52,7 +47,7 @@ TOOLS = (
     Tool("get_now", "Without arguments"),
     Tool("a.b-c", "One argument", {"properties": {"t": {"type": "string"}}}),
 )
-FORMATS = {name: format_of(name) for name in EXCERPTS} | {"gemma": GEMMA}
+FORMATS = {name: format_of(name) for name in EXCERPTS}
 # One of each kind of format; llama has no marker.
 KINDS = ("hermes", "llama", "qwen coder", "lfm", "gpt-oss", "gemma")
 EACH_FORMAT = pytest.mark.parametrize(
