@@ -329,7 +329,7 @@ def test_session_with_its_own_server(agents, default_model, tmp_path, monkeypatc
             os.killpg(process.pid, number)
         else:
             process.send_signal(number)
-        process.wait(30)
+        process.wait(300)
         if number == signal.SIGKILL:
             _wait_for_the_end_of(port)
     finally:
