@@ -165,21 +165,13 @@ def test_size_of_a_custom_grammar_is_limited():
         custom_tool("tools[0]", {"format": form}, "find")
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize("name", EXCERPTS)
-=======
 @EACH_FORMAT
->>>>>>> wt-rest
 def test_input_of_a_custom_tool_follows_its_expression(name):
     """In JSON it does so through the schema, in its escaped form."""
     expression = r'[a-z]+ "\w/x"\n(?s:.)*end'
     text = {"type": "grammar", "syntax": "regex", "definition": expression}
     tool = custom_tool("tools[0]", {"format": text}, "find")
-<<<<<<< HEAD
     format_ = format_of(name)
-=======
-    format_ = format_named(name)
->>>>>>> wt-rest
     lark = required_calls(format_, [tool], {}, one=True).lark
     assert not compile_error(lark)
     for given, allowed in (('ab "c/x"\nä\nend', True), ('ab "c/x" end', False), ("ab", False)):
