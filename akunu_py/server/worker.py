@@ -299,7 +299,7 @@ class Worker:
         with self._changed:
             if self._stopping:
                 raise EngineStateError("the server is shutting down; send the request again later")
-            if not self._line.put(job):
+            if not self._line.put(job, free=self._parallel - len(self._running)):
                 raise ServerBusyError(
                     f"{len(self._line)} requests wait already; try again in {self._retry_s()} s",
                     retry_after_s=self._retry_s(),

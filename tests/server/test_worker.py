@@ -533,3 +533,18 @@ def test_caches_that_cannot_drop_rows_wait_no_longer(make_worker, small_passes, 
         ]
         assert [tokens_of(job) for job in jobs] == expected
         worker.close()
+
+
+def test_free_lanes_take_replies_without_a_place_in_the_line(toy, make_worker):
+    """With `--queue 0` none waits, yet replies are made."""
+    worker = make_worker(parallel=2, places=0)
+    jobs = [worker.submit(call(toy)) for _ in range(2)]
+    with pytest.raises(ServerBusyError):
+        worker.submit(call(toy))
+    worker.step()
+    with pytest.raises(ServerBusyError):
+        worker.submit(call(toy))
+    run(worker)
+    jobs.append(worker.submit(call(toy)))
+    run(worker)
+    assert [len(tokens_of(job)) for job in jobs] == [12] * 3
