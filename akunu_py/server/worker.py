@@ -402,12 +402,13 @@ class Worker:
                     self._line.put_back(job)
 
     def _begin(self, job: Job) -> bool:
-        """Begin a reply, whose first turn takes rows, or a load; False if memory is short now."""
+        """Begin a reply, whose first turn takes rows, or a load; False if memory is short."""
         try:
             self.models.touch(job.model)
             resident = job.model.resident
             if resident is None:
-                return self._begin_load(job)
+                self._load = _Load(job, self.models.load(job.model, self._busy, self._growth))
+                return True
             with job.model.lock:
                 wanted = job.fit(resident.engine)
             if not wanted:
@@ -425,19 +426,19 @@ class Worker:
         self._share_costs()
         return True
 
-    def _begin_load(self, job: Job) -> bool:
-        """Begin to load the model of a job, which then waits; False if memory is short now."""
-        busy = {one.job.model for one in self._running}
-        growth = sum(one.growth() for one in self._running)
-        if not self.models.make_room(job.model, busy, growth):
-            return False
-        self._load = _Load(job, self.models.load(job.model))
-        return True
+    def _busy(self) -> set[Served]:
+        """Return the models of the replies under way."""
+        return {one.job.model for one in self._running}
+
+    def _growth(self) -> int:
+        """Return the bytes of the rows that replies under way may still add."""
+        return sum(one.growth() for one in self._running)
 
     def _load_on(self) -> bool:
         """Go on with the load under way, for about the time of a turn; False if there is none.
 
-        At its end the job is the first of the line again.
+        At its end the job is the first of the line again. It waits there for the end of a reply if
+        there was no room for its model.
         """
         load, until = self._load, self._clock() + _LOAD_TURN_S
         if load is None:
@@ -449,8 +450,8 @@ class Worker:
                     wait([opening])
                 elif opening is not None or self._clock() >= until:
                     return True
-        except StopIteration:
-            self._load = None
+        except StopIteration as end:
+            self._load, self._held_up = None, not end.value
             with self._changed:
                 self._line.put_back(load.job)
         except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
@@ -548,7 +549,7 @@ class Worker:
         while True:
             held = resident.cache.touch(prompt, others)
             needed = source.rows(tokens) - source.rows(held) + source.largest_pass(tokens)
-            if not self.models.free_rows(needed + sum(one.growth() for one in self._running)):
+            if not self.models.free_rows(needed + self._growth()):
                 break
             # Unless its own rows had to go, too: then it needs more.
             if resident.cache.reach(prompt, others) >= held:
