@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,8 +45,9 @@ from akunu_py.models.load import (
     ModelDescription,
     Weights,
     draft_options,
-    load_model,
+    open_model,
 )
+from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.memory_check import PlannedModel, settle_forms
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.session import Session
@@ -185,14 +186,26 @@ class Engine:
             beside = draft_options(draft_model, options)
             models.append(PlannedModel(Path(draft_model), beside))
         target, *drafts = settle_forms(models, context=context)
-        loaded = load_model(path, target.options, context=context)
-        draft = None
+        opened = [open_model(path, target.options, context=context)]
         if drafts:
-            draft = load_model(draft_model, drafts[0].options, context=context)
-        return cls(
-            loaded, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory,
-            draft_model=draft, counts=counts, tool_parser=tool_parser,
+            opened.append(open_model(draft_model, drafts[0].options, context=context))
+        steps = cls.loading(
+            opened, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory,
+            counts=counts, tool_parser=tool_parser,
         )  # fmt: skip
+        return finish(steps)
+
+    @classmethod
+    def loading(cls, opened: Sequence[Steps[LoadedModel]], **options: Any) -> Steps[Self]:
+        """Load an engine in steps, over an opened model and its draft model if there are two.
+
+        Options are those of the constructor. Raises as `load` does.
+        """
+        target, *drafts = opened
+        loaded = yield from target
+        for draft in drafts:
+            options["draft_model"] = yield from draft
+        return cls(loaded, **options)
 
     def generate(
         self,
@@ -536,7 +549,6 @@ class Engine:
                 replace(
                     request,
                     progress=progress,
-                    short_passes=progress is not None,
                     admit=self._admission.check,
                     ended=ended,
                 )

@@ -149,7 +149,7 @@ class ToolUse:
 
     @property
     def holds_grammars(self) -> bool:
-        """Whether a tool's `input_grammar` has an effect."""
+        """Whether calls follow a tool's `input_form` where that is a grammar."""
         if self._chosen is not None:
             return False
         try:
