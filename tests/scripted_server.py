@@ -182,7 +182,7 @@ class Running:
         return self.client.get(path, **options)
 
     def socket(self):
-        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=120)
 
 
 @contextlib.contextmanager
@@ -203,16 +203,16 @@ def running(backend=None, *, access=None, patience=None, defaults=None) -> Itera
     server.startup = startup
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
-    assert ready.wait(20)
+    assert ready.wait(120)
     port = listening.getsockname()[1]
     try:
         url = f"http://127.0.0.1:{port}"
-        with httpx.Client(base_url=url, timeout=20, trust_env=False) as client:
+        with httpx.Client(base_url=url, timeout=120, trust_env=False) as client:
             yield Running(url, port, backend, service, client)
     finally:
         server.should_exit = True
         server.force_exit = True
-        thread.join(20)
+        thread.join(120)
         listening.close()
 
 

@@ -314,7 +314,7 @@ def test_session_with_its_own_server(agents, default_model, tmp_path, monkeypatc
             os.killpg(process.pid, number)
         else:
             process.send_signal(number)
-        process.wait(30)
+        process.wait(120)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

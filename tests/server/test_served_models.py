@@ -83,7 +83,7 @@ class Source:
     def load(self, available):
         assert available >= self.size
         self.begun.set()
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(120)
         if self.error is not None:
             raise self.error
         self.loads += 1
@@ -148,7 +148,7 @@ class Bench:
         def held_step():
             self.most_running = max(self.most_running, len(self.worker._running))
             if any(running.job.reply for running in self.worker._running):
-                assert self.replies_go_on.wait(20)
+                assert self.replies_go_on.wait(120)
             return step()
 
         self.worker.step = held_step
@@ -209,7 +209,7 @@ class Bench:
         )
 
     def until(self, condition):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -326,7 +326,7 @@ def test_running_replies_finish_before_their_model_goes(bench):
     assert '"finish_reason":"' in text
     assert '"error"' not in text
     for thread in (second, third):
-        thread.join(20)
+        thread.join(120)
     assert text_of(answered[0])
     assert text_of(later[0])
     assert (bench.one.loads, bench.other.loads) == (2, 1)
@@ -461,7 +461,7 @@ class TestMemoryOfReplies:
                 bench.until(lambda: bench.worker.health().waiting == 1)
                 bench.replies_go_on.set()
                 assert b"[DONE]" in b"".join(parts)
-            thread.join(20)
+            thread.join(120)
             assert text_of(found[0])
             # The other began when this one had ended.
             assert bench.most_running == 1

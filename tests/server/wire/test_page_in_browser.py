@@ -21,6 +21,8 @@ from akunu_py.server.worker import Worker
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
+# Only a page that hangs is given up: a busy machine may take longer than the five seconds by default.
+expect.set_options(timeout=120_000)
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +111,7 @@ def test_reply_streams_with_tints_and_stops_and_is_retried(server, backend, open
     assert len({*colors, "rgba(0, 0, 0, 0)"}) == 3
     assert not backend.cancelled.is_set()
     page.get_by_role("button", name="Stop").click()
-    assert backend.cancelled.wait(5)
+    assert backend.cancelled.wait(120)
     expect(reply.get_by_text("Stopped.")).to_be_visible()
     expect(reply.locator(".legend")).to_have_text(
         re.compile("this conversation 39 %.*this reply 28 %.*the model 33 %")
@@ -446,7 +448,7 @@ def test_reply_of_an_engine(default_model, open_page):
             question = "Repeat this function:\n\ndef add(first, second):\n    return first + second"
             ask(page, question)
             reply = last_reply(page)
-            expect(reply.locator(".figures")).to_contain_text("a second", timeout=60_000)
+            expect(reply.locator(".figures")).to_contain_text("a second")
             body = {"messages": [{"role": "user", "content": question}]}
             expected = server.post("/v1/chat/completions", body).json()["choices"][0]["message"]
             sent = page.evaluate("exchanges[0].messages[1].content")
