@@ -1,7 +1,6 @@
 """From the marker on a call cannot fail to parse: what a grammar allows, its parser reads."""
 
 import json
-from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -11,6 +10,8 @@ from template_excerpts import EXCERPTS, format_of
 from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool, ToolCall
+from akunu_py.server.custom_tools import custom_tool
+from akunu_py.server.errors import RequestError
 from akunu_py.tool_calls.format import QuotedArguments, ToolFormat
 from akunu_py.tool_calls.grammar import (
     MOST_TOOLS,
@@ -152,7 +153,7 @@ line: ("+" | "-" | " ") /(.*)/ LF -> row
 """In the style of the grammar that Codex sends: an import, an alias, lines of any text."""
 
 INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-CUSTOM = Tool("apply_patch", "Changes files", INPUT, PATCHES)
+CUSTOM = Tool("apply_patch", "Changes files", INPUT, Constraint.grammar(PATCHES))
 PATCH = "*** Begin Patch\n*** Update File: a.py\n-x = '<b>'\n+y = {}\n*** End Patch\n"
 
 
@@ -173,8 +174,23 @@ def test_input_of_a_custom_tool_follows_its_own_grammar(name):
 
 def test_size_of_a_custom_grammar_is_limited():
     rules = "\n".join(f"r{number}: r{number + 1}" for number in range(1200))
-    with pytest.raises(ConfigError, match="grammar has 1200 rules"):
-        required_calls(format_named("qwen coder"), [replace(CUSTOM, input_grammar=rules)], {})
+    form = {"type": "grammar", "syntax": "lark", "definition": rules}
+    with pytest.raises(RequestError, match=r"tools\[0\]\.format: grammar has 1200 rules"):
+        custom_tool("tools[0]", {"format": form}, "find")
+
+
+@pytest.mark.parametrize("name", [*EXCERPTS, "gemma"])
+def test_input_of_a_custom_tool_follows_its_expression(name):
+    """In JSON it does so through the schema, in its escaped form."""
+    expression = r'[a-z]+ "\w/x"\n(?s:.)*end'
+    text = {"type": "grammar", "syntax": "regex", "definition": expression}
+    tool = custom_tool("tools[0]", {"format": text}, "find")
+    format_ = format_named(name)
+    lark = required_calls(format_, [tool], {}, one=True).lark
+    assert not compile_error(lark)
+    for given, allowed in (('ab "c/x"\nä\nend', True), ('ab "c/x" end', False), ("ab", False)):
+        written = written_calls(format_, [ToolCall("find", {"input": given})])
+        assert allows(lark, written) == allowed, written
 
 
 def test_texts_in_json_have_no_grammar():

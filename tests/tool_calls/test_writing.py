@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from template_excerpts import EXCERPTS, format_of
 from test_call_grammar import GEMMA
-from test_formats import TOOLS, calls
+from test_formats import TOOLS, ambiguous, calls, hard_calls
 
 from akunu_py.messages import ToolCall
 from akunu_py.tool_calls.format import QuotedArguments, TaggedArguments
@@ -27,6 +27,10 @@ KNOWN = {
         '<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>', [],
         "<tool_call>",
     ),
+    "Llama 3.2": (
+        "the format [func_name1(params_name1=params_value1, params_name2=params_value2...), func_n",
+        [], "[",
+    ),
 }  # fmt: skip
 
 
@@ -40,6 +44,18 @@ def test_written_calls_are_read(name, given_):
     read, rest = parse_calls(format_, written_calls(format_, made), TOOLS)
     assert [(call.name, call.arguments) for call in read] == [given_]
     assert not rest.strip()
+
+
+@pytest.mark.parametrize("name", [*EXCERPTS, *OTHERS])
+def test_what_looks_like_the_format_is_written_and_read(name):
+    format_ = OTHERS.get(name) or format_of(name)
+    escapes = not isinstance(format_.arguments, TaggedArguments | QuotedArguments)
+    for call in hard_calls(format_):
+        if escapes or not ambiguous(format_, [call]):
+            written = written_calls(format_, [ToolCall(*call, id="abcdef123")])
+            read, rest = parse_calls(format_, written, TOOLS)
+            assert [(call.name, call.arguments) for call in read] == [call]
+            assert not rest.strip()
 
 
 def holds_an_end(format_, arguments):

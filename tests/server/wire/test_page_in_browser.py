@@ -21,8 +21,8 @@ from akunu_py.server.worker import Worker
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
-# Only a page that hangs is given up: a busy machine may take longer than the five seconds by default.
-expect.set_options(timeout=120_000)
+# Playwright's own five seconds are short on a busy machine.
+expect.set_options(timeout=60_000)
 
 pytestmark = pytest.mark.slow
 
@@ -111,7 +111,7 @@ def test_reply_streams_with_tints_and_stops_and_is_retried(server, backend, open
     assert len({*colors, "rgba(0, 0, 0, 0)"}) == 3
     assert not backend.cancelled.is_set()
     page.get_by_role("button", name="Stop").click()
-    assert backend.cancelled.wait(120)
+    assert backend.cancelled.wait(300)
     expect(reply.get_by_text("Stopped.")).to_be_visible()
     expect(reply.locator(".legend")).to_have_text(
         re.compile("this conversation 39 %.*this reply 28 %.*the model 33 %")

@@ -248,7 +248,7 @@ def test_stream_left_early_is_cancelled(client, backend):
         for _ in range(2):
             next(iter(stream))
         assert not backend.cancelled.is_set()
-    assert backend.cancelled.wait(120)
+    assert backend.cancelled.wait(300)
 
 
 def test_thirty_two_streams_at_once(server, backend, openai):
