@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 
-from akunu_py.__main__ import main
+from akunu_py.cli.main import main
 
 
 def _end_with_the_parent() -> None:
