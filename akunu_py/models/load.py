@@ -397,6 +397,8 @@ def _open_folder(folder: Path, options: LoadOptions) -> Steps[LoadedModel]:
 
     _refuse_gguf_options(folder, options)
     config = mlx_folder.read_folder_config(folder)
+    # Before the tokenizer, whose library would look for a model of this type, too.
+    mlx_folder.check_folder(folder, config)
     tokenizer = FolderTokenizer(folder, mlx_folder.read_whole_config(folder))
     return _load_folder(folder, config, tokenizer, options.weights)
 
