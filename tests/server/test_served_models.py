@@ -161,7 +161,7 @@ class Bench:
         def held_step():
             self.most_running = max(self.most_running, len(self.worker._running))
             if any(running.job.reply for running in self.worker._running):
-                assert self.replies_go_on.wait(20)
+                assert self.replies_go_on.wait(120)
             return step()
 
         self.worker.step = held_step
