@@ -26,7 +26,7 @@ def test_estimates_become_right():
     """A prediction that holds two times in three gets that probability."""
     rng = random.Random(5)
     known = Calibration([0.0] * features.NUM_WEIGHTS)
-    of_token = (features.MATCH_SHARE, features.STREAK, features.POINTER)
+    of_token = (features.MATCH_SHARE, features.STREAK, features.RATIO)
     estimates = []
     for _ in range(4000):
         p = 1 / (1 + math.exp(-sum(known.weights[i] for i in of_token)))
@@ -57,7 +57,7 @@ def test_learning_stops_at_the_first_wrong_token():
 def test_a_run_teaches_what_its_tokens_would(right, output_size):
     tokens, output = list(range(20)), [*range(right), *[99] * (output_size - right)]
     probabilities = [0.5] * 2 + [0.9] * 8 + [0.8] * 10
-    rows = [(features.STREAK + (k >= 2) + (k >= 10), features.POINTER) for k in range(20)]
+    rows = [(features.STREAK + (k >= 2) + (k >= 10), features.RATIO) for k in range(20)]
     together = [(2, rows[0], 0), (10, rows[2], 0), (20, rows[10], 0)]
     one_by_one = [(k + 1, row, 0) for k, row in enumerate(rows)]
     learned = []
@@ -70,7 +70,7 @@ def test_a_run_teaches_what_its_tokens_would(right, output_size):
     assert learned[0][1:] == learned[1][1:]
     decided = [k < right for k in range(min(20, output_size, right + 1))]
     errors = sum(was - p for was, p in zip(decided, probabilities, strict=False))
-    assert learned[0][0][features.POINTER] == pytest.approx(calibration.WEIGHT_RATE * errors)
+    assert learned[0][0][features.RATIO] == pytest.approx(calibration.WEIGHT_RATE * errors)
 
 
 def test_the_bias_is_bounded_and_of_one_reply():

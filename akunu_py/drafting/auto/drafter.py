@@ -16,7 +16,6 @@ from akunu_py.errors import ConfigError
 from akunu_py.types import Draft
 
 MAX_LENGTH = 32
-_POINTER_MISSES = 8  # passes without a hit after which copying is considered over
 
 # Steeper than most measured curves at first: a draft that pays here pays on those, too.
 PRIOR_CURVE = CostCurve({1: 1.0, 3: 1.2, 5: 1.6, 9: 2.4})
@@ -105,7 +104,6 @@ class AutoDrafter:
         self._prompt_taken = False
         self._chain: Chain | None = None
         self._num_drafted = 0
-        self._misses = 0
         self.use_curve(curve)
 
     def use_curve(self, curve: CostCurve) -> None:
@@ -159,7 +157,6 @@ class AutoDrafter:
         size = len(chain.tokens)
         if not size:
             at.last_outcome = min(2, at.last_outcome + 1)
-            self._move_pointer(len(output))
             return
         right, at.bias = self.state.calibration.learn(
             chain.tokens, chain.probabilities, chain.runs, output,
@@ -171,24 +168,6 @@ class AutoDrafter:
         else:
             at.last_outcome = 0
             at.streak += right
-        if right:
-            for end, _, source in chain.runs:
-                if end >= right:
-                    at.pointer = source + len(output)
-                    break
-            self._misses = 0
-        else:
-            self._move_pointer(len(output))
-
-    def _move_pointer(self, count: int) -> None:
-        """Move the pointer along with tokens that were not copied; drop it after a few passes."""
-        at = self._at
-        if at.pointer is None:
-            return
-        at.pointer += count
-        self._misses += 1
-        if self._misses > _POINTER_MISSES:
-            at.pointer = None
 
 
 def _origins(chain: Chain, length: int, at: Situation) -> tuple[tuple[str, ...], tuple[int, ...]]:

@@ -8,8 +8,6 @@ from akunu_py.drafting.auto import features as f
 from akunu_py.drafting.auto.calibration import PAIR_SHIFT, SUSPECT_ROWS, Calibration
 from akunu_py.drafting.auto.voters import (
     MIN_REACH,
-    NEAR_AFTER,
-    NEAR_BEFORE,
     Chain,
     Situation,
     Voter,
@@ -29,7 +27,6 @@ class Rest:
         "_at",
         "_deep",
         "_end",
-        "_pointer_row",
         "_streak",
         "_suspects",
         "_text",
@@ -41,7 +38,6 @@ class Rest:
         text: list[int],
         calibration: Calibration,
         at: Situation,
-        pointer_row: int,
         streak: int,
         deep: int,
         end: int,
@@ -51,7 +47,6 @@ class Rest:
         self._weights = calibration.weights
         self._suspects = calibration.suspects
         self._at = at
-        self._pointer_row = pointer_row
         self._streak = streak
         self._deep = deep
 
@@ -155,18 +150,15 @@ class Rest:
         region = f.REGION_MATCH + (match > 3)
         if source >= at.memory_end:
             region += 2 if source < at.prompt_end else 4
-        near_pointer = self._pointer_row
-        if at.pointer is not None:
-            near_pointer += 8 if NEAR_BEFORE <= source - at.pointer <= NEAR_AFTER else 16
         distance = f.DISTANCE + 2 * (self._end - source).bit_length() + (match > 3)
         streak, deep = self._streak, self._deep
         log_odds = (
             at.bias + weights[match_share] + weights[position_match] + weights[support]
-            + weights[region] + weights[near_pointer] + weights[streak] + weights[deep]
+            + weights[region] + weights[streak] + weights[deep]
             + weights[distance]
         )  # fmt: skip
         found = (
-            match_share, position_match, support, region, near_pointer, streak, deep, distance,
+            match_share, position_match, support, region, streak, deep, distance,
         )  # fmt: skip
         if suspect is None:
             return log_odds, found
