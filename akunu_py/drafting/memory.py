@@ -93,7 +93,7 @@ class Memory:
     def texts(self) -> list[list[int]]:
         """Return the texts, oldest first."""
         found: list[list[int]] = []
-        for token in self.index.tokens[1:]:
+        for token in self.index.tokens[1 : len(self.index)]:
             if token < 0:
                 found.append([])
             else:

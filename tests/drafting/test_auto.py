@@ -96,10 +96,11 @@ def test_the_chunks_of_a_reply_do_not_matter(prompt, reply, cuts):
     bounds = [0, *sorted(min(cut, len(reply)) for cut in cuts), len(reply)]
     for begin, end in itertools.pairwise(bounds):
         chunked.observe(tuple(reply[begin:end]))
-    for drafter in (whole, chunked):
-        drafter.state.finish()
     assert everything(chunked) == everything(whole)
     assert chunked.propose(9) == whole.propose(9)
+    for drafter in (whole, chunked):
+        drafter.state.finish()
+    assert chunked.state.memory.texts() == whole.state.memory.texts() == [reply] * bool(reply)
 
 
 @settings(max_examples=60, deadline=None)

@@ -45,6 +45,7 @@ class AutoState:
         self.pace = Pace()
         self.memory = Memory() if memory is None else memory
         self._reply: list[int] = []
+        self._index: OccurrenceIndex | None = None
 
     def beside(self) -> "AutoState":
         """Return a state for a reply that runs beside others; only the reply's tokens are its own.
@@ -59,14 +60,24 @@ class AutoState:
         """Add a text that replies may repeat."""
         self.memory.add(tokens)
 
-    def begin_reply(self) -> list[int]:
-        """Finish the last reply; return an empty list for the tokens of the new one."""
+    def begin_reply(self) -> tuple[list[int], OccurrenceIndex]:
+        """Finish the last reply; return what the new one fills: a list and an index.
+
+        The list is for its tokens; the index, which begins with the memory, for prompt and tokens.
+        """
         self.finish()
         self.pace.begin_reply()
-        return self._reply
+        self._index = OccurrenceIndex(self.memory.index)
+        return self._reply, self._index
 
     def finish(self) -> None:
-        """Add the tokens of the current reply, if any, to the memory."""
+        """Add the tokens of the current reply, if any, to the memory; its drafter has nothing more.
+
+        The memory's index is that of the reply, less the reply's own text.
+        """
+        if self._index is not None:
+            self._index.give_back()
+            self._index = None
         reply, self._reply = self._reply, []
         if reply:
             self.memory.add(reply)
@@ -97,8 +108,7 @@ class AutoDrafter:
             raise ConfigError(f"max_length is {max_length}; give 0 to 64")
         self.max_length = max_length
         self.state = AutoState(memory) if state is None else state
-        self._reply = self.state.begin_reply()
-        self._index = OccurrenceIndex(self.state.memory.index)
+        self._reply, self._index = self.state.begin_reply()
         self._index.separate()
         self._at = Situation(memory_end=len(self._index))
         self._prompt_taken = False
