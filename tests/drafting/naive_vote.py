@@ -111,8 +111,6 @@ def features_of(at, found, text, candidate, probabilities, calibration):
         keys = token, previous, previous << 24 ^ token
         for number, (table, key) in enumerate(zip(tables, keys, strict=True)):
             rows.append(f.OUTCOMES + 16 * number + outcome_level(table.get(key)))
-    elif (history := calibration.suspects.get(previous << 24 ^ token)) is not None:
-        rows.append(f.SUSPECT + outcome_level(history))
     if k == 0:
         latest = [text[start] == token for start, _ in found[:2]]
         second = 2 if len(latest) == 1 else latest[1]

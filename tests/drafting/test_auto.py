@@ -46,7 +46,7 @@ def everything(drafter):
     """All that later drafts depend on."""
     state = drafter.state
     known = state.calibration
-    tables = known.by_token, known.by_previous, known.by_pair, known.suspects
+    tables = known.by_token, known.by_previous, known.by_pair
     outcomes = [dict(table) for table in tables]
     return (
         drafter._index.tokens, drafter._index.same_pair, drafter._at, state.calibration.weights,
@@ -248,7 +248,6 @@ def test_the_state_is_bounded(monkeypatch):
         play(AutoDrafter(curve=FREE, state=state), text, text)
         known = state.calibration
         assert len(known.by_pair) <= 50
-        assert len(known.suspects) <= 50
         assert len(known.by_token) <= 50
         assert len(state.memory) <= 400
 

@@ -143,22 +143,6 @@ def test_outcomes_are_those_of_each_place_after_the_token_before_it():
     assert {token for token in known.by_token if token >= 30} == {30, 31, 32, 33}
 
 
-def test_a_pair_is_a_suspect_from_its_first_wrong_prediction_on_wherever_it_was():
-    known = Calibration([0.0] * features.NUM_WEIGHTS)
-    tokens = list(range(30, 42))
-    known.learn(tokens, [0.5] * 12, one_each(12), tokens, 2, 0.0)
-    assert known.suspects == {}
-    known.learn(tokens, [0.5] * 12, one_each(12), [*tokens[:9], 99, 98], 2, 0.0)
-    pair = 38 << 24 ^ 39
-    assert known.suspects == {pair: 0b10}
-    assert 39 not in known.by_token
-    for history in (0b101, 0b1011):
-        known.learn(tokens, [0.5] * 12, one_each(12), tokens, 2, 0.0)
-        assert known.suspects == {pair: history}
-    known.learn(tokens, [0.5] * 12, one_each(12), [7], 2, 0.0)
-    assert known.suspects == {pair: 0b1011, 2 << 24 ^ 30: 0b10}
-
-
 def test_a_full_history_forgets_its_oldest_outcome():
     known = Calibration([0.0] * features.NUM_WEIGHTS)
     outcomes = [number % 3 == 0 for number in range(25)]

@@ -47,8 +47,7 @@ EARLIER = RATIO + 7 * 5 * 2
 EARLIER_DEEP = EARLIER + CERTAINTY * CERTAINTY
 DISTANCE = EARLIER_DEEP + CERTAINTY * CERTAINTY
 RECENT = DISTANCE + 2 * NUM_DISTANCES
-SUSPECT = RECENT + 3 * 6
-NUM_WEIGHTS = SUSPECT + NUM_OUTCOMES
+NUM_WEIGHTS = RECENT + 3 * 6
 
 # Beginnings of rows, by value: match + position, position, number of supporters.
 match_row = [MATCH_SHARE + bucket * NUM_SHARES for bucket in _MATCH]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import tanh
 
 from akunu_py.drafting.auto import features as f
-from akunu_py.drafting.auto.calibration import PAIR_SHIFT, SUSPECT_ROWS, Calibration
+from akunu_py.drafting.auto.calibration import Calibration
 from akunu_py.drafting.auto.voters import (
     MIN_REACH,
     Chain,
@@ -19,8 +19,7 @@ class Rest:
     """Votes on the tokens after the early ones.
 
     Their features change from stretch to stretch instead of from token to token. Where all voters
-    agree, one estimate serves all tokens that share its buckets. Suspects, tokens that were wrong
-    before after the same token, are estimated one by one.
+    agree, one estimate serves all tokens that share its buckets.
     """
 
     __slots__ = (
@@ -28,7 +27,6 @@ class Rest:
         "_deep",
         "_end",
         "_streak",
-        "_suspects",
         "_text",
         "_weights",
     )
@@ -45,7 +43,6 @@ class Rest:
         self._text = text
         self._end = end
         self._weights = calibration.weights
-        self._suspects = calibration.suspects
         self._at = at
         self._streak = streak
         self._deep = deep
@@ -70,9 +67,8 @@ class Rest:
             same_buckets = min(f.match_run[match], f.position_run[position], longest - position)
             stretch = self._agreed(voters, position, same_buckets)
             if stretch:
-                suspect = self._cut_before_suspect(stretch)
                 log_odds, run_features = self._estimate(
-                    position, match, len(voters), leader[1], f.ALL_AGREE, suspect
+                    position, match, len(voters), leader[1], f.ALL_AGREE
                 )
             else:
                 decision = self._decide(voters, position)
@@ -102,21 +98,6 @@ class Rest:
             if ended:
                 return
 
-    def _cut_before_suspect(self, stretch: list[int]) -> int | None:
-        """Cut a stretch before its first suspect.
-
-        A suspect at the beginning becomes a stretch of its own; its feature is returned.
-        """
-        suspects = self._suspects
-        previous = self._text[-1]
-        for place, token in enumerate(stretch):
-            pair = previous << PAIR_SHIFT ^ token
-            if pair in suspects:
-                del stretch[place or 1 :]
-                return None if place else SUSPECT_ROWS[suspects[pair]]
-            previous = token
-        return None
-
     def _agreed(self, voters: list[Voter], position: int, most: int) -> list[int]:
         """Return the tokens from `position` on that all voters propose, at most `most`."""
         text = self._text
@@ -134,14 +115,13 @@ class Rest:
                 del piece[same:]
         return piece
 
-    def _estimate(  # noqa: PLR0917 - keywords would cost time
-        self, position: int, match: int, count: int, source: int, share: int, suspect: int | None
+    def _estimate(
+        self, position: int, match: int, count: int, source: int, share: int
     ) -> tuple[float, tuple[int, ...]]:
         """Return the log-odds of the token at `position`, and its features.
 
         `match` is the longest match of its `count` voters, the chain's tokens included; `source` is
-        the occurrence of the heaviest one; `share` is the bucket of their share of the vote;
-        `suspect` is the feature of a suspect.
+        the occurrence of the heaviest one; `share` is the bucket of their share of the vote.
         """
         at, weights = self._at, self._weights
         match_share = f.match_row[match] + share
@@ -160,9 +140,7 @@ class Rest:
         found = (
             match_share, position_match, support, region, streak, deep, distance,
         )  # fmt: skip
-        if suspect is None:
-            return log_odds, found
-        return log_odds + weights[suspect], (*found, suspect)
+        return log_odds, found
 
     def _decide(
         self, voters: list[Voter], position: int
@@ -177,10 +155,7 @@ class Rest:
             match = position + max([voter[2] for voter in supporters])
             share = votes / all_votes
             bucket = f.ALL_AGREE if share >= 0.995 else bisect_left(f.SHARE_BOUNDS, share)
-            suspect = self._cut_before_suspect([token])
-            log_odds, found = self._estimate(
-                position, match, len(supporters), leader[1], bucket, suspect
-            )
+            log_odds, found = self._estimate(position, match, len(supporters), leader[1], bucket)
             if best is None or log_odds > best[0]:
                 best = log_odds, found, token, leader, supporters
         return best
