@@ -65,16 +65,22 @@ class OccurrenceIndex:
 
     def __init__(self, older: "OccurrenceIndex | None" = None) -> None:
         """Start empty, or as an extension of an older index, which may grow independently."""
+        self.tokens: list[int] = [-1]
+        self.same_token: list[int] = [0]
+        self.same_pair: list[int] = [0]
+        self._last_token: dict[int, int] = {}
+        self._last_pair: dict[int, int] = {}
+        self._older_token: Mapping[int, int] = {}
+        self._older_pair: Mapping[int, int] = {}
         self._borrower: OccurrenceIndex | None = None
-        self._clear()
+        self._lender = older
         if older is not None:
             older._keep_apart()  # noqa: SLF001 - of the same class
             older._borrower = self  # noqa: SLF001
-            self._lender = older
             self.tokens, self.same_token = older.tokens, older.same_token
             self.same_pair = older.same_pair
             self._older_token, self._older_pair = older._last_token, older._last_pair  # noqa: SLF001
-            self._base = len(self.tokens)
+        self._base = len(self.tokens)
 
     def __len__(self) -> int:
         borrower = self._borrower
@@ -89,17 +95,10 @@ class OccurrenceIndex:
             lender._borrower = None  # noqa: SLF001
             for part in (self.tokens, self.same_token, self.same_pair):
                 del part[self._base :]
-        self._clear()
-
-    def _clear(self) -> None:
-        self._lender: OccurrenceIndex | None = None
-        self._last_token: dict[int, int] = {}
-        self._last_pair: dict[int, int] = {}
-        self._older_token: Mapping[int, int] = {}
-        self._older_pair: Mapping[int, int] = {}
-        self.tokens = [-1]
-        self.same_token = [0]
-        self.same_pair = [0]
+        self.tokens, self.same_token, self.same_pair = [-1], [0], [0]
+        self._last_token, self._last_pair = {}, {}
+        self._older_token, self._older_pair = {}, {}
+        self._lender = None
         self._base = 1
 
     def _keep_apart(self) -> None:
