@@ -51,19 +51,20 @@ class Rest:
         self,
         chain: Chain,
         voters: list[Voter],
+        leader: Voter,
+        longest_match: int,
         reach: float,
         longest: int,
         floors: Sequence[float],
         pace: float,
     ) -> None:
-        """Extend the chain as `make_chain` says."""
+        """Extend the chain as `make_chain` says.
+
+        `leader` is the heaviest of the voters, and `longest_match` the longest of their matches.
+        """
         position = len(chain.tokens)
         while position < longest:
-            leader = voters[0]
-            match = position + leader[2]
-            if len(voters) > 1:
-                leader = max(voters)
-                match = position + max([voter[2] for voter in voters])
+            match = position + longest_match
             same_buckets = min(f.match_run[match], f.position_run[position], longest - position)
             stretch = self._agreed(voters, position, same_buckets)
             if stretch:
@@ -75,6 +76,7 @@ class Rest:
                 if decision is None:
                     return
                 log_odds, run_features, token, leader, voters = decision
+                longest_match = max([voter[2] for voter in voters])
                 stretch = [token]
             probability = 0.5 + 0.5 * tanh(0.5 * log_odds)
             count = 0

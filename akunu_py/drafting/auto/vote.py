@@ -23,6 +23,7 @@ from akunu_py.drafting.auto.voters import (
     MIN_REACH,
     Chain,
     Situation,
+    Voter,
     proposals,
     voters_of,
 )
@@ -93,6 +94,10 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
     end = len(text)
     followers = [text[place] for place, _ in found]
     position, reach = 0, 1.0
+    # Of the supporters of the last token: the heaviest one, and the longest match. While nobody
+    # disagrees they stay the same.
+    winners: list[Voter] = []
+    best_leader, best_longest = voters[0], 0
     while position < longest:
         # 1. What the voters propose.
         all_votes = 1.0
@@ -115,12 +120,16 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
                 continue  # a separator: the occurrence was the end of its text
             # 3. The features of one proposal: how long its best match is, how many support it, and
             # where the text lies that it copies.
-            leader = supporters[0]
             count = len(supporters)
-            match = leader[2] + position
-            if count > 1:
+            if supporters is winners:
+                leader, longest_match = best_leader, best_longest
+            elif count == 1:
+                leader = supporters[0]
+                longest_match = leader[2]
+            else:
                 leader = max(supporters)
-                match = max([voter[2] for voter in supporters]) + position
+                longest_match = max([voter[2] for voter in supporters])
+            match = longest_match + position
             source = leader[1]
             share = votes / all_votes
             match_share = f.match_row[match]
@@ -150,7 +159,7 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
                 + weights[distance]
             )  # fmt: skip
             if log_odds > best:
-                best, chosen, winners, best_leader = log_odds, token, supporters, leader
+                best, chosen, leading = log_odds, token, (supporters, leader, longest_match)
                 best_features = (
                     match_share, position_match, support, region, streak, earlier,
                     after_previous, of_token, of_pair, distance,
@@ -159,6 +168,7 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
                     best_features += (recent,)
         if best == _LEAST:
             return
+        winners, best_leader, best_longest = leading
         # 5. The winner joins the chain, each early token as a run of its own.
         probability = 0.5 + 0.5 * tanh(0.5 * best)
         certainty = int(probability * f.CERTAINTY_SCALE)
@@ -179,5 +189,5 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
         if position == f.EARLY:
             deep = f.EARLIER_DEEP + first_certainty + certainty
             rest = Rest(text, calibration, at, streak + 1, deep, end)
-            rest.vote(chain, voters, reach, longest, floors, pace)
+            rest.vote(chain, voters, best_leader, best_longest, reach, longest, floors, pace)
             return
