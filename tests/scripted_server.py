@@ -25,6 +25,9 @@ from akunu_py.server.running import listen, server_of
 from akunu_py.server.security import Access
 from akunu_py.server.service import Service
 
+# Longest wait for what must happen, in seconds: long, since machines are busy at times.
+PATIENCE_S = 300
+
 MODEL = ServedModel(
     id="tiny", name="Tiny Model", context=4096, created=1_700_000_000, thinks=True, fills_in=True
 )
@@ -182,7 +185,7 @@ class Running:
         return self.client.get(path, **options)
 
     def socket(self):
-        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
 
 
 @contextlib.contextmanager
@@ -203,16 +206,16 @@ def running(backend=None, *, access=None, patience=None, defaults=None) -> Itera
     server.startup = startup
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
-    assert ready.wait(20)
+    assert ready.wait(PATIENCE_S)
     port = listening.getsockname()[1]
     try:
         url = f"http://127.0.0.1:{port}"
-        with httpx.Client(base_url=url, timeout=20, trust_env=False) as client:
+        with httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False) as client:
             yield Running(url, port, backend, service, client)
     finally:
         server.should_exit = True
         server.force_exit = True
-        thread.join(20)
+        thread.join(PATIENCE_S)
         listening.close()
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.messages import Message, Tool
+from akunu_py.messages import Message, Tool, ToolCall
 from akunu_py.protocols import Tokenizer
 from akunu_py.tool_calls.described import with_calls_as_text, with_described_tools
 from akunu_py.tool_calls.format import ToolFormat
@@ -32,9 +32,10 @@ _CHOICES = (
     "give 'auto', 'none', 'required', {'name': ...} with the name of a tool, or {'mode': 'auto' or "
     "'required', 'names': [...]}"
 )
-_SYSTEM = Message("system", "words")
+_SYSTEM = Message("system", "probe_system")
 _ASK = Message("user", "a question")
 _TOOL = Tool("probe_tool", "a description")
+_CALL = ToolCall("probe_tool", {}, "probe0001")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +48,9 @@ class ChatPlan:
         parser: reads the calls of the reply; None where there are none.
         constraint: grammar of the calls, or None.
         calls_or_answer: makes the grammar of a reply that is either calls or an answer in the form
-            of a JSON schema; None where tools must be called, and where calls have no marker and
-            are not JSON: their beginning hides that of an answer.
+            of a JSON schema; None where tools must be called, where a given reader reads the
+            calls, and where these have no marker and are not JSON: their beginning hides that of
+            an answer.
         from_start: whether the constraint holds for the whole reply, thoughts included.
         marks: texts of the control tokens around calls, by id.
 
@@ -67,22 +69,30 @@ class ChatPlan:
 
         Raises ConfigError if the two do not go together.
         """
-        if self.constraint is None or given is None:
+        if self.parser is None or given is None:
             return self.constraint or given
         if self.calls_or_answer is None or given.kind != "json_schema" or given.trigger:
             raise ConfigError(
                 "a reply that may call tools cannot have a constraint, too (except a json_schema "
-                "with tool_choice='auto', unless this model's calls have no marker and are not "
-                "JSON); leave it out, or give tool_choice='none'"
+                "with tool_choice='auto', where akunu itself reads this model's calls, and they "
+                "have a marker or are JSON); leave it out, or give tool_choice='none'"
             )
         return self.calls_or_answer(given)
 
 
 class ToolUse:
-    """Plans the chats of one engine; the template is asked for its format once."""
+    """Plans the chats of one engine; the template is asked for its format once.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    Args:
+        tokenizer: the model's tokenizer.
+        reader: what reads calls in place of the template's format; None: the format, if it is
+            understood.
+
+    """
+
+    def __init__(self, tokenizer: Tokenizer, reader: GivenReader | None = None) -> None:
         self._tokenizer = tokenizer
+        self._chosen = reader
         self._written: dict[bool, bool] = {}
 
     def plan(
@@ -100,11 +110,13 @@ class ToolUse:
             plan = ChatPlan(messages=self._with_texts(messages), tools=tools)
         else:
             _ = self._noticed
-            given = with_described_tools(messages, tools, self._format)
+            given = with_described_tools(
+                messages, tools, self._format, in_system=self._writes_system
+            )
             plan = ChatPlan(messages=self._with_texts(given))
         if not callable_:
             return plan
-        if self._understood is None and (reader := self._given_reader) is not None:
+        if (reader := self._reader) is not None:
             if required:
                 raise ConfigError(
                     f"tool calls of this model are read by {reader.name}, so they cannot be "
@@ -137,7 +149,9 @@ class ToolUse:
 
     @property
     def holds_grammars(self) -> bool:
-        """Whether a tool's `input_grammar` has an effect."""
+        """Whether calls follow a tool's `input_form` where that is a grammar."""
+        if self._chosen is not None:
+            return False
         try:
             return self._format.writes_texts_as_they_are
         except ConfigError:
@@ -171,8 +185,10 @@ class ToolUse:
         return known_format(prompt, self._control_ids) or (None if prompt else HERMES)
 
     @cached_property
-    def _given_reader(self) -> GivenReader | None:
-        """What reads calls of a format that is not understood, if there is something."""
+    def _reader(self) -> GivenReader | None:
+        """What reads calls in place of their format: as chosen, or where none is understood."""
+        if self._chosen is not None or self._understood is not None:
+            return self._chosen
         tokenizer = self._tokenizer
         reader = tokenizer.call_reader() if isinstance(tokenizer, GivesReader) else None
         if reader is not None and isinstance(self._found, UnknownFormatError):
@@ -198,6 +214,8 @@ class ToolUse:
         if not called or isinstance(self._found, ToolFormat) or self._understood is None:
             return messages
         has_place = self._writes_tools(system=messages[0].role == "system")
+        if has_place and self._writes_calls:
+            return messages
         return with_calls_as_text(messages, self._understood, results=not has_place)
 
     def _writes_tools(self, *, system: bool) -> bool:
@@ -214,14 +232,33 @@ class ToolUse:
         return self._written[system]
 
     @cached_property
+    def _writes_calls(self) -> bool:
+        """Whether the template has a place for calls, understood or not."""
+        called = (_ASK, Message("assistant", tool_calls=(_CALL,)))
+        try:
+            self._tokenizer.chat_text(called, tools=[_TOOL])
+        except (ConfigError, ModelFormatError):
+            return False
+        return True
+
+    @cached_property
+    def _writes_system(self) -> bool:
+        """Whether the template has a place for a system message."""
+        try:
+            return _SYSTEM.text in self._tokenizer.chat_text((_SYSTEM, _ASK))
+        except (ConfigError, ModelFormatError):
+            return False
+
+    @cached_property
     def _control_ids(self) -> dict[str, int]:
         return {text: id_ for id_, text in self._tokenizer.control_tokens().items()}
 
     @cached_property
     def _noticed(self) -> bool:
         _log.warning(
-            "the model's chat template has no place for tools; they are described in the system "
-            "message, and a model that was not trained to call tools does it badly"
+            "the model's chat template has no place for tools; they are described in the %s "
+            "message, and a model that was not trained to call tools does it badly",
+            "system" if self._writes_system else "user's first",
         )
         return True
 

@@ -1,6 +1,7 @@
 """Rows at fixed places in passes of one size, for `--reproducible`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Self
 
 import mlx.core as mx
@@ -88,7 +89,7 @@ class AlignedRows(CachedRows):
         first, count = held.size, rows.size
         # Any id of the vocabulary serves as padding.
         padding = mx.repeat(rows[-1:], BLOCK_ROWS - first - count)
-        logits = self._pass(mx.concatenate([held, rows, padding]))
+        logits = self._pass(mx.concatenate([held, rows, padding]), self.caches)
         return logits[:, first : first + count]
 
     def undo(self, count: int) -> None:
@@ -98,19 +99,16 @@ class AlignedRows(CachedRows):
         self,
         rows: Sequence[int],
         checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
-        *,
-        short_passes: bool = False,  # noqa: ARG002 - what is reproducible depends on no clock
-    ) -> Iterator[int]:
+    ) -> Generator[int, None, None]:
         """Hold these rows; the next pass feeds the rows after the last whole block.
 
-        Checkpoints are moved to the beginning of their blocks. Passes have one size.
+        Checkpoints are moved to the beginning of their blocks.
         """
         self.rest()
         whole = len(rows) - len(rows) % BLOCK_ROWS
         yield from super().prefilling(
             rows[:whole],
             {name: place - place % BLOCK_ROWS for name, place in checkpoints.items()},
-            short_passes=False,
         )
         self._num_prompt_rows = whole
         with self.changing():
@@ -135,12 +133,12 @@ class AlignedRows(CachedRows):
     def copy(self, length: int) -> Self:
         """Return a copy of rows of the prompt."""
         other = super().copy(length)
-        other.hold(other.tokens)
+        other._num_prompt_rows = len(other.tokens)  # noqa: SLF001 - of the same class
         return other
 
-    def hold(self, tokens: Sequence[int]) -> None:
+    def hold(self, tokens: Sequence[int], marks: Mapping[str, Self] = MappingProxyType({})) -> None:
         """Take note that the caches were filled with the rows of a prompt."""
-        super().hold(tokens)
+        super().hold(tokens, marks)
         self._num_prompt_rows = len(tokens)
 
     def _begin_block(self) -> None:

@@ -148,6 +148,8 @@ def load_converted(
 ) -> tuple[nn.Module, ModelPlan, tuple[str, ...], GGUFFile]:
     """Return model, plan (without placements), fitted types and open metadata of a converted model.
 
+    The model's weights are still on disk.
+
     Raises ModelFormatError where the files of the folder contradict each other, ConfigError for a
     context that needs other rotary factors than the folder has.
     """
@@ -178,7 +180,6 @@ def load_converted(
         ) from error
     _check_context(change, plan.context_length, context)
     model.eval()
-    mx.eval(model.parameters())
     file = GGUFFile.open(folder / _METADATA)
     tokens = file.metadata.get("tokenizer.ggml.tokens")
     if (

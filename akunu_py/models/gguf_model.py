@@ -16,6 +16,7 @@ from akunu_py.gguf.plan import ModelPlan, Placement, RotaryFactors, RotaryScalin
 from akunu_py.gguf.quants import release_threads
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.layers import FrequencyRope
+from akunu_py.models.load_steps import Steps
 from akunu_py.models.variants import VARIANT_PREFIX, variant
 from akunu_py.models.weights import MATRIX_LAYERS, WeightReader
 
@@ -24,7 +25,9 @@ _log = logging.getLogger(__name__)
 _MAX_FACTOR = np.float32(1e30)
 
 
-def build_gguf_model(plan: ModelPlan, reader: WeightReader, *, context: int | None) -> nn.Module:
+def build_gguf_model(
+    plan: ModelPlan, reader: WeightReader, *, context: int | None
+) -> Steps[nn.Module]:
     """Build the model and load its weights, tensor by tensor.
 
     The largest tensors come first: each is in memory twice for a moment, while little else is
@@ -40,7 +43,7 @@ def build_gguf_model(plan: ModelPlan, reader: WeightReader, *, context: int | No
         _set_rotary(model, plan.rotary, reader, context or plan.context_length)
     shapes = {path: tuple(array.shape) for path, array in _parameters(model).items()}
     try:
-        layers, arrays = _read_weights(plan, reader, model, shapes)
+        layers, arrays = yield from _read_weights(plan, reader, model, shapes)
     finally:
         release_threads()
     arrays += [
@@ -51,7 +54,7 @@ def build_gguf_model(plan: ModelPlan, reader: WeightReader, *, context: int | No
         model.update_modules(tree_unflatten(layers))
     model.update(tree_unflatten(arrays))
     model.eval()
-    mx.eval(model.parameters())
+    mx.eval(model.parameters())  # what has no tensor; the others are evaluated
     mx.clear_cache()
     _log.info("%d arrays in %s, %d quantized layers", len(arrays), reader.kind, len(layers))
     return model
@@ -59,7 +62,7 @@ def build_gguf_model(plan: ModelPlan, reader: WeightReader, *, context: int | No
 
 def _read_weights(
     plan: ModelPlan, reader: WeightReader, model: nn.Module, shapes: dict[str, tuple[int, ...]]
-) -> tuple[list[tuple[str, nn.Module]], list[tuple[str, mx.array]]]:
+) -> Steps[tuple[list[tuple[str, nn.Module]], list[tuple[str, mx.array]]]]:
     """Return the layers that replace the model's, and the arrays of its other parameters."""
     modules = dict(model.named_modules())
     layers: list[tuple[str, nn.Module]] = []
@@ -78,10 +81,12 @@ def _read_weights(
                 # Evaluated one by one: numpy's copy is freed before the next is made.
                 mx.eval(new.parameters())
                 layers.append((path, new))
+                yield
                 continue
         array = reader.array(placement, shapes[placement.path])
         mx.eval(array)
         arrays.append((placement.path, array))
+        yield
     return layers, arrays
 
 

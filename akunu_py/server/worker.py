@@ -1,11 +1,13 @@
 """The thread that owns MLX: it makes the replies of all clients, a turn of one after another.
 
-A turn is one pass of one reply, over a chunk of its prompt or over the next tokens. Passes of
-different replies are not joined. A worker that joins them would choose several lanes in `step`, and
-their sessions would choose their tokens together.
+A turn is one pass of one reply over its next tokens, or a part of a pass over its prompt: some of
+the model's layers. So a prompt is read in the same passes as by the engine, and nobody waits for
+the end of one. Passes of different replies are not joined. A worker that joins them would choose
+several lanes in `step`, and their sessions would choose their tokens together.
 
-Models are loaded in this thread, too, when the turn of a reply comes that needs one. Its prompt is
-laid out only then, with the tokenizer that was loaded.
+Models are loaded in this thread, too, when the turn of a reply comes that needs one. Steps of the
+load and turns of the replies under way alternate. The prompt is laid out only then, with the
+tokenizer that was loaded.
 """
 
 import contextlib
@@ -15,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 
 from akunu_py.engine.engine import Engine
@@ -32,7 +35,7 @@ from akunu_py.protocols import Tokenizer
 from akunu_py.server.checkpoints import MESSAGE
 from akunu_py.server.prefix_cache import PrefixCache, Taken
 from akunu_py.server.reply_events import Loading, Prefilled, ReplyEvents, Started
-from akunu_py.server.served_models import Resident, Served, ServedModels
+from akunu_py.server.served_models import LoadSteps, Resident, Served, ServedModels
 from akunu_py.server.token_trie import common_length
 from akunu_py.server.waiting_line import WaitingLine
 from akunu_py.types import StreamEvent
@@ -49,6 +52,9 @@ _RECENT = 0.8
 """Weight of the past in the mean length of replies."""
 
 _LONGEST_RETRY_S = 60
+
+_LOAD_TURN_S = 0.1
+"""Seconds after which a load lets a reply have its turn; its last step may take longer."""
 
 _IDLE_S = 10.0
 """Seconds without work before rows are written to disk: an agent's next request comes sooner."""
@@ -178,15 +184,23 @@ class _Running:
         return _growth(self.job.model, self.tokens, self.lane)
 
 
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """A load under way, and the job that asked for it."""
+
+    job: Job
+    steps: LoadSteps
+
+
 class Worker:
     """Makes replies with models, `parallel` at once; no one else uses them meanwhile.
 
-    Replies wait in a line with `places`, fair between clients. A turn begins replies while there
-    are fewer than `parallel` and then makes one pass of one reply. The text of a reply depends on
+    Replies wait in a line with `places`, fair between clients. `step` begins replies while there
+    are fewer than `parallel` and then makes one turn of one reply. The text of a reply depends on
     neither the others nor the cache, as far as rows are bit-equal (docs/architecture.md).
 
-    The first of the line may have to wait for memory: for a model to load, or for its own rows.
-    The others then wait behind it until a reply ends.
+    The first of the line may have to wait: for memory, until a reply ends, or for its model to be
+    loaded. The others then wait behind it.
 
     An engine, with its `cache`, may stand for models that are loaded on demand; it stays open.
 
@@ -219,6 +233,7 @@ class Worker:
         self._running: deque[_Running] = deque()
         # Whether the first of the line waits until a reply ends.
         self._held_up = False
+        self._load: _Load | None = None
         # Replies that read their prompts, and where.
         self._reading: dict[Job, Lane] = {}
         self._mean_s = _USUAL_REPLY_S
@@ -284,7 +299,7 @@ class Worker:
         with self._changed:
             if self._stopping:
                 raise EngineStateError("the server is shutting down; send the request again later")
-            if not self._line.put(job):
+            if not self._line.put(job, free=self._parallel - len(self._running)):
                 raise ServerBusyError(
                     f"{len(self._line)} requests wait already; try again in {self._retry_s()} s",
                     retry_after_s=self._retry_s(),
@@ -296,7 +311,7 @@ class Worker:
         """Return the state of the worker."""
         last = self._last_turn
         with self._changed:
-            waiting = len(self._line)
+            waiting = len(self._line) + (self._load is not None)
         return Health(
             alive=self._thread is not None and self._thread.is_alive(),
             running=len(self._running),
@@ -307,11 +322,13 @@ class Worker:
     def step(self) -> bool:
         """Begin waiting replies in free lanes, then make one turn; return False if there is none.
 
-        The thread calls this; so may a test, instead of `start`.
+        A load under way goes on before that. The thread calls this; so may a test, instead of
+        `start`.
         """
         self._fill_lanes()
+        loaded = self._load_on()
         if not self._running:
-            return False
+            return loaded
         running = next((one for one in self._running if one.job.cancelled.is_set()), None)
         self._turn(running or self._running[0])
         self._last_turn = self._clock()
@@ -347,7 +364,7 @@ class Worker:
         Writing rows to disk is work once there was no other for a while, and so is unloading.
         """
         with self._changed:
-            while not (self._stopping or self._running or len(self._line)):
+            while not (self._stopping or self._running or self._load or len(self._line)):
                 if not self._changed.wait(self.models.tidy_in(_IDLE_S)):
                     break
             return not self._stopping
@@ -359,6 +376,10 @@ class Worker:
             self._stopping = True
             while (job := self._line.pop()) is not None:
                 job.events.end(error)
+        if self._load is not None:
+            self._load.steps.close()
+            self._load.job.events.end(error)
+            self._load = None
         while self._running:
             self._end(self._running[0], error)
         self.models.close()
@@ -370,7 +391,7 @@ class Worker:
                 self._line.remove(gone)
                 gone.events.end()
                 self._held_up = False
-        while len(self._running) < self._parallel and not self._held_up:
+        while len(self._running) < self._parallel and not (self._held_up or self._load):
             with self._changed:
                 job = self._line.pop()
             if job is None:
@@ -381,11 +402,13 @@ class Worker:
                     self._line.put_back(job)
 
     def _begin(self, job: Job) -> bool:
-        """Begin a reply, whose first turn takes rows; False if memory is short now."""
+        """Begin a reply, whose first turn takes rows, or a load; False if memory is short."""
         try:
-            resident = self.models.bring(job.model, {one.job.model for one in self._running})
+            self.models.touch(job.model)
+            resident = job.model.resident
             if resident is None:
-                return False
+                self._load = _Load(job, self.models.load(job.model, self._busy, self._growth))
+                return True
             with job.model.lock:
                 wanted = job.fit(resident.engine)
             if not wanted:
@@ -401,6 +424,39 @@ class Worker:
         turns = self._turns(job, resident, lane)
         self._running.append(_Running(job, resident, lane, turns, self._clock(), tokens))
         self._share_costs()
+        return True
+
+    def _busy(self) -> set[Served]:
+        """Return the models of the replies under way."""
+        return {one.job.model for one in self._running}
+
+    def _growth(self) -> int:
+        """Return the bytes of the rows that replies under way may still add."""
+        return sum(one.growth() for one in self._running)
+
+    def _load_on(self) -> bool:
+        """Go on with the load under way, for about the time of a turn; False if there is none.
+
+        At its end the job is the first of the line again. It waits there for the end of a reply if
+        there was no room for its model.
+        """
+        load, until = self._load, self._clock() + _LOAD_TURN_S
+        if load is None:
+            return False
+        try:
+            while True:
+                opening = next(load.steps)
+                if opening is not None and not self._running:
+                    wait([opening])
+                elif opening is not None or self._clock() >= until:
+                    return True
+        except StopIteration as end:
+            self._load, self._held_up = None, not end.value
+            with self._changed:
+                self._line.put_back(load.job)
+        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
+            self._load = None
+            self._fail(load.job, error)
         return True
 
     def _turns(
@@ -457,7 +513,11 @@ class Worker:
     def _reads(self, job: Job, count: int) -> bool:
         """Whether a reply has not read `count` tokens of its prompt yet."""
         lane = self._reading.get(job)
-        return lane is not None and len(lane.session.rows.tokens) < count
+        if lane is None:
+            return False
+        # Within a pass nobody can use rows, not even those of earlier passes.
+        rows = lane.session.rows
+        return len(rows.tokens) < count or not rows.settled
 
     def _sessions(self, resident: Resident, job: Job) -> list[Session]:
         """Return the sessions of other replies of a model."""
@@ -489,7 +549,7 @@ class Worker:
         while True:
             held = resident.cache.touch(prompt, others)
             needed = source.rows(tokens) - source.rows(held) + source.largest_pass(tokens)
-            if not self.models.free_rows(needed + sum(one.growth() for one in self._running)):
+            if not self.models.free_rows(needed + self._growth()):
                 break
             # Unless its own rows had to go, too: then it needs more.
             if resident.cache.reach(prompt, others) >= held:

@@ -92,17 +92,17 @@ def serving(*arguments):
     try:
         line = process.stderr.readline()
         url = re.search(r"http://127\.0\.0\.1:\d+", line)[0]
-        with httpx.Client(base_url=url, timeout=30, trust_env=False) as client:
+        with httpx.Client(base_url=url, timeout=300, trust_env=False) as client:
             yield process, client
     finally:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=300)
 
 
 def ended(process, number):
     """What a process says after a signal."""
     process.send_signal(number)
-    return process.communicate(timeout=30)[1]
+    return process.communicate(timeout=300)[1]
 
 
 def test_server_in_a_process(default_model, tmp_path):
@@ -142,7 +142,7 @@ def test_kill_lets_a_stream_end_with_an_error(default_model):
             said = ["".join(parts) for parts in streams]
         assert all("[DONE]" in one for one in said)
         assert any("the server was shut down" in one for one in said)
-        assert process.communicate(timeout=30)[1] == ""
+        assert process.communicate(timeout=300)[1] == ""
     assert process.returncode == 143
 
 

@@ -24,6 +24,13 @@ NOT_SEEN = {6, 21, 24}
 """Rows that are skipped where prompts are read at once."""
 
 
+@pytest.fixture(autouse=True)
+def a_busy_machine(monkeypatch):
+    """Make no difference of how busy this machine is."""
+    monkeypatch.setattr(prompts, "_FIRST_S", 300.0)
+    monkeypatch.setattr(prompts, "_SLOWER_S", 300.0)
+
+
 def row(server, number, model=None):
     return result_of(ROWS[number - 1], examine(Client(server.url), model))
 
@@ -179,7 +186,7 @@ BROKEN = [
     (no_thoughts, 17, "400"),
     (bare_end, 8, "ends without"),
     (own_errors, 22, "has not the API's shape"),
-    (slow, 6, "the first event came after 0.2 s"),
+    (slow, 6, "the first event came after"),
 ]
 
 

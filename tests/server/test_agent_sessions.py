@@ -9,7 +9,7 @@ from agent_engine import agent_server
 from agent_session import FORMATS, beyond_new_text
 
 BLOCK = 8
-TOKENS = 20_000
+TOKENS = 8_000
 TURNS = 30
 
 kinds = pytest.mark.parametrize("kind", ["attention", "window", "recurrent"])
@@ -33,8 +33,9 @@ def test_a_short_session(kind, format_, default_model):
 
 
 @pytest.mark.slow
-@kinds
-@formats
+@pytest.mark.parametrize(
+    ("kind", "format_"), list(zip(["attention", "window", "recurrent"], FORMATS, strict=True))
+)
 def test_a_client_that_drops_thoughts(kind, format_, default_model):
     with agent_server(kind, default_model, thinks=True) as server:
         talk = FORMATS[format_](server.post, size=6, shows_thoughts=False)
@@ -45,6 +46,34 @@ def test_a_client_that_drops_thoughts(kind, format_, default_model):
         assert "reasoning" not in str(talk.items)
 
 
+def restarted_for_each_turn(kind, vocabulary_of, folder, talk, **options):
+    for number in range(5):
+        with agent_server(kind, vocabulary_of, folder=folder, **options) as server:
+            talk.post = server.post
+            yield talk.turn(number)
+
+
+@pytest.mark.slow
+@kinds
+@pytest.mark.parametrize("thinks", [False, True])
+def test_a_server_that_is_restarted_for_each_turn(kind, thinks, default_model, tmp_path):
+    talk = FORMATS["messages"](None, size=6)
+    turns = list(restarted_for_each_turn(kind, default_model, tmp_path, talk, thinks=thinks))
+    check(turns)
+    assert any(turn.thoughts for turn in turns) == thinks
+
+
+@pytest.mark.slow
+def test_a_restarted_server_and_a_client_that_drops_thoughts(default_model, tmp_path):
+    """Nobody knows the thoughts any more, so the reply is read again, and nothing before it."""
+    talk = FORMATS["chat"](None, size=6, shows_thoughts=False)
+    turns = list(restarted_for_each_turn("recurrent", default_model, tmp_path, talk, thinks=True))
+    for number, beyond in beyond_new_text(turns).items():
+        # Without its thoughts the reply is shorter than it was.
+        assert beyond <= turns[number - 1].reply + BLOCK
+        assert turns[number].cached >= turns[number - 1].prompt - BLOCK
+
+
 WHOLE = {
     "attention": ("messages", False),
     "window": ("responses", False),
@@ -52,7 +81,7 @@ WHOLE = {
 }
 """Format, and whether the model thinks and the client drops its thoughts.
 
-scripts/replay_agent_session.py runs the other combinations.
+scripts/replay_agent_session.py runs the other combinations, and 20,000 tokens in each.
 """
 
 
@@ -61,7 +90,7 @@ scripts/replay_agent_session.py runs the other combinations.
 def test_the_whole_session(kind, default_model):
     format_, thinks = WHOLE[kind]
     with agent_server(kind, default_model, thinks=thinks) as server:
-        talk = FORMATS[format_](server.post, size=150, shows_thoughts=not thinks)
+        talk = FORMATS[format_](server.post, size=60, shows_thoughts=not thinks)
         turns = [talk.turn(number) for number in range(TURNS)]
     check(turns)
     assert turns[-1].prompt >= TOKENS

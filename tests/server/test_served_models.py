@@ -7,6 +7,7 @@ changes. Loads wait where a test tells them to.
 import threading
 import time
 from dataclasses import replace
+from itertools import count, pairwise
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,17 +17,19 @@ from shared_files import ROOT
 from akunu_py.drafting import LearnedFile
 from akunu_py.drafting.auto.learned import start_weights
 from akunu_py.engine.engine import Engine
-from akunu_py.errors import ModelFormatError
+from akunu_py.errors import EngineStateError, ModelFormatError
 from akunu_py.models.load import LoadOptions
+from akunu_py.models.load_steps import finish
 from akunu_py.models.memory_check import PlannedModel
 from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.model_source import ModelFile, served_model
 from akunu_py.server.prefix_cache import PrefixCache
+from akunu_py.server.reply_events import Loading
 from akunu_py.server.reply_response import Patience
 from akunu_py.server.security import LOCAL_CLIENT
 from akunu_py.server.served_models import ClientMemories, ServedModels
-from akunu_py.server.worker import Worker
+from akunu_py.server.worker import Prepared, Worker
 
 SIZE = 10_000_000
 """Bytes of a model in the simulated memory; 256 rows of the larger one take 1.3 MB."""
@@ -67,9 +70,10 @@ class Source:
         self.size = SIZE
         self.row = 0
         self.loads = 0
+        self.steps, self.made = 3, 0
         self.begun, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
-        self.error = None
+        self.error = self.late_error = None
 
     def describe(self):
         return replace(served_model(self.lasting), id=self.id, loaded=False)
@@ -83,12 +87,21 @@ class Source:
     def largest_pass(self, tokens):
         return 0
 
-    def load(self, available):
+    def open(self, available):
         assert available >= self.size
         self.begun.set()
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(300)
         if self.error is not None:
             raise self.error
+        return self.load()
+
+    def load(self):
+        self.made = 0
+        for _ in range(self.steps):
+            self.made += 1
+            yield
+        if self.late_error is not None:
+            raise self.late_error
         self.loads += 1
         self.memory.used += self.size
         engine = self.lasting.beside()
@@ -130,7 +143,7 @@ class Bench:
             disk = None
             if folder is not None:
                 lane = engine.lane()
-                disk = DiskTier(folder, 1 << 28, lane.session.digest())
+                disk = DiskTier(folder, 1 << 28, (yield from lane.session.digest()))
                 lane.close()
             self.memory.caches.append(PrefixCache(1 << 28, disk))
             return self.memory.caches[-1]
@@ -141,6 +154,20 @@ class Bench:
             clock=lambda: self.now, **options,
         )  # fmt: skip
         self.worker = Worker(models, parallel=parallel, places=8)
+        # Cleared, the worker stops when a reply has its first tokens: it cannot end too early.
+        self.replies_go_on = threading.Event()
+        self.replies_go_on.set()
+        step = self.worker.step
+
+        self.most_running = 0
+
+        def held_step():
+            self.most_running = max(self.most_running, len(self.worker._running))
+            if any(running.job.reply for running in self.worker._running):
+                assert self.replies_go_on.wait(20)
+            return step()
+
+        self.worker.step = held_step
         self.worker.start()
         self._running = running(EngineBackend(self.worker, places=parallel), patience=patience)
 
@@ -151,6 +178,7 @@ class Bench:
     def __exit__(self, *error):
         for source in (self.one, self.other):
             source.go_on.set()
+        self.replies_go_on.set()
         self._running.__exit__(*error)
         self.worker.close()
 
@@ -197,7 +225,7 @@ class Bench:
         )
 
     def until(self, condition):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 300
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -283,8 +311,12 @@ def test_stream_lives_while_a_model_is_loaded(lasting, path):
 
 @pytest.mark.parametrize("path", BODIES)
 def test_late_model_is_503_where_no_sign_of_life_can_be_sent(lasting, path):
-    with Bench(lasting, patience=Patience(load_s=0.05)) as bench:
+    with Bench(lasting) as bench:
         bench.one.go_on.clear()
+        # A request that leaves before its turn comes begins no load.
+        thread, patient = bench.in_thread("one")
+        assert bench.one.begun.wait(300)
+        bench.server.service.patience = Patience(load_s=0.05)
         response = bench.server.post(path, BODIES[path] | {"model": "one"})
         assert response.status_code == 503
         assert response.headers["retry-after"] == "30"
@@ -295,26 +327,167 @@ def test_late_model_is_503_where_no_sign_of_life_can_be_sent(lasting, path):
         else:
             assert error["code"] == "model_loading"
         bench.one.go_on.set()
-        # The load went on.
-        bench.until(lambda: bench.loaded() == ["one"])
+        thread.join(300)
+        assert text_of(patient[0])
         assert bench.server.post(path, BODIES[path] | {"model": "one"}).status_code == 200
 
 
 def test_running_replies_finish_before_their_model_goes(bench):
     """The line stays fair: who asks for the old model later comes after the new one."""
-    with bench.server.client.stream("POST", CHAT, json=bench.long("one", 400)) as response:
+    bench.replies_go_on.clear()
+    with bench.server.client.stream("POST", CHAT, json=bench.long("one", 20)) as response:
         bench.until(lambda: bench.worker.health().running == 1)
         second, answered = bench.in_thread("other")
         bench.until(lambda: bench.worker.health().waiting == 1)
         third, later = bench.in_thread("one")
+        bench.until(lambda: bench.worker.health().waiting == 2)
+        bench.replies_go_on.set()
         text = response.read().decode()
     assert '"finish_reason":"' in text
     assert '"error"' not in text
     for thread in (second, third):
-        thread.join(20)
+        thread.join(300)
     assert text_of(answered[0])
     assert text_of(later[0])
     assert (bench.one.loads, bench.other.loads) == (2, 1)
+
+
+class TestLoadInSteps:
+    """A worker whose turns the test makes, and a clock by which each takes a second."""
+
+    @pytest.fixture
+    def pair(self, lasting):
+        memory = Memory(20)
+        return [
+            Source(name, engine, memory)
+            for name, engine in zip(("one", "other"), lasting, strict=True)
+        ]
+
+    @pytest.fixture
+    def worker(self, pair):
+        models = ServedModels(pair, available=pair[0].memory.available)
+        worker = Worker(models, parallel=2, places=8, clock=count().__next__)
+        yield worker
+        worker.close()
+
+    def ask(self, worker, model, tokens=200, text="Hello there"):
+        def prepare(engine):
+            bias = dict.fromkeys(engine.tokenizer.end_ids, -100.0)
+            ids = engine.prompt_ids(text)
+            return Prepared(engine.check(ids, max_tokens=tokens, drafter="none", logit_bias=bias))
+
+        return worker.ask(prepare, model=model)
+
+    def until(self, worker, condition):
+        while not condition():
+            assert worker.step()
+
+    def test_running_replies_go_on_between_the_steps(self, worker, pair):
+        one, other = pair
+        reply = self.ask(worker, "one")
+        self.until(worker, lambda: reply.reply)
+        other.steps = 20
+        other.go_on.clear()
+        late = self.ask(worker, "other", 3)
+        # While the file is read and its tokenizer built, in another thread.
+        tokens = len(reply.reply)
+        for _ in range(5):
+            worker.step()
+        assert other.begun.wait(20)
+        assert (len(reply.reply), other.made) == (tokens + 5, 0)
+        other.go_on.set()
+        self.until(worker, lambda: other.made)
+        while not other.loads:
+            before = other.made, len(reply.reply)
+            worker.step()
+            assert (other.made - before[0], len(reply.reply) - before[1]) in {(1, 1), (0, 1)}
+        assert other.made == 20
+        self.until(worker, lambda: late.reply)
+        with one.lasting.beside() as alone:
+            call = reply.call
+            expected = alone.generate(call.prompt, call.choice.config).token_ids
+        self.until(worker, lambda: len(reply.reply) == 200)
+        assert tuple(reply.reply) == expected
+
+    def test_rows_of_a_model_that_leaves_are_stored_in_steps(self, lasting, tmp_path):
+        """Each step of the load writes the rows of one conversation."""
+        memory = Memory(20)
+        sources = [Source(name, lasting[number % 2], memory) for number, name in enumerate("abc")]
+
+        def cache(engine):
+            yield
+            return PrefixCache(1 << 28, DiskTier(tmp_path, 1 << 28, str(id(engine))))
+
+        models = ServedModels(sources, cache, available=memory.available)
+        worker = Worker(models, parallel=2, places=8, clock=count().__next__)
+        for text in ("Hello there " * 10, "And you, too? " * 10):
+            self.ask(worker, "b", 1, text)
+        while worker.step():
+            pass
+        reply = self.ask(worker, "a")
+        self.until(worker, lambda: reply.reply)
+        leaving = models.named("b").resident.cache
+        assert (len(leaving), memory.used) == (2, 2 * SIZE)
+        memory.size = int(2.5 * SIZE)
+        self.ask(worker, "c", 1)
+
+        def state():
+            return len(list(tmp_path.glob("*/*.json"))), len(reply.reply)
+
+        seen = [state()]
+        while not models.counts.evictions:
+            worker.step()
+            seen.append(state())
+        assert [rows for rows, _ in seen][-3:] == [0, 1, 2]
+        assert {new[1] - old[1] for old, new in pairwise(seen)} == {1}
+        worker.close()
+
+    def test_short_steps_share_a_turn(self, pair):
+        one, other = pair
+        models = ServedModels(pair, available=one.memory.available)
+        worker = Worker(models, parallel=2, places=8, clock=lambda: 0.0)
+        reply = self.ask(worker, "one")
+        self.until(worker, lambda: reply.reply)
+        other.steps = 1000
+        self.ask(worker, "other")
+        self.until(worker, lambda: other.made)
+        assert other.loads == 1
+        worker.close()
+
+    def test_end_of_the_server_drops_the_load(self, worker, pair):
+        one, other = pair
+        self.ask(worker, "one", 1)
+        self.until(worker, lambda: one.loads)
+        late = self.ask(worker, "other")
+        self.until(worker, lambda: other.made)
+        assert worker.models.loading == "other"
+        worker.close()
+        assert worker.models.loading == ""
+        assert (other.loads, one.memory.used) == (0, 0)
+        with pytest.raises(EngineStateError, match="shut down"):
+            list(late.events)
+
+    def test_job_that_left_does_not_stop_the_load(self, worker, pair):
+        _, other = pair
+        job = self.ask(worker, "other")
+        self.until(worker, lambda: other.made)
+        job.cancel()
+        while worker.step():
+            pass
+        assert other.loads == 1
+        assert [type(event) for event in job.events] == [Loading]
+
+    def test_replies_under_way_keep_the_memory_they_may_need(self, worker, pair):
+        one, other = pair
+        reply = self.ask(worker, "one")
+        self.until(worker, lambda: reply.reply)
+        one.row = 50_000
+        # There is room for the model, but not beside 200 rows.
+        one.memory.size = one.memory.used + other.size + 5_000_000
+        late = self.ask(worker, "other", 1)
+        self.until(worker, lambda: len(reply.reply) == 200)
+        assert other.loads == 0
+        self.until(worker, lambda: late.reply)
 
 
 def test_waiting_request_that_is_cancelled_holds_nobody_up(bench):
@@ -331,13 +504,15 @@ def test_waiting_request_that_is_cancelled_holds_nobody_up(bench):
         assert bench.other.loads == 0
 
 
-def test_model_that_cannot_be_loaded_fails_alone(bench):
-    bench.other.error = ModelFormatError("other.gguf is damaged")
+@pytest.mark.parametrize("found", ["error", "late_error"])
+def test_model_that_cannot_be_loaded_fails_alone(bench, found):
+    """Some files are found out when they are opened, others in a step of the load."""
+    setattr(bench.other, found, ModelFormatError("other.gguf is damaged"))
     response = bench.ask("other")
     assert response.status_code == 500
     assert "other.gguf is damaged" in response.json()["error"]["message"]
     assert text_of(bench.ask("one"))
-    bench.other.error = None
+    setattr(bench.other, found, None)
     assert text_of(bench.ask("other"))
 
 
@@ -436,16 +611,20 @@ class TestMemoryOfReplies:
         with Bench(lasting, room=2) as bench:
             bench.ask("one", max_tokens=1)
             bench.settle()
-            bench.one.row = 20_000
-            with bench.server.client.stream("POST", CHAT, json=bench.long("one", 400)) as response:
+            # 10 MB are free; the new tokens of the two take 7.2 and 5.4. Their prompt is cached.
+            bench.one.row = 180_000
+            bench.replies_go_on.clear()
+            with bench.server.client.stream("POST", CHAT, json=bench.long("one", 40)) as response:
                 parts = response.iter_raw()
                 next(parts)
-                thread, found = bench.in_thread("one", max_tokens=300)
+                thread, found = bench.in_thread("one", max_tokens=30)
                 bench.until(lambda: bench.worker.health().waiting == 1)
-                assert bench.worker.health().running == 1
+                bench.replies_go_on.set()
                 assert b"[DONE]" in b"".join(parts)
-            thread.join(20)
+            thread.join(300)
             assert text_of(found[0])
+            # The other began when this one had ended.
+            assert bench.most_running == 1
 
 
 def test_memories_of_auto_are_those_of_client_and_model(lasting):
@@ -492,9 +671,9 @@ def test_file_says_what_it_needs(lasting):
     assert source.loading() > path.stat().st_size
     assert source.rows(512) > source.rows(256) > 0
     assert source.largest_pass(512) > 0
-    with source.load(1 << 40) as engine:
+    with finish(source.open(1 << 40)) as engine:
         assert engine.context == 512
     forced = ModelFile("tiny", [PlannedModel(path, LoadOptions())], {}, checked=False)
     assert forced.rows(512) == forced.largest_pass(512) == 0
-    with forced.load(0) as engine:
+    with finish(forced.open(0)) as engine:
         assert engine.context > 512

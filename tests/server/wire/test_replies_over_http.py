@@ -52,11 +52,11 @@ def test_disconnect_cancels_at_once(server, backend, path, phase, stream):
     lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(content)}", "", ""]
     with server.socket() as connection:
         connection.sendall("\r\n".join(lines).encode() + content)
-        assert backend.paused.wait(10)
+        assert backend.paused.wait(300)
         assert not backend.cancelled.is_set()
         # A reset, as of a process that was killed, and not only the end of what it sends.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    assert backend.cancelled.wait(5)
+    assert backend.cancelled.wait(300)
     assert server.post(path, BODIES[path]).status_code == 200
 
 
@@ -72,7 +72,7 @@ def test_client_that_does_not_read_is_dropped():
         ]
         with server.socket() as connection:
             connection.sendall("\r\n".join([*lines, "", ""]).encode() + content)
-            assert server.backend.cancelled.wait(10)
+            assert server.backend.cancelled.wait(300)
         assert server.post("/v1/completions", BODIES["/v1/completions"]).status_code == 200
 
 
@@ -194,7 +194,7 @@ def test_replies_of_several_clients_run_at_once(server, backend):
     lines = ["POST /v1/completions HTTP/1.1", "Host: localhost", f"Content-Length: {len(content)}"]
     with server.socket() as connection:
         connection.sendall("\r\n".join([*lines, "", ""]).encode() + content)
-        assert backend.paused.wait(5)
+        assert backend.paused.wait(300)
         for _ in range(5):
             assert "quick" in server.post("/v1/completions", {"prompt": "x"}).text
 
