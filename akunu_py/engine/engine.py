@@ -49,6 +49,8 @@ from akunu_py.models.load import (
 )
 from akunu_py.models.memory_check import PlannedModel, settle_forms
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
+from akunu_py.models.ranks.link import Link
+from akunu_py.models.ranks.start import load_part
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.protocols import Tokenizer
@@ -99,7 +101,9 @@ class Engine:
         memory: str | Path | None = None,
         draft_model: LoadedModel | None = None,
         counts: str | Path | None = None,
+        ranks: Link | None = None,
     ) -> None:
+        self._ranks = ranks
         self.reproducible = reproducible
         block_rows = BLOCK_ROWS if reproducible else None
         context = usable_context(context, loaded.description.context, block_rows)
@@ -146,6 +150,7 @@ class Engine:
         memory: str | Path | None = None,
         draft_model: str | Path | None = None,
         counts: str | Path | None = None,
+        ranks: Link | None = None,
     ) -> Self:
         """Load a GGUF file or an MLX model folder; without a path, the default model.
 
@@ -159,6 +164,8 @@ class Engine:
             memory: folder for the texts that `auto` drafts from (docs/drafting.md).
             draft_model: smaller model with the same vocabulary to draft with (docs/methods.md).
             counts: file of `akunu counts fit`, for the drafter `corpus`.
+            ranks: rank 0's connection to the others, if the model is split over several machines
+                (docs/several-machines.md).
             weights, compute_type, exact_weights, q6k, pre_tokenizer: as in `LoadOptions`; without
                 `exact_weights`, exact forms are used if they fit into memory.
 
@@ -173,6 +180,19 @@ class Engine:
             pre_tokenizer=pre_tokenizer,
         )
         place = default_model_path() if path is None else Path(path)
+        if ranks is not None:
+            if draft_model is not None:
+                raise ConfigError(
+                    "a draft model does not draft for a model on several ranks; leave it out, and "
+                    "drafts come from the text"
+                )
+            loaded = load_part(
+                ranks, place, options, context=context, kv_bits=kv_bits, reproducible=reproducible
+            )
+            return cls(
+                loaded, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory,
+                counts=counts, ranks=ranks,
+            )  # fmt: skip
         models = [PlannedModel(place, options, kv_bits)]
         if draft_model is not None:
             beside = draft_options(draft_model, options)
@@ -317,6 +337,10 @@ class Engine:
         No reply runs meanwhile; an unfinished stream ends with the reason. The conversation's
         caches stay as they are. Raises EngineStateError as `generate` does.
         """
+        if self._ranks is not None:
+            raise ConfigError(
+                "a model on several ranks makes plain replies only; run this on one machine"
+            )
         with self._admission.exclusive():
             self._admission.end_reply(reason)
             with self._session.measured():
@@ -505,6 +529,8 @@ class Engine:
             del self._loaded, self._session, self._drafters, self._memories, self._matchers
             # Last, since it also frees the memory that MLX keeps of deleted arrays.
             session.close()
+            if self._ranks is not None:
+                self._ranks.stop()
 
     def __enter__(self) -> Self:
         self._admission.check()
@@ -575,6 +601,7 @@ class Engine:
             context=context,
             kv_bits=self._kv_bits,
             reproducible=self.reproducible,
+            make_passes=self._loaded.make_passes,
         )
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:

@@ -34,6 +34,40 @@ Progress = Callable[[int, int], None]
 NO_CHECKPOINTS: Mapping[str, int] = MappingProxyType({})
 
 
+class Passes:
+    """Passes of a model over one set of fresh caches.
+
+    Attributes:
+        caches: the model's caches.
+        rollback: how they roll back.
+        takes_trees: whether a pass over a tree may be run on the model and `caches`.
+
+    """
+
+    takes_trees = True
+
+    def __init__(self, model: nn.Module, kv_bits: int | None) -> None:
+        self._model = model
+        self.caches = make_caches(model, kv_bits)
+        self.rollback = RollbackCaches(self.caches)
+
+    def feed(self, rows: mx.array) -> mx.array:
+        """Run a pass over rows [n]; return their logits [1, n, vocab], not yet evaluated."""
+        fit_threads()
+        logits: mx.array = self._model(rows[None], cache=self.caches)
+        return logits
+
+    def feed_apart(self, rows: mx.array) -> None:
+        """Run a pass over rows [n] without its logits, and wait for it."""
+        # The base class: here the logits are never evaluated, so they are not computed.
+        Passes.feed(self, rows)
+        mx.eval([cache.state for cache in self.caches])
+
+
+MakePasses = Callable[[nn.Module, int | None], Passes]
+"""Makes fresh caches of a model with `kv_bits`, and the passes over them."""
+
+
 class CachedRows:
     """The rows fed to a model, and how to go back to earlier ones.
 
@@ -47,17 +81,20 @@ class CachedRows:
 
     """
 
-    def __init__(self, model: nn.Module, kv_bits: int | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, kv_bits: int | None = None, make_passes: MakePasses = Passes
+    ) -> None:
         self.model = model
         self._kv_bits = kv_bits
+        self._make_passes = make_passes
         self._chunk = _FIRST_CHUNK
         self.reset()
 
     def reset(self) -> None:
         """Forget every row."""
         self.settled = False
-        self.caches = make_caches(self.model, self._kv_bits)
-        self.rollback = RollbackCaches(self.caches)
+        self._passes = self._make_passes(self.model, self._kv_bits)
+        self.caches, self.rollback = self._passes.caches, self._passes.rollback
         self.tokens: list[int] = []
         # Places that caches without `by_length` go back to, and the number of tokens held there.
         self._marks: dict[str, tuple[int, Saved]] = {}
@@ -65,7 +102,7 @@ class CachedRows:
 
     def empty(self) -> Self:
         """Return rows of the same model that hold nothing, with prompt passes of the same size."""
-        other = type(self)(self.model, self._kv_bits)
+        other = type(self)(self.model, self._kv_bits, self._make_passes)
         other._chunk = self._chunk  # noqa: SLF001 - of the same class
         return other
 
@@ -127,6 +164,7 @@ class CachedRows:
     def close(self) -> None:
         """Drop the model and its caches."""
         self.model = None
+        del self._passes
         self.caches = []
         self.rollback = RollbackCaches([])
         self._marks = {}
@@ -143,6 +181,11 @@ class CachedRows:
         self.settled = before
 
     @property
+    def takes_trees(self) -> bool:
+        """Whether a pass over a tree may be run on `model` and `caches`."""
+        return self._passes.takes_trees
+
+    @property
     def replays(self) -> bool:
         """Whether rows cannot be dropped: caches are restored, and rows to keep are fed again."""
         return self.rollback.replays
@@ -154,7 +197,7 @@ class CachedRows:
 
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over rows [n]; return their logits [1, n, vocab], not yet evaluated."""
-        return self._pass(rows)
+        return self._passes.feed(rows)
 
     def undo(self, count: int) -> None:
         """Drop the last `count` rows fed, which are not in `tokens` yet.
@@ -163,16 +206,9 @@ class CachedRows:
         """
         self.rollback.drop(count)
 
-    def _pass(self, rows: mx.array) -> mx.array:
-        fit_threads()
-        logits: mx.array = self.model(rows[None], cache=self.caches)
-        return logits
-
     def feed_apart(self, tokens: Sequence[int]) -> None:
         """Run a pass without its logits, and wait for it."""
-        self._pass(mx.array(list(tokens)))
-        # The logits are never evaluated, so they are not computed.
-        mx.eval([cache.state for cache in self.caches])
+        self._passes.feed_apart(mx.array(list(tokens)))
         self.tokens += tokens
 
     def prefill(self, rows: Sequence[int], progress: Progress | None = None) -> None:

@@ -1,8 +1,10 @@
 """A GGUF file as one of mlx-lm's models: class, weights and rotary layers."""
 
+import dataclasses
 import importlib
 import logging
 import re
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import mlx.core as mx
@@ -11,11 +13,12 @@ from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.rope_utils import initialize_rope
 
-from akunu_py.errors import AkunuError, ModelFormatError
+from akunu_py.errors import AkunuError, ConfigError, ModelFormatError
 from akunu_py.gguf.plan import ModelPlan, Placement, RotaryFactors, RotaryScaling
 from akunu_py.gguf.quants import release_threads
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.layers import FrequencyRope
+from akunu_py.models.ranks.split import Group, Split, prepare
 from akunu_py.models.variants import VARIANT_PREFIX, variant
 from akunu_py.models.weights import MATRIX_LAYERS, WeightReader
 
@@ -24,14 +27,18 @@ _log = logging.getLogger(__name__)
 _MAX_FACTOR = np.float32(1e30)
 
 
-def build_gguf_model(plan: ModelPlan, reader: WeightReader, *, context: int | None) -> nn.Module:
+def build_gguf_model(
+    plan: ModelPlan, reader: WeightReader, *, context: int | None, group: Group | None = None
+) -> nn.Module:
     """Build the model and load its weights, tensor by tensor.
 
     The largest tensors come first: each is in memory twice for a moment, while little else is
     loaded. `context` bounds the tokens the model will see; None is the context it was trained for.
+    With a `group` of several ranks, the model is the part of this rank.
 
     Raises ModelFormatError where metadata and tensors do not make a model, Float16OverflowError
-    where the reader's type is float16 and a weight exceeds it.
+    where the reader's type is float16 and a weight exceeds it, ConfigError for a model that cannot
+    be split over the group.
     """
     model = make_model(plan)
     if isinstance(plan.rotary, RotaryScaling):
@@ -39,8 +46,13 @@ def build_gguf_model(plan: ModelPlan, reader: WeightReader, *, context: int | No
     elif plan.rotary is not None:
         _set_rotary(model, plan.rotary, reader, context or plan.context_length)
     shapes = {path: tuple(array.shape) for path, array in _parameters(model).items()}
+    split = None
+    if group is not None:
+        split = _prepare(model, group, plan.architecture)
+        plan = _own_part(plan, shapes.keys() - _parameters(model).keys())
+        shapes = {path: shapes[path] for path in _parameters(model)}
     try:
-        layers, arrays = _read_weights(plan, reader, model, shapes)
+        layers, arrays = _read_weights(plan, reader, model, shapes, split)
     finally:
         release_threads()
     arrays += [
@@ -50,6 +62,8 @@ def build_gguf_model(plan: ModelPlan, reader: WeightReader, *, context: int | No
     if layers:
         model.update_modules(tree_unflatten(layers))
     model.update(tree_unflatten(arrays))
+    if split is not None:
+        split.join(model)
     model.eval()
     mx.eval(model.parameters())
     mx.clear_cache()
@@ -57,8 +71,33 @@ def build_gguf_model(plan: ModelPlan, reader: WeightReader, *, context: int | No
     return model
 
 
+def _prepare(model: nn.Module, group: Group, architecture: str) -> Split:
+    """Return how a model's weights are split while they are read."""
+    split = prepare(model, group, f"a GGUF file of the architecture {architecture}")
+    if split.whole_model:
+        raise ConfigError(
+            f"mlx-lm's class for {architecture} can only be split with all weights at hand, which "
+            "a GGUF file does not allow; run `akunu models convert FILE FOLDER` on each machine, "
+            "and give that folder"
+        )
+    return split
+
+
+def _own_part(plan: ModelPlan, absent: AbstractSet[str]) -> ModelPlan:
+    """Return the plan without parameters that this rank does not have."""
+    return dataclasses.replace(
+        plan,
+        placements=tuple(item for item in plan.placements if item.path not in absent),
+        constants={path: value for path, value in plan.constants.items() if path not in absent},
+    )
+
+
 def _read_weights(
-    plan: ModelPlan, reader: WeightReader, model: nn.Module, shapes: dict[str, tuple[int, ...]]
+    plan: ModelPlan,
+    reader: WeightReader,
+    model: nn.Module,
+    shapes: dict[str, tuple[int, ...]],
+    split: Split | None,
 ) -> tuple[list[tuple[str, nn.Module]], list[tuple[str, mx.array]]]:
     """Return the layers that replace the model's, and the arrays of its other parameters."""
     modules = dict(model.named_modules())
@@ -75,11 +114,15 @@ def _read_weights(
         if parameter == "weight" and isinstance(old, MATRIX_LAYERS):
             new = reader.layer(placement, old)
             if new is not None:
+                if split is not None:
+                    split.cut(path, new)
                 # Evaluated one by one: numpy's copy is freed before the next is made.
                 mx.eval(new.parameters())
                 layers.append((path, new))
                 continue
         array = reader.array(placement, shapes[placement.path])
+        if split is not None:
+            array = split.cut_array(placement.path, array)
         mx.eval(array)
         arrays.append((placement.path, array))
     return layers, arrays

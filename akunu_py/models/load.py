@@ -16,11 +16,13 @@ from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.quants.forms import SUPPORTED_TYPES, Q6KForm, form_of
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.model_store.default_model import default_model_path
+from akunu_py.models.cached_rows import MakePasses, Passes
 from akunu_py.models.converted import check_new, load_converted, save_converted
 from akunu_py.models.converted_plan import DESCRIPTION
 from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.expansion import expand, num_parameters
-from akunu_py.models.gguf_model import build_gguf_model, overflows
+from akunu_py.models.gguf_model import build_gguf_model, make_model, overflows
+from akunu_py.models.ranks.split import Group
 from akunu_py.models.weights import Float16OverflowError, WeightReader
 from akunu_py.protocols import Tokenizer
 from akunu_py.tokenizers import from_gguf
@@ -126,22 +128,36 @@ class ModelDescription:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model with its tokenizer."""
+    """A model with its tokenizer.
+
+    Attributes:
+        model: the model, or this rank's part of it.
+        tokenizer: its tokenizer.
+        description: facts about the whole model.
+        make_passes: how passes are run; on several ranks, all of them run each.
+
+    """
 
     model: nn.Module
     tokenizer: Tokenizer
     description: ModelDescription
+    make_passes: MakePasses = Passes
 
 
 def load_model(
-    path: str | Path | None, options: LoadOptions | None = None, *, context: int | None = None
+    path: str | Path | None,
+    options: LoadOptions | None = None,
+    *,
+    context: int | None = None,
+    group: Group | None = None,
 ) -> LoadedModel:
     """Load a GGUF file or an MLX model folder; without a path, the default model.
 
     `context` bounds the tokens the model will see; some models rotate positions differently in a
-    long one.
+    long one. With a `group` of several ranks, this rank's part is loaded.
 
-    Raises ConfigError for a path that is neither, ModelFormatError for a damaged or malformed file.
+    Raises ConfigError for a path that is neither, or a model that cannot be split over the group,
+    ModelFormatError for a damaged or malformed file.
     """
     options = options or LoadOptions()
     if path is not None and not str(path):
@@ -153,11 +169,11 @@ def load_model(
     try:
         place = default_model_path() if path is None else Path(path).expanduser()
         if place.is_dir() and (place / DESCRIPTION).is_file():
-            return _load_converted(place, options, context)
+            return _load_converted(place, options, context, group)
         if place.is_dir():
-            return _load_folder(place, options)
+            return _load_folder(place, options, group)
         if place.is_file():
-            return _load_gguf(place, options, context)
+            return _load_gguf(place, options, context, group)
         exists = place.exists()
     except PermissionError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
@@ -176,13 +192,15 @@ def load_model(
     )
 
 
-def _load_gguf(path: Path, options: LoadOptions, context: int | None) -> LoadedModel:
+def _load_gguf(
+    path: Path, options: LoadOptions, context: int | None, group: Group | None
+) -> LoadedModel:
     with GGUFFile.open(path) as file:
         plan = read_plan(file.metadata, file.tensors)
         tokenizer = from_gguf(file.metadata, pre_tokenizer=options.pre_tokenizer)
         parameters = file.num_weights
-        dense = wants_dense(options.weights, parameters) or not file.is_quantized
-        model = _build(file, plan, options, dense=dense, context=context)
+        dense = wants_dense(options.weights, held(parameters, group)) or not file.is_quantized
+        model = _build(file, plan, options, dense=dense, context=context, group=group)
         name = _name(file, path.stem)
         file_bytes = file.nbytes
         fitted_types = () if dense else fitted_types_of(file, options)
@@ -225,6 +243,7 @@ def _build(
     *,
     dense: bool,
     context: int | None,
+    group: Group | None = None,
     for_gpu: bool = False,
 ) -> nn.Module:
     """Build the model in the first type that can hold its numbers."""
@@ -233,7 +252,7 @@ def _build(
     for kind in kinds:
         reader = WeightReader(file, kind, dense, options.fitted, options.q6k)
         try:
-            model = build_gguf_model(plan, reader, context=context)
+            model = build_gguf_model(plan, reader, context=context, group=group)
         except Float16OverflowError as error:
             if len(kinds) == 1:
                 raise ConfigError(
@@ -320,14 +339,21 @@ def _refuse_gguf_options(folder: Path, options: LoadOptions) -> None:
             )
 
 
-def _load_converted(folder: Path, options: LoadOptions, context: int | None) -> LoadedModel:
+def held(parameters: int, group: Group | None) -> int:
+    """Return about how many of a model's parameters this process holds."""
+    return parameters if group is None else parameters // group.size()
+
+
+def _load_converted(
+    folder: Path, options: LoadOptions, context: int | None, group: Group | None
+) -> LoadedModel:
     _refuse_gguf_options(folder, options)
-    model, plan, fitted_types, file = load_converted(folder, context)
+    model, plan, fitted_types, file = load_converted(folder, context, group)
     with file:
         tokenizer = from_gguf(file.metadata)
         name = _name(file, folder_name(folder))
-    parameters = num_parameters(model)
-    dense = wants_dense(options.weights, parameters)
+    parameters = num_parameters(model if group is None else make_model(plan))
+    dense = wants_dense(options.weights, held(parameters, group))
     if dense:
         expand(model)
     elif on_cpu():
@@ -348,7 +374,7 @@ def _load_converted(folder: Path, options: LoadOptions, context: int | None) -> 
     return LoadedModel(model, tokenizer, description)
 
 
-def _load_folder(folder: Path, options: LoadOptions) -> LoadedModel:
+def _load_folder(folder: Path, options: LoadOptions, group: Group | None) -> LoadedModel:
     # These import transformers, which GGUF files do without.
     from akunu_py.models import mlx_folder  # noqa: PLC0415
     from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
@@ -359,13 +385,16 @@ def _load_folder(folder: Path, options: LoadOptions) -> LoadedModel:
     file_bytes = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
     quantized = "quantization" in config or "quantization_config" in config
     # Assumes codes of 4 bits, two weights a byte, if the folder is quantized, else 16 bits.
-    dense = wants_dense(weights, file_bytes * 2 if quantized else file_bytes // 2)
-    model, whole_config = mlx_folder.load_folder_model(folder, config, dense=dense)
+    assumed = file_bytes * 2 if quantized else file_bytes // 2
+    dense = wants_dense(weights, held(assumed, group))
+    model, whole_config, parameters = mlx_folder.load_folder_model(
+        folder, config, dense=dense, group=group
+    )
     description = ModelDescription(
         path=folder,
         name=folder_name(folder),
         architecture=config["model_type"],
-        parameters=num_parameters(model),
+        parameters=parameters,
         weights="dense" if dense or not quantized else "quantized",
         context=mlx_folder.folder_context(config),
         file_bytes=file_bytes,

@@ -21,7 +21,9 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from akunu_py.errors import AkunuError, ConfigError, ModelFormatError, UnsupportedArchitectureError
 from akunu_py.models.device import on_cpu
+from akunu_py.models.expansion import num_parameters
 from akunu_py.models.number_limits import check_numbers
+from akunu_py.models.ranks.split import Group, load_part
 from akunu_py.models.weight_files import check_weight_files
 from akunu_py.models.whole_mlx_lm import (
     MODEL_ARCHITECTURE_REMAPPING,
@@ -221,11 +223,12 @@ def open_folder_model(folder: Path, config: dict[str, Any]) -> tuple[nn.Module, 
 
 
 def load_folder_model(
-    folder: Path, config: dict[str, Any], *, dense: bool
-) -> tuple[nn.Module, dict[str, Any]]:
-    """Return the loaded model of a folder and its whole config; `dense` expands quantized weights.
+    folder: Path, config: dict[str, Any], *, dense: bool, group: Group | None = None
+) -> tuple[nn.Module, dict[str, Any], int]:
+    """Return the loaded model of a folder, its whole config and its number of parameters.
 
-    Raises as `open_folder_model` does.
+    `dense` expands quantized weights. With a `group` of several ranks, the model is the part of
+    this rank. Raises as `open_folder_model` does, and ConfigError for a model that cannot be split.
     """
     model, whole_config = open_folder_model(folder, config)
     with from_library(folder, "model"):
@@ -233,12 +236,16 @@ def load_folder_model(
         caches = make_prompt_cache(model)
         for rows in (1, 3):
             model(mx.zeros((1, rows), dtype=mx.int32), cache=caches)
-        mx.eval(model.parameters())
+        parameters = num_parameters(model)
+        if group is None:
+            mx.eval(model.parameters())
     if dense:
         model = dequantize_model(model)
         if on_cpu():
             # The CPU backend is many times slower in 16 bits than in 32.
             model.set_dtype(mx.float32)
-        mx.eval(model.parameters())
-        mx.clear_cache()
-    return model, whole_config
+    if group is not None:
+        load_part(model, group, folder.name)
+    mx.eval(model.parameters())
+    mx.clear_cache()
+    return model, whole_config, parameters

@@ -16,6 +16,7 @@ from akunu_py.cli.loading_options import (
     model_argument,
     model_options,
 )
+from akunu_py.cli.ranks import hosts_option, is_follower
 from akunu_py.cli.reply_options import generation_options, keeping_options
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.cli.view_options import view_options
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 @model_options
 @draft_model_option
 @counts_option
+@hosts_option
 @view_options
 def chat(  # noqa: PLR0917 - click passes by name
     model: str | None,
@@ -95,6 +97,8 @@ def chat(  # noqa: PLR0917 - click passes by name
         check_text("--system", system)
     if continued and session_file is not None:
         raise click.UsageError("give either --continue or --load")
+    if is_follower():
+        load_engine(model, loading)
     context = click.get_current_context()
     # Before the model, which takes time to load.
     session = None if session_file is None else load_session(session_file)
