@@ -9,8 +9,9 @@ from tiny_models import ADVERSARIES, adversary, generate, prompt_of, tiny
 from akunu_py.drafting.plain import PlainDrafter
 from akunu_py.errors import RollbackError
 from akunu_py.models.cached_rows import Passes
-from akunu_py.models.ranks import passes
+from akunu_py.models.ranks import passes, split
 from akunu_py.models.ranks.passes import Follower, Leader
+from akunu_py.models.ranks.split import PlannedGroup
 from akunu_py.models.session import Session
 from akunu_py.types import GenerationConfig
 
@@ -154,3 +155,33 @@ def test_rows_are_not_copied(ranks):
     generate(session, prompt_of(20), GenerationConfig(), PlainDrafter(), max_tokens=5)
     with pytest.raises(RollbackError, match="several ranks"):
         session.copy(session.rows, 10)
+
+
+def collectives(model, group, rows, monkeypatch):
+    """(number, bytes) of what one rank gives to MLX's collectives in a pass over `rows`."""
+    split.prepare(model, group, "the model").apply(model)
+    given = []
+
+    def count(array, *_args, **_group):
+        given.append(array.nbytes)
+        return array
+
+    for name in ("all_sum", "all_gather", "send"):
+        monkeypatch.setattr(mx.distributed, name, count)
+    monkeypatch.setattr(mx.distributed, "recv_like", lambda array, *_args, **_group: array)
+    monkeypatch.setattr("mlx.nn.layers.distributed.sum_gradients", lambda _group: lambda x: x)
+    passes_of_rank = Passes(model, None)
+    ids = passes._shared_ids(Wire(model), mx.zeros(rows, dtype=mx.int32))
+    mx.eval(passes_of_rank.feed(ids))
+    return len(given), sum(given)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 8, 16])
+def test_messages_do_not_grow_with_rows(monkeypatch, rows):
+    """The figures of docs/several-machines.md: float32, 64 wide, two layers, four of qwen3_next."""
+    number, size = collectives(tiny(), PlannedGroup(0, 2), rows, monkeypatch)
+    # The ids, and two sums for each layer.
+    assert (number, size) == (1 + 2 * 2, rows * (4 + 2 * 2 * 64 * 4))
+    first = collectives(build_family("qwen3_next"), PlannedGroup(1, 2), rows, monkeypatch)
+    # The ids, the rows for the next rank, and the result for all.
+    assert first == (3, rows * (4 + 2 * 64 * 4))

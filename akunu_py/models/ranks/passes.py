@@ -143,7 +143,7 @@ class Leader:
         later, self._later = self._later, []
         waiting, self._waiting = self._waiting, []
         self._link.send([*waiting, message, *later])
-        return mx.distributed.all_sum(rows.astype(mx.int32), group=self._link.group)
+        return _shared_ids(self._link, rows.astype(mx.int32))
 
 
 class _LeaderPasses(Passes):
@@ -175,6 +175,14 @@ class _LeaderPasses(Passes):
         with _uninterrupted():
             message = Message(Kind.FEED_APART, self._number, rows.size)
             super().feed_apart(self._leader.announce(message, rows))
+
+
+def _shared_ids(link: Link, ids: mx.array) -> mx.array:
+    """Return the sum of what all ranks give, queued."""
+    shared = mx.distributed.all_sum(ids, group=link.group)
+    # Some ranks of a pipeline do not use the ids, and all must take part.
+    mx.async_eval(shared)  # type: ignore[no-untyped-call]
+    return shared
 
 
 @contextlib.contextmanager
@@ -240,7 +248,7 @@ class Follower:
 
     def _ids(self, count: int) -> mx.array:
         """Return the token ids of a pass, which rank 0 sends."""
-        return mx.distributed.all_sum(mx.zeros(count, dtype=mx.int32), group=self._link.group)
+        return _shared_ids(self._link, mx.zeros(count, dtype=mx.int32))
 
     def _count_pass(self) -> None:
         self._num_passes += 1
