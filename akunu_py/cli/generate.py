@@ -112,7 +112,7 @@ def generate(  # noqa: PLR0917 - click passes by name
     if not trace_category:
         raise click.UsageError("--trace-category is empty; give a name")
     text = "" if is_follower() else _prompt_text(prompt, path, from_stdin=from_stdin)
-    with load_engine(model, loading, memory=memory) as engine:
+    with load_engine(model, loading, memory=memory, several=True) as engine:
         tokenizer = engine.tokenizer
 
         def view(reply: "ReplyStream") -> "AbstractContextManager[ReplyView | StepTrace | None]":

@@ -189,11 +189,16 @@ def model_path(name: str | None) -> Path:
 
 
 def load_engine(
-    model: str | None, loading: dict[str, Any], *, memory: Path | None = None
+    model: str | None,
+    loading: dict[str, Any],
+    *,
+    memory: Path | None = None,
+    several: bool = False,
 ) -> "Engine":
     """Load the model a command was given, with what `model_options` collected.
 
-    On several ranks, those other than 0 follow it here, and end with it.
+    A command that says so with `several` runs on several ranks; those other than 0 follow it here,
+    and end with it.
 
     Raises ConfigError where it, with the draft model, would not fit into this machine's memory,
     unless `--force` was given.
@@ -203,7 +208,7 @@ def load_engine(
         is_toy,
     )
 
-    ranks = join()
+    ranks = join(several=several)
     path = model_path(model)
     if model is None and is_toy(path) and not is_quiet() and not is_follower():
         click.echo(_TOY_ANSWERS, err=True)

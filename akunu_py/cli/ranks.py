@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+from click.core import ParameterSource
 
+from akunu_py.cli.command import option
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.errors import ConfigError
 
@@ -35,11 +37,20 @@ def on_ranks() -> bool:
     return bool(os.environ.get(_RANK))
 
 
-def join() -> "Link | None":
-    """Connect the ranks; None for a process that stands alone. Raises ConfigError."""
+def join(*, several: bool) -> "Link | None":
+    """Connect the ranks; None for a process that stands alone.
+
+    Raises ConfigError for a command that is not for `several` ranks, and one that was joined.
+    """
     if not on_ranks():
         return None
     context = click.get_current_context(silent=True)
+    if not several:
+        name = "this" if context is None else context.command_path
+        raise ConfigError(
+            f"{name} runs on one machine; start it without mlx.launch. akunu generate and akunu "
+            "chat run on several"
+        )
     if context is not None and _LINK in context.meta:
         raise ConfigError(
             "on several ranks a command has one model; end it, and start it with the other model"
@@ -66,26 +77,24 @@ def follow(
     sys.exit(0)
 
 
-def refuse_ranks(what: str) -> None:
-    """Raise ConfigError where a command that takes one machine was started on several."""
-    if on_ranks():
-        raise ConfigError(f"{what} runs on one machine; start it without mlx.launch")
-
-
 def hosts_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--hosts`, which starts the command again on the machines of a file."""
-    return click.option(
+    added: Callable[..., Any] = option(
         "--hosts", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
-        is_eager=True, expose_value=False, callback=_start_on_hosts,
-        help="Run on the machines of this file, as mlx.launch takes it.",
+        group="Model", is_eager=True, expose_value=False, callback=_start_on_hosts,
+        help="Run on the machines of this file, in the format of mlx.launch.",
     )(function)  # fmt: skip
+    return added
 
 
-def _start_on_hosts(context: click.Context, _option: click.Parameter, file: Path | None) -> None:
+def _start_on_hosts(context: click.Context, hosts: click.Parameter, file: Path | None) -> None:
     if file is None or context.resilient_parsing:
         return
     if on_ranks():
-        raise click.UsageError("--hosts is for a command that mlx.launch has not started yet")
+        # A rank may have inherited the variable or the settings.
+        if context.get_parameter_source(str(hosts.name)) is ParameterSource.COMMANDLINE:
+            raise click.UsageError("mlx.launch has the hosts already; leave --hosts out")
+        return
     beside = Path(sys.executable).with_name("mlx.launch")
     program = str(beside) if beside.is_file() else shutil.which("mlx.launch")
     if program is None:

@@ -189,3 +189,34 @@ def test_other_environments_are_refused():
         )  # fmt: skip
         assert done.returncode == 2
         assert f"MLX_RANK is {value!r}" in done.stderr
+
+
+def test_a_file_of_hosts_starts_the_ranks(tmp_path, model):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    hosts = tmp_path / "hosts.json"
+    hosts.write_text(json.dumps([{"ssh": "127.0.0.1", "ips": ["127.0.0.1"]}] * 2))
+    # The launcher counts ports up from 32323, where another may run.
+    launcher = (
+        "import sys; from mlx._distributed_utils.launch import main; "
+        f"sys.argv[1:1] = ['-p', '{port}']; main()"
+    )
+    command = ["generate", str(model), *PROMPT, "--json", "--hosts", str(hosts)]
+    script = (
+        "import os, sys; from akunu_py.__main__ import main; "
+        f"os.execv = lambda _, words: os.execvp(sys.executable, [sys.executable, '-c', {launcher!r}, "
+        "*words[1:]]); sys.argv[0] = 'akunu'; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *command], stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["stats"]["output_tokens"] == 24
+
+
+def test_another_command_is_refused(tmp_path, model):
+    results = run(tmp_path, 2, [*AKUNU, "tune", str(model)])
+    for code, _, errors in results:
+        assert code == 2
+        assert "akunu tune runs on one machine" in errors

@@ -98,7 +98,7 @@ def chat(  # noqa: PLR0917 - click passes by name
     if continued and session_file is not None:
         raise click.UsageError("give either --continue or --load")
     if is_follower():
-        load_engine(model, loading)
+        load_engine(model, loading, several=True)
     context = click.get_current_context()
     # Before the model, which takes time to load.
     session = None if session_file is None else load_session(session_file)
@@ -110,9 +110,9 @@ def chat(  # noqa: PLR0917 - click passes by name
             model = session.path
     if model is None:
         offer_default_model()
-    conversation = Conversation(load_engine(model, loading, memory=memory), config, system)
+    engine = load_engine(model, loading, memory=memory, several=True)
+    conversation = Conversation(engine, config, system)
     try:
-        engine = conversation.engine
         if not engine.tokenizer.has_chat_template:
             raise click.ClickException(
                 "this model has no chat template; use akunu generate --raw with it"
@@ -127,7 +127,7 @@ def chat(  # noqa: PLR0917 - click passes by name
             note("Type a message. /help lists the commands, /exit leaves.")
         tools = Tools(
             note,
-            lambda name: load_engine(name, loading, memory=memory),
+            lambda name: load_engine(name, loading, memory=memory, several=True),
             edit_text if typed else None,
             note_width,
             KeptSession(store) if typed and keep else None,

@@ -103,6 +103,9 @@ class _Peer:
             finally:
                 self._sending.release()
 
+    def close(self) -> None:
+        self._connection.close()
+
     def receive(self) -> bool:
         """Read what has arrived; return False at the end of the connection."""
         try:
@@ -197,6 +200,14 @@ class Link:
         self._end(f"rank {self.rank} ({socket.gethostname()}) {reason}")
 
     def _watch(self) -> None:
+        """Read what arrives, and give signs of life, until every other end is done."""
+        try:
+            self._read_until_done()
+        finally:
+            for peer in self._peers:
+                peer.close()
+
+    def _read_until_done(self) -> None:
         beaten = 0.0
         while True:
             now = time.monotonic()
@@ -210,10 +221,9 @@ class Link:
             ready, _, _ = select.select(open_peers, [], [], _BEAT_S / 2)
             for peer in ready:
                 self._read(peer)
-            # This thread itself may have been held up: what has arrived meanwhile counts.
+            # This thread itself may have been held up: what has arrived meanwhile was read above.
             for peer in open_peers:
-                silent = time.monotonic() - peer.heard
-                if not peer.done and not ready and silent > SILENCE_S:
+                if not peer.done and time.monotonic() - peer.heard > SILENCE_S:
                     self._lost(peer, f"has not answered for {SILENCE_S:.0f} seconds")
 
     def _read(self, peer: _Peer) -> None:
