@@ -20,7 +20,7 @@ from akunu_py.cli.loading_options import (
     model_option,
     model_options,
 )
-from akunu_py.cli.ranks import hosts_option, is_follower, on_ranks
+from akunu_py.cli.ranks import is_follower, on_ranks, ranks_options
 from akunu_py.cli.reply_options import generation_options, keeping_options
 from akunu_py.cli.terminal import prompt_progress, show, statistics_line
 from akunu_py.cli.verbosity import held_log, is_quiet
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 @model_options
 @draft_model_option
 @counts_option
-@hosts_option
+@ranks_options
 @view_options
 def generate(  # noqa: PLR0917 - click passes by name
     words: tuple[str, ...],

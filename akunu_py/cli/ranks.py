@@ -4,6 +4,7 @@ mlx.launch starts the same command once for each rank. All read their options; r
 the prompt and prints.
 """
 
+import functools
 import os
 import shutil
 import signal
@@ -77,13 +78,28 @@ def follow(
     sys.exit(0)
 
 
-def hosts_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--hosts`, which starts the command again on the machines of a file."""
+def ranks_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--hosts`, which starts the command again on the machines of a file, and `--check-ranks`.
+
+    The second goes to what `model_options` collected; to be put below it.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, check_ranks: bool, **options: Any) -> Any:
+        if check_ranks and not on_ranks():
+            raise click.UsageError("--check-ranks is for several ranks; give --hosts as well")
+        options["loading"]["check_ranks"] = check_ranks
+        return function(*args, **options)
+
+    checked = option(
+        "--check-ranks", is_flag=True, group="Model", rare=True,
+        help="First compare what all ranks compute with the whole model on rank 0.",
+    )(wrapped)  # fmt: skip
     added: Callable[..., Any] = option(
         "--hosts", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
         group="Model", is_eager=True, expose_value=False, callback=_start_on_hosts,
         help="Run on the machines of this file, in the format of mlx.launch.",
-    )(function)  # fmt: skip
+    )(checked)  # fmt: skip
     return added
 
 

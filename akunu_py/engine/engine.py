@@ -49,6 +49,7 @@ from akunu_py.models.load import (
 )
 from akunu_py.models.memory_check import PlannedModel, settle_forms
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
+from akunu_py.models.ranks.comparison import compare_with_one
 from akunu_py.models.ranks.link import Link
 from akunu_py.models.ranks.start import load_part
 from akunu_py.models.session import Session
@@ -151,6 +152,7 @@ class Engine:
         draft_model: str | Path | None = None,
         counts: str | Path | None = None,
         ranks: Link | None = None,
+        check_ranks: bool = False,
     ) -> Self:
         """Load a GGUF file or an MLX model folder; without a path, the default model.
 
@@ -166,6 +168,7 @@ class Engine:
             counts: file of `akunu counts fit`, for the drafter `corpus`.
             ranks: rank 0's connection to the others, if the model is split over several machines
                 (docs/several-machines.md).
+            check_ranks: compare what all ranks compute with the whole model on this one, first.
             weights, compute_type, exact_weights, q6k, pre_tokenizer: as in `LoadOptions`; without
                 `exact_weights`, exact forms are used if they fit into memory.
 
@@ -189,10 +192,15 @@ class Engine:
             loaded = load_part(
                 ranks, place, options, context=context, kv_bits=kv_bits, reproducible=reproducible
             )
-            return cls(
+            engine = cls(
                 loaded, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory,
                 counts=counts, ranks=ranks,
             )  # fmt: skip
+            if check_ranks:
+                compare_with_one(
+                    engine._session, place, options, context=engine.context, kv_bits=kv_bits
+                )
+            return engine
         models = [PlannedModel(place, options, kv_bits)]
         if draft_model is not None:
             beside = draft_options(draft_model, options)

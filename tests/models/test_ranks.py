@@ -82,6 +82,27 @@ def test_the_command_answers_on_rank_0_alone(tmp_path, model):
     assert found["stats"]["drafted"] > 0
 
 
+def test_ranks_are_compared_with_one(tmp_path, model):
+    command = [*AKUNU, "generate", str(model), *PROMPT, "--check-ranks"]
+    results = run(tmp_path, 2, command)
+    assert [code for code, _, _ in results] == [0, 0], results
+
+
+def test_wrong_numbers_are_found(tmp_path, model):
+    """Rank 1 has another number in its part, as if a message had been changed."""
+    script = (
+        "import os, sys; import mlx.core as mx; from akunu_py.models.ranks import split; "
+        "real = split.Split.cut_array; "
+        "split.Split.cut_array = lambda self, path, array: real(self, path, array) * "
+        "(1.5 if 'layers.1.mlp.down_proj' in path and os.environ['MLX_RANK'] == '1' else 1); "
+        "from akunu_py.__main__ import main; main()"
+    )
+    command = ["generate", str(model), *PROMPT, "--check-ranks"]
+    results = run(tmp_path, 2, ["-c", script, *command])
+    assert results[0][0] == 1
+    assert "all ranks together compute other numbers than one" in results[0][2]
+
+
 def test_mlx_launch_starts_the_ranks(tmp_path, model):
     launcher = Path(sys.executable).with_name("mlx.launch")
     # Ports that nobody has, as the launcher counts up from the first.

@@ -16,7 +16,7 @@ from akunu_py.cli.loading_options import (
     model_argument,
     model_options,
 )
-from akunu_py.cli.ranks import hosts_option, is_follower
+from akunu_py.cli.ranks import is_follower, ranks_options
 from akunu_py.cli.reply_options import generation_options, keeping_options
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.cli.view_options import view_options
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 @model_options
 @draft_model_option
 @counts_option
-@hosts_option
+@ranks_options
 @view_options
 def chat(  # noqa: PLR0917 - click passes by name
     model: str | None,
