@@ -16,6 +16,7 @@ from mlx_lm.models.rope_utils import initialize_rope
 from akunu_py.errors import AkunuError, ConfigError, ModelFormatError
 from akunu_py.gguf.plan import ModelPlan, Placement, RotaryFactors, RotaryScaling
 from akunu_py.gguf.quants import release_threads
+from akunu_py.gguf.quants.forms import form_of
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.layers import FrequencyRope
 from akunu_py.models.ranks.split import Group, Split, prepare
@@ -48,7 +49,7 @@ def build_gguf_model(
     shapes = {path: tuple(array.shape) for path, array in _parameters(model).items()}
     split = None
     if group is not None:
-        split = _prepare(model, group, plan.architecture)
+        split = _prepare(model, group, plan, reader)
         plan = _own_part(plan, shapes.keys() - _parameters(model).keys())
         shapes = {path: shapes[path] for path in _parameters(model)}
     try:
@@ -71,16 +72,34 @@ def build_gguf_model(
     return model
 
 
-def _prepare(model: nn.Module, group: Group, architecture: str) -> Split:
+def _prepare(model: nn.Module, group: Group, plan: ModelPlan, reader: WeightReader) -> Split:
     """Return how a model's weights are split while they are read."""
-    split = prepare(model, group, f"a GGUF file of the architecture {architecture}")
+    split = prepare(model, group, f"a GGUF file of the architecture {plan.architecture}")
     if split.whole_model:
         raise ConfigError(
-            f"mlx-lm's class for {architecture} can only be split with all weights at hand, which "
-            "a GGUF file does not allow; run `akunu models convert FILE FOLDER` on each machine, "
-            "and give that folder"
+            f"mlx-lm's class for {plan.architecture} can only be split with all weights at hand, "
+            "which a GGUF file does not allow; run `akunu models convert FILE FOLDER` on each "
+            "machine, and give that folder"
         )
+    for item in plan.placements:
+        path, _, parameter = item.path.rpartition(".")
+        if parameter == "weight" and split.cuts_inputs(path) and not reader.dense:
+            _check_groups(item, group.size(), reader)
     return split
+
+
+def _check_groups(item: Placement, ranks: int, reader: WeightReader) -> None:
+    """Raise ConfigError for quantized weights of whose inputs a rank would get half a group."""
+    for name in item.tensors:
+        info = reader.file.tensors[name]
+        form = form_of(info.type.name, fitted=reader.fitted, q6k=reader.q6k)
+        width = 1 if form.mode == "dense" else form.group_size // form.codes_per_weight
+        if info.cols % (ranks * width):
+            raise ConfigError(
+                f"the tensor {name!r} has {info.cols} columns in groups of {width}, which do not "
+                f"divide by {ranks}; start another number of ranks, or give --weights dense where "
+                "memory allows"
+            )
 
 
 def _own_part(plan: ModelPlan, absent: AbstractSet[str]) -> ModelPlan:

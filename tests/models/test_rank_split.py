@@ -5,15 +5,18 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 from family_models import build_family
+from gguf_files import write_tiny_llama
 from mlx.utils import tree_flatten
 from random_block_models import write_model
+from tiny_architectures.builder import build
 from tiny_models import tiny
 
 from akunu_py.errors import ConfigError
 from akunu_py.models.layers import PlanesLinear, Scaled
-from akunu_py.models.load import LoadOptions, load_model
+from akunu_py.models.load import LoadOptions, convert_model, load_model
 from akunu_py.models.ranks import split
 from akunu_py.models.ranks.split import PlannedGroup
+from akunu_py.models.requirements import requirements
 
 
 def parts_of(build, count):
@@ -136,7 +139,57 @@ def test_quantized_parts_are_the_wholes(tmp_path, kind):
         assert isinstance(parts[0].layers[0].mlp.up_proj, Scaled | nn.QuantizedLinear)
 
 
-def test_a_gguf_pipeline_reads_its_own_layers(tmp_path):
+def test_a_gguf_file_that_does_not_divide_is_refused(tmp_path):
     path = write_model(tmp_path / "model.gguf", "Q4_K")
     with pytest.raises(ConfigError, match="the architecture llama cannot run on 3 ranks"):
         load_model(path, group=PlannedGroup(0, 3))
+
+
+def test_half_groups_are_refused_before_anything_is_read(tmp_path, monkeypatch):
+    path = write_tiny_llama(tmp_path / "model.gguf", quantization="Q8_0")
+    monkeypatch.setattr("akunu_py.models.gguf_model._read_weights", None)
+    with pytest.raises(
+        ConfigError, match=r"'blk.0.ffn_down.weight' has 96 columns in groups of 32"
+    ):
+        load_model(path, LoadOptions(weights="quantized"), group=PlannedGroup(0, 2))
+
+
+def test_a_pipeline_of_a_gguf_file_has_its_own_layers(tmp_path):
+    path = build("qwen3next").write(tmp_path / "model.gguf")
+    whole = dict(tree_flatten(load_model(path).model.parameters()))
+    for rank in range(2):
+        part = dict(tree_flatten(load_model(path, group=PlannedGroup(rank, 2)).model.parameters()))
+        assert len(part) < len(whole)
+        for name, array in part.items():
+            assert mx.array_equal(array, whole[name]), name
+
+
+def test_a_class_that_needs_all_weights_asks_for_a_folder(tmp_path):
+    path = build("gpt-oss").write(tmp_path / "model.gguf")
+    with pytest.raises(ConfigError, match="akunu models convert FILE FOLDER"):
+        load_model(path, group=PlannedGroup(0, 2))
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K"])
+def test_a_converted_folder_is_split_like_its_file(tmp_path, kind):
+    path = write_model(tmp_path / "model.gguf", kind)
+    convert_model(path, tmp_path / "folder", LoadOptions(compute_type="float32"))
+    for rank in range(2):
+        parts = [
+            load_model(place, LoadOptions(weights="quantized"), group=PlannedGroup(rank, 2)).model
+            for place in (path, tmp_path / "folder")
+        ]
+        ours, theirs = (dict(tree_flatten(part.parameters())) for part in parts)
+        assert ours.keys() == theirs.keys()
+        assert all(mx.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_what_a_rank_needs_is_its_share(tmp_path):
+    path = write_model(tmp_path / "model.gguf", "Q4_K")
+    options = LoadOptions(weights="quantized")
+    whole, part = requirements(path, options), requirements(path, options, PlannedGroup(1, 2))
+    loaded = load_model(path, options, group=PlannedGroup(1, 2)).model
+    held = sum(array.nbytes for _, array in tree_flatten(loaded.parameters()))
+    assert part.way == "tensor"
+    assert part.weights_bytes == pytest.approx(held, rel=0.1)
+    assert part.cache_bytes(100) * 2 == whole.cache_bytes(100)

@@ -1,7 +1,7 @@
 """A prompt of several passes on all ranks, compared with the whole model on rank 0.
 
-Networks were seen to corrupt messages in silence, always in the same way, beyond the first pass of
-a long prompt (mlx issue 4342). The text then looks like that of a poor model.
+Networks were seen to corrupt messages in silence, always in the same way, beyond the first pass
+of a long prompt (mlx issue 4342). The text then looks like that of a poor model.
 """
 
 from pathlib import Path

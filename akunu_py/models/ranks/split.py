@@ -100,6 +100,11 @@ class Split:
     cuts: dict[str, Cut] = field(default_factory=dict)
     whole_model: bool = False
 
+    def cuts_inputs(self, path: str) -> bool:
+        """Return whether a rank keeps some inputs of a layer."""
+        cut = self.cuts.get(path)
+        return cut is not None and cut.sharding == _WHOLE
+
     def cut(self, path: str, layer: nn.Module) -> None:
         """Reduce a layer to this rank's part, in place and unevaluated.
 
