@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from akunu_py.errors import AkunuError, ConfigError
-from akunu_py.messages import Message, Tool
+from akunu_py.messages import Message, Tool, ToolCall
 from akunu_py.tokenizers import ChatTemplate
 from akunu_py.tool_calls.format import ID, INDEX, TAG, ToolFormat
 from akunu_py.tool_calls.known import known_format
@@ -57,7 +57,12 @@ def cells(path: Path) -> tuple[str, str]:
         if found is None:
             plain = "no place for tools: described in a message"
             return (error.message if prompt or reason else plain), ""
-        format_, how = found, "; akunu writes earlier calls, since the template does not"
+        if has_calls(without_tools if not prompt else render):
+            # Earlier calls are written so all the same.
+            how = f"; read as its prompt says, since {error.message}"
+        else:
+            how = "; akunu writes earlier calls, since the template does not"
+        format_ = found
     except AkunuError as error:
         return error.message.split(";")[0], ""
     if not prompt:
@@ -76,6 +81,16 @@ def shown_tools(render: Render) -> tuple[str, str]:
         except AkunuError as error:
             reason = reason if system else error.message
     return "", reason
+
+
+def has_calls(render: Render) -> bool:
+    """Return whether a template writes calls, in whatever way."""
+    called = Message("assistant", tool_calls=(ToolCall("a_tool", {}, "probe0001"),))
+    try:
+        render((Message("user", "words"), called), (Tool("a_tool", "words"),))
+    except AkunuError:
+        return False
+    return True
 
 
 def described(format_: ToolFormat) -> str:

@@ -128,6 +128,7 @@ def load_once(path: str) -> None:
     from akunu_py.gguf import GGUFFile, read_plan
     from akunu_py.models.gguf_model import build_gguf_model
     from akunu_py.models.load import LoadOptions, load_model
+    from akunu_py.models.load_steps import finish
     from akunu_py.models.weights import WeightReader
 
     before = peak = anonymous_bytes()
@@ -143,7 +144,7 @@ def load_once(path: str) -> None:
     start = time.perf_counter()
     with GGUFFile.open(path) as file:
         plan = read_plan(file.metadata, file.tensors)
-        model = build_gguf_model(plan, WeightReader(file, mx.float16), context=None)
+        model = finish(build_gguf_model(plan, WeightReader(file, mx.float16), context=None))
     weights_s = time.perf_counter() - start
     done.set()
     watcher.join()

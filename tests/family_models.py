@@ -58,6 +58,8 @@ def build_family(name: str | Variant, dtype: mx.Dtype = mx.float32) -> nn.Module
     module = importlib.import_module(f"mlx_lm.models.{module_name}")
     # Some classes change the lists they are given.
     arguments = copy.deepcopy({"model_type": module_name, **arguments, **dict(variant.changes)})
+    # Some classes draw decay rates, which stay as they are.
+    mx.random.seed(0)
     model = module.Model(module.ModelArgs.from_dict(arguments))
     mx.random.seed(SEEDS.get(variant.family, 0))
     tied = not any("head.weight" in path for path, _ in tree_flatten(model.parameters()))

@@ -46,7 +46,8 @@ def part_of_model(name, group):
     if Path(name).exists():
         return load_model(name, LoadOptions(weights="quantized"), group=group).model
     model = family(name)
-    split.load_part(model, group, name)
+    split.prepare(model, group, name).apply(model)
+    mx.eval(model.parameters())
     return model
 
 

@@ -181,6 +181,21 @@ def counts_option(function: Callable[_P, _R]) -> Callable[..., _R]:
     )(wrapped)  # fmt: skip
 
 
+def tool_parser_option(function: Callable[_P, _R]) -> Callable[..., _R]:
+    """Add `--tool-parser` to what `model_options` collects; to be put below it."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **options: Any) -> _R:
+        options["loading"]["tool_parser"] = options.pop("tool_parser")
+        return function(*args, **options)
+
+    return option(
+        "--tool-parser", metavar="NAME", group="Model", rare=True,
+        help="Read tool calls with this parser of mlx-lm, such as kimi_k3, where the chat template "
+        "does not show how they look, or shows it wrong.",
+    )(wrapped)  # fmt: skip
+
+
 def model_path(name: str | None) -> Path:
     """Return where a model lies that a command was given by name, fetched if it must be."""
     from akunu_py.model_store.names import resolve_model  # noqa: PLC0415 - what --help does not need

@@ -18,6 +18,7 @@ from akunu_py.cli.loading_options import (
     model_options,
     model_path,
     planned_models,
+    tool_parser_option,
 )
 from akunu_py.cli.ranks import join
 from akunu_py.cli.reply_options import generation_options
@@ -26,6 +27,7 @@ from akunu_py.settings import load_settings
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
+    from akunu_py.models.load_steps import Steps
     from akunu_py.server.prefix_cache import PrefixCache
     from akunu_py.server.served_models import ServedModels
     from akunu_py.types import GenerationConfig
@@ -34,6 +36,9 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SECONDS = {"": 1, "S": 1, "M": 60, "H": 3600}
 _DISK_SHARE = 4
 """Bytes on disk for each byte of the cache in memory."""
+
+_ENGINE_OPTIONS = ("context", "kv_bits", "reproducible", "counts")
+"""Options of loading that are not those of the weights."""
 
 
 class _Size(click.ParamType[int]):
@@ -116,6 +121,7 @@ class _Duration(click.ParamType[float]):
 @model_options
 @draft_model_option
 @counts_option
+@tool_parser_option
 def serve(  # noqa: PLR0917 - click passes by name
     model: str | None,
     models: tuple[str, ...],
@@ -208,12 +214,13 @@ def _served_models(
     engine = load_engine(model, loading)
     draft = loading["draft_model"]
     draft = None if draft is None else model_path(str(draft))
-    # A draft model and counts belong to one vocabulary, so the others have none.
-    alone = loading | {"draft_model": None, "counts": None}
+    # A draft model, counts and a parser belong to one model, so the others have none.
+    alone = loading | {"draft_model": None, "counts": None, "tool_parser": None}
 
     def source(name: str, path: Path, options: dict[str, Any], draft: Path | None) -> ModelFile:
         planned = planned_models(path, draft, options)
-        return ModelFile(name, planned, options, checked=not is_forced())
+        engine_options = {name: options[name] for name in _ENGINE_OPTIONS}
+        return ModelFile(name, planned, engine_options, checked=not is_forced())
 
     return ServedModels(
         [
@@ -227,7 +234,8 @@ def _served_models(
     )
 
 
-def _prefix_cache(engine: "Engine", limit: int, folder: Path | None) -> "PrefixCache":
+def _prefix_cache(engine: "Engine", limit: int, folder: Path | None) -> "Steps[PrefixCache]":
+    """Make the cache of a model that was loaded; with a folder, its weights are read for that."""
     from akunu_py.server.prefix_cache import PrefixCache  # noqa: PLC0415 - MLX
 
     if folder is None:
@@ -235,6 +243,6 @@ def _prefix_cache(engine: "Engine", limit: int, folder: Path | None) -> "PrefixC
     from akunu_py.server.disk_tier import DiskTier  # noqa: PLC0415
 
     lane = engine.lane()
-    digest = lane.session.digest()
+    digest = yield from lane.session.digest()
     lane.close()
     return PrefixCache(limit, DiskTier(folder, _DISK_SHARE * limit, digest))

@@ -24,11 +24,17 @@ class Matcher:
     Paths are tokens that might follow the reply so far, such as a draft's. An end token is allowed
     where the constraint may end, and nothing else once it is complete.
 
+    Args:
+        vocabulary: the model's.
+        grammar: llguidance's, in JSON.
+        name: what the caller calls the constraint, with which its errors begin.
+
     Raises ConstraintError for a grammar that cannot be compiled or that allows no reply.
+
     """
 
-    def __init__(self, vocabulary: MatcherVocabulary, grammar: str) -> None:
-        self._size = vocabulary.size
+    def __init__(self, vocabulary: MatcherVocabulary, grammar: str, name: str) -> None:
+        self._name = name
         self._words = -(-vocabulary.size // 32)
         self._end_ids = vocabulary.end_ids
         self._inner = LLMatcher(vocabulary.library, grammar, log_level=0, limits=_LIMITS)
@@ -40,7 +46,7 @@ class Matcher:
         self._ended = False
         self.num_tokens = 0
         if self._inner.is_error():
-            raise ConstraintError(reason_of(self._inner.get_error()))
+            raise ConstraintError(f"{name}: {reason_of(self._inner.get_error())}")
         self.mask(())
 
     @property
@@ -175,7 +181,7 @@ class Matcher:
     def _check(self) -> None:
         if self._inner.is_error():
             reason = reason_of(self._inner.get_error())
-            raise ConstraintError(f"the constraint cannot be followed any further: {reason}")
+            raise ConstraintError(f"{self._name}: the reply cannot go on: {reason}")
 
 
 def make_matcher(
@@ -187,6 +193,7 @@ def make_matcher(
     a feature which llguidance lacks.
     """
     try:
-        return Matcher(vocabulary, source_of(constraint, vocabulary, opening))
-    except (ConstraintError, ValueError) as error:
+        source = source_of(constraint, vocabulary, opening)
+    except ValueError as error:
         raise ConstraintError(f"{constraint.kind}: {error}") from None
+    return Matcher(vocabulary, source, constraint.kind)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,8 +45,9 @@ from akunu_py.models.load import (
     ModelDescription,
     Weights,
     draft_options,
-    load_model,
+    open_model,
 )
+from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.memory_check import PlannedModel, settle_forms
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.ranks.comparison import compare_with_one
@@ -55,6 +56,7 @@ from akunu_py.models.ranks.start import load_part
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.protocols import Tokenizer
+from akunu_py.tool_calls.given_reader import GivenReader
 from akunu_py.types import GenerationConfig, GenerationResult
 
 if TYPE_CHECKING:
@@ -103,6 +105,7 @@ class Engine:
         draft_model: LoadedModel | None = None,
         counts: str | Path | None = None,
         ranks: Link | None = None,
+        tool_parser: str | None = None,
     ) -> None:
         self._ranks = ranks
         self.reproducible = reproducible
@@ -113,7 +116,8 @@ class Engine:
         self._loaded = loaded
         self._kv_bits = kv_bits
         self._session = self._new_session(context)
-        self.tool_use = ToolUse(loaded.tokenizer)
+        self._tool_parser = tool_parser
+        self.tool_use = ToolUse(loaded.tokenizer, _call_reader(tool_parser))
         self.thinking = Thinking(loaded.tokenizer)
         self._vocabulary = ""  # fingerprint, once a trace needs it
         self._drafters = DrafterFactory(
@@ -153,6 +157,7 @@ class Engine:
         counts: str | Path | None = None,
         ranks: Link | None = None,
         check_ranks: bool = False,
+        tool_parser: str | None = None,
     ) -> Self:
         """Load a GGUF file or an MLX model folder; without a path, the default model.
 
@@ -169,6 +174,8 @@ class Engine:
             ranks: rank 0's connection to the others, if the model is split over several machines
                 (docs/several-machines.md).
             check_ranks: compare what all ranks compute with the whole model on this one, first.
+            tool_parser: mlx-lm's name of the parser that reads tool calls, in place of the format
+                that the chat template shows (docs/tools.md).
             weights, compute_type, exact_weights, q6k, pre_tokenizer: as in `LoadOptions`; without
                 `exact_weights`, exact forms are used if they fit into memory.
 
@@ -182,6 +189,7 @@ class Engine:
             q6k=q6k,
             pre_tokenizer=pre_tokenizer,
         )
+        _call_reader(tool_parser)  # a wrong name is said before anything is loaded
         place = default_model_path() if path is None else Path(path)
         if ranks is not None:
             if draft_model is not None:
@@ -194,7 +202,7 @@ class Engine:
             )
             engine = cls(
                 loaded, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory,
-                counts=counts, ranks=ranks,
+                counts=counts, ranks=ranks, tool_parser=tool_parser,
             )  # fmt: skip
             if check_ranks:
                 compare_with_one(
@@ -206,14 +214,26 @@ class Engine:
             beside = draft_options(draft_model, options)
             models.append(PlannedModel(Path(draft_model), beside))
         target, *drafts = settle_forms(models, context=context)
-        loaded = load_model(path, target.options, context=context)
-        draft = None
+        opened = [open_model(path, target.options, context=context)]
         if drafts:
-            draft = load_model(draft_model, drafts[0].options, context=context)
-        return cls(
-            loaded, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory,
-            draft_model=draft, counts=counts,
+            opened.append(open_model(draft_model, drafts[0].options, context=context))
+        steps = cls.loading(
+            opened, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory,
+            counts=counts, tool_parser=tool_parser,
         )  # fmt: skip
+        return finish(steps)
+
+    @classmethod
+    def loading(cls, opened: Sequence[Steps[LoadedModel]], **options: Any) -> Steps[Self]:
+        """Load an engine in steps, over an opened model and its draft model if there are two.
+
+        Options are those of the constructor. Raises as `load` does.
+        """
+        target, *drafts = opened
+        loaded = yield from target
+        for draft in drafts:
+            options["draft_model"] = yield from draft
+        return cls(loaded, **options)
 
     def generate(
         self,
@@ -448,7 +468,7 @@ class Engine:
         self._admission.check()
         return type(self)(
             self._loaded, context=self.context, kv_bits=self._kv_bits,
-            reproducible=self.reproducible,
+            reproducible=self.reproducible, tool_parser=self._tool_parser,
         )  # fmt: skip
 
     def lane(self) -> Lane:
@@ -614,3 +634,12 @@ class Engine:
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
         return ids_of(prompt, self.tokenizer, self.vocabulary_size, parse_special=parse_special)
+
+
+def _call_reader(name: str | None) -> GivenReader | None:
+    """Return the reader of tool calls that the caller chose; raise ConfigError for a wrong name."""
+    if name is None:
+        return None
+    from akunu_py.models.tool_parsers import named_parser  # noqa: PLC0415 - imports transformers
+
+    return named_parser(name)

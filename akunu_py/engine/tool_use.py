@@ -9,7 +9,7 @@ from typing import Literal
 
 from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.messages import Message, Tool
+from akunu_py.messages import Message, Tool, ToolCall
 from akunu_py.protocols import Tokenizer
 from akunu_py.tool_calls.described import with_calls_as_text, with_described_tools
 from akunu_py.tool_calls.format import ToolFormat
@@ -32,9 +32,10 @@ _CHOICES = (
     "give 'auto', 'none', 'required', {'name': ...} with the name of a tool, or {'mode': 'auto' or "
     "'required', 'names': [...]}"
 )
-_SYSTEM = Message("system", "words")
+_SYSTEM = Message("system", "probe_system")
 _ASK = Message("user", "a question")
 _TOOL = Tool("probe_tool", "a description")
+_CALL = ToolCall("probe_tool", {}, "probe0001")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +80,18 @@ class ChatPlan:
 
 
 class ToolUse:
-    """Plans the chats of one engine; the template is asked for its format once."""
+    """Plans the chats of one engine; the template is asked for its format once.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    Args:
+        tokenizer: the model's tokenizer.
+        reader: what reads calls in place of the template's format; None: the format, if it is
+            understood.
+
+    """
+
+    def __init__(self, tokenizer: Tokenizer, reader: GivenReader | None = None) -> None:
         self._tokenizer = tokenizer
+        self._chosen = reader
         self._written: dict[bool, bool] = {}
 
     def plan(
@@ -100,11 +109,13 @@ class ToolUse:
             plan = ChatPlan(messages=self._with_texts(messages), tools=tools)
         else:
             _ = self._noticed
-            given = with_described_tools(messages, tools, self._format)
+            given = with_described_tools(
+                messages, tools, self._format, in_system=self._writes_system
+            )
             plan = ChatPlan(messages=self._with_texts(given))
         if not callable_:
             return plan
-        if self._understood is None and (reader := self._given_reader) is not None:
+        if (reader := self._reader) is not None:
             if required:
                 raise ConfigError(
                     f"tool calls of this model are read by {reader.name}, so they cannot be "
@@ -138,6 +149,8 @@ class ToolUse:
     @property
     def holds_grammars(self) -> bool:
         """Whether a tool's `input_grammar` has an effect."""
+        if self._chosen is not None:
+            return False
         try:
             return self._format.writes_texts_as_they_are
         except ConfigError:
@@ -171,8 +184,10 @@ class ToolUse:
         return known_format(prompt, self._control_ids) or (None if prompt else HERMES)
 
     @cached_property
-    def _given_reader(self) -> GivenReader | None:
-        """What reads calls of a format that is not understood, if there is something."""
+    def _reader(self) -> GivenReader | None:
+        """What reads calls in place of their format: as chosen, or where none is understood."""
+        if self._chosen is not None or self._understood is not None:
+            return self._chosen
         tokenizer = self._tokenizer
         reader = tokenizer.call_reader() if isinstance(tokenizer, GivesReader) else None
         if reader is not None and isinstance(self._found, UnknownFormatError):
@@ -198,6 +213,8 @@ class ToolUse:
         if not called or isinstance(self._found, ToolFormat) or self._understood is None:
             return messages
         has_place = self._writes_tools(system=messages[0].role == "system")
+        if has_place and self._writes_calls:
+            return messages
         return with_calls_as_text(messages, self._understood, results=not has_place)
 
     def _writes_tools(self, *, system: bool) -> bool:
@@ -214,14 +231,33 @@ class ToolUse:
         return self._written[system]
 
     @cached_property
+    def _writes_calls(self) -> bool:
+        """Whether the template has a place for calls, understood or not."""
+        called = (_ASK, Message("assistant", tool_calls=(_CALL,)))
+        try:
+            self._tokenizer.chat_text(called, tools=[_TOOL])
+        except (ConfigError, ModelFormatError):
+            return False
+        return True
+
+    @cached_property
+    def _writes_system(self) -> bool:
+        """Whether the template has a place for a system message."""
+        try:
+            return _SYSTEM.text in self._tokenizer.chat_text((_SYSTEM, _ASK))
+        except (ConfigError, ModelFormatError):
+            return False
+
+    @cached_property
     def _control_ids(self) -> dict[str, int]:
         return {text: id_ for id_, text in self._tokenizer.control_tokens().items()}
 
     @cached_property
     def _noticed(self) -> bool:
         _log.warning(
-            "the model's chat template has no place for tools; they are described in the system "
-            "message, and a model that was not trained to call tools does it badly"
+            "the model's chat template has no place for tools; they are described in the %s "
+            "message, and a model that was not trained to call tools does it badly",
+            "system" if self._writes_system else "user's first",
         )
         return True
 

@@ -1,6 +1,7 @@
 """Rows at fixed places in passes of one size, for `--reproducible`."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Self
 
 import mlx.core as mx
@@ -137,12 +138,12 @@ class AlignedRows(CachedRows):
     def copy(self, length: int) -> Self:
         """Return a copy of rows of the prompt."""
         other = super().copy(length)
-        other.hold(other.tokens)
+        other._num_prompt_rows = len(other.tokens)  # noqa: SLF001 - of the same class
         return other
 
-    def hold(self, tokens: Sequence[int]) -> None:
+    def hold(self, tokens: Sequence[int], marks: Mapping[str, Self] = MappingProxyType({})) -> None:
         """Take note that the caches were filled with the rows of a prompt."""
-        super().hold(tokens)
+        super().hold(tokens, marks)
         self._num_prompt_rows = len(tokens)
 
     def _begin_block(self) -> None:

@@ -106,9 +106,28 @@ class CachedRows:
         other._chunk = self._chunk  # noqa: SLF001 - of the same class
         return other
 
-    def hold(self, tokens: Sequence[int]) -> None:
-        """Take note that the caches were filled with the rows of a prompt."""
+    def hold(self, tokens: Sequence[int], marks: Mapping[str, Self] = MappingProxyType({})) -> None:
+        """Take note that the caches were filled with the rows of a prompt.
+
+        `marks` are the rows at marked places, as `at_mark` returns them.
+        """
         self.tokens = list(tokens)
+        self._marks = {
+            name: (len(rows.tokens), rows.rollback.save()) for name, rows in marks.items()
+        }
+
+    @property
+    def marks(self) -> dict[str, int]:
+        """Return the marked places, in rows, by name."""
+        return {name: held for name, (held, _) in self._marks.items()}
+
+    def at_mark(self, name: str) -> Self:
+        """Return the rows at a marked place, whose arrays are not evaluated yet."""
+        held, saved = self._marks[name]
+        other = self.empty()
+        other.rollback.copy(self.rollback, saved)
+        other.tokens = self.tokens[:held]
+        return other
 
     def rest(self) -> None:
         """Hold nothing but the rows of `tokens`, between two replies."""

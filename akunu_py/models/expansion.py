@@ -7,6 +7,7 @@ from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
 from akunu_py.models.layers import Planes
+from akunu_py.models.load_steps import Steps
 
 STOCK_LAYERS = (
     nn.QuantizedLinear,
@@ -17,8 +18,8 @@ STOCK_LAYERS = (
 """MLX's and mlx-lm's own quantized layers."""
 
 
-def expand(model: nn.Module) -> None:
-    """Replace every quantized layer with a dense one in float32, in place."""
+def expand(model: nn.Module) -> Steps[None]:
+    """Replace every quantized layer with a dense one in float32, in place, layer by layer."""
     layers: list[tuple[str, nn.Module]] = []
     for path, module in model.named_modules():
         if isinstance(module, (*STOCK_LAYERS, Planes)):
@@ -29,6 +30,7 @@ def expand(model: nn.Module) -> None:
                 new.bias = module.bias
             mx.eval(new.parameters())
             layers.append((path, new))
+            yield
     model.update_modules(tree_unflatten(layers))
     model.set_dtype(mx.float32)
 

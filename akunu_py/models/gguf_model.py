@@ -19,6 +19,7 @@ from akunu_py.gguf.quants import release_threads
 from akunu_py.gguf.quants.forms import form_of
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.layers import FrequencyRope
+from akunu_py.models.load_steps import Steps
 from akunu_py.models.ranks.split import Group, Split, prepare
 from akunu_py.models.variants import VARIANT_PREFIX, variant
 from akunu_py.models.weights import MATRIX_LAYERS, WeightReader
@@ -30,7 +31,7 @@ _MAX_FACTOR = np.float32(1e30)
 
 def build_gguf_model(
     plan: ModelPlan, reader: WeightReader, *, context: int | None, group: Group | None = None
-) -> nn.Module:
+) -> Steps[nn.Module]:
     """Build the model and load its weights, tensor by tensor.
 
     The largest tensors come first: each is in memory twice for a moment, while little else is
@@ -53,7 +54,7 @@ def build_gguf_model(
         plan = _own_part(plan, shapes.keys() - _parameters(model).keys())
         shapes = {path: shapes[path] for path in _parameters(model)}
     try:
-        layers, arrays = _read_weights(plan, reader, model, shapes, split)
+        layers, arrays = yield from _read_weights(plan, reader, model, shapes, split)
     finally:
         release_threads()
     arrays += [
@@ -66,7 +67,7 @@ def build_gguf_model(
     if split is not None:
         split.join(model)
     model.eval()
-    mx.eval(model.parameters())
+    mx.eval(model.parameters())  # what has no tensor; the others are evaluated
     mx.clear_cache()
     _log.info("%d arrays in %s, %d quantized layers", len(arrays), reader.kind, len(layers))
     return model
@@ -117,7 +118,7 @@ def _read_weights(
     model: nn.Module,
     shapes: dict[str, tuple[int, ...]],
     split: Split | None,
-) -> tuple[list[tuple[str, nn.Module]], list[tuple[str, mx.array]]]:
+) -> Steps[tuple[list[tuple[str, nn.Module]], list[tuple[str, mx.array]]]]:
     """Return the layers that replace the model's, and the arrays of its other parameters."""
     modules = dict(model.named_modules())
     layers: list[tuple[str, nn.Module]] = []
@@ -138,12 +139,14 @@ def _read_weights(
                 # Evaluated one by one: numpy's copy is freed before the next is made.
                 mx.eval(new.parameters())
                 layers.append((path, new))
+                yield
                 continue
         array = reader.array(placement, shapes[placement.path])
         if split is not None:
             array = split.cut_array(placement.path, array)
         mx.eval(array)
         arrays.append((placement.path, array))
+        yield
     return layers, arrays
 
 

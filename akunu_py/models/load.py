@@ -2,12 +2,14 @@
 
 import contextlib
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import mlx.core as mx
 from mlx import nn
+from mlx.utils import tree_flatten
 from mlx_lm.models.switch_layers import SwitchLinear
 
 from akunu_py.errors import ConfigError
@@ -22,6 +24,7 @@ from akunu_py.models.converted_plan import DESCRIPTION
 from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.expansion import expand, num_parameters
 from akunu_py.models.gguf_model import build_gguf_model, make_model, overflows
+from akunu_py.models.load_steps import Steps, evaluate, finish
 from akunu_py.models.ranks.split import Group
 from akunu_py.models.weights import Float16OverflowError, WeightReader
 from akunu_py.protocols import Tokenizer
@@ -159,6 +162,21 @@ def load_model(
     Raises ConfigError for a path that is neither, or a model that cannot be split over the group,
     ModelFormatError for a damaged or malformed file.
     """
+    return finish(open_model(path, options, context=context, group=group))
+
+
+def open_model(
+    path: str | Path | None,
+    options: LoadOptions | None = None,
+    *,
+    context: int | None = None,
+    group: Group | None = None,
+) -> Steps[LoadedModel]:
+    """Open the files of a model and read its tokenizer; return the steps that load it.
+
+    Any thread may open a model, since only the steps use MLX. They raise as `load_model` does, and
+    so does opening.
+    """
     options = options or LoadOptions()
     if path is not None and not str(path):
         # As a path it would be the current folder.
@@ -166,15 +184,29 @@ def load_model(
             "the model's path is empty; give a GGUF file or an MLX model folder, or None for the "
             "default model"
         )
-    try:
+    with _explained(path):
         place = default_model_path() if path is None else Path(path).expanduser()
         if place.is_dir() and (place / DESCRIPTION).is_file():
-            return _load_converted(place, options, context, group)
+            _refuse_gguf_options(place, options)
+            return _explained_steps(path, _load_converted(place, options, context, group))
         if place.is_dir():
-            return _load_folder(place, options, group)
+            return _explained_steps(path, _open_folder(place, options, group))
         if place.is_file():
-            return _load_gguf(place, options, context, group)
+            return _explained_steps(path, _open_gguf(place, options, context, group))
         exists = place.exists()
+    if exists:
+        raise ConfigError(f"{place} is neither a file nor a folder; give a GGUF file or a folder")
+    raise ConfigError(
+        f"there is no {place}; give the path of a GGUF file or of an MLX model folder, or none for "
+        "the default model"
+    )
+
+
+@contextlib.contextmanager
+def _explained(path: str | Path | None) -> Iterator[None]:
+    """Turn errors of the system and of MLX into a ConfigError that names the path."""
+    try:
+        yield
     except PermissionError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except OSError as error:
@@ -184,28 +216,44 @@ def load_model(
         raise ConfigError(
             f"{path} cannot be loaded: {error}; if memory is short, use a smaller model"
         ) from error
-    if exists:
-        raise ConfigError(f"{place} is neither a file nor a folder; give a GGUF file or a folder")
-    raise ConfigError(
-        f"there is no {place}; give the path of a GGUF file or of an MLX model folder, or none for "
-        "the default model"
-    )
+
+
+def _explained_steps(path: str | Path | None, steps: Steps[LoadedModel]) -> Steps[LoadedModel]:
+    with _explained(path):
+        return (yield from steps)
+
+
+def _open_gguf(
+    path: Path, options: LoadOptions, context: int | None, group: Group | None
+) -> Steps[LoadedModel]:
+    file = GGUFFile.open(path)
+    try:
+        plan = read_plan(file.metadata, file.tensors)
+        tokenizer = from_gguf(file.metadata, pre_tokenizer=options.pre_tokenizer)
+    except BaseException:
+        file.close()
+        raise
+    return _load_gguf(file, plan, tokenizer, options, context=context, group=group)
 
 
 def _load_gguf(
-    path: Path, options: LoadOptions, context: int | None, group: Group | None
-) -> LoadedModel:
-    with GGUFFile.open(path) as file:
-        plan = read_plan(file.metadata, file.tensors)
-        tokenizer = from_gguf(file.metadata, pre_tokenizer=options.pre_tokenizer)
+    file: GGUFFile,
+    plan: ModelPlan,
+    tokenizer: Tokenizer,
+    options: LoadOptions,
+    *,
+    context: int | None,
+    group: Group | None,
+) -> Steps[LoadedModel]:
+    with file:
         parameters = file.num_weights
         dense = wants_dense(options.weights, held(parameters, group)) or not file.is_quantized
-        model = _build(file, plan, options, dense=dense, context=context, group=group)
-        name = _name(file, path.stem)
+        model = yield from _build(file, plan, options, dense=dense, context=context, group=group)
+        name = _name(file, file.path.stem)
         file_bytes = file.nbytes
         fitted_types = () if dense else fitted_types_of(file, options)
     description = ModelDescription(
-        path=path,
+        path=file.path,
         name=name,
         architecture=plan.architecture,
         parameters=parameters,
@@ -245,14 +293,14 @@ def _build(
     context: int | None,
     group: Group | None = None,
     for_gpu: bool = False,
-) -> nn.Module:
+) -> Steps[nn.Module]:
     """Build the model in the first type that can hold its numbers."""
     on_gpu = not on_cpu()
     kinds = compute_types(file, plan, options, on_gpu=on_gpu or for_gpu)
     for kind in kinds:
         reader = WeightReader(file, kind, dense, options.fitted, options.q6k)
         try:
-            model = build_gguf_model(plan, reader, context=context, group=group)
+            model = yield from build_gguf_model(plan, reader, context=context, group=group)
         except Float16OverflowError as error:
             if len(kinds) == 1:
                 raise ConfigError(
@@ -323,7 +371,7 @@ def convert_model(path: Path, folder: Path, options: LoadOptions | None = None) 
         from_gguf(metadata, pre_tokenizer=options.pre_tokenizer)
         if options.pre_tokenizer is not None:
             metadata["tokenizer.ggml.pre"] = options.pre_tokenizer
-        model = _build(file, plan, options, dense=False, context=None, for_gpu=True)
+        model = finish(_build(file, plan, options, dense=False, context=None, for_gpu=True))
         return save_converted(
             folder, metadata, plan, model, fitted_types=fitted_types_of(file, options)
         )
@@ -346,20 +394,20 @@ def held(parameters: int, group: Group | None) -> int:
 
 def _load_converted(
     folder: Path, options: LoadOptions, context: int | None, group: Group | None
-) -> LoadedModel:
-    _refuse_gguf_options(folder, options)
+) -> Steps[LoadedModel]:
     model, plan, fitted_types, file = load_converted(folder, context, group)
     with file:
         tokenizer = from_gguf(file.metadata)
         name = _name(file, folder_name(folder))
+    yield from evaluate(tree_flatten(model.parameters()))
     parameters = num_parameters(model if group is None else make_model(plan))
     dense = wants_dense(options.weights, held(parameters, group))
     if dense:
-        expand(model)
+        yield from expand(model)
     elif on_cpu():
         # As with GGUF files: 16 bits are far slower than 32 there.
         model.set_dtype(mx.float32)
-    mx.eval(model.parameters())
+    yield from evaluate(tree_flatten(model.parameters()))
     mx.clear_cache()
     description = ModelDescription(
         path=folder,
@@ -374,20 +422,32 @@ def _load_converted(
     return LoadedModel(model, tokenizer, description)
 
 
-def _load_folder(folder: Path, options: LoadOptions, group: Group | None) -> LoadedModel:
+def _open_folder(folder: Path, options: LoadOptions, group: Group | None) -> Steps[LoadedModel]:
     # These import transformers, which GGUF files do without.
     from akunu_py.models import mlx_folder  # noqa: PLC0415
     from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
 
     _refuse_gguf_options(folder, options)
-    weights = options.weights
     config = mlx_folder.read_folder_config(folder)
+    tokenizer = FolderTokenizer(folder, mlx_folder.read_whole_config(folder))
+    return _load_folder(folder, config, tokenizer, options.weights, group)
+
+
+def _load_folder(
+    folder: Path,
+    config: dict[str, Any],
+    tokenizer: Tokenizer,
+    weights: Weights,
+    group: Group | None,
+) -> Steps[LoadedModel]:
+    from akunu_py.models import mlx_folder  # noqa: PLC0415 - as above
+
     file_bytes = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
     quantized = "quantization" in config or "quantization_config" in config
     # Assumes codes of 4 bits, two weights a byte, if the folder is quantized, else 16 bits.
     assumed = file_bytes * 2 if quantized else file_bytes // 2
     dense = wants_dense(weights, held(assumed, group))
-    model, whole_config, parameters = mlx_folder.load_folder_model(
+    model, parameters = yield from mlx_folder.load_folder_model(
         folder, config, dense=dense, group=group
     )
     description = ModelDescription(
@@ -399,7 +459,7 @@ def _load_folder(folder: Path, options: LoadOptions, group: Group | None) -> Loa
         context=mlx_folder.folder_context(config),
         file_bytes=file_bytes,
     )
-    return LoadedModel(model, FolderTokenizer(folder, whole_config), description)
+    return LoadedModel(model, tokenizer, description)
 
 
 def folder_name(folder: Path) -> str:

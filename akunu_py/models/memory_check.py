@@ -192,16 +192,26 @@ def settle_forms(
         found = [replace(model, path=model.path.expanduser()) for model in models]
         if context is None and _surely_fit(found):
             return list(models)
-        choices = [_has_choice(model) for model in found]
-        fitted = any(choices) and _settle(found, context=context, others=())[0]
+        choice = any(_has_choice(model) for model in found)
+        fitted = choice and _settle(found, context=context, others=())[0]
     except (AkunuError, OSError, RuntimeError):
         return list(models)
     if not fitted:
         return list(models)
     _warn(models)
+    return with_fitted_forms(models)
+
+
+def with_fitted_forms(models: Sequence[PlannedModel]) -> list[PlannedModel]:
+    """Return the models, with fitted forms of their weights where that was left open.
+
+    The forms of a folder are fixed, whatever a draft model gets beside it.
+    """
     return [
-        replace(model, options=replace(model.options, exact_weights=False)) if choice else model
-        for model, choice in zip(models, choices, strict=True)
+        model
+        if model.options.exact_weights is not None or model.path.expanduser().is_dir()
+        else replace(model, options=replace(model.options, exact_weights=False))
+        for model in models
     ]
 
 

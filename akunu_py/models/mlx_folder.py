@@ -17,19 +17,22 @@ from typing import Any
 import mlx.core as mx
 import mlx_lm
 from mlx import nn
+from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
 
 from akunu_py.errors import AkunuError, ConfigError, ModelFormatError, UnsupportedArchitectureError
 from akunu_py.models.device import on_cpu
 from akunu_py.models.expansion import num_parameters
+from akunu_py.models.load_steps import Steps, evaluate
 from akunu_py.models.number_limits import check_numbers
-from akunu_py.models.ranks.split import Group, load_part
+from akunu_py.models.ranks.split import Group, prepare
 from akunu_py.models.weight_files import check_weight_files
 from akunu_py.models.whole_mlx_lm import (
     MODEL_ARCHITECTURE_REMAPPING,
     MODEL_REMAPPING,
     dequantize_model,
 )
+from akunu_py.models.whole_mlx_lm import load_config as mlx_load_config
 from akunu_py.models.whole_mlx_lm import load_model as mlx_load_model
 
 _log = logging.getLogger(__name__)
@@ -206,46 +209,57 @@ def from_library(folder: Path, what: str) -> Iterator[None]:
             _log.info("%s", text)
 
 
-def open_folder_model(folder: Path, config: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
-    """Return the model of a folder with its weights still on disk, and its whole config.
+def open_folder_model(folder: Path, config: dict[str, Any]) -> nn.Module:
+    """Return the model of a folder with its weights still on disk.
 
-    The config includes generation_config.json. Raises UnsupportedArchitectureError for an unknown
-    model_type, ModelFormatError for weights that are missing or do not fit.
+    Raises UnsupportedArchitectureError for an unknown model_type, ModelFormatError for weights that
+    are missing or do not fit.
     """
     shapes = check_weight_files(folder)
     with from_library(folder, "model"):
         classes = model_classes(config)
         check_arguments(config, classes[1], len(shapes))
-        model, whole_config = mlx_load_model(
-            folder, lazy=True, get_model_classes=lambda **_: classes
-        )
-    return model, whole_config
+        model, _ = mlx_load_model(folder, lazy=True, get_model_classes=lambda **_: classes)
+    return model
+
+
+def read_whole_config(folder: Path) -> dict[str, Any]:
+    """Return a folder's config with what generation_config.json adds; no code or weights are read.
+
+    Raises ModelFormatError for malformed files.
+    """
+    with from_library(folder, "config"):
+        config: dict[str, Any] = mlx_load_config(folder)
+    return config
 
 
 def load_folder_model(
     folder: Path, config: dict[str, Any], *, dense: bool, group: Group | None = None
-) -> tuple[nn.Module, dict[str, Any], int]:
-    """Return the loaded model of a folder, its whole config and its number of parameters.
+) -> Steps[tuple[nn.Module, int]]:
+    """Return the loaded model of a folder and its number of parameters.
 
     `dense` expands quantized weights. With a `group` of several ranks, the model is the part of
     this rank. Raises as `open_folder_model` does, and ConfigError for a model that cannot be split.
     """
-    model, whole_config = open_folder_model(folder, config)
+    model = open_folder_model(folder, config)
     with from_library(folder, "model"):
         # Nothing is computed: the shapes show contradictions in a config.
         caches = make_prompt_cache(model)
         for rows in (1, 3):
             model(mx.zeros((1, rows), dtype=mx.int32), cache=caches)
         parameters = num_parameters(model)
-        if group is None:
-            mx.eval(model.parameters())
+    if group is not None:
+        prepare(model, group, folder.name).apply(model)
+    for _, array in tree_flatten(model.parameters()):
+        # Not around the `yield`: what others print in between is theirs.
+        with from_library(folder, "model"):
+            mx.eval(array)
+        yield
     if dense:
         model = dequantize_model(model)
         if on_cpu():
             # The CPU backend is many times slower in 16 bits than in 32.
             model.set_dtype(mx.float32)
-    if group is not None:
-        load_part(model, group, folder.name)
-    mx.eval(model.parameters())
-    mx.clear_cache()
-    return model, whole_config, parameters
+        yield from evaluate(tree_flatten(model.parameters()))
+        mx.clear_cache()
+    return model, parameters

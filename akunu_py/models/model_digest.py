@@ -7,12 +7,14 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
+from akunu_py.models.load_steps import Steps
 
-def model_digest(model: nn.Module, **settings: object) -> str:
+
+def model_digest(model: nn.Module, **settings: object) -> Steps[str]:
     """Return 32 hexadecimal digits that depend on weights, arguments, settings and versions of MLX.
 
-    Reads all weights once. Two sums of each array, one of them weighted by place, tell models
-    apart; they are no protection against someone who wants two models to look alike.
+    Reads all weights once, an array a step. Two sums of each array, one of them weighted by place,
+    tell models apart; they are no protection against someone who wants two models to look alike.
     """
     digest = hashlib.sha256()
     kind = (type(model).__module__, getattr(model, "args", None))
@@ -24,4 +26,5 @@ def model_digest(model: nn.Module, **settings: object) -> str:
         places = mx.arange(numbers.size, dtype=mx.uint32) * 2 + 1
         sums = (mx.sum(numbers).item(), mx.sum(numbers * places).item())
         digest.update(repr((name, array.shape, str(array.dtype), sums)).encode())
+        yield
     return digest.hexdigest()[:32]

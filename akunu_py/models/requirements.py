@@ -239,7 +239,7 @@ def _of_folder(folder: Path, options: LoadOptions, group: PlannedGroup | None) -
         config = mlx_folder.read_folder_config(folder)
         architecture, context = config["model_type"], mlx_folder.folder_context(config)
         quantized = "quantization" in config or "quantization_config" in config
-        model, _ = mlx_folder.open_folder_model(folder, config)
+        model = mlx_folder.open_folder_model(folder, config)
     parameters = num_parameters(model)
     dense = wants_dense(options.weights, held(parameters, group)) or not quantized
     number_bytes = 4 if on_cpu() and (dense or known_plan is not None) else 2

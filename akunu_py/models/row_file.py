@@ -2,6 +2,10 @@
 
 A safetensors file has the arrays. What else the caches hold, numbers and which field has which
 array, is returned as a layout of JSON values, for the writer to keep.
+
+Places that caches can go back to (`CachedRows.mark`) are in the file, too: the states of recurrent
+layers there, and the windows of sliding ones. Caches that hold rows by length have theirs in the
+rows anyway.
 """
 
 import json
@@ -23,9 +27,20 @@ _PLACES = frozenset({"offset", "_idx", "start_position"})
 _KINDS = frozenset(
     {"KVCache", "QuantizedKVCache", "RotatingKVCache", "SinkCache", "ChunkedKVCache", "ArraysCache"}
 )
-"""Caches whose arrays after one token have the shapes and types of later ones, but for the rows."""
+"""Caches whose arrays have the same types and shapes, but for the rows, once there are `_FEW`."""
 
-Layout = list[dict[str, Any]]
+_FEW = 16
+"""More tokens than any convolution, or table of n-grams, looks back."""
+
+_WITHOUT_ROWS = "ArraysCache"
+"""Caches whose arrays keep all of their shape."""
+
+_BY_LENGTH = frozenset({"KVCache", "QuantizedKVCache"})
+"""Caches of which a marked place needs nothing but its length."""
+
+Layout = dict[str, Any]
+_Form = tuple[tuple[int, ...], mx.Dtype]
+"""Shape and type of an array; the axis of the rows counts as 0."""
 
 
 def write_rows(path: Path, rows: CachedRows) -> Layout:
@@ -38,16 +53,28 @@ def write_rows(path: Path, rows: CachedRows) -> Layout:
     if unknown := sorted(kinds - _KINDS):
         raise ValueError(f"a {unknown[0]} cannot be kept on disk")
     arrays: dict[str, mx.array] = {}
-    layout = [
-        {
-            "kind": type(leaf).__name__,
-            "fields": {
-                name: _described(value, f"{number}.{name}", arrays)
-                for name, value in vars(leaf).items()
-            },
-        }
-        for number, leaf in enumerate(leaves(rows.caches))
-    ]
+    places: dict[int, list[str]] = {}
+    for name, held in rows.marks.items():
+        places.setdefault(held, []).append(name)
+    layout = {
+        "caches": [
+            _described_leaf(leaf, f"{number}.", arrays)
+            for number, leaf in enumerate(leaves(rows.caches))
+        ],
+        "marks": [
+            {
+                "names": names,
+                "held": held,
+                "caches": [
+                    None
+                    if type(leaf).__name__ in _BY_LENGTH
+                    else _described_leaf(leaf, f"{held}/{number}.", arrays)
+                    for number, leaf in enumerate(leaves(rows.at_mark(names[0]).caches))
+                ],
+            }
+            for held, names in places.items()
+        ],
+    }
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as stream:
         mx.save_safetensors(stream, arrays)
@@ -63,34 +90,68 @@ def read_rows(path: Path, layout: Layout, tokens: Sequence[int], rows: CachedRow
     that does not belong to this model, OSError if the file cannot be read. The rows are then to be
     dropped.
     """
-    expected = _arrays_of_one_token(rows)
+    forms = _forms(rows)
     shapes = read_shapes(path)
     arrays = mx.load(str(path))
     if not isinstance(arrays, dict) or arrays.keys() != shapes.keys():
         raise ValueError("the header names other arrays than the file has")
     for name, array in arrays.items():
-        one = expected[name]
-        same = [size for axis, size in enumerate(array.shape) if axis != array.ndim - 2]
-        other = [size for axis, size in enumerate(one.shape) if axis != one.ndim - 2]
-        if array.dtype != one.dtype or same != other:
+        shape, kind = forms[name.rpartition("/")[2]]
+        found = tuple(0 if size == 0 else own for size, own in zip(shape, array.shape, strict=True))
+        if (found, array.dtype) != (shape, kind):
             raise ValueError(f"the array {name} has another shape or type than the model's")
-    fresh = list(leaves(rows.caches))
-    if len(layout) != len(fresh):
-        raise ValueError("the model has another number of caches")
+    mx.eval(list(arrays.values()))
+    marks: dict[str, CachedRows] = {}
+    for mark in layout["marks"]:
+        held = mark["held"]
+        if type(held) is not int or not 0 < held <= len(tokens):
+            raise ValueError(f"a marked place is {held}, of {len(tokens)} tokens")
+        state = rows.empty()
+        _fill(state, mark["caches"], f"{held}/", arrays, tokens[:held])
+        marks |= dict.fromkeys(map(str, mark["names"]), state)
     with rows.changing():
-        for number, (leaf, found) in enumerate(zip(fresh, layout, strict=True)):
-            if found["kind"] != type(leaf).__name__ or found["fields"].keys() != vars(leaf).keys():
-                raise ValueError("a cache is of another kind than the model's")
-            values = {
-                name: _restored(value, f"{number}.{name}", arrays)
-                for name, value in found["fields"].items()
-            }
-            _check_numbers(values, vars(leaf), len(tokens))
-            vars(leaf).update(values)
+        _fill(rows, layout["caches"], "", arrays, tokens)
         if arrays:
             raise ValueError("the file has arrays that no cache holds")
-        mx.eval([leaf.state for leaf in fresh])
-        rows.hold(tokens)
+        rows.hold(tokens, marks)
+
+
+def _fill(
+    rows: CachedRows,
+    found: Sequence[Mapping[str, Any] | None],
+    prefix: str,
+    arrays: dict[str, mx.array],
+    tokens: Sequence[int],
+) -> None:
+    """Fill empty rows as they are described; their arrays, by name with a prefix, are taken out.
+
+    Caches by length without a description are those of a marked place.
+    """
+    for number, (leaf, one) in enumerate(zip(leaves(rows.caches), found, strict=True)):
+        if one is None and prefix and type(leaf).__name__ in _BY_LENGTH:
+            leaf.offset = len(tokens)
+            continue
+        if one is None or one["kind"] != type(leaf).__name__:
+            raise ValueError("a cache is of another kind than the model's")
+        if one["fields"].keys() != vars(leaf).keys():
+            raise ValueError("a cache has other fields than the model's")
+        values = {
+            name: _restored(value, f"{prefix}{number}.{name}", arrays)
+            for name, value in one["fields"].items()
+        }
+        _check_numbers(values, vars(leaf), len(tokens))
+        vars(leaf).update(values)
+    rows.tokens = list(tokens)
+
+
+def _described_leaf(leaf: Any, prefix: str, arrays: dict[str, mx.array]) -> dict[str, Any]:
+    """Return a cache as JSON; its arrays are added by name."""
+    return {
+        "kind": type(leaf).__name__,
+        "fields": {
+            name: _described(value, prefix + name, arrays) for name, value in vars(leaf).items()
+        },
+    }
 
 
 def _described(value: Any, name: str, arrays: dict[str, mx.array]) -> Any:
@@ -136,12 +197,20 @@ def _check_numbers(values: Mapping[str, Any], fresh: Mapping[str, Any], num_toke
             raise ValueError("a cache has fewer rows than it counts")
 
 
-def _arrays_of_one_token(rows: CachedRows) -> dict[str, mx.array]:
-    """Return what the caches hold after one token, by name: shapes and types, not evaluated."""
+def _forms(rows: CachedRows) -> dict[str, _Form]:
+    """Return the forms of the arrays that the caches hold, by name.
+
+    They are read off a pass over a few tokens, which is not evaluated.
+    """
     probe = rows.empty()
-    probe.feed(mx.zeros((1,), dtype=mx.int32))
-    arrays: dict[str, mx.array] = {}
+    probe.feed(mx.zeros((min(_FEW, probe.room),), dtype=mx.int32))
+    forms: dict[str, _Form] = {}
     for number, leaf in enumerate(leaves(probe.caches)):
-        for name, value in vars(leaf).items():
-            _described(value, f"{number}.{name}", arrays)
-    return arrays
+        arrays: dict[str, mx.array] = {}
+        _described_leaf(leaf, f"{number}.", arrays)
+        for name, array in arrays.items():
+            shape = list(array.shape)
+            if type(leaf).__name__ != _WITHOUT_ROWS:
+                shape[-2] = 0
+            forms[name] = tuple(shape), array.dtype
+    return forms

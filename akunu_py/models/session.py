@@ -21,6 +21,7 @@ from akunu_py.models.cached_rows import (
     Passes,
     Progress,
 )
+from akunu_py.models.load_steps import Steps
 from akunu_py.models.model_digest import model_digest
 from akunu_py.models.reply_frame import ReplyFrame
 from akunu_py.models.rollback import Saved
@@ -188,12 +189,11 @@ class Session:
             read_rows(path, layout, tokens, rows)
         return rows
 
-    def digest(self) -> str:
-        """Return a name for the model and its caches; see `model_digest`."""
-        with mx.stream(self._stream):
-            return model_digest(
-                self._rows.model, kv_bits=self._kv_bits, reproducible=self._reproducible
-            )
+    def digest(self) -> Steps[str]:
+        """Return a name for the model and its caches, in steps; see `model_digest`."""
+        return model_digest(
+            self._rows.model, kv_bits=self._kv_bits, reproducible=self._reproducible
+        )
 
     def reset(self) -> None:
         """Forget every row."""

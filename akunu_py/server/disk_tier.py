@@ -1,9 +1,9 @@
 """Cached rows on disk, so that conversations survive a restart.
 
-An entry is two files: a safetensors file with the rows, and a JSON file that names their tokens,
-the layout of the caches and the checksum of the first. The JSON file is written last and
-atomically, so an entry is there or not, whatever happens meanwhile. Files are private, and belong
-to one model.
+An entry is two files: a safetensors file with the rows, and a description. The description's first
+line has the version of the format and a checksum of the rest: a JSON object with the tokens, the
+layout of the caches, and size and checksum of the rows' file. It is written last and atomically, so
+an entry is there or not, whatever happens meanwhile. Files are private, and belong to one model.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from akunu_py.server.token_trie import TokenTrie
 
 _log = logging.getLogger(__name__)
 
-_VERSION = 1
+_VERSION = 2
 _MAX_DESCRIPTION_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
 _DAMAGES = (ValueError, KeyError, TypeError, AttributeError, RecursionError, RuntimeError, OSError)
@@ -39,15 +39,28 @@ class Stored:
     Attributes:
         name: name of its files, without suffix.
         tokens: tokens of its rows.
+        text: the tokens of prompt and reply, of which the last may have no row.
         last_message: as in `PrefixCache.put`.
+        places: numbers of rows to which caches can go back that cannot drop rows, in order.
         nbytes: size of its rows' file.
 
     """
 
     name: str
     tokens: tuple[int, ...]
+    text: tuple[int, ...]
     last_message: int
+    places: tuple[int, ...]
     nbytes: int
+
+    def reach(self, length: int, *, by_length: bool) -> int:
+        """Return how many of the first `length` rows can be used at least.
+
+        `by_length` says whether the model's caches can drop any number of rows.
+        """
+        if by_length or length >= len(self.tokens):
+            return min(length, len(self.tokens))
+        return max((place for place in self.places if place <= length), default=0)
 
 
 class DiskTier:
@@ -84,7 +97,7 @@ class DiskTier:
         """Return the rows of an entry; None for a damaged one, which is deleted."""
         data = self._path(stored.name, "safetensors")
         try:
-            description = _parsed(self._path(stored.name, "json"))
+            description = _read(self._path(stored.name, "json"))
             if _sha256(data) != description["sha256"]:
                 raise ValueError("its checksum is wrong")
             rows = session.read_rows(data, description["layout"], stored.tokens)
@@ -95,7 +108,9 @@ class DiskTier:
         os.utime(data)
         return rows
 
-    def write(self, rows: CachedRows, last_message: int, session: Session) -> None:
+    def write(
+        self, rows: CachedRows, text: Sequence[int], last_message: int, session: Session
+    ) -> None:
         """Write rows; those of beginnings of their text are deleted. A failure is only logged."""
         tokens = tuple(rows.tokens)
         name = hashlib.sha256(repr(tokens).encode()).hexdigest()[:32]
@@ -108,14 +123,14 @@ class DiskTier:
                 layout = session.write_rows(new, rows)
                 size = new.stat().st_size
                 description = {
-                    "version": _VERSION, "tokens": tokens, "last_message": last_message,
-                    "bytes": size, "sha256": _sha256(new), "layout": layout,
+                    "tokens": tokens, "text": list(text[len(tokens) :]),
+                    "last_message": last_message, "bytes": size, "sha256": _sha256(new),
+                    "layout": layout,
                 }  # fmt: skip
                 new.replace(data)
             finally:
                 new.unlink(missing_ok=True)
-            content = json.dumps(description).encode()
-            replace_file(self._path(name, "json"), content, private=True)
+            replace_file(self._path(name, "json"), _written(description), private=True)
         except (OSError, ValueError) as error:
             level = logging.WARNING if isinstance(error, OSError) else logging.INFO
             _log.log(level, "a prompt is not cached in %s: %s", self._folder, error)
@@ -123,7 +138,7 @@ class DiskTier:
         for common, stored in list(self._trie.nearest(tokens)):
             if common == len(stored.tokens) < len(tokens):
                 self.remove(stored)
-        self._trie.put(tokens, Stored(name, tokens, last_message, size))
+        self._trie.put(tokens, _stored(name, description))
         self._sweep()
 
     def remove(self, stored: Stored) -> None:
@@ -164,24 +179,48 @@ class DiskTier:
 
 
 def _read_description(path: Path) -> Stored | None:
-    """Return the entry that a JSON file describes; None for a damaged one."""
+    """Return the entry that a file describes; None for a damaged one."""
     try:
-        found = _parsed(path)
-        tokens, last = found["tokens"], found["last_message"]
-        if not all(type(number) is int and number >= 0 for number in (*tokens, last)):
-            raise ValueError("its tokens are damaged")
-        size = path.with_suffix(".safetensors").stat().st_size
-        if found["version"] != _VERSION or size != found["bytes"]:
-            raise ValueError("its rows are missing or of another size")
+        stored = _stored(path.stem, _read(path))
+        if path.with_suffix(".safetensors").stat().st_size != stored.nbytes:
+            raise ValueError("its rows have another size")
     except _DAMAGES as error:
         _log.warning("the cached prompt %s is ignored: %s", path, error)
         return None
-    return Stored(path.stem, tuple(tokens), last, size)
+    return stored
 
 
-def _parsed(path: Path) -> dict[str, Any]:
+def _stored(name: str, description: Mapping[str, Any]) -> Stored:
+    """Return an entry as its description has it; raises as a damaged one does."""
+    tokens, rest = tuple(description["tokens"]), tuple(description["text"])
+    places = tuple(sorted(mark["held"] for mark in description["layout"]["marks"]))
+    last_message, nbytes = description["last_message"], description["bytes"]
+    for number in (*tokens, *rest, *places, last_message, nbytes):
+        if type(number) is not int or number < 0:
+            raise ValueError(f"it has {number!r:.40} where a count or token should be")
+    return Stored(name, tokens, tokens + rest, last_message, places, nbytes)
+
+
+def _written(description: Mapping[str, Any]) -> bytes:
+    body = json.dumps(description).encode()
+    head = {"version": _VERSION, "sha256": hashlib.sha256(body).hexdigest()}
+    return json.dumps(head).encode() + b"\n" + body
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the description in a file."""
     with open_to_read(path) as stream:
-        found = json.loads(stream.read(_MAX_DESCRIPTION_BYTES))
+        head, _, body = stream.read(_MAX_DESCRIPTION_BYTES).partition(b"\n")
+    expected = _object(head)
+    if expected["version"] != _VERSION:
+        raise ValueError("another version of akunu wrote it")
+    if expected["sha256"] != hashlib.sha256(body).hexdigest():
+        raise ValueError("the checksum of its description is wrong")
+    return _object(body)
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    found = json.loads(content)
     if not isinstance(found, dict):
         raise TypeError("it is not a JSON object")
     return found

@@ -8,7 +8,15 @@ from typing import Any, Protocol
 from akunu_py.engine.engine import Engine
 from akunu_py.errors import AkunuError
 from akunu_py.model_store.choice import model_name
-from akunu_py.models.memory_check import MemoryNeeds, PlannedModel, check_memory
+from akunu_py.models.load import open_model
+from akunu_py.models.load_steps import Steps
+from akunu_py.models.memory_check import (
+    MemoryNeeds,
+    PlannedModel,
+    check_memory,
+    settle_forms,
+    with_fitted_forms,
+)
 from akunu_py.server.backend import ServedModel
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 
@@ -34,12 +42,16 @@ class ModelSource(Protocol):
     def largest_pass(self, tokens: int) -> int:
         """Return the bytes that a pass takes besides; 0 where memory limits no reply."""
 
-    def load(self, available: int) -> Engine:
-        """Load the model if it fits into `available` bytes; raises AkunuError."""
+    def open(self, available: int) -> Steps[Engine]:
+        """Open the model's files if it fits into `available` bytes; return the steps that load it.
+
+        It is called from any thread, and the steps are made by the one that owns MLX. Both raise
+        AkunuError.
+        """
 
 
 class ModelFile:
-    """A GGUF file or an MLX folder; `options` are those of `Engine.load`.
+    """A GGUF file or an MLX folder; `options` are those of `Engine`.
 
     `planned` are the models that this takes, with a draft model two. With `checked` False it is
     loaded, and replies, whether memory holds that or not.
@@ -89,16 +101,15 @@ class ModelFile:
             self._checked = False
             return 0
 
-    def load(self, available: int) -> Engine:
-        """Load the model, with smaller forms of its weights where memory asks for them."""
-        options = dict(self._options)
-        path = self._planned[0].path
-        if self._checked and check_memory(
-            self._planned, context=self._context, available=available
-        ):
-            # An MLX folder's weights have their form, whatever its draft model gets.
-            options |= {} if path.is_dir() else {"exact_weights": False}
-        return Engine.load(path, **options)
+    def open(self, available: int) -> Steps[Engine]:
+        """Open the files, for smaller forms of the weights where memory asks for them."""
+        models = self._planned
+        if not self._checked:
+            models = settle_forms(models, context=self._context)
+        elif check_memory(models, context=self._context, available=available):
+            models = with_fitted_forms(models)
+        opened = [open_model(one.path, one.options, context=self._context) for one in models]
+        return Engine.loading(opened, **self._options)
 
 
 def readable(sources: Sequence[ModelSource]) -> list[ModelSource]:

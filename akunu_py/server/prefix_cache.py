@@ -91,15 +91,22 @@ class PrefixCache:
         return len(self._entries)
 
     def nearest(self, prompt: Sequence[int], others: Sequence[Session]) -> Iterator[Sequence[int]]:
-        """Yield the texts of kept rows and of replies under way, the most similar first."""
-        for _, tokens in sorted(
-            (
-                *((-common_length(one.rows.tokens, prompt), one.rows.tokens) for one in others),
-                *((-common, entry.text) for common, entry in self._trie.nearest(prompt)),
-            ),
-            key=lambda found: found[0],
-        ):
-            yield tokens
+        """Yield the texts of kept rows and of replies under way, the most similar first.
+
+        Rows on disk count: after a restart they are the only ones.
+        """
+        found: list[tuple[int, Sequence[int]]] = [
+            (common_length(one.rows.tokens, prompt), one.rows.tokens) for one in others
+        ]
+        found += ((common, entry.text) for common, entry in self._trie.nearest(prompt))
+        if self._disk is not None:
+            found += (
+                (common, stored.text)
+                for common, stored in self._disk.nearest(prompt)
+                if self._trie.get(stored.tokens) is None
+            )
+        for _, text in sorted(found, key=lambda one: -one[0]):
+            yield text
 
     def reach(self, prompt: Sequence[int], others: Sequence[Session]) -> int:
         """Return how many rows in memory a prompt could use now."""
@@ -177,7 +184,7 @@ class PrefixCache:
         entry = next((one for one in reversed(self._entries) if not one.stored), None)
         if entry is not None and self._disk is not None:
             entry.stored = True
-            self._disk.write(entry.rows, entry.last_message, session)
+            self._disk.write(entry.rows, entry.text, entry.last_message, session)
 
     def drop_oldest(self) -> bool:
         """Drop the least recently used rows; return False if there are none."""
@@ -202,19 +209,21 @@ class PrefixCache:
         """Read rows from disk, if clearly more of them can be used than of those in memory."""
         if self._disk is None:
             return
-        for common, stored in self._disk.nearest(prompt):
-            found = self._find(prompt, others)
-            reach = 0 if found is None else found.reach
-            if min(common, len(prompt) - 1) < reach + _LEAST_COPIED:
-                return
-            usable = session.rows.rollback.by_length or common == len(stored.tokens)
-            rows = self._disk.load(stored, session) if usable else None
-            if rows is not None:
-                self.put(rows, stored.last_message)
-                # The file stays until longer rows replace it.
-                for entry in self._entries:
-                    entry.stored = entry.stored or entry.rows is rows
-            return
+        most, by_length = len(prompt) - 1, session.rows.rollback.by_length
+        found = self._find(prompt, others)
+        best, reach = None, (0 if found is None else found.reach) + _LEAST_COPIED - 1
+        for shared, stored in self._disk.nearest(prompt):
+            common = min(shared, most)
+            if common <= reach:
+                break
+            if (reached := stored.reach(common, by_length=by_length)) > reach:
+                best, reach = stored, reached
+        rows = None if best is None else self._disk.load(best, session)
+        if best is not None and rows is not None:
+            self.put(rows, best.last_message, best.text)
+            # The file stays until longer rows replace it.
+            for entry in self._entries:
+                entry.stored = entry.stored or entry.rows is rows
 
     def _find(self, prompt: Sequence[int], others: Sequence[Session]) -> _Found | None:
         """Return the rows of which most can be used."""

@@ -1,21 +1,26 @@
 """The models of a server: which there are, which are in memory, and what must go for others.
 
 The list is made at start, and a request names one of it: no name from the network is ever a path.
-The worker's thread alone loads and unloads. Where memory does not hold everything, cached rows of
-the least recently used model go first, then idle models.
+Where memory does not hold everything, cached rows of the least recently used model go first, then
+idle models.
+
+The worker's thread alone loads and unloads. It loads in steps, between which replies go on. What
+needs no MLX, such as reading a file's header and its tokenizer, is done in a thread of its own.
 """
 
 import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from akunu_py.drafting import AutoState, vocabulary_fingerprint
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.lane import Lane
 from akunu_py.errors import ConfigError
+from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.memory_check import available_memory
 from akunu_py.server.backend import ServedModel
 from akunu_py.server.model_source import ModelSource, served_model
@@ -26,6 +31,16 @@ _log = logging.getLogger(__name__)
 
 _CLIENTS = 64
 """Clients whose replies `auto` remembers, the latest; a full memory takes about 40 MB."""
+
+LoadSteps = Generator[Future[Steps[Engine]] | None, None, None]
+"""The steps of a load; one that yields a future has nothing to do until it is done."""
+
+
+def no_cache(engine: Engine) -> Steps[PrefixCache]:
+    """Make a cache that keeps nothing."""
+    del engine
+    yield
+    return PrefixCache(0)
 
 
 class Resident:
@@ -126,9 +141,9 @@ class ServedModels:
     """Models by name, the default first; those in memory share the limit of cached rows.
 
     `engine` is the default one's, if it is loaded already; it is closed when the model leaves the
-    memory. `make_cache` makes the cache of a model that was loaded. A model without a request for
-    `idle_s` seconds leaves the memory; None keeps it. `available` reads how many bytes can be
-    taken.
+    memory. `make_cache` makes, in steps, the cache of a model that was loaded. A model without a
+    request for `idle_s` seconds leaves the memory; None keeps it. `available` reads how many bytes
+    can be taken.
 
     Requests may read `loading` and descriptions from any thread. The rest is for the worker's.
     """
@@ -136,7 +151,7 @@ class ServedModels:
     def __init__(
         self,
         sources: Sequence[ModelSource],
-        make_cache: Callable[[Engine], PrefixCache] = lambda _: PrefixCache(0),
+        make_cache: Callable[[Engine], Steps[PrefixCache]] = no_cache,
         *,
         engine: Engine | None = None,
         cache_limit: int | None = None,
@@ -158,7 +173,7 @@ class ServedModels:
             known = source.describe() if loaded is None else served_model(loaded)
             model = self._models[source.id] = Served(source, replace(known, id=source.id))
             if loaded is not None:
-                self._enter(model, loaded)
+                finish(self._enter(model, loaded))
 
     @classmethod
     def of(cls, engine: Engine, cache: PrefixCache | None = None) -> "ServedModels":
@@ -189,28 +204,57 @@ class ServedModels:
         found = [(model.used, place) for model in self if (place := model.resident) is not None]
         return [resident for _, resident in sorted(found, key=lambda pair: pair[0])]
 
-    def bring(self, model: Served, busy: Collection[Served] = ()) -> Resident | None:
-        """Return a model in memory, loaded if it is not there.
+    def make_room(self, model: Served, busy: Collection[Served], growth: int) -> bool:
+        """Evict idle models, and cached rows where that is enough, for one that is to be loaded.
 
-        Other models leave the memory where it asks for that, but those that are `busy`: None says
-        that their replies have to end first. Raises AkunuError if the model cannot be loaded.
+        Replies under way may add `growth` bytes meanwhile. Models that are `busy` stay: False says
+        that their replies have to end first. Raises AkunuError for a file that cannot be read.
         """
-        self.touch(model)
-        if model.resident is not None:
-            return model.resident
         source = model.source
         assert source is not None  # noqa: S101 - a model without one stays in memory
-        if not self._make_room(source.loading(), model, busy) and busy:
-            return None
+        needed = source.loading() + growth
+        idle = sorted(
+            (
+                other
+                for other in self
+                if other is not model and other.resident and other.source and other not in busy
+            ),
+            key=lambda other: other.used,
+        )
+        while needed > self._available() + self.cache_bytes and idle:
+            other = idle.pop(0)
+            self.counts.evictions += 1
+            _log.info("unloaded %s to make room for %s", other.id, model.id)
+            self._unload(other)
+        if needed <= self._available() + self.cache_bytes and self.free_rows(needed):
+            return True
+        # Alone, it is refused by its own check, which says what it needs.
+        return not busy
+
+    def load(self, model: Served) -> LoadSteps:
+        """Load a model in steps; a load that is dropped leaves nothing.
+
+        Raises AkunuError if the model cannot be loaded.
+        """
+        source = model.source
+        assert source is not None  # noqa: S101 - a model without one stays in memory
         self.loading = model.id
         started = time.perf_counter()
         try:
-            engine = source.load(self._available())
+            with ThreadPoolExecutor(1, "akunu opens a model") as pool:
+                opening = pool.submit(source.open, self._available())
+                while not opening.done():
+                    yield opening
+            engine = yield from opening.result()
+            try:
+                yield None
+                yield from self._enter(model, engine)
+            except BaseException:
+                engine.close()
+                raise
         finally:
             self.loading = ""
-        self._enter(model, engine)
         _log.info("loaded %s in %.1f s", model.id, time.perf_counter() - started)
-        return model.resident
 
     def touch(self, model: Served) -> None:
         """Take note that a model is used."""
@@ -265,29 +309,11 @@ class ServedModels:
             else:
                 self._unload(model)
 
-    def _make_room(self, needed: int, wanted: Served, busy: Collection[Served]) -> bool:
-        """Evict idle models, and cached rows where that is enough; return whether there is room."""
-        idle = sorted(
-            (
-                model
-                for model in self
-                if model is not wanted and model.resident and model.source and model not in busy
-            ),
-            key=lambda model: model.used,
-        )
-        while needed > self._available() + self.cache_bytes and idle:
-            model = idle.pop(0)
-            self.counts.evictions += 1
-            _log.info("unloaded %s to make room for %s", model.id, wanted.id)
-            self._unload(model)
-        if needed <= self._available() + self.cache_bytes:
-            return self.free_rows(needed)
-        return False
-
-    def _enter(self, model: Served, engine: Engine) -> None:
+    def _enter(self, model: Served, engine: Engine) -> Steps[None]:
+        cache = yield from self._make_cache(engine)
         self.counts.loads += 1
         self.touch(model)
-        model.enter(Resident(engine, self._make_cache(engine)))
+        model.enter(Resident(engine, cache))
 
     def _unload(self, model: Served) -> None:
         resident = model.leave()

@@ -56,6 +56,12 @@ class TokenTrie(Generic[_Value]):
         before, node.value = node.value, value
         return before
 
+    def get(self, tokens: Sequence[int]) -> _Value | None:
+        """Return the value of a key, or None if there is none."""
+        key = tuple(tokens)
+        node, depth = self._walk(key)[-1]
+        return node.value if depth == len(key) else None
+
     def pop(self, tokens: Sequence[int]) -> _Value | None:
         """Remove a key; return its value, or None if there is none."""
         key = tuple(tokens)

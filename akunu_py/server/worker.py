@@ -4,8 +4,9 @@ A turn is one pass of one reply, over a chunk of its prompt or over the next tok
 different replies are not joined. A worker that joins them would choose several lanes in `step`, and
 their sessions would choose their tokens together.
 
-Models are loaded in this thread, too, when the turn of a reply comes that needs one. Its prompt is
-laid out only then, with the tokenizer that was loaded.
+Models are loaded in this thread, too, when the turn of a reply comes that needs one. Steps of the
+load and turns of the replies under way alternate. The prompt is laid out only then, with the
+tokenizer that was loaded.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 
 from akunu_py.engine.engine import Engine
@@ -32,7 +34,7 @@ from akunu_py.protocols import Tokenizer
 from akunu_py.server.checkpoints import MESSAGE
 from akunu_py.server.prefix_cache import PrefixCache, Taken
 from akunu_py.server.reply_events import Loading, Prefilled, ReplyEvents, Started
-from akunu_py.server.served_models import Resident, Served, ServedModels
+from akunu_py.server.served_models import LoadSteps, Resident, Served, ServedModels
 from akunu_py.server.token_trie import common_length
 from akunu_py.server.waiting_line import WaitingLine
 from akunu_py.types import StreamEvent
@@ -49,6 +51,9 @@ _RECENT = 0.8
 """Weight of the past in the mean length of replies."""
 
 _LONGEST_RETRY_S = 60
+
+_LOAD_TURN_S = 0.1
+"""Seconds after which a load lets a reply have its turn; its last step may take longer."""
 
 _IDLE_S = 10.0
 """Seconds without work before rows are written to disk: an agent's next request comes sooner."""
@@ -178,6 +183,14 @@ class _Running:
         return _growth(self.job.model, self.tokens, self.lane)
 
 
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """A load under way, and the job that asked for it."""
+
+    job: Job
+    steps: LoadSteps
+
+
 class Worker:
     """Makes replies with models, `parallel` at once; no one else uses them meanwhile.
 
@@ -185,8 +198,8 @@ class Worker:
     are fewer than `parallel` and then makes one pass of one reply. The text of a reply depends on
     neither the others nor the cache, as far as rows are bit-equal (docs/architecture.md).
 
-    The first of the line may have to wait for memory: for a model to load, or for its own rows.
-    The others then wait behind it until a reply ends.
+    The first of the line may have to wait: for memory, until a reply ends, or for its model to be
+    loaded. The others then wait behind it.
 
     An engine, with its `cache`, may stand for models that are loaded on demand; it stays open.
 
@@ -219,6 +232,7 @@ class Worker:
         self._running: deque[_Running] = deque()
         # Whether the first of the line waits until a reply ends.
         self._held_up = False
+        self._load: _Load | None = None
         # Replies that read their prompts, and where.
         self._reading: dict[Job, Lane] = {}
         self._mean_s = _USUAL_REPLY_S
@@ -296,7 +310,7 @@ class Worker:
         """Return the state of the worker."""
         last = self._last_turn
         with self._changed:
-            waiting = len(self._line)
+            waiting = len(self._line) + (self._load is not None)
         return Health(
             alive=self._thread is not None and self._thread.is_alive(),
             running=len(self._running),
@@ -307,11 +321,13 @@ class Worker:
     def step(self) -> bool:
         """Begin waiting replies in free lanes, then make one turn; return False if there is none.
 
-        The thread calls this; so may a test, instead of `start`.
+        A load under way goes on before that. The thread calls this; so may a test, instead of
+        `start`.
         """
         self._fill_lanes()
+        loaded = self._load_on()
         if not self._running:
-            return False
+            return loaded
         running = next((one for one in self._running if one.job.cancelled.is_set()), None)
         self._turn(running or self._running[0])
         self._last_turn = self._clock()
@@ -347,7 +363,7 @@ class Worker:
         Writing rows to disk is work once there was no other for a while, and so is unloading.
         """
         with self._changed:
-            while not (self._stopping or self._running or len(self._line)):
+            while not (self._stopping or self._running or self._load or len(self._line)):
                 if not self._changed.wait(self.models.tidy_in(_IDLE_S)):
                     break
             return not self._stopping
@@ -359,6 +375,10 @@ class Worker:
             self._stopping = True
             while (job := self._line.pop()) is not None:
                 job.events.end(error)
+        if self._load is not None:
+            self._load.steps.close()
+            self._load.job.events.end(error)
+            self._load = None
         while self._running:
             self._end(self._running[0], error)
         self.models.close()
@@ -370,7 +390,7 @@ class Worker:
                 self._line.remove(gone)
                 gone.events.end()
                 self._held_up = False
-        while len(self._running) < self._parallel and not self._held_up:
+        while len(self._running) < self._parallel and not (self._held_up or self._load):
             with self._changed:
                 job = self._line.pop()
             if job is None:
@@ -381,11 +401,12 @@ class Worker:
                     self._line.put_back(job)
 
     def _begin(self, job: Job) -> bool:
-        """Begin a reply, whose first turn takes rows; False if memory is short now."""
+        """Begin a reply, whose first turn takes rows, or a load; False if memory is short now."""
         try:
-            resident = self.models.bring(job.model, {one.job.model for one in self._running})
+            self.models.touch(job.model)
+            resident = job.model.resident
             if resident is None:
-                return False
+                return self._begin_load(job)
             with job.model.lock:
                 wanted = job.fit(resident.engine)
             if not wanted:
@@ -401,6 +422,39 @@ class Worker:
         turns = self._turns(job, resident, lane)
         self._running.append(_Running(job, resident, lane, turns, self._clock(), tokens))
         self._share_costs()
+        return True
+
+    def _begin_load(self, job: Job) -> bool:
+        """Begin to load the model of a job, which then waits; False if memory is short now."""
+        busy = {one.job.model for one in self._running}
+        growth = sum(one.growth() for one in self._running)
+        if not self.models.make_room(job.model, busy, growth):
+            return False
+        self._load = _Load(job, self.models.load(job.model))
+        return True
+
+    def _load_on(self) -> bool:
+        """Go on with the load under way, for about the time of a turn; False if there is none.
+
+        At its end the job is the first of the line again.
+        """
+        load, until = self._load, self._clock() + _LOAD_TURN_S
+        if load is None:
+            return False
+        try:
+            while True:
+                opening = next(load.steps)
+                if opening is not None and not self._running:
+                    wait([opening])
+                elif opening is not None or self._clock() >= until:
+                    return True
+        except StopIteration:
+            self._load = None
+            with self._changed:
+                self._line.put_back(load.job)
+        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
+            self._load = None
+            self._fail(load.job, error)
         return True
 
     def _turns(

@@ -27,7 +27,7 @@ class Form:
     Attributes:
         parts: whether a user's content of several texts is a list; otherwise it is one text.
         json_text: whether the arguments of a call are JSON text; otherwise an object.
-        no_text: the content of a message with calls and no text: "" or None.
+        no_text: the content of a message with calls and no text: "", None or a space.
 
     """
 
@@ -42,6 +42,7 @@ _CALL_FORMS = (
     Form(json_text=True),  # functionary concatenates it with texts
     Form(json_text=True, no_text=None),
 )
+_OTHERWISE = Form(no_text=" ")  # Command A Reasoning fails where there is no first character
 _ASK = Message("user", "probe_question")
 _TOOL = Tool(
     "probe_tool",
@@ -113,8 +114,11 @@ class TemplateInput:
     @cached_property
     def _called(self) -> dict[Form, str]:
         """The output for a call and its result in each form that the template accepts."""
-        made = ((form, self._probe(_CALLED, form)) for form in _CALL_FORMS)
-        return {form: text for form, text in made if text is not None}
+        for forms in (_CALL_FORMS, (_OTHERWISE,)):
+            made = ((form, self._probe(_CALLED, form)) for form in forms)
+            if found := {form: text for form, text in made if text is not None}:
+                return found
+        return {}
 
     @cached_property
     def _call_form(self) -> Form | None:

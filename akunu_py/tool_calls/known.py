@@ -68,6 +68,17 @@ _GRANITE = ToolFormat(
     separator=", ",
     end="]",
 )
+_PYTHON_LIST = ToolFormat(
+    name="pythonic",
+    start="[",
+    opens=("",),
+    after_names=("(",),
+    arguments=PythonArguments(),
+    close=")",
+    separator=", ",
+    end="]",
+    only_first=True,
+)
 
 _BY_TOKENS = {
     ("<|tool_call_start|>", "<|tool_call_end|>"): _LFM,
@@ -78,12 +89,14 @@ _BY_TOKENS = {
 _BY_WORDS = {
     "<|tool_call|> followed by a JSON list": _GRANITE,
     '<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}': HERMES,
+    "[func_name1(params_name1=params_value1, params_name2=params_value2...)": _PYTHON_LIST,
 }
-"""Words in which templates tell a model how to call: Granite 3 and SmolLM 3."""
+"""Words in which templates tell a model how to call: Granite 3; SmolLM 3; Llama 3.2, Gemma 3 and
+ToolACE in Python's notation, whose templates write calls without quotes or commas."""
 
 
 def known_format(prompt: str, control_texts: Collection[str]) -> ToolFormat | None:
-    """Return the format of a model whose template does not write calls; None if it is unknown.
+    """Return the format of a model whose template does not show it; None if it is unknown.
 
     `prompt` is a conversation with a tool as the template writes it, "" if it has no place for
     tools.

@@ -446,17 +446,23 @@ class CallParser:
 
     def _quoted(self, notation: QuotedArguments) -> _Steps:
         """Read an object whose keys have no quotes and whose texts have others, as JSON."""
-        depth = 0
+        depth, key_follows = 0, False
         while True:
             while not self._buffer:
                 yield from self._more()
             character = self._buffer[0]
             if character in "{}[],: \n":
+                if character == ":" and key_follows:
+                    self._argue('""')  # a key without a character
+                if not character.isspace():
+                    key_follows = character in "{,"
                 self._argue(self._take(1))
                 depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(character, 0)
                 if not depth:
                     return
-            elif (yield from self._skipped(notation.quote)):
+                continue
+            key_follows = False
+            if (yield from self._skipped(notation.quote)):
                 self._argue('"')
                 yield from self._until((notation.quote,), streamed=True)
                 self._argue('"')

@@ -25,12 +25,14 @@ def written_calls(format_: ToolFormat, calls: Sequence[ToolCall]) -> str:
 
 
 def _call(format_: ToolFormat, call: ToolCall, index: int) -> str:
-    head = f"{format_.opens[0]}{call.name}"
+    def placed(text: str) -> str:
+        return text.replace(ID, call.id or _NO_ID).replace(INDEX, str(index))
+
+    head = placed(format_.opens[0]) + call.name
     if format_.empty is not None and not call.arguments:
-        text = head + format_.empty
-    else:
-        text = head + format_.after_names[0] + _arguments(format_, call.arguments) + format_.close
-    return text.replace(ID, call.id or _NO_ID).replace(INDEX, str(index))
+        return head + placed(format_.empty)
+    arguments = _arguments(format_, call.arguments)
+    return head + placed(format_.after_names[0]) + arguments + placed(format_.close)
 
 
 def _arguments(format_: ToolFormat, arguments: Mapping[str, Any]) -> str:

@@ -185,22 +185,28 @@ def test_a_prompt_from_a_pipe_that_has_a_name(tiny_gguf, tmp_path):
     assert writer.wait(300) == 0
 
 
-def test_escape_codes_in_what_was_typed_never_reach_a_terminal(tmp_path):
+ESCAPES = "\x1b]0;owned\x07\x1b[31m\x9b2J.gguf"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["models", "show", ESCAPES],
+        ["tune", f"--{ESCAPES}"],
+        pytest.param(["models", "show", ESCAPES, ESCAPES], marks=pytest.mark.slow),
+        pytest.param([ESCAPES], marks=pytest.mark.slow),
+    ],
+    ids=["file", "option", "too many words", "command"],
+)
+def test_escape_codes_in_what_was_typed_never_reach_a_terminal(arguments, tmp_path):
     """File names that a shell put in the place of * are the case that is not the user's doing."""
-    name = "\x1b]0;owned\x07\x1b[31m\x9b2J.gguf"
-    (tmp_path / name).write_bytes(b"GGUF")
-    for arguments in (
-        ["models", "show", name],
-        ["models", "show", name, name],
-        ["tune", f"--{name}"],
-        [name],
-    ):
-        code, seen = in_terminal(arguments, tmp_path)
-        assert code in (1, 2)
-        assert b"Error: " in seen
-        assert b"\x1b" not in seen
-        assert b"\x07" not in seen
-        assert "\x9b".encode() not in seen
+    (tmp_path / ESCAPES).write_bytes(b"GGUF")
+    code, seen = in_terminal(arguments, tmp_path)
+    assert code in (1, 2)
+    assert b"Error: " in seen
+    assert b"\x1b" not in seen
+    assert b"\x07" not in seen
+    assert "\x9b".encode() not in seen
 
 
 def in_terminal(arguments, folder):

@@ -97,16 +97,22 @@ def test_tab(name, folder):
         shell.tab("akunu config show bench sp", "eed ")
 
 
-def offered(*words, incomplete=""):
-    """Return what is offered behind words, as the scripts' programs are asked."""
-    done = subprocess.run(
-        [sys.executable, "-c", MAIN],
-        env={**os.environ, "_AKUNU_COMPLETE": "bash_complete",
-             "COMP_LINE": " ".join(["akunu", *words, incomplete])},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stderr == ""
-    return [tuple(line.split(",", 1)) for line in done.stdout.splitlines()]
+@pytest.fixture
+def offered(monkeypatch, capsys):
+    """Returns what is offered behind words, as the scripts' programs are asked."""
+
+    def offer(*words, incomplete=""):
+        monkeypatch.setenv("_AKUNU_COMPLETE", "bash_complete")
+        monkeypatch.setenv("COMP_LINE", " ".join(["akunu", *words, incomplete]))
+        shell_scripts.install()
+        with pytest.raises(SystemExit) as ended:
+            cli([], prog_name="akunu")
+        assert not ended.value.code
+        written = capsys.readouterr()
+        assert written.err == ""
+        return [tuple(line.split(",", 1)) for line in written.out.splitlines()]
+
+    return offer
 
 
 def test_drafters_are_those_of_the_registry():
@@ -117,12 +123,12 @@ def test_drafters_are_those_of_the_registry():
     assert names == ["ngram", "ngram-window", "ngram-assisted", "ngram-draft-model"]
 
 
-def test_models_are_offered_beside_files():
+def test_models_are_offered_beside_files(offered):
     assert ("file", "x") in offered("chat", incomplete="x")
     assert ("file", "") in offered("generate", "--draft-model")
 
 
-def test_words_of_other_programs_lead_to_the_same_offers():
+def test_words_of_other_programs_lead_to_the_same_offers(offered):
     assert ("file", "x") in offered("run", incomplete="x")
     assert offered("show") == offered("models", "show")
     # What is refused when it is typed has neither offers nor a message.
@@ -131,7 +137,7 @@ def test_words_of_other_programs_lead_to_the_same_offers():
     assert offered("chat", "-ngl", incomplete="--no-such") == nothing
 
 
-def test_summaries_are_whole_and_spellings_of_others_are_not_offered():
+def test_summaries_are_whole_and_spellings_of_others_are_not_offered(offered):
     context = click.Context(cli)
     (config,) = cli.shell_complete(context, "con")
     assert config.help.endswith(".")
@@ -140,7 +146,7 @@ def test_summaries_are_whole_and_spellings_of_others_are_not_offered():
     assert ("plain", "--temp") not in offered("chat", incomplete="--temp")
 
 
-def test_a_damaged_file_of_aliases_offers_less(tmp_path, monkeypatch):
+def test_a_damaged_file_of_aliases_offers_less(offered, tmp_path, monkeypatch):
     monkeypatch.setenv("AKUNU_CONFIG", str(tmp_path / "config.toml"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
     (tmp_path / "config.toml").write_text("a =")

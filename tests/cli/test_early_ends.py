@@ -104,8 +104,12 @@ def test_a_reader_that_has_seen_enough(default_model):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["models", "show", "MODEL", "--tensors"], ["config", "show"]]
-)
+    "arguments",
+    [
+        ["--help"], ["models", "show", "MODEL", "--tensors"],
+        pytest.param(["config", "show"], marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_a_reader_that_reads_nothing(arguments, tiny_gguf):
     read, write = os.pipe()
     os.close(read)
@@ -127,7 +131,9 @@ def test_a_full_disk(tiny_gguf):
     assert b"Exception" not in errors
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+@pytest.mark.parametrize(
+    ("name", "code"), [("SIGTERM", 143), pytest.param("SIGHUP", 129, marks=pytest.mark.slow)]
+)
 def test_a_signal_that_ends_a_reply(name, code, default_model):
     """By an exception, so that a terminal's state and files half written are put back."""
     child = started("generate", default_model, "-p", "def", *ENDLESS)

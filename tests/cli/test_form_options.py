@@ -56,6 +56,14 @@ def test_what_is_wrong_is_said_in_the_words_typed(arguments, message):
     assert message in result.stderr
 
 
+def test_an_error_within_a_reply_names_the_option(tmp_path):
+    grammar = tmp_path / "form.lark"
+    grammar.write_text('start: "a" /[x-z]/ NEVER\nNEVER: /[b]/ & /[c]/')
+    result = generate("--grammar", str(grammar))
+    assert result.exit_code != 0
+    assert "--grammar: the reply cannot go on: no token" in result.stderr
+
+
 def test_the_chat_sets_and_unsets_a_form(tmp_path):
     path = tmp_path / "schema.json"
     path.write_text(SCHEMA)

@@ -241,6 +241,14 @@ def test_what_cannot_be_compiled_is_said(constraint, message):
         matcher(constraint)
 
 
+def test_an_error_within_a_reply_names_the_constraint():
+    """Contradicting character sets cannot be seen when the grammar is compiled."""
+    here = matcher(Constraint.grammar('start: "a" /[x-z]/ NEVER\nNEVER: /[b]/ & /[c]/'))
+    here.advance([*ids_of("a"), *ids_of("x")])
+    with pytest.raises(ConstraintError, match=r"^grammar: the reply cannot go on: no token"):
+        here.mask(())
+
+
 def test_advice_to_programmers_of_the_library_is_left_out():
     said = "Parser Error: Too many items (limit 50000; ff_tokens); try avoiding short lexemes"
     assert reason_of(said) == (

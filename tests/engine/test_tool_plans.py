@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from akunu_py.engine.tool_use import ToolUse
-from akunu_py.errors import ConfigError
+from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.messages import Message, Tool, ToolCall
 from akunu_py.tokenizers import ChatTemplate
 from akunu_py.tool_calls.given_reader import GivenReader
@@ -25,7 +25,7 @@ DEEPSEEK = (
 )
 
 
-def tool_use(source, control_texts=()):
+def tool_use(source, control_texts=(), reader=None):
     template = ChatTemplate(source, {"bos": "<s>", "eos": "<|end|>"})
 
     def chat_text(messages, *, tools=None):
@@ -38,7 +38,7 @@ def tool_use(source, control_texts=()):
         decode=lambda ids, with_control: "<|end|>",
         control_tokens=lambda: dict(enumerate(control_texts, start=2)),
     )
-    return ToolUse(tokenizer), chat_text
+    return ToolUse(tokenizer, reader), chat_text
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,23 @@ def test_earlier_calls_are_written_where_the_template_leaves_them_out(words, tok
     assert f"<|assistant|>{call}<|end|><|tool|>fourteen<|end|>" in text
     [end] = [d for d in plan.parser.feed(call) + plan.parser.finish() if hasattr(d, "call")]
     assert end.call.name == "weather"
+
+
+def test_calls_that_cannot_be_read_back_stay_as_the_template_writes_them():
+    """Llama 3.2 and Gemma 3 in Python's notation: calls without quotes, or without commas."""
+    calls = (
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% for c in m.tool_calls %}[{{ c.function.name }}("
+        "{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %})]{% endfor %}<|end|>{% endfor %}"
+    )
+    told = "{% if tools %}Write [func_name1(params_name1=params_value1, params_name2=params_value2...)]{% endif %}"
+    use, chat_text = tool_use(SHOWN + told + calls)
+    plan = use.plan(SAID, TOOLS, "auto")
+    text = chat_text(plan.messages, tools=plan.tools)
+    assert "<|assistant|>[weather()]<|end|><|tool|>fourteen<|end|>" in text
+    assert plan.messages == SAID
+    given = '[weather(place="Rome", days=2)]'
+    [end] = [d for d in plan.parser.feed(given) + plan.parser.finish() if hasattr(d, "call")]
+    assert (end.call.name, end.call.arguments) == ("weather", {"place": "Rome", "days": 2})
 
 
 def test_tools_are_described_with_the_calls_that_the_template_writes():
@@ -101,10 +118,53 @@ def test_a_given_reader_reads_what_is_not_understood(caplog):
         use.plan(SAID[:1], TOOLS, "required")
 
 
-def test_a_template_that_refuses_system_messages_has_no_place_for_tools():
-    """Gemma 2: it fails where others would show tools, too."""
-    refusal = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
-    use, _ = tool_use(refusal + ROLES)
-    plan = use.plan(SAID[:1], TOOLS, "auto")
+def test_a_chosen_reader_goes_before_a_format_that_is_understood(caplog):
+    reader = GivenReader("mlx-lm", "<a>", "</a>", lambda text, _: {"name": text, "arguments": {}})
+    use, chat_text = tool_use(SHOWN + DEEPSEEK, reader=reader)
+    plan = use.plan(SAID, TOOLS, "auto")
+    assert plan.constraint is None
+    assert not use.holds_grammars
+    assert "<｜call｜>weather<｜sep｜>{}<｜end｜>" in chat_text(plan.messages, tools=plan.tools)
+    given = "<｜call｜>now<｜sep｜>{}<｜end｜><a>now</a>"
+    [end] = [delta for delta in plan.parser.feed(given) if hasattr(delta, "call")]
+    assert end.call.name == "now"
+    assert not caplog.text
+    with pytest.raises(ConfigError, match="are read by mlx-lm, so they cannot be required"):
+        use.plan(SAID[:1], TOOLS, {"name": "now"})
+
+
+REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+LEAVES_OUT = "{% set messages = messages | rejectattr('role', 'equalto', 'system') | list %}"
+
+
+@pytest.mark.parametrize("source", [REFUSES, LEAVES_OUT])
+def test_without_a_place_for_system_messages_tools_precede_the_question(source, caplog):
+    """Gemma 2 refuses system messages, and Gemma 1 leaves them out."""
+    use, chat_text = tool_use(source + ROLES)
+    plan = use.plan(SAID, TOOLS, "auto")
     assert plan.constraint.trigger == "<tool_call>"
     assert not plan.tools
+    text = chat_text(plan.messages)
+    assert text.startswith("<|user|># Tools\n")
+    assert '"name": "weather"' in text
+    assert "</tool_call>\n\nhello<|end|><|assistant|><tool_call>" in text
+    assert "described in the user's first message" in caplog.text
+
+
+def test_without_a_question_the_description_is_a_message():
+    use, chat_text = tool_use(REFUSES + ROLES)
+    text = chat_text(use.plan([Message("assistant", "hello")], TOOLS, "auto").messages)
+    assert "</tool_call><|end|><|assistant|>hello" in text
+
+
+def test_a_system_message_that_a_template_leaves_out_does_not_hide_the_tools():
+    use, chat_text = tool_use(LEAVES_OUT + ROLES)
+    said = [Message("system", "be brief"), *SAID]
+    assert '"name": "weather"' in chat_text(use.plan(said, TOOLS, "auto").messages)
+
+
+def test_a_refused_system_message_is_the_templates_error():
+    use, chat_text = tool_use(REFUSES + ROLES)
+    said = [Message("system", "be brief"), *SAID]
+    with pytest.raises(ModelFormatError, match="no system role"):
+        chat_text(use.plan(said, TOOLS, "auto").messages)

@@ -123,6 +123,17 @@ def test_calls_and_results_are_in_the_next_prompt(engine):
     assert call.arguments["place"] in prompt[prompt.index("hello") :]
 
 
+def test_a_parser_can_be_chosen(tmp_path):
+    with pytest.raises(ConfigError, match=r"tool_parser is 'kimi'; .* has .*kimi_k2, kimi_k3, "):
+        Engine.load(tmp_path / "never.gguf", tool_parser="kimi")
+    path = tmp_path / "model.gguf"
+    write_tiny_llama(path, context=2048, chat_template=HERMES)
+    with Engine.load(path, tool_parser="kimi_k3") as loaded, loaded.beside() as another:
+        for engine in (loaded, another):
+            with pytest.raises(ConfigError, match="by mlx-lm's parser kimi_k3, so they cannot be"):
+                engine.chat(ASK, tools=TOOLS, tool_choice="required")
+
+
 def test_what_is_wrong_is_named(engine):
     with pytest.raises(ConfigError, match="tool_choice is 'maybe'; give 'auto'"):
         engine.chat(ASK, tools=TOOLS, tool_choice="maybe")

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 from gguf_files import write_tiny_llama
 from mlx.utils import tree_flatten
+from model_folders import write_folder
 
 from akunu_py import ConfigError, Engine, ModelFormatError
+from akunu_py.gguf.reader import GGUFFile
 from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.gguf_model import overflows
-from akunu_py.models.load import LoadOptions, load_model
+from akunu_py.models.load import LoadOptions, convert_model, load_model, open_model
+from akunu_py.models.load_steps import finish
 
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
 
@@ -82,6 +85,46 @@ def test_llama_3_frequencies_reach_the_rotary_layers(tmp_path):
     ours = FrequencyRope(16, theirs._freqs, traditional=True)
     x = mx.random.normal((1, 2, 9, 16))
     np.testing.assert_allclose(np.array(ours(x, 5)), np.array(theirs(x, 5)), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "converted"])
+@pytest.mark.parametrize("weights", ["quantized", "dense"])
+def test_a_model_is_loaded_tensor_by_tensor(tiny_gguf, tmp_path, kind, weights):
+    path = tiny_gguf
+    if kind == "folder":
+        path = write_folder(tmp_path / "model", tiny_gguf)
+    elif kind == "converted":
+        path = tmp_path / "model"
+        convert_model(tiny_gguf, path)
+    options = LoadOptions(weights=weights)
+    whole = dict(tree_flatten(load_model(path, options).model.parameters()))
+    before = mx.get_active_memory()
+    steps = open_model(path, options)
+    assert mx.get_active_memory() == before, "opening uses no MLX"
+    held = [before]
+
+    def watched():
+        for _ in steps:
+            held.append(mx.get_active_memory())
+            yield
+
+    finish(watched())
+    grown = np.diff(held)
+    largest = max(array.nbytes for array in whole.values())
+    matrices = sum(array.ndim > 1 for name, array in whole.items() if name.endswith("weight"))
+    assert (grown > 0).sum() >= matrices
+    assert grown.max() <= 2 * largest
+
+
+def test_a_load_that_is_dropped_closes_its_file(tiny_gguf, monkeypatch):
+    closed = []
+    sound = GGUFFile.close
+    monkeypatch.setattr(GGUFFile, "close", lambda file: (closed.append(file), sound(file)))
+    steps = open_model(tiny_gguf)
+    next(steps)
+    assert not closed
+    steps.close()
+    assert len(closed) == 1
 
 
 def test_the_default_model_is_found():

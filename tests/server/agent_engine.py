@@ -12,6 +12,8 @@ from akunu_py.engine.engine import Engine
 from akunu_py.generation_config import GenerationConfig
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.load import LoadedModel, ModelDescription
+from akunu_py.models.load_steps import finish
+from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
@@ -69,10 +71,18 @@ def _model(kind: str, vocabulary: int):
 
 
 @contextlib.contextmanager
-def agent_server(kind: str, vocabulary_of: Path, *, thinks: bool = False):
-    """A server with such an engine, whose replies are random but the same each time."""
+def agent_server(
+    kind: str, vocabulary_of: Path, *, thinks: bool = False, folder: Path | None = None
+):
+    """A server with such an engine, whose replies are random but the same each time.
+
+    Its rows are kept in the folder, too, if there is one.
+    """
     with agent_engine(kind, vocabulary_of, thinks=thinks) as engine:
-        worker = Worker(engine, parallel=1, cache=PrefixCache(1 << 29))
+        disk = None
+        if folder is not None:
+            disk = DiskTier(folder, 1 << 30, finish(engine._session.digest()))
+        worker = Worker(engine, parallel=1, cache=PrefixCache(1 << 29, disk))
         worker.start()
         defaults = GenerationConfig(temperature=1.0, seed=1, logit_bias=readable(engine))
         try:

@@ -45,6 +45,34 @@ def test_a_client_that_drops_thoughts(kind, format_, default_model):
         assert "reasoning" not in str(talk.items)
 
 
+def restarted_for_each_turn(kind, vocabulary_of, folder, talk, **options):
+    for number in range(5):
+        with agent_server(kind, vocabulary_of, folder=folder, **options) as server:
+            talk.post = server.post
+            yield talk.turn(number)
+
+
+@pytest.mark.slow
+@kinds
+@pytest.mark.parametrize("thinks", [False, True])
+def test_a_server_that_is_restarted_for_each_turn(kind, thinks, default_model, tmp_path):
+    talk = FORMATS["messages"](None, size=6)
+    turns = list(restarted_for_each_turn(kind, default_model, tmp_path, talk, thinks=thinks))
+    check(turns)
+    assert any(turn.thoughts for turn in turns) == thinks
+
+
+@pytest.mark.slow
+def test_a_restarted_server_and_a_client_that_drops_thoughts(default_model, tmp_path):
+    """Nobody knows the thoughts any more, so the reply is read again, and nothing before it."""
+    talk = FORMATS["chat"](None, size=6, shows_thoughts=False)
+    turns = list(restarted_for_each_turn("recurrent", default_model, tmp_path, talk, thinks=True))
+    for number, beyond in beyond_new_text(turns).items():
+        # Without its thoughts the reply is shorter than it was.
+        assert beyond <= turns[number - 1].reply + BLOCK
+        assert turns[number].cached >= turns[number - 1].prompt - BLOCK
+
+
 WHOLE = {
     "attention": ("messages", False),
     "window": ("responses", False),

@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-import random
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -11,15 +11,24 @@ import time
 from pathlib import Path
 
 import mlx.core as mx
+import numpy as np
 import pytest
+from family_models import NAMES, build_family
 from pairwise import each_value
+from tiny_families import VOCABULARY
+from tiny_models import prompt_of
 from toy_engine import PLAIN, toy_engine
 
 from akunu_py.errors import ConfigError
+from akunu_py.models.load_steps import finish
+from akunu_py.models.session import Session
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
 from akunu_py.server import disk_tier
 from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
+from akunu_py.types import GenerationConfig
 
 TEXT = "a cat and a dog, a cat and a bird. " * 2
 OPTIONS = {"max_tokens": 8, "drafter": "none", "logit_bias": PLAIN}
@@ -32,7 +41,7 @@ def engine():
 
 
 def tier_of(engine, folder, limit=1 << 28):
-    return DiskTier(folder, limit, engine._session.digest())
+    return DiskTier(folder, limit, finish(engine._session.digest()))
 
 
 def replies(engine, folder, *prompts, **options):
@@ -103,28 +112,28 @@ def test_files_are_private_and_named_after_the_model(engine, tmp_path):
     (folder,) = tmp_path.iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert [stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()] == [0o600] * 2
-    assert engine._session.digest() in folder.name
+    assert finish(engine._session.digest()) in folder.name
 
 
 def test_other_weights_and_settings_have_other_names(engine):
     with toy_engine("llama, sliding") as other, toy_engine(reproducible=True) as aligned:
-        names = {one._session.digest() for one in (engine, other, aligned)}
+        names = {finish(one._session.digest()) for one in (engine, other, aligned)}
     with toy_engine() as again:
-        assert len(names | {again._session.digest()}) == 3
+        assert len(names | {finish(again._session.digest())}) == 3
 
 
 def rewritten(folder, change):
-    """Change the description, and write it with a checksum that is right."""
+    """Change the description, and write it with checksums that are right."""
     (path,), (data,) = files(folder, "json"), files(folder, "safetensors")
-    found = json.loads(path.read_text())
+    found = disk_tier._read(path)
     change(found, data)
     found["sha256"] = hashlib.sha256(data.read_bytes()).hexdigest()
     found["bytes"] = data.stat().st_size
-    path.write_text(json.dumps(found))
+    path.write_bytes(disk_tier._written(found))
 
 
 def first_fields(found):
-    return found["layout"][0]["fields"]
+    return found["layout"]["caches"][0]["fields"]
 
 
 def another_type(found, data):
@@ -153,20 +162,24 @@ FORGERIES = {
     "offset": lambda found, _: first_fields(found).update(offset=3),
     "negative": lambda found, _: first_fields(found).update(offset=-1),
     "flag": lambda found, _: first_fields(found).update(offset=True),
-    "text": lambda found, _: first_fields(found).update(offset="9"),
+    "offset as text": lambda found, _: first_fields(found).update(offset="9"),
     "no field": lambda found, _: first_fields(found).pop("offset"),
     "new field": lambda found, _: first_fields(found).update(step=1),
-    "kind": lambda found, _: found["layout"][0].update(kind="KVCach"),
-    "fewer caches": lambda found, _: found["layout"].pop(),
+    "kind": lambda found, _: found["layout"]["caches"][0].update(kind="KVCach"),
+    "fewer caches": lambda found, _: found["layout"]["caches"].pop(),
     "no keys": lambda found, _: first_fields(found).update(keys=None),
     "list for array": lambda found, _: first_fields(found).update(keys=[]),
+    "no description": lambda found, _: found["layout"]["caches"].__setitem__(0, None),
     "layout": lambda found, _: found.update(layout=3),
-    "deep": lambda found, _: found.update(layout=[[]] * 4),
+    "deep": lambda found, _: found["layout"].update(caches=[[]] * 4),
+    "marks": lambda found, _: found["layout"].update(marks=3),
+    "no marks": lambda found, _: found["layout"].pop("marks"),
     "more tokens": lambda found, _: found["tokens"].append(9),
     "negative token": lambda found, _: found["tokens"].append(-9),
     "token as text": lambda found, _: found["tokens"].append("9"),
     "no tokens": lambda found, _: found.pop("tokens"),
-    "version": lambda found, _: found.update(version=2),
+    "text": lambda found, _: found.update(text=["9"]),
+    "last message": lambda found, _: found.update(last_message=None),
     "type": another_type,
     "rows": fewer_rows,
     "more arrays": one_array_more,
@@ -175,7 +188,10 @@ FORGERIES = {
 
 
 # Each is refused for the reason of another one.
-ALIKE = {"text", "new field", "no keys", "deep", "negative token", "token as text", "version"}
+ALIKE = {
+    "offset as text", "new field", "no keys", "deep", "no marks", "negative token", "token as text",
+    "text",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -186,24 +202,27 @@ def written(engine, tmp_path_factory):
     return folder, first
 
 
+def checker(engine, folder, prompt, first):
+    """Return a function that asks again, after the entry in a folder was damaged."""
+    data = files(folder, "safetensors")[0].read_bytes()
+
+    def check():
+        (again,) = replies(engine, folder, prompt)
+        assert again == first, "the reply is that of an empty cache"
+        # The entry was written anew.
+        assert files(folder, "safetensors")[0].read_bytes()[:8] == data[:8]
+        ((_, cached),) = replies(engine, folder, prompt)
+        assert cached == len(prompt) - 1
+
+    return check
+
+
 class TestDamage:
     @pytest.fixture
     def damaged(self, engine, written, tmp_path):
-        """A folder with one entry; a function that asks again, after the damage."""
-        prompt = engine.prompt_ids(TEXT)
         folder, first = written
         shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-        data = files(tmp_path, "safetensors")[0].read_bytes()
-
-        def check():
-            (again,) = replies(engine, tmp_path, prompt)
-            assert again == first, "the reply is that of an empty cache"
-            # The entry was written anew.
-            assert files(tmp_path, "safetensors")[0].read_bytes()[:8] == data[:8]
-            ((_, cached),) = replies(engine, tmp_path, prompt)
-            assert cached == len(prompt) - 1
-
-        return check
+        return checker(engine, tmp_path, engine.prompt_ids(TEXT), first)
 
     def test_without_damage_it_is_found(self, engine, tmp_path):
         prompt = engine.prompt_ids(TEXT)
@@ -230,10 +249,29 @@ class TestDamage:
         files(tmp_path, suffix)[0].unlink()
         damaged()
 
-    @pytest.mark.parametrize("content", [b"", b"[]", b"null", b"[" * 100_000, b'{"tokens": 1}'])
+    @pytest.mark.parametrize(
+        "content",
+        [b"", b"[]", b"[]\n{}", b"null", b"[" * 100_000, b'{"version": 1, "tokens": [1]}',
+         b'{"version": 2}\n{}'],
+    )  # fmt: skip
     def test_another_description(self, damaged, tmp_path, content):
         files(tmp_path, "json")[0].write_bytes(content)
         damaged()
+
+    def test_a_token_that_was_changed(self, damaged, tmp_path):
+        """Rows would be taken for those of another text."""
+        (path,) = files(tmp_path, "json")
+        head, _, body = path.read_bytes().partition(b"\n")
+        changed = json.loads(body)
+        changed["tokens"][-1] += 1
+        path.write_bytes(head + b"\n" + json.dumps(changed).encode())
+        damaged()
+
+    def test_another_version(self, damaged, tmp_path, caplog):
+        (path,) = files(tmp_path, "json")
+        path.write_bytes(path.read_bytes().replace(b'"version": 2', b'"version": 3', 1))
+        damaged()
+        assert "another version of akunu wrote it" in caplog.text
 
     @pytest.mark.parametrize(
         "forgery",
@@ -242,6 +280,143 @@ class TestDamage:
     def test_numbers_that_do_not_belong_to_the_model(self, damaged, tmp_path, forgery):
         rewritten(tmp_path, FORGERIES[forgery])
         damaged()
+
+
+RECURRENT = {"max_tokens": 4, "drafter": "none", "logit_bias": PLAIN}
+
+
+def first_mark(found):
+    return found["layout"]["marks"][0]
+
+
+def recurrent_of(found):
+    """The description of a recurrent state at a marked place."""
+    return next(one for one in first_mark(found)["caches"] if one and one["kind"] == "ArraysCache")
+
+
+def longer_states(found, data):
+    """States of another length, which rows by length may have."""
+    mx.save_safetensors(
+        str(data),
+        {
+            name: mx.concatenate([array, array], axis=-2) if "/" in name else array
+            for name, array in mx.load(str(data)).items()
+        },
+    )
+
+
+FORGED_MARKS = {
+    "held": lambda found, _: first_mark(found).update(held=0),
+    "beyond": lambda found, _: first_mark(found).update(held=999),
+    "elsewhere": lambda found, _: first_mark(found).update(held=first_mark(found)["held"] - 1),
+    "flag": lambda found, _: first_mark(found).update(held=True),
+    "names": lambda found, _: first_mark(found).pop("names"),
+    "fewer caches": lambda found, _: first_mark(found)["caches"].pop(),
+    "nothing": lambda found, _: first_mark(found).update(caches=[None] * 4),
+    "kind": lambda found, _: recurrent_of(found).update(kind="KVCache"),
+    "field": lambda found, _: recurrent_of(found)["fields"].update(cache=[None, None]),
+    "more marks": lambda found, _: found["layout"]["marks"].append(first_mark(found)),
+    "shape": longer_states,
+}
+
+
+@pytest.fixture(scope="module")
+def recurrent():
+    with toy_engine("qwen3_next") as engine:
+        yield engine
+
+
+def ask(engine, folder, prompt, **checkpoints):
+    worker = Worker(engine, cache=PrefixCache(1 << 28, tier_of(engine, folder)))
+    job = worker.submit(engine.check(prompt, **RECURRENT), checkpoints=checkpoints)
+    while worker.step():
+        pass
+    started, *_, last = list(job.events)
+    worker.close()
+    return last.result.token_ids, started.num_cached
+
+
+@pytest.fixture(scope="module")
+def marked(recurrent, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("marked")
+    prompt = recurrent.prompt_ids("you are a cat. " * 2)
+    return folder, prompt, ask(recurrent, folder, prompt, message=20)
+
+
+class TestPlacesToGoBackTo:
+    """Recurrent states and sliding windows go back to the same places after a restart."""
+
+    @pytest.mark.parametrize("name", ["qwen3_next", "llama, sliding", "llama, windows with sinks"])
+    def test_another_message_goes_back_to_the_last_one(self, tmp_path, name):
+        with toy_engine(name) as engine, toy_engine(name) as cold:
+            prompt = engine.prompt_ids("you are a cat. " * 4 + "and you?")
+            system, message = 24, len(prompt) - 3
+            ask(engine, tmp_path, prompt, system=system, message=message)
+            # The history was rewritten behind the last message, then within it.
+            for place, kept in (message, message), (message - 1, system):
+                later = [*prompt[:place], *engine.prompt_ids("zzz and then?")[1:]]
+                tokens, cached = ask(engine, tmp_path, later, system=system)
+                assert cached == kept
+                assert tokens == cold.generate(later, **RECURRENT).token_ids
+
+    def test_aligned_rows_go_back_to_their_blocks(self, tmp_path):
+        with toy_engine("qwen3_next", reproducible=True) as engine:
+            prompt = engine.prompt_ids("you are a cat. " * 4 + "and you?")
+            ask(engine, tmp_path, prompt, message=33)
+            later = [*prompt[:40], *engine.prompt_ids("zzz and then?")[1:]]
+            assert ask(engine, tmp_path, later)[1] == 32
+
+    def test_rows_that_share_a_place_are_found_behind_others(self, recurrent, tmp_path):
+        """A text that shares more tokens may have no place to go back to."""
+        lead = recurrent.prompt_ids("you are a cat. " * 4)
+        one, other = (lead + recurrent.prompt_ids(text)[1:] for text in ("and you?", "and me?"))
+        ask(recurrent, tmp_path, one, message=len(lead) - 2)
+        ask(recurrent, tmp_path, other)
+        later = [*other[:-2], *recurrent.prompt_ids("zzz")[1:]]
+        assert ask(recurrent, tmp_path, later)[1] == len(lead) - 2
+
+    @pytest.mark.parametrize("forgery", FORGED_MARKS)
+    def test_marks_that_do_not_belong_to_the_model(self, recurrent, marked, tmp_path, forgery):
+        folder, prompt, first = marked
+        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+        rewritten(tmp_path, FORGED_MARKS[forgery])
+        assert ask(recurrent, tmp_path, prompt, message=20) == first, "of an empty cache"
+        assert ask(recurrent, tmp_path, prompt)[1] == len(prompt) - 1
+
+    def test_files_of_another_model_are_not_read(self, recurrent, marked, tmp_path):
+        """Its folder has another name; a folder that was renamed is found out by its arrays."""
+        folder, prompt, _ = marked
+        with toy_engine("llama") as other:
+            shutil.copytree(
+                next(folder.iterdir()), tmp_path / f"rows-{finish(other._session.digest())}"
+            )
+            assert ask(other, tmp_path, prompt)[1] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_family_goes_back_as_far_as_before(name, tmp_path):
+    session = Session(build_family(name), context=200)
+    chain = TransformChain.from_config(GenerationConfig(), VOCABULARY)
+    prompt = prompt_of(60)
+    for _ in session.beginning(prompt, Sampler(chain, 1, VOCABULARY), 1, {"a": 20, "b": 40}):
+        pass
+    rows, path = session.exchange(None), tmp_path / "rows.safetensors"
+    if name == "deepseek_v41":
+        with pytest.raises(ValueError, match="cannot be kept on disk"):
+            session.write_rows(path, rows)
+        return
+    layout = session.write_rows(path, rows)
+    again = session.read_rows(path, json.loads(json.dumps(layout)), rows.tokens)
+    assert again.marks == rows.marks
+    for place in (59, 50, 40, 30, 20, 10):
+        assert again.reach(place) == rows.reach(place)
+        if not rows.reach(place):
+            continue
+        session.exchange(session.copy(again, place))
+        found = session.logits(prompt, len(prompt) - 1)
+        session.exchange(session.copy(rows, place))
+        assert np.array_equal(found, session.logits(prompt, len(prompt) - 1))
 
 
 @pytest.mark.parametrize("at", ["write_rows", "_sha256", "replace_file"])
@@ -309,47 +484,99 @@ def test_a_full_disk_costs_the_entry_alone(engine, tmp_path, monkeypatch, caplog
     assert not files(tmp_path, "json")
 
 
-_WRITES = """
-import sys, pathlib
+_KILLED = """
+import io, os, pathlib, signal, sys
 sys.path[:0] = {path!r}
 from toy_engine import PLAIN, toy_engine
-from akunu_py.server.disk_tier import DiskTier
+from akunu_py.models import row_file
+from akunu_py.models.load_steps import finish
+from akunu_py.server import disk_tier
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
-engine = toy_engine()
-tier = DiskTier(pathlib.Path(sys.argv[1]), 1 << 28, engine._session.digest())
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def half_of_the_rows(stream, arrays):
+    whole = io.BytesIO()
+    sound(whole, arrays)
+    stream.write(whole.getvalue()[: whole.tell() // 2])
+    stream.flush()
+    die()
+
+def fsync_of_the_description(handle):
+    if os.path.getsize(os.readlink(f"/proc/self/fd/{{handle}}")) < rows_bytes:
+        die()
+
+unlink = pathlib.Path.unlink
+
+def unlink_of_rows(path, **_):
+    if path.suffix == ".safetensors":
+        die()
+    unlink(path, **_)
+
+engine = toy_engine("qwen3_next")
+tier = disk_tier.DiskTier(pathlib.Path(sys.argv[1]), 1 << 28, finish(engine._session.digest()))
 worker = Worker(engine, cache=PrefixCache(1 << 28, tier))
-for number in range(int(sys.argv[2]), 10**6):
-    prompt = engine.prompt_ids(f"{{number}} is a number of many. " * 8)
-    worker.submit(engine.check(prompt, max_tokens=1, drafter="none", logit_bias=PLAIN))
+prompt = engine.prompt_ids("you are a cat. " * 4)
+
+def ask():
+    call = engine.check(prompt, max_tokens=4, drafter="none", logit_bias=PLAIN)
+    job = worker.submit(call, checkpoints={{"message": len(prompt) - 2}})
     while worker.step():
         pass
     worker.models.tidy()
-    print(number, flush=True)
+    return job.reply
+
+prompt += [*ask(), *engine.prompt_ids("and then?")[1:]]
+((_, stored),) = tier.nearest(())
+rows_bytes = stored.nbytes
+sound = row_file.mx.save_safetensors
+match sys.argv[2]:
+    case "within the rows":
+        row_file.mx.save_safetensors = half_of_the_rows
+    case "before the rows have their name":
+        disk_tier._sha256 = die
+    case "before the description":
+        disk_tier.replace_file = die
+    case "within the description":
+        os.fsync = fsync_of_the_description
+    case "before the earlier rows are deleted":
+        disk_tier.DiskTier.remove = die
+    case "within that":
+        pathlib.Path.unlink = unlink_of_rows
+ask()
+print("not killed")
 """
 
 
 @pytest.mark.slow
-def test_processes_killed_while_they_write_lose_nothing_but_that_entry(engine, tmp_path):
-    """What a process said it had written is there, whole, after it was killed at any moment."""
-    rng = random.Random(0)
-    program = _WRITES.format(path=[str(Path(__file__).parent), str(Path(__file__).parents[1])])
-    written = []
-    for _ in range(4):
-        command = [sys.executable, "-c", program, str(tmp_path), str(len(written))]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        # The next write is under way when it is killed, somewhere between its begin and end.
-        for _ in range(rng.randrange(2, 6)):
-            written.append(int(process.stdout.readline()))
-        time.sleep(rng.random() * 0.02)
-        process.kill()
-        written += map(int, process.communicate()[0].split())
+@pytest.mark.parametrize(
+    ("moment", "turns"),
+    [
+        ("within the rows", [1]),
+        ("before the rows have their name", [1]),
+        ("before the description", [1]),
+        ("within the description", [1]),
+        ("before the earlier rows are deleted", [1, 2]),
+        ("within that", [2]),
+    ],
+)
+def test_a_killed_process_loses_nothing_but_the_entry_it_wrote(tmp_path, moment, turns):
+    """The second turn of a conversation is written, and its rows replace those of the first."""
+    program = _KILLED.format(path=[str(Path(__file__).parent), str(Path(__file__).parents[1])])
+    command = [sys.executable, "-c", program, str(tmp_path), moment]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == -signal.SIGKILL, process.stdout + process.stderr
+    with toy_engine("qwen3_next") as engine:
         tier = tier_of(engine, tmp_path)
-        known = list(tier.nearest(()))
-        # At most the entry under way is there besides.
-        assert len(written) <= len(known) <= len(written) + 1
-        for _, stored in known:
-            assert tier.load(stored, engine._session) is not None
-        assert len(files(tmp_path, "json")) == len(files(tmp_path, "safetensors")) == len(known)
+        found = sorted((stored for _, stored in tier.nearest(())), key=lambda one: len(one.tokens))
+        first = len(engine.prompt_ids("you are a cat. " * 4)) + 3
+        sizes = {1: first, 2: first + 1 + len(engine.prompt_ids("and then?")) - 1 + 3}
+        assert [len(stored.tokens) for stored in found] == [sizes[turn] for turn in turns]
+        for stored in found:
+            rows = tier.load(stored, engine._session)
+            assert rows.marks["message"] == stored.last_message
+        # What the write left was deleted.
+        assert len(list(tmp_path.glob("rows-*/*"))) == 2 * len(turns)
         assert not list(tmp_path.glob("rows-*/.*"))
-        written = [*range(len(known))]

@@ -2,12 +2,14 @@
 
 import gc
 import random
+import sys
 from collections import Counter
 
 import mlx.core as mx
 import pytest
 from toy_engine import PLAIN
 
+from akunu_py.drafting.memory import Memory
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
 
@@ -20,6 +22,36 @@ def objects_of_akunu():
     gc.collect()
     kinds = (type(found) for found in gc.get_objects())
     return Counter(kind for kind in kinds if kind.__module__.startswith("akunu_py."))
+
+
+@pytest.mark.slow
+def test_requests_leave_no_blocks_behind(toy, monkeypatch):
+    """Blocks of Python's allocator: numbers and texts too, which the garbage collector ignores.
+
+    What `auto` remembers of a client grows up to its bound, which is put low here.
+    """
+    monkeypatch.setitem(Memory.__init__.__kwdefaults__, "max_tokens", 20)
+    worker = Worker(toy, parallel=4)
+
+    def some(count):
+        for number in range(count):
+            text = "".join(chr(97 + number * place % 7) for place in range(1, 20))
+            call = toy.check(toy.prompt_ids(text), max_tokens=3, logit_bias=PLAIN)
+            job = worker.submit(call, client=str(number % 8), respell=True)
+            if number % 5 == 0:
+                job.cancel()
+        while worker.step():
+            pass
+        del call, job
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    try:
+        held = [some(25) for _ in range(14)]
+    finally:
+        worker.close()
+    # A block for each request would be 175 more.
+    assert min(held[11:]) - max(held[2:5]) < 90, held
 
 
 @pytest.mark.slow

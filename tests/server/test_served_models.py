@@ -7,6 +7,7 @@ changes. Loads wait where a test tells them to.
 import threading
 import time
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,16 +15,18 @@ from scripted_server import running
 from shared_files import ROOT
 
 from akunu_py.engine.engine import Engine
-from akunu_py.errors import ModelFormatError
+from akunu_py.errors import EngineStateError, ModelFormatError
 from akunu_py.models.load import LoadOptions
+from akunu_py.models.load_steps import finish
 from akunu_py.models.memory_check import PlannedModel
 from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.model_source import ModelFile, served_model
 from akunu_py.server.prefix_cache import PrefixCache
+from akunu_py.server.reply_events import Loading
 from akunu_py.server.reply_response import Patience
 from akunu_py.server.served_models import ServedModels
-from akunu_py.server.worker import Worker
+from akunu_py.server.worker import Prepared, Worker
 
 SIZE = 10_000_000
 """Bytes of a model in the simulated memory; 256 rows of the larger one take 1.3 MB."""
@@ -64,9 +67,10 @@ class Source:
         self.size = SIZE
         self.row = 0
         self.loads = 0
+        self.steps, self.made = 3, 0
         self.begun, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
-        self.error = None
+        self.error = self.late_error = None
 
     def describe(self):
         return replace(served_model(self.lasting), id=self.id, loaded=False)
@@ -80,12 +84,21 @@ class Source:
     def largest_pass(self, tokens):
         return 0
 
-    def load(self, available):
+    def open(self, available):
         assert available >= self.size
         self.begun.set()
         assert self.go_on.wait(300)
         if self.error is not None:
             raise self.error
+        return self.load()
+
+    def load(self):
+        self.made = 0
+        for _ in range(self.steps):
+            self.made += 1
+            yield
+        if self.late_error is not None:
+            raise self.late_error
         self.loads += 1
         self.memory.used += self.size
         engine = self.lasting.beside()
@@ -127,7 +140,7 @@ class Bench:
             disk = None
             if folder is not None:
                 lane = engine.lane()
-                disk = DiskTier(folder, 1 << 28, lane.session.digest())
+                disk = DiskTier(folder, 1 << 28, (yield from lane.session.digest()))
                 lane.close()
             self.memory.caches.append(PrefixCache(1 << 28, disk))
             return self.memory.caches[-1]
@@ -138,6 +151,20 @@ class Bench:
             clock=lambda: self.now, **options,
         )  # fmt: skip
         self.worker = Worker(models, parallel=parallel, places=8)
+        # Cleared, the worker stops when a reply has its first tokens: it cannot end too early.
+        self.replies_go_on = threading.Event()
+        self.replies_go_on.set()
+        step = self.worker.step
+
+        self.most_running = 0
+
+        def held_step():
+            self.most_running = max(self.most_running, len(self.worker._running))
+            if any(running.job.reply for running in self.worker._running):
+                assert self.replies_go_on.wait(20)
+            return step()
+
+        self.worker.step = held_step
         self.worker.start()
         self._running = running(EngineBackend(self.worker, places=parallel), patience=patience)
 
@@ -148,6 +175,7 @@ class Bench:
     def __exit__(self, *error):
         for source in (self.one, self.other):
             source.go_on.set()
+        self.replies_go_on.set()
         self._running.__exit__(*error)
         self.worker.close()
 
@@ -299,11 +327,14 @@ def test_late_model_is_503_where_no_sign_of_life_can_be_sent(lasting, path):
 
 def test_running_replies_finish_before_their_model_goes(bench):
     """The line stays fair: who asks for the old model later comes after the new one."""
-    with bench.server.client.stream("POST", CHAT, json=bench.long("one", 400)) as response:
+    bench.replies_go_on.clear()
+    with bench.server.client.stream("POST", CHAT, json=bench.long("one", 20)) as response:
         bench.until(lambda: bench.worker.health().running == 1)
         second, answered = bench.in_thread("other")
         bench.until(lambda: bench.worker.health().waiting == 1)
         third, later = bench.in_thread("one")
+        bench.until(lambda: bench.worker.health().waiting == 2)
+        bench.replies_go_on.set()
         text = response.read().decode()
     assert '"finish_reason":"' in text
     assert '"error"' not in text
@@ -312,6 +343,111 @@ def test_running_replies_finish_before_their_model_goes(bench):
     assert text_of(answered[0])
     assert text_of(later[0])
     assert (bench.one.loads, bench.other.loads) == (2, 1)
+
+
+class TestLoadInSteps:
+    """A worker whose turns the test makes, and a clock by which each takes a second."""
+
+    @pytest.fixture
+    def pair(self, lasting):
+        memory = Memory(20)
+        return [
+            Source(name, engine, memory)
+            for name, engine in zip(("one", "other"), lasting, strict=True)
+        ]
+
+    @pytest.fixture
+    def worker(self, pair):
+        models = ServedModels(pair, available=pair[0].memory.available)
+        worker = Worker(models, parallel=2, places=8, clock=count().__next__)
+        yield worker
+        worker.close()
+
+    def ask(self, worker, model, tokens=200):
+        def prepare(engine):
+            bias = dict.fromkeys(engine.tokenizer.end_ids, -100.0)
+            ids = engine.prompt_ids("Hello there")
+            return Prepared(engine.check(ids, max_tokens=tokens, drafter="none", logit_bias=bias))
+
+        return worker.ask(prepare, model=model)
+
+    def until(self, worker, condition):
+        while not condition():
+            assert worker.step()
+
+    def test_running_replies_go_on_between_the_steps(self, worker, pair):
+        one, other = pair
+        reply = self.ask(worker, "one")
+        self.until(worker, lambda: reply.reply)
+        other.steps = 20
+        other.go_on.clear()
+        late = self.ask(worker, "other", 3)
+        # While the file is read and its tokenizer built, in another thread.
+        tokens = len(reply.reply)
+        for _ in range(5):
+            worker.step()
+        assert other.begun.wait(20)
+        assert (len(reply.reply), other.made) == (tokens + 5, 0)
+        other.go_on.set()
+        self.until(worker, lambda: other.made)
+        while not other.loads:
+            before = other.made, len(reply.reply)
+            worker.step()
+            assert (other.made - before[0], len(reply.reply) - before[1]) in {(1, 1), (0, 1)}
+        assert other.made == 20
+        self.until(worker, lambda: late.reply)
+        with one.lasting.beside() as alone:
+            call = reply.call
+            expected = alone.generate(call.prompt, call.choice.config).token_ids
+        self.until(worker, lambda: len(reply.reply) == 200)
+        assert tuple(reply.reply) == expected
+
+    def test_short_steps_share_a_turn(self, pair):
+        one, other = pair
+        models = ServedModels(pair, available=one.memory.available)
+        worker = Worker(models, parallel=2, places=8, clock=lambda: 0.0)
+        reply = self.ask(worker, "one")
+        self.until(worker, lambda: reply.reply)
+        other.steps = 1000
+        self.ask(worker, "other")
+        self.until(worker, lambda: other.made)
+        assert other.loads == 1
+        worker.close()
+
+    def test_end_of_the_server_drops_the_load(self, worker, pair):
+        one, other = pair
+        self.ask(worker, "one", 1)
+        self.until(worker, lambda: one.loads)
+        late = self.ask(worker, "other")
+        self.until(worker, lambda: other.made)
+        assert worker.models.loading == "other"
+        worker.close()
+        assert worker.models.loading == ""
+        assert (other.loads, one.memory.used) == (0, 0)
+        with pytest.raises(EngineStateError, match="shut down"):
+            list(late.events)
+
+    def test_job_that_left_does_not_stop_the_load(self, worker, pair):
+        _, other = pair
+        job = self.ask(worker, "other")
+        self.until(worker, lambda: other.made)
+        job.cancel()
+        while worker.step():
+            pass
+        assert other.loads == 1
+        assert [type(event) for event in job.events] == [Loading]
+
+    def test_replies_under_way_keep_the_memory_they_may_need(self, worker, pair):
+        one, other = pair
+        reply = self.ask(worker, "one")
+        self.until(worker, lambda: reply.reply)
+        one.row = 50_000
+        # There is room for the model, but not beside 200 rows.
+        one.memory.size = one.memory.used + other.size + 5_000_000
+        late = self.ask(worker, "other", 1)
+        self.until(worker, lambda: len(reply.reply) == 200)
+        assert other.loads == 0
+        self.until(worker, lambda: late.reply)
 
 
 def test_waiting_request_that_is_cancelled_holds_nobody_up(bench):
@@ -328,13 +464,15 @@ def test_waiting_request_that_is_cancelled_holds_nobody_up(bench):
         assert bench.other.loads == 0
 
 
-def test_model_that_cannot_be_loaded_fails_alone(bench):
-    bench.other.error = ModelFormatError("other.gguf is damaged")
+@pytest.mark.parametrize("found", ["error", "late_error"])
+def test_model_that_cannot_be_loaded_fails_alone(bench, found):
+    """Some files are found out when they are opened, others in a step of the load."""
+    setattr(bench.other, found, ModelFormatError("other.gguf is damaged"))
     response = bench.ask("other")
     assert response.status_code == 500
     assert "other.gguf is damaged" in response.json()["error"]["message"]
     assert text_of(bench.ask("one"))
-    bench.other.error = None
+    setattr(bench.other, found, None)
     assert text_of(bench.ask("other"))
 
 
@@ -433,16 +571,20 @@ class TestMemoryOfReplies:
         with Bench(lasting, room=2) as bench:
             bench.ask("one", max_tokens=1)
             bench.settle()
-            bench.one.row = 20_000
-            with bench.server.client.stream("POST", CHAT, json=bench.long("one", 400)) as response:
+            # 10 MB are free; the new tokens of the two take 7.2 and 5.4. Their prompt is cached.
+            bench.one.row = 180_000
+            bench.replies_go_on.clear()
+            with bench.server.client.stream("POST", CHAT, json=bench.long("one", 40)) as response:
                 parts = response.iter_raw()
                 next(parts)
-                thread, found = bench.in_thread("one", max_tokens=300)
+                thread, found = bench.in_thread("one", max_tokens=30)
                 bench.until(lambda: bench.worker.health().waiting == 1)
-                assert bench.worker.health().running == 1
+                bench.replies_go_on.set()
                 assert b"[DONE]" in b"".join(parts)
             thread.join(300)
             assert text_of(found[0])
+            # The other began when this one had ended.
+            assert bench.most_running == 1
 
 
 def test_memories_of_auto_are_those_of_client_and_model(lasting):
@@ -464,9 +606,9 @@ def test_file_says_what_it_needs(lasting):
     assert source.loading() > path.stat().st_size
     assert source.rows(512) > source.rows(256) > 0
     assert source.largest_pass(512) > 0
-    with source.load(1 << 40) as engine:
+    with finish(source.open(1 << 40)) as engine:
         assert engine.context == 512
     forced = ModelFile("tiny", [PlannedModel(path, LoadOptions())], {}, checked=False)
     assert forced.rows(512) == forced.largest_pass(512) == 0
-    with forced.load(0) as engine:
+    with finish(forced.open(0)) as engine:
         assert engine.context > 512

@@ -26,6 +26,10 @@ class AgainstADictionary(RuleBasedStateMachine):
         assert self.trie.pop(key) == self.plain.pop(key, None)
 
     @rule(key=KEYS)
+    def get(self, key):
+        assert self.trie.get(key) == self.plain.get(key)
+
+    @rule(key=KEYS)
     def nearest(self, key):
         found = list(self.trie.nearest(key))
         expected = [(common_length(kept, key), value) for kept, value in self.plain.items()]

@@ -18,7 +18,7 @@ from fuzz_texts import (
 )
 from vocabularies import EACH, VOCABS, real, small
 
-from akunu_py.tokenizers import from_gguf
+from akunu_py.tokenizers import bpe, from_gguf
 from akunu_py.tokenizers.split_rules import split_rule, split_rule_names
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "tokenizers"
@@ -101,6 +101,23 @@ def split_texts():
     return texts
 
 
+@pytest.fixture
+def one_model_of_merges(monkeypatch):
+    """Rules share the model of a vocabulary, which takes longer to make than all the texts to cut."""
+    make = bpe._model
+
+    def shared(ids, controls, lines, rule, *, bytes_known):
+        key = (len(ids), len(lines), rule.ignore_merges, bytes_known)
+        if key not in MODELS:
+            MODELS[key] = make(ids, controls, lines, rule, bytes_known=bytes_known)
+        return MODELS[key]
+
+    monkeypatch.setattr(bpe, "_model", shared)
+
+
+MODELS = {}
+
+
 @functools.cache
 def split_ids(rule, name):
     if rule.raw:
@@ -131,6 +148,7 @@ def kin(name):
     return next(other for other in split_rule_names() if split_rule(other) == split_rule(name))
 
 
+@pytest.mark.usefixtures("one_model_of_merges")
 @pytest.mark.parametrize("name", recorded("splits")["names"].tolist())
 def test_every_pre_tokenizer_cuts_as_llama_cpp_does(name):
     golden = recorded("splits")
@@ -162,6 +180,7 @@ def test_nothing_merges_across_a_gap_of_a_real_vocabulary():
     assert real("starcoder")[0].encode(text) == ids
 
 
+@pytest.mark.usefixtures("one_model_of_merges")
 @pytest.mark.parametrize("name", ["deepseek-llm", "deepseek-coder"])
 def test_ranges_of_characters_do_not_hold_white_space(name):
     golden = recorded("spaces")

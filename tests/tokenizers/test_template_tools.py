@@ -164,6 +164,15 @@ class TestAgreesWithTransformers:
         assert written(source, given_ones, TOOLS) == expected
 
 
+def test_empty_texts_are_a_space_where_a_template_looks_at_their_beginning():
+    """Command A Reasoning."""
+    source = OBJECTS.replace(
+        "{{ m.content }}", "{% if m.content[0].thinking %}{% endif %}{{ m.content | trim }}"
+    )
+    [message] = [dict(m) for m in CALLED if m.get("tool_calls")]
+    assert "get_weather" in written(source, [ASKED[-1], message | {"content": ""}], TOOLS)
+
+
 PARTS = "{% for m in messages %}{% for p in m.content %}{{ p.text }},{% endfor %}{% endfor %}"
 
 

@@ -1,5 +1,6 @@
 """Chat templates that write calls as real families do, in few lines, and the texts that must be found."""
 
+import functools
 from dataclasses import dataclass
 
 from akunu_py.messages import Message, Tool
@@ -165,5 +166,6 @@ def render_of(name: str):
     return renderer(_source(EXCERPTS[name].calls))
 
 
+@functools.cache
 def format_of(name: str) -> ToolFormat:
     return probe_format(render_of(name), ENDS)

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 from functools import cache
 from pathlib import Path
 
@@ -12,12 +13,17 @@ from hypothesis import strategies as st
 from shared_files import SHARED
 from template_excerpts import ENDS, EXCERPTS, format_of, render_of, renderer
 
+from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.messages import Message, Tool, ToolCall
 from akunu_py.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta
-from akunu_py.tool_calls.format import PythonArguments, TaggedArguments
+from akunu_py.tool_calls.format import TAG, PythonArguments, QuotedArguments, TaggedArguments
+from akunu_py.tool_calls.known import known_format
 from akunu_py.tool_calls.parser import CallParser, parse_calls
 from akunu_py.tool_calls.probing import UnknownFormatError, probe_format, section_of
+from akunu_py.tool_calls.writing import written_calls
 
+# Command R+'s template fails on arguments without description, and on such objects.
+WORD = {"description": "a word"}
 TOOLS = (
     Tool(
         "get_weather",
@@ -25,18 +31,21 @@ TOOLS = (
         {
             "type": "object",
             "properties": {
-                "place": {"type": "string"},
-                "note": {"type": "string"},
-                "days": {"type": "number"},
-                "exact": {"type": "boolean"},
-                "units": {"type": "array"},
-                "more": {"type": "object"},
+                "place": {"type": "string", **WORD},
+                "note": {"type": "string", **WORD},
+                "days": {"type": "number", **WORD},
+                "exact": {"type": "boolean", **WORD},
+                "units": {"type": "array", **WORD},
+                "more": {"type": "object", "additionalProperties": {}, **WORD},
             },
         },
     ),
     Tool("get", "Without arguments"),
-    Tool("a.b-c_9", "A name of all characters", {"properties": {"text": {"type": "string"}}}),
+    Tool("a.b-c_9", "All characters", {"properties": {"text": {"type": "string", **WORD}}}),
 )
+EDGES = [
+    0, -1, 2**53 + 1, 2**63, -(2**64), 10**20, 0.1, -0.0, 1e22, 1e-7, 5e-324, 1.7976931348623157e308,
+]  # fmt: skip
 MARKERS = [
     "</tool_call>", "<tool_call>", '{"name": "get"}', "[TOOL_CALLS]", "<|end|>", "]<|END_ACTION|>",
     "</arg_value", "<｜tool▁call▁end｜>", '"}', "\\", '\\"', "}}", "```", "\n\n", "<parameter=x>",
@@ -83,7 +92,33 @@ def test_the_format_of_each_family_is_found(name):
     assert found.several == excerpt.several
 
 
-def rendered(render, format_, given):
+def hard_calls(format_):
+    """Yield calls with what a format may take for its own: its texts, and values at the edges."""
+    own = [*MARKERS, *format_.texts, "".join(format_.texts)]
+    long = ["x" * 10_000, "ü\n" * 5_000, "🙂" * 10_000]
+    for text in (
+        *own,
+        *long,
+        "",
+        " ",
+        "\n",
+        "\t x \n",
+        "\x00\x1f\x7f",
+        "\u2028é\ufeff",
+        "'a' \"b\" `c`",
+    ):
+        yield ("get_weather", {"place": text, "note": f"a{text}b"})
+        yield ("get_weather", {"units": [text], "more": {"x": text}})
+    for number in EDGES:
+        yield ("get_weather", {"days": number, "units": [number, -number]})
+    yield ("get_weather", {"units": [], "more": {}})
+    yield ("get_weather", {"units": [[], {}, None, True], "more": {"x": {"y": []}}})
+    yield ("get_weather", {"more": {"": None, "a": {"": ""}}})
+    yield ("a.b-c_9", {"text": "{}"})
+    yield ("get", {})
+
+
+def rendered(render, format_, given, ends=ENDS):
     form = format_.id_form or "call{index:05}"
     made = [
         ToolCall(name, arguments, form.format(name=name, index=index))
@@ -91,25 +126,39 @@ def rendered(render, format_, given):
     ]
     section = section_of(render, made, TOOLS, ())
     assert section is not None
-    return section.removesuffix("<|call|>")
+    end = next((end for end in ends if section.rstrip().endswith(end)), "")
+    return section.rstrip().removesuffix(end) if end else section
 
 
 def ambiguous(format_, given):
-    """Whether a text holds what ends a text, which tags cannot express.
+    """Whether the notation cannot express these arguments: docs/tools.md says what each cannot.
 
-    Templates that write Python escape nothing.
+    Tags and quotes of a format end a text, and templates that write Python escape nothing.
     """
-    if isinstance(format_.arguments, PythonArguments):
-        return bool(set("'\"\\\n") & set("".join(_texts_in([given]))))
-    if not isinstance(format_.arguments, TaggedArguments):
+    notation = format_.arguments
+    texts = list(_texts_in([arguments for _, arguments in given]))
+    if isinstance(notation, PythonArguments):
+        values = [value for _, arguments in given for value in arguments.values()]
+        inner = _texts_in([value for value in values if not isinstance(value, str)])
+        return bool(set("'\"\\\n") & set("".join(texts))) or not "".join(inner).isprintable()
+    if isinstance(notation, QuotedArguments):
+        keys = _keys_in([arguments for _, arguments in given])
+        return any(notation.quote in text for text in texts) or any(
+            not re.fullmatch(r"[\w.$-]*", key) for key in keys
+        )
+    if not isinstance(notation, TaggedArguments):
         return False
-    end, key = format_.arguments.value_end, format_.arguments.key_start
-    texts = json.dumps([arguments for _, arguments in given], ensure_ascii=False)
-    found = json.dumps(texts, ensure_ascii=False)
-    return any(
-        json.dumps(part, ensure_ascii=False)[1:-1].strip() in found
-        for part in (end.strip() + key, end.strip() + format_.close)
-    )
+    ends = [notation.value_end.strip() + text for text in (notation.key_start, format_.close)]
+    written = json.dumps([json.dumps(texts, ensure_ascii=False), *texts], ensure_ascii=False)
+    return any(json.dumps(end, ensure_ascii=False)[1:-1].strip() in written for end in ends)
+
+
+def _keys_in(value):
+    if isinstance(value, dict):
+        yield from value
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        yield from (key for part in value for key in _keys_in(part))
 
 
 def _texts_in(value):
@@ -119,6 +168,18 @@ def _texts_in(value):
         yield from (text for pair in value.items() for part in pair for text in _texts_in(part))
     elif isinstance(value, list | tuple):
         yield from (text for part in value for text in _texts_in(part))
+
+
+def test_what_looks_like_the_format_comes_back_equal(excerpt):
+    _, render, format_ = excerpt
+    checked = 0
+    for call in hard_calls(format_):
+        if not ambiguous(format_, [call]):
+            read, rest = parse_calls(format_, rendered(render, format_, [call]), TOOLS)
+            assert [(call.name, call.arguments) for call in read] == [call]
+            assert not rest.strip()
+            checked += 1
+    assert checked > 30
 
 
 @given(data=st.data())
@@ -231,41 +292,73 @@ def _templates() -> list[Path]:
     return sorted(folder.glob("*.jinja"))
 
 
+ENDS_OF_MODELS = (
+    *ENDS, "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|tool_response>", "<|eom|>", "<|eot|>",
+)  # fmt: skip
+OF_EACH_MODEL = pytest.mark.parametrize("path", _templates(), ids=lambda path: path.stem)
+
+
 @cache
 def _found(path):
+    """Return how a template's calls are written, and their format; skip if there is none."""
     render = renderer(path.read_text())
-    ends = (
-        *ENDS,
-        "<|im_end|>",
-        "<|eot_id|>",
-        "<|eom_id|>",
-        "<|tool_response>",
-        "<|eom|>",
-        "<|eot|>",
-    )
     try:
-        return render, probe_format(render, ends)
+        prompt = render([Message("user", "words")], TOOLS)
+    except ConfigError:  # no place for tools, but there may be one for calls
+        shown, prompt = (lambda messages, _: render(messages, ())), ""
+    except ModelFormatError:
+        shown, prompt = render, ""
+    else:
+        shown = render
+    try:
+        format_ = probe_format(shown, ENDS_OF_MODELS)
     except UnknownFormatError as error:
-        return render, error.message
+        format_ = known_format(prompt, TAG.findall(path.read_text()))
+        return (error.message, None) if format_ is None else (None, format_)
+    return shown, format_
+
+
+def _check_read(path, given_):
+    """Check that what the template writes, or akunu in its place, is read back equal."""
+    render, format_ = _found(path)
+    if ambiguous(format_, given_) or (
+        # Jinja's filter takes these characters for ends of lines: Command R+ loses them.
+        re.search(r"\|\s*indent\(", path.read_text())
+        and re.search("[\x85\u2028\u2029]", "".join(_texts_in([given_])))
+    ):
+        return
+    if render is None:
+        made = [ToolCall(*parts, f"functions.{parts[0]}:0") for parts in given_]
+        section = written_calls(format_, made)
+    else:
+        section = rendered(render, format_, given_, ENDS_OF_MODELS)
+    read, rest = parse_calls(format_, section, TOOLS)
+    assert [(call.name, call.arguments) for call in read] == given_
+    assert not rest.strip()
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not _templates(), reason="no templates at AKUNU_TEMPLATES or shared/templates")
-@pytest.mark.parametrize("path", _templates(), ids=lambda path: path.stem)
+@OF_EACH_MODEL
 @given(data=st.data())
 def test_templates_of_models(path, data):
     """Whatever is found is right: a template's format is unknown, or its calls come back equal."""
-    render, format_ = _found(path)
-    if isinstance(format_, str):
-        pytest.skip(format_)
+    reason, format_ = _found(path)
+    if format_ is None:
+        pytest.skip(reason)
     most = 3 if format_.several else 1
-    given_ = data.draw(st.lists(calls, min_size=1, max_size=most))
-    if ambiguous(format_, given_):
-        return
-    section = rendered(render, format_, given_)
-    read, rest = parse_calls(format_, section, TOOLS)
-    assert [(call.name, call.arguments) for call in read] == given_
-    assert rest.strip() in ("", *ENDS, "<|eom|>")
+    _check_read(path, data.draw(st.lists(calls, min_size=1, max_size=most)))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not _templates(), reason="no templates at AKUNU_TEMPLATES or shared/templates")
+@OF_EACH_MODEL
+def test_hard_arguments_in_templates_of_models(path):
+    reason, format_ = _found(path)
+    if format_ is None:
+        pytest.skip(reason)
+    for call in hard_calls(format_):
+        _check_read(path, [call])
 
 
 def test_messages_can_follow(excerpt):

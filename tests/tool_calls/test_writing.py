@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from template_excerpts import EXCERPTS, format_of
 from test_call_grammar import GEMMA
-from test_formats import TOOLS, calls
+from test_formats import TOOLS, ambiguous, calls, hard_calls
 
 from akunu_py.messages import ToolCall
 from akunu_py.tool_calls.format import QuotedArguments, TaggedArguments
@@ -12,7 +12,7 @@ from akunu_py.tool_calls.known import HERMES, known_format
 from akunu_py.tool_calls.parser import parse_calls
 from akunu_py.tool_calls.writing import written_calls
 
-FORMATS = {name: format_of(name) for name in EXCERPTS} | {"gemma": GEMMA, "described": HERMES}
+OTHERS = {"gemma": GEMMA, "described": HERMES}
 KNOWN = {
     "LFM 2": ("", ["<|tool_call_start|>", "<|tool_call_end|>"], "<|tool_call_start|>"),
     "Kimi K2": (
@@ -27,19 +27,35 @@ KNOWN = {
         '<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>', [],
         "<tool_call>",
     ),
+    "Llama 3.2": (
+        "the format [func_name1(params_name1=params_value1, params_name2=params_value2...), func_n",
+        [], "[",
+    ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [*EXCERPTS, *OTHERS])
 @given(given_=calls)
 def test_written_calls_are_read(name, given_):
-    format_ = FORMATS[name]
+    format_ = OTHERS.get(name) or format_of(name)
     if holds_an_end(format_, given_[1]):
         return
     made = [ToolCall(*given_, id="abcdef123")]
     read, rest = parse_calls(format_, written_calls(format_, made), TOOLS)
     assert [(call.name, call.arguments) for call in read] == [given_]
     assert not rest.strip()
+
+
+@pytest.mark.parametrize("name", [*EXCERPTS, *OTHERS])
+def test_what_looks_like_the_format_is_written_and_read(name):
+    format_ = OTHERS.get(name) or format_of(name)
+    escapes = not isinstance(format_.arguments, TaggedArguments | QuotedArguments)
+    for call in hard_calls(format_):
+        if escapes or not ambiguous(format_, [call]):
+            written = written_calls(format_, [ToolCall(*call, id="abcdef123")])
+            read, rest = parse_calls(format_, written, TOOLS)
+            assert [(call.name, call.arguments) for call in read] == [call]
+            assert not rest.strip()
 
 
 def holds_an_end(format_, arguments):

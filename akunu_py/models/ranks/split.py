@@ -192,18 +192,6 @@ def prepare(model: nn.Module, group: Group, name: str) -> Split:
     return Split("pipeline", group)
 
 
-def load_part(model: nn.Module, group: Group, name: str) -> None:
-    """Reduce a model whose weights are still on disk to this rank's part, and load that.
-
-    Raises as `prepare` does.
-    """
-    prepare(model, group, name).apply(model)
-    for _, array in tree_flatten(model.parameters()):
-        # One by one: each is in memory as a whole until it is cut.
-        mx.eval(array)
-        mx.clear_cache()
-
-
 def plan(model: nn.Module, group: PlannedGroup, name: str) -> tuple[Way, float]:
     """Reduce a model without weights to what a rank would have; it can then make its caches.
 

@@ -38,6 +38,19 @@ def leave(child):
     assert "Traceback" not in child.seen
 
 
+def shown(child, columns=80, rows=24):
+    """What the terminal showed, with all that scrolled out of it."""
+    screen = TerminalScreen(columns, rows)
+    screen.write(child.seen)
+    return screen.rows()
+
+
+def bold_at_the_prompt(child):
+    screen = TerminalScreen()
+    screen.write(child.seen)
+    return screen.cells("> hello").bold
+
+
 def test_a_first_chat_and_history_in_the_next(chat, tmp_path):
     with chat("--max-tokens", 4) as child:
         child.until("/help lists the commands")
@@ -45,6 +58,8 @@ def test_a_first_chat_and_history_in_the_next(chat, tmp_path):
         child.type("hello world\r")
         child.until("tokens/s")
         leave(child)
+    assert "context 256" in "\n".join(shown(child))
+    assert bold_at_the_prompt(child)
     history = tmp_path / "akunu" / "chat-history"
     assert stat.S_IMODE(history.stat().st_mode) == 0o600
     assert "+hello world\n" in history.read_text("utf-8")
@@ -149,6 +164,7 @@ def test_an_editor_that_fails_is_a_note(chat):
         leave(child)
 
 
+@pytest.mark.slow
 def test_a_resize_redraws_what_is_typed(chat):
     with chat("--max-tokens", 4) as child:
         child.ready()
@@ -160,13 +176,6 @@ def test_a_resize_redraws_what_is_typed(chat):
         child.type("\r")
         child.until("tokens/s")
         leave(child)
-
-
-def shown(child, columns=80, rows=24):
-    """What the terminal showed, with all that scrolled out of it."""
-    screen = TerminalScreen(columns, rows)
-    screen.write(child.seen)
-    return screen.rows()
 
 
 @pytest.mark.slow
@@ -470,18 +479,16 @@ def test_a_line_is_typed_while_the_screen_changes_its_width(chat, reflows):
     assert "Ctrl-C  stops a reply and keeps what was said" in text
 
 
-def test_what_is_said_first_and_how_the_prompt_looks(chat):
-    for quiet in (False, True):
-        program = [*PtyChild.program, "--quiet"] if quiet else PtyChild.program
-        with chat("--max-tokens", 4, program=program) as child:
-            child.ready()
-            child.type("hello\r")
-            leave(child)
-        said = "\n".join(shown(child))
-        assert ("context 256" in said) == ("tokens/s" in said) == (not quiet)
-        screen = TerminalScreen()
-        screen.write(child.seen)
-        assert screen.cells("> hello").bold
+def test_a_quiet_chat_says_nothing_of_itself(chat):
+    """`test_a_first_chat_and_history_in_the_next` has what others say."""
+    with chat("--max-tokens", 4, program=[*PtyChild.program, "--quiet"]) as child:
+        child.ready()
+        child.type("hello\r")
+        leave(child)
+    said = "\n".join(shown(child))
+    assert "context 256" not in said
+    assert "tokens/s" not in said
+    assert bold_at_the_prompt(child)
 
 
 @pytest.mark.slow

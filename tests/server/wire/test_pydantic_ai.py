@@ -5,14 +5,20 @@ import asyncio
 import pytest
 from scripted_server import called, said
 
-httpx2 = pytest.importorskip("httpx2", reason="pydantic-ai-slim[openai] brings httpx2")
-pydantic_ai = pytest.importorskip("pydantic_ai", reason="pydantic-ai-slim[openai] is not installed")
+
+@pytest.fixture(scope="module", autouse=True)
+def packages():
+    """Imported in the worker that has these tests alone: it takes a second."""
+    pytest.importorskip("httpx2", reason="pydantic-ai-slim[openai] brings httpx2")
+    pytest.importorskip("pydantic_ai", reason="pydantic-ai-slim[openai] is not installed")
+
 
 # Without a text before the calls, which run_stream would take for the answer.
 TWO_CALLS = called(("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4}))
 
 
 def agent_of(server, api, client):
+    import pydantic_ai
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -29,6 +35,8 @@ def agent_of(server, api, client):
 
 
 async def asked(server, api, stream):
+    import httpx2
+
     # A client of the test's own: the library's stays open.
     async with httpx2.AsyncClient() as client:
         agent = agent_of(server, api, client)

@@ -3,8 +3,6 @@
 import asyncio
 import json
 
-import anthropic
-import openai
 import pytest
 from scripted_server import ACCEPTED, USAGE, Pause, call, called, said, thought
 
@@ -27,14 +25,29 @@ TWO_CALLS = called(
 ANSWER = thought("So.", "3 and", " 7")
 
 
+# Their import takes a second each: in the worker that has these tests, and no other.
+@pytest.fixture(scope="module")
+def openai():
+    import openai
+
+    return openai
+
+
+@pytest.fixture(scope="module")
+def anthropic():
+    import anthropic
+
+    return anthropic
+
+
 @pytest.fixture
-def client(server):
+def client(server, openai):
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=0) as client:
         yield client
 
 
 @pytest.fixture
-def claude(server):
+def claude(server, anthropic):
     with anthropic.Anthropic(base_url=server.url, api_key=KEY, max_retries=0) as client:
         yield client
 
@@ -186,7 +199,7 @@ def test_structured_output(client, backend):
     assert backend.request.config.constraint == Constraint.json_schema(schema)
 
 
-def test_errors_of_openai(client, backend):
+def test_errors_of_openai(client, backend, openai):
     ask = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
     backend.play([ContextOverflowError("x", num_tokens=9, context=5)])
     with pytest.raises(openai.BadRequestError) as caught:
@@ -203,7 +216,7 @@ def test_errors_of_openai(client, backend):
         client.chat.completions.create(**ask | {"model": "other"})
 
 
-def test_late_errors_of_openai(client, backend):
+def test_late_errors_of_openai(client, backend, openai):
     ask = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
     backend.play([ACCEPTED, ContentDelta("Hello"), RuntimeError("x")])
     stream = client.chat.completions.create(**ask)
@@ -213,7 +226,7 @@ def test_late_errors_of_openai(client, backend):
     assert events[-1].type == "response.failed"
 
 
-def test_errors_of_anthropic(claude, backend):
+def test_errors_of_anthropic(claude, backend, anthropic):
     ask = {"model": "tiny", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
     backend.play([ContextOverflowError("x", num_tokens=9, context=5)])
     with pytest.raises(anthropic.BadRequestError, match="prompt is too long: 9 tokens > 5 maximum"):
@@ -238,7 +251,7 @@ def test_stream_left_early_is_cancelled(client, backend):
     assert backend.cancelled.wait(300)
 
 
-def test_thirty_two_streams_at_once(server, backend):
+def test_thirty_two_streams_at_once(server, backend, openai):
     backend.scripts = lambda request: [
         ACCEPTED, Pause(0.01), ContentDelta(request.messages[0].text), Finished("stop", USAGE)
     ]  # fmt: skip
