@@ -11,23 +11,23 @@ from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows
 
 
 @pytest.fixture
-def passes(model, monkeypatch):
+def passes(model):
     """Sizes of the passes over a prompt, on a machine that reads `pace` rows a second."""
 
     def sizes(rows, length, pace, *, short=True):
         now = [0.0]
         found = []
-        feed = rows._pass
 
-        def timed(tokens):
+        def timed(passes, tokens, feed=cached_rows.Passes.feed_apart):
             found.append(tokens.size)
             now[0] += tokens.size / pace
-            return feed(tokens)
+            feed(passes, tokens)
 
-        monkeypatch.setattr(rows, "_pass", timed)
-        monkeypatch.setattr(cached_rows, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-        ids = [number % 90 for number in range(length)]
-        list(rows.prefilling(ids, short_passes=short))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cached_rows.Passes, "feed_apart", timed)
+            patch.setattr(cached_rows, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+            ids = [number % 90 for number in range(length)]
+            list(rows.prefilling(ids, short_passes=short))
         return found
 
     return sizes

@@ -1,5 +1,7 @@
 """What rank 0 announces makes another rank hold the same rows; both are in this process."""
 
+import signal
+
 import mlx.core as mx
 import pytest
 from family_models import build_family
@@ -7,7 +9,7 @@ from mlx.utils import tree_flatten
 from tiny_models import ADVERSARIES, adversary, generate, prompt_of, tiny
 
 from akunu_py.drafting.plain import PlainDrafter
-from akunu_py.errors import RollbackError
+from akunu_py.errors import EngineStateError, RollbackError
 from akunu_py.models.cached_rows import Passes
 from akunu_py.models.ranks import passes, split
 from akunu_py.models.ranks.passes import Follower, Leader
@@ -185,3 +187,34 @@ def test_messages_do_not_grow_with_rows(monkeypatch, rows):
     first = collectives(build_family("qwen3_next"), PlannedGroup(1, 2), rows, monkeypatch)
     # The ids, the rows for the next rank, and the result for all.
     assert first == (3, rows * (4 + 2 * 64 * 4))
+
+
+def test_a_pass_that_fails_on_rank_0_alone_is_the_last(ranks):
+    session, _ = ranks(tiny())
+
+    def fail(*_args, **_options):
+        raise RuntimeError("out of memory")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Passes, "feed", fail)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            session.logits([1, 2, 3])
+    with pytest.raises(EngineStateError, match="the other ranks wait"):
+        session.logits([1, 2, 3])
+
+
+def test_ctrl_c_comes_after_a_pass(ranks):
+    session, wire = ranks(tiny())
+    plain = Passes.feed
+
+    def interrupted(*args):
+        signal.raise_signal(signal.SIGINT)
+        return plain(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Passes, "feed", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            generate(session, prompt_of(20), GenerationConfig(), PlainDrafter(), max_tokens=5)
+    generate(session, prompt_of(20), GenerationConfig(), PlainDrafter(), max_tokens=5)
+    flush(session, wire)
+    assert same_rows(session, wire)

@@ -21,7 +21,7 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from akunu_py.errors import ContractError, RollbackError
+from akunu_py.errors import ContractError, EngineStateError, RollbackError
 from akunu_py.models.cached_rows import Passes
 from akunu_py.models.ranks.link import Kind, Link, Message
 from akunu_py.models.rollback import RollbackCaches, Saved
@@ -119,6 +119,7 @@ class Leader:
         self._link = link
         self._numbers = itertools.count(1)
         self._waiting: list[Message] = []
+        self._unfinished = False
         # Filled by finalizers, in whatever thread they run.
         self._later: list[Message] = []
 
@@ -137,6 +138,21 @@ class Leader:
     def add_later(self, message: Message) -> None:
         """Announce that something is no longer needed, at some time."""
         self._later.append(message)
+
+    @contextlib.contextmanager
+    def whole_pass(self) -> Iterator[None]:
+        """Frame a pass, which is either queued on all ranks or the last one.
+
+        Raises EngineStateError after a pass that failed on rank 0 alone: the others wait for it.
+        """
+        if self._unfinished:
+            raise EngineStateError(
+                "a pass failed on rank 0, and the other ranks wait for it; start again"
+            )
+        with _uninterrupted():
+            self._unfinished = True
+            yield
+            self._unfinished = False
 
     def announce(self, message: Message, rows: mx.array) -> mx.array:
         """Announce a pass now; return the ids that all ranks feed."""
@@ -164,7 +180,7 @@ class _LeaderPasses(Passes):
 
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over rows [n] on all ranks; return their logits [1, n, vocab], queued."""
-        with _uninterrupted():
+        with self._leader.whole_pass():
             message = Message(Kind.FEED, self._number, rows.size)
             logits = super().feed(self._leader.announce(message, rows))
             mx.async_eval(logits)  # type: ignore[no-untyped-call]
@@ -172,7 +188,7 @@ class _LeaderPasses(Passes):
 
     def feed_apart(self, rows: mx.array) -> None:
         """Run a pass on all ranks without its logits, and wait for it."""
-        with _uninterrupted():
+        with self._leader.whole_pass():
             message = Message(Kind.FEED_APART, self._number, rows.size)
             super().feed_apart(self._leader.announce(message, rows))
 
