@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
+from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -80,9 +81,10 @@ class ToolCall:
 class Tool:
     """A function that a model may call.
 
-    `parameters` is the JSON schema of an object, copied. `input_grammar` is a Lark grammar of the
-    argument `input`, a text, which templates do not show; "" for any text. Only formats that write
-    texts as they are can hold a call to it (`ToolUse.holds_grammars`).
+    `parameters` is the JSON schema of an object, copied. `input_form` is the expression
+    ("regex") or the Lark grammar of the argument `input`, a text, which templates do not show; None
+    for any text. Only formats that write texts as they are can hold a call to a grammar
+    (`ToolUse.holds_grammars`).
 
     Raises ConfigError for a field that is malformed.
     """
@@ -92,7 +94,7 @@ class Tool:
     parameters: Mapping[str, Any] = field(
         default_factory=lambda: {"type": "object", "properties": {}}
     )
-    input_grammar: str = ""
+    input_form: Constraint | None = None
 
     def __post_init__(self) -> None:
         _check_tool_name(self.name)

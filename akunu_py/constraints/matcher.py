@@ -129,9 +129,8 @@ class Matcher:
             raise ConstraintError(f"{count} of {self.num_tokens} tokens cannot be taken back")
         if count:
             self.num_tokens -= count
-            # The inner matcher did not take an end token in.
+            # The inner matcher did not take an end token in. It goes back when it is asked.
             self._ended = False
-            self._go_to(())
 
     def _ends_with(self, path: Sequence[int]) -> bool:
         """Return whether the end token at the end of a path is allowed there.
@@ -172,8 +171,7 @@ class Matcher:
         """
         known = self._forced[-1]
         if known is None:
-            over = self._inner.is_stopped()
-            known = (() if over else tuple(self._inner.compute_ff_tokens())), 0
+            known = tuple(self._inner.compute_ff_tokens()), 0
             self._check()
             self._forced[-1] = known
         return known

@@ -24,7 +24,7 @@ reach their `maxLength`, for which masks took longest.
 """
 
 _BEFORE = ("\x02", "\n", ".")
-"""Texts that no token joins with what follows them; the first that the vocabulary can spell."""
+"""Texts that hardly any token joins with what follows them."""
 
 
 class MatcherVocabulary:
@@ -85,21 +85,22 @@ class _Continuation:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._encode = tokenizer.encode
-        self._before, self._ids = "", tokenizer.encode("")
-        for text in _BEFORE:
-            ids = tokenizer.encode(text)
-            if tokenizer.decode(ids) == text:
-                self._before, self._ids = text, ids
-                break
+        spelled = {text: tokenizer.encode(text) for text in _BEFORE}
+        self._before = {
+            text: ids for text, ids in spelled.items() if tokenizer.decode(ids) == text
+        } or {"": tokenizer.encode("")}
         spaced = self(" a")
         detokenizer = tokenizer.detokenizer()
         shown = detokenizer.feed(spaced) + detokenizer.finish()
         self.drops_space = bool(spaced) and not shown.startswith(" ")
 
     def __call__(self, text: str) -> list[int]:
-        ids, size = self._encode(self._before + text), len(self._ids)
-        # Where a token joins the two texts there is no canonical beginning.
-        return ids[size:] if ids[:size] == self._ids else []
+        for before, own in self._before.items():
+            ids = self._encode(before + text)
+            # A token that joins the two texts is not how `text` begins elsewhere.
+            if ids[: len(own)] == own:
+                return ids[len(own) :]
+        return []
 
 
 class _Given:

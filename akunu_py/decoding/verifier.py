@@ -5,6 +5,7 @@ A package offers a rule as an entry point of the group "akunu.verifiers". Its na
 returns a `Verifier`.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -40,14 +41,23 @@ def make_verifier(config: GenerationConfig, seed: int) -> Verifier:
     """
     if config.verifier == "match":
         return Verifier(decode, Budget, config)
-    for point in entry_points(group=ENTRY_POINT_GROUP, name=config.verifier):
-        try:
-            make: Callable[[GenerationConfig, int], Verifier] = point.load()
-        except ModuleNotFoundError:
-            continue
+    make = _plug_in(config.verifier)
+    if make is not None:
         return make(config, seed)
     raise ConfigError(
         f"no installed package offers the verifier {config.verifier!r}, which draft_sampling "
         f"{config.draft_sampling!r} with lenience {config.lenience:g} needs; leave them out, or "
         "install akunu with its laboratory"
     )
+
+
+@functools.cache
+def _plug_in(name: str) -> Callable[[GenerationConfig, int], Verifier] | None:
+    """Return the rule that an installed package offers; the search takes about 10 ms."""
+    for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
+        try:
+            made: Callable[[GenerationConfig, int], Verifier] = point.load()
+        except ModuleNotFoundError:
+            continue
+        return made
+    return None

@@ -583,7 +583,6 @@ class Engine:
                 replace(
                     request,
                     progress=progress,
-                    short_passes=progress is not None,
                     admit=self._admission.check,
                     ended=ended,
                 )

@@ -64,7 +64,7 @@ class Lane:
         checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
         progress: Progress | None = None,
     ) -> Generator[StreamEvent | None, None, None]:
-        """Make a reply in turns: None after each prompt pass, then an event per step.
+        """Make a reply in turns: None at each pause of a prompt pass, then an event per step.
 
         `learned` is the state of `auto`; the reply joins it when it ends. Once `cancelled` is set
         the next turn is the last and has the result, with the finish reason "cancelled". Closing
@@ -76,7 +76,6 @@ class Lane:
         request = replace(
             self._make(call, self.session, state, self._token_model),
             checkpoints=checkpoints,
-            short_passes=True,
             progress=progress,
             ended=state.finish,
         )

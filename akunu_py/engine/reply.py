@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class _CancelledError(Exception):
-    """Leaves the prefill between two prompt passes."""
+    """Leaves the prefill at a pause of a prompt pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,6 @@ class Request:
         marks: texts of further control tokens that are part of the reply's text, by id.
         progress: called with the number of prompt tokens done and in all.
         checkpoints: places in the prompt to which caches should be able to go back, by name.
-        short_passes: whether somebody waits for the end of each prompt pass.
         admit: called before each step; may raise.
         ended: called once when the reply is over, also after an error.
 
@@ -85,7 +84,6 @@ class Request:
     marks: Mapping[int, str] = field(default_factory=dict)
     progress: Progress | None = None
     checkpoints: Mapping[str, int] = field(default_factory=dict)
-    short_passes: bool = False
     admit: Callable[[], None] = lambda: None
     ended: Callable[[], None] = lambda: None
 
@@ -124,7 +122,7 @@ class Reply:
                     yield event
 
     def turns(self) -> Generator[StreamEvent | None, None, None]:
-        """Prefill and decode as `events` does; also yield None after each prompt pass."""
+        """Prefill and decode as `events` does; also yield None at each pause of a prompt pass."""
         # A reply that is cancelled between two steps ends with an event without tokens.
         last = StreamEvent("", ())
         reason: FinishReason = "cancelled"
@@ -153,23 +151,23 @@ class Reply:
         try:
             self._check()
             total = len(request.prompt)
-            passes = session.beginning(
+            prefill = session.beginning(
                 request.prompt,
                 sampler,
                 self._max_tokens,
                 request.checkpoints,
                 allowed=request.matcher,
-                short_passes=request.short_passes,
             )
-            self._num_cached = next(passes)
-            if request.config.logprobs is not None:
-                session.report_logprobs(request.config.logprobs)
-            self._prefill_progress(self._num_cached, total)
-            for held in passes:
-                self._prefill_progress(held, total)
-                yield
-                # Whoever cancelled meanwhile gets no further pass.
-                self._check()
+            with contextlib.closing(prefill):
+                self._num_cached = next(prefill)
+                if request.config.logprobs is not None:
+                    session.report_logprobs(request.config.logprobs)
+                self._prefill_progress(self._num_cached, total)
+                for held in prefill:
+                    self._prefill_progress(held, total)
+                    yield
+                    # Whoever cancelled meanwhile gets no further layer.
+                    self._check()
             self._prefill_progress(total, total)
             if isinstance(drafter, ReplyDrafter):
                 drafter.begin_reply(request.config, self._seed, self._check)

@@ -66,7 +66,7 @@ class MessageReader:
             elif self._parser is None:
                 deltas.append(ContentDelta(piece.text, piece.source))
             else:
-                deltas += self._parser.feed(piece.text)
+                deltas += self._parser.feed(piece.text, piece.source)
         return deltas
 
     def _kept(self, deltas: list[ReplyDelta]) -> tuple[ReplyDelta, ...]:

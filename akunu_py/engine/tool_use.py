@@ -48,8 +48,9 @@ class ChatPlan:
         parser: reads the calls of the reply; None where there are none.
         constraint: grammar of the calls, or None.
         calls_or_answer: makes the grammar of a reply that is either calls or an answer in the form
-            of a JSON schema; None where tools must be called, and where calls have no marker and
-            are not JSON: their beginning hides that of an answer.
+            of a JSON schema; None where tools must be called, where a given reader reads the
+            calls, and where these have no marker and are not JSON: their beginning hides that of
+            an answer.
         from_start: whether the constraint holds for the whole reply, thoughts included.
         marks: texts of the control tokens around calls, by id.
 
@@ -68,13 +69,13 @@ class ChatPlan:
 
         Raises ConfigError if the two do not go together.
         """
-        if self.constraint is None or given is None:
+        if self.parser is None or given is None:
             return self.constraint or given
         if self.calls_or_answer is None or given.kind != "json_schema" or given.trigger:
             raise ConfigError(
                 "a reply that may call tools cannot have a constraint, too (except a json_schema "
-                "with tool_choice='auto', unless this model's calls have no marker and are not "
-                "JSON); leave it out, or give tool_choice='none'"
+                "with tool_choice='auto', where akunu itself reads this model's calls, and they "
+                "have a marker or are JSON); leave it out, or give tool_choice='none'"
             )
         return self.calls_or_answer(given)
 
@@ -148,7 +149,7 @@ class ToolUse:
 
     @property
     def holds_grammars(self) -> bool:
-        """Whether a tool's `input_grammar` has an effect."""
+        """Whether calls follow a tool's `input_form` where that is a grammar."""
         if self._chosen is not None:
             return False
         try:

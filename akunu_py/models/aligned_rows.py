@@ -1,6 +1,6 @@
 """Rows at fixed places in passes of one size, for `--reproducible`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Self
 
@@ -101,19 +101,16 @@ class AlignedRows(CachedRows):
         self,
         rows: Sequence[int],
         checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
-        *,
-        short_passes: bool = False,  # noqa: ARG002 - what is reproducible depends on no clock
-    ) -> Iterator[int]:
+    ) -> Generator[int, None, None]:
         """Hold these rows; the next pass feeds the rows after the last whole block.
 
-        Checkpoints are moved to the beginning of their blocks. Passes have one size.
+        Checkpoints are moved to the beginning of their blocks.
         """
         self.rest()
         whole = len(rows) - len(rows) % BLOCK_ROWS
         yield from super().prefilling(
             rows[:whole],
             {name: place - place % BLOCK_ROWS for name, place in checkpoints.items()},
-            short_passes=False,
         )
         self._num_prompt_rows = whole
         with self.changing():

@@ -1,10 +1,9 @@
 """A model's caches, and the tokens whose rows they hold."""
 
 import contextlib
-import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, Self
@@ -13,19 +12,17 @@ import mlx.core as mx
 from mlx import nn
 
 from akunu_py.blas import fit_threads
-from akunu_py.models.cache import make_caches
-from akunu_py.models.rollback import RollbackCaches, Saved, leaves
+from akunu_py.models.cache import Cache, make_caches
+from akunu_py.models.rollback import RollbackCaches, Saved, beside, leaves, take_over
 
 PREFILL_CHUNK = 512
 """Most rows of one prompt pass: enough for full speed."""
 
-_FIRST_CHUNK, _CHUNK_STEP = 16, 8
-_SHORT_PASS_S, _PASS_S, _LONG_PASS_S = 0.2, 0.4, 0.48
-"""Seconds of a prompt pass: least, aim, most.
+_TURN_S = 0.2
+"""Seconds after which a prompt pass pauses behind the next layer.
 
-Ctrl-C and progress wait for the end of a pass. Its rows are fitted to the aim once a full pass
-would take less or more. The range is wide, so that sizes, on which the bits of rows may depend, do
-not change with every breath of the machine.
+Ctrl-C, progress and the replies of others wait for a pause. Pauses change no result, so they may
+depend on the clock; the rows of a pass, on which bits may depend, do not.
 """
 
 Progress = Callable[[int, int], None]
@@ -53,15 +50,34 @@ class Passes:
 
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over rows [n]; return their logits [1, n, vocab], not yet evaluated."""
-        fit_threads()
-        logits: mx.array = self._model(rows[None], cache=self.caches)
-        return logits
+        return self._run(rows, self.caches)
 
-    def feed_apart(self, rows: mx.array) -> None:
-        """Run a pass over rows [n] without its logits, and wait for it."""
-        # The base class: here the logits are never evaluated, so they are not computed.
-        Passes.feed(self, rows)
-        mx.eval([cache.state for cache in self.caches])
+    def feeding(self, rows: mx.array) -> Generator[int, None, None]:
+        """Run a pass over rows [n] without its logits, with a pause behind a layer every `_TURN_S`.
+
+        Yields, at a pause, the number of layers done. Closed there, the caches are to be restored.
+        """
+        known = self.rollback.supported
+        fed = [beside(cache) for cache in self.caches] if known else self.caches
+        # The logits are never evaluated, so they are not computed.
+        self._run(rows, fed)
+        since = time.perf_counter()
+        for layer, (cache, new) in enumerate(zip(self.caches, fed, strict=True)):
+            # First, so that nothing else holds the arrays that MLX writes rows into.
+            take_over(cache, new)
+            # Queued before the wait for the layer below, so that a GPU has work meanwhile.
+            mx.async_eval(cache.state)  # type: ignore[no-untyped-call]
+            if layer:
+                mx.eval(self.caches[layer - 1].state)
+            if time.perf_counter() - since >= _TURN_S:
+                yield layer
+                since = time.perf_counter()
+        mx.eval(self.caches[-1].state)
+
+    def _run(self, rows: mx.array, caches: list[Cache]) -> mx.array:
+        fit_threads()
+        logits: mx.array = self._model(rows[None], cache=caches)
+        return logits
 
 
 MakePasses = Callable[[nn.Module, int | None], Passes]
@@ -87,7 +103,6 @@ class CachedRows:
         self.model = model
         self._kv_bits = kv_bits
         self._make_passes = make_passes
-        self._chunk = _FIRST_CHUNK
         self.reset()
 
     def reset(self) -> None:
@@ -101,10 +116,8 @@ class CachedRows:
         self.settled = True
 
     def empty(self) -> Self:
-        """Return rows of the same model that hold nothing, with prompt passes of the same size."""
-        other = type(self)(self.model, self._kv_bits, self._make_passes)
-        other._chunk = self._chunk  # noqa: SLF001 - of the same class
-        return other
+        """Return rows of the same model that hold nothing."""
+        return type(self)(self.model, self._kv_bits, self._make_passes)
 
     def hold(self, tokens: Sequence[int], marks: Mapping[str, Self] = MappingProxyType({})) -> None:
         """Take note that the caches were filled with the rows of a prompt.
@@ -227,14 +240,34 @@ class CachedRows:
 
     def feed_apart(self, tokens: Sequence[int]) -> None:
         """Run a pass without its logits, and wait for it."""
-        self._passes.feed_apart(mx.array(list(tokens)))
-        self.tokens += tokens
+        for _ in self._feeding(tokens):
+            pass
+
+    def _feeding(self, tokens: Sequence[int]) -> Generator[int, None, None]:
+        """Run a pass without its logits, with the pauses of `Passes.feeding`.
+
+        Yields, at a pause, the number of rows held, with the share of this pass that is done. The
+        rows are not settled then. Closed at a pause, it leaves them as they were before the pass;
+        caches of unknown kinds start afresh.
+        """
+        known = self.rollback.supported
+        saved = self.rollback.save() if known else []
+        with self.changing():
+            try:
+                for layer in self._passes.feeding(mx.array(list(tokens))):
+                    yield len(self.tokens) + len(tokens) * layer // len(self.caches)
+            except GeneratorExit:
+                if not known:
+                    raise
+                self.rollback.restore(saved)
+                return
+            self.tokens += tokens
 
     def prefill(self, rows: Sequence[int], progress: Progress | None = None) -> None:
         """Hold these rows: their beginning stays as far as it is cached, the rest is fed.
 
-        `progress` is called with the number of rows held and the total, before the first chunk and
-        after each. The end is marked where caches cannot go back to every row.
+        `progress` is called with the number of rows held, as `prefilling` counts them, and the
+        total. The end is marked where caches cannot go back to every row.
         """
         for held in self.prefilling(rows):
             if progress:
@@ -244,15 +277,13 @@ class CachedRows:
         self,
         rows: Sequence[int],
         checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
-        *,
-        short_passes: bool = False,
-    ) -> Iterator[int]:
-        """Hold these rows as `prefill` does, one pass at a time.
+    ) -> Generator[int, None, None]:
+        """Hold these rows as `prefill` does, with pauses in which the caller may act.
 
-        Yields the number of rows held, before the first pass and after each. `checkpoints` are
-        further places to mark, by name: numbers of rows at which a pass then ends. Short passes
-        take less than half a second each, for callers that act between them; on a slow machine that
-        makes a prompt up to a sixth slower.
+        Yields the number of rows held: before the first pass, after each, and within a pass every
+        `_TURN_S` seconds. Within a pass the share of its rows is counted that its layers have
+        done. Closed there, it drops the rows of that pass alone. `checkpoints` are further places
+        to mark, by name: numbers of rows at which a pass then ends.
         """
         self._keep_common_prefix(rows)
         if not self._has_marks:
@@ -262,13 +293,8 @@ class CachedRows:
         yield len(self.tokens)
         while (start := len(self.tokens)) < total:
             end = min([total, *(place for place in checkpoints.values() if place > start)])
-            size = self._next_pass(end - start, short_passes=short_passes)
-            chunk = list(rows[start : start + size])
-            started = time.perf_counter()
-            with self.changing():
-                self.feed_apart(chunk)
+            yield from self._feeding(rows[start : min(end, start + PREFILL_CHUNK)])
             mx.clear_cache()
-            self._fit_chunk(len(chunk), time.perf_counter() - started)
             self._mark_here(checkpoints)
             yield len(self.tokens)
         self.mark("prompt")
@@ -277,27 +303,6 @@ class CachedRows:
         for name, place in checkpoints.items():
             if place == len(self.tokens):
                 self.mark(name)
-
-    def _next_pass(self, remaining: int, *, short_passes: bool) -> int:
-        """Return the rows of the next prompt pass.
-
-        Short passes are about equal: a few rows left for the last would read all weights once more.
-        """
-        if not short_passes:
-            return min(PREFILL_CHUNK, remaining)
-        chunk = min(self._chunk, PREFILL_CHUNK)
-        passes = math.ceil(remaining / chunk)
-        return min(remaining, math.ceil(remaining / passes / _CHUNK_STEP) * _CHUNK_STEP)
-
-    def _fit_chunk(self, size: int, seconds: float) -> None:
-        """Fit the most rows of a prompt pass to the time that one of `size` rows took."""
-        # A much smaller pass says little of the pace: most of its time reads the weights.
-        if 2 * size < self._chunk:
-            return
-        pace = size / max(seconds, 1e-6)
-        if not _SHORT_PASS_S <= self._chunk / pace <= _LONG_PASS_S:
-            fitting = int(pace * _PASS_S) // _CHUNK_STEP * _CHUNK_STEP
-            self._chunk = min(PREFILL_CHUNK, max(_CHUNK_STEP, fitting))
 
     def _keep_common_prefix(self, rows: Sequence[int]) -> None:
         """Go back to the longest prefix of `rows` that the caches can go back to."""

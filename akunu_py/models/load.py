@@ -429,6 +429,8 @@ def _open_folder(folder: Path, options: LoadOptions, group: Group | None) -> Ste
 
     _refuse_gguf_options(folder, options)
     config = mlx_folder.read_folder_config(folder)
+    # Before transformers sees the config, of which it would make a class of its own.
+    mlx_folder.check_folder(folder, config)
     tokenizer = FolderTokenizer(folder, mlx_folder.read_whole_config(folder))
     return _load_folder(folder, config, tokenizer, options.weights, group)
 

@@ -209,16 +209,26 @@ def from_library(folder: Path, what: str) -> Iterator[None]:
             _log.info("%s", text)
 
 
-def open_folder_model(folder: Path, config: dict[str, Any]) -> nn.Module:
-    """Return the model of a folder with its weights still on disk.
+def check_folder(folder: Path, config: dict[str, Any]) -> tuple[type[nn.Module], type]:
+    """Check the headers of a folder's weights, and its config; return the classes of its model.
 
     Raises UnsupportedArchitectureError for an unknown model_type, ModelFormatError for weights that
-    are missing or do not fit.
+    are missing and numbers out of range.
     """
     shapes = check_weight_files(folder)
     with from_library(folder, "model"):
         classes = model_classes(config)
         check_arguments(config, classes[1], len(shapes))
+    return classes
+
+
+def open_folder_model(folder: Path, config: dict[str, Any]) -> nn.Module:
+    """Return the model of a folder with its weights still on disk.
+
+    Raises as `check_folder` does, and ModelFormatError for weights that do not fit.
+    """
+    classes = check_folder(folder, config)
+    with from_library(folder, "model"):
         model, _ = mlx_load_model(folder, lazy=True, get_model_classes=lambda **_: classes)
     return model
 

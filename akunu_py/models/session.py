@@ -2,7 +2,7 @@
 
 import contextlib
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 import mlx.core as mx
@@ -131,13 +131,12 @@ class Session:
         checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
         *,
         allowed: ReplyMasks | None = None,
-        short_passes: bool = False,
-    ) -> Iterator[int]:
-        """Prefill as `begin` does, one prompt pass at a time.
+    ) -> Generator[int, None, None]:
+        """Prefill as `begin` does, with pauses in which the caller may act.
 
-        Yields the number of rows held, first of those that were cached already. `checkpoints` are
-        places in the prompt to which caches should be able to go back, by name. `short_passes` is
-        for callers that act between them (`CachedRows.prefilling`).
+        Yields the number of rows held, first of those that were cached already, as
+        `CachedRows.prefilling` does. `checkpoints` are places in the prompt to which caches should
+        be able to go back, by name.
         """
         if allowed is None:
             self._choices = RowChoices(sampler, self.vocabulary_size)
@@ -146,18 +145,18 @@ class Session:
             self._choices = ConstrainedChoices(sampler, size, allowed, len(prompt))
         self._forget_pass()
         self._end = min(self.context, len(prompt) + max_tokens)
-        steps = self._rows.prefilling(prompt[:-1], checkpoints, short_passes=short_passes)
-        while True:
-            # Not around the `yield`: other work of this thread has streams of its own.
-            with mx.stream(self._stream):
-                held = next(steps, None)
-            if held is None:
-                return
-            yield held
+        with contextlib.closing(self._rows.prefilling(prompt[:-1], checkpoints)) as steps:
+            while True:
+                # Not around the `yield`: other work of this thread has streams of its own.
+                with mx.stream(self._stream):
+                    held = next(steps, None)
+                if held is None:
+                    return
+                yield held
 
     @property
     def rows(self) -> CachedRows:
-        """Return the rows held now; between two passes they can be copied."""
+        """Return the rows held now; while they are settled they can be copied."""
         return self._rows
 
     def exchange(self, rows: CachedRows | None) -> CachedRows:

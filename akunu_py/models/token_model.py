@@ -1,5 +1,6 @@
 """A draft model over its own caches: the `TokenModel` of `DraftModelDrafter`."""
 
+import contextlib
 import dataclasses
 import gc
 import logging
@@ -74,8 +75,8 @@ class CachedTokenModel:
     def beginning(self, prompt: Sequence[int], sampling: DrawSettings) -> Iterator[None]:
         """Feed all but the last token of a prompt, except what the caches already hold.
 
-        Yields after each pass. A prompt beyond the model's context is not fed, and nothing is
-        drawn.
+        Yields at each pause of a pass. A prompt beyond the model's context is not fed, and nothing
+        is drawn.
         """
         config = _within(sampling.config, self.common)
         self._independent = sampling.independent
@@ -90,13 +91,13 @@ class CachedTokenModel:
         if len(prompt) >= self.context:
             return
         rows = [self._known(token) for token in prompt[:-1]]
-        passes = self._open_rows.prefilling(rows)
-        while True:
-            # Not around the `yield`: other work of this thread has streams of its own.
-            with mx.stream(self._stream):
-                if next(passes, None) is None:
-                    break
-            yield
+        with contextlib.closing(self._open_rows.prefilling(rows)) as prefill:
+            while True:
+                # Not around the `yield`: other work of this thread has streams of its own.
+                with mx.stream(self._stream):
+                    if next(prefill, None) is None:
+                        break
+                yield
         self._checked = len(rows)
 
     def extend(self, tokens: Sequence[int]) -> None:

@@ -5,9 +5,9 @@ others are ignored and listed in a header. Thoughts are sent as `reasoning_conte
 since clients read one or the other, and accepted as either and as `reasoning_details`.
 """
 
-import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from akunu_py.reply_deltas import (
 )
 from akunu_py.server import sse
 from akunu_py.server.chances import asked_logprobs, chance_fields
+from akunu_py.server.choices import ChoicePlace, in_choices
 from akunu_py.server.conversation import (
     call_at,
     check_choice,
@@ -41,9 +42,11 @@ from akunu_py.server.events import (
     Accepted,
     Addition,
     Chances,
+    ChoiceEnd,
     Decoded,
     Finished,
     Loading,
+    NextChoice,
     Prefilled,
     Progress,
     TokenChance,
@@ -170,7 +173,8 @@ async def chat_completions(http: HttpRequest) -> Response:
     asked = await incoming(http, Body, refused=_REFUSED, no_effect=_NO_EFFECT)
     request, body = _read_request(asked), asked.body
     options = body.stream_options
-    form = ChatForm(
+    form = partial(
+        ChatForm,
         request.model,
         include_usage=bool(options and options.include_usage),
         figures=bool(body.timings_per_token or (body.akunu and body.akunu.metrics)),
@@ -178,14 +182,15 @@ async def chat_completions(http: HttpRequest) -> Response:
         progress=bool(body.return_progress),
         custom=_custom_names(body.tools or ()),
     )
-    return asked.respond(request, form, stream=body.stream)
+    choices = asked.choices(body.n)
+    return asked.respond(
+        request, in_choices("chatcmpl-", form, choices), stream=body.stream, choices=choices
+    )
 
 
 def _read_request(asked: Incoming[Body]) -> ChatRequest:
     """Return what a body asks for; raises RequestError and ConfigError naming the field."""
     body = asked.body
-    if body.n not in {None, 1}:
-        raise RequestError("n is not supported; send the request n times", param="n")
     if body.modalities and body.modalities != ["text"]:
         raise RequestError("modalities: akunu's models write only text", param="modalities")
     check_counts(body.messages, body.tools or ())
@@ -202,7 +207,7 @@ def _read_request(asked: Incoming[Body]) -> ChatRequest:
         _message(message, f"messages[{place}]") for place, message in enumerate(body.messages)
     ]
     tools = _tools(body.tools or ())
-    asked.check_grammars(tools)
+    asked.check_grammars(tools, refuse=True)
     return ChatRequest(
         model=asked.model.id,
         messages=merged_beginning(messages),
@@ -405,6 +410,7 @@ class ChatForm:
 
     Args:
         model: its name.
+        place: which choice of which response it is.
         include_usage: whether a stream ends with the usage.
         figures: whether times and counts of drafts are added.
         sources: whether chunks tell who drafted their text.
@@ -418,6 +424,7 @@ class ChatForm:
     def __init__(
         self,
         model: str,
+        place: ChoicePlace,
         *,
         include_usage: bool = False,
         figures: bool = False,
@@ -433,8 +440,7 @@ class ChatForm:
         self._accepted: Accepted | None = None
         self._reading_since = 0.0
         self._decoded = Decoded(0, 0)
-        self._id = "chatcmpl-" + secrets.token_hex(12)
-        self._created = int(time.time())
+        self._place = place
         self._custom = custom
         self._inputs: dict[int, str] = {}  # arguments of calls of custom tools, by index
         self._chances: list[TokenChance] = []  # of the text that comes next
@@ -491,7 +497,7 @@ class ChatForm:
             case Decoded():
                 self._decoded = event
                 return b""
-            case Loading():
+            case Loading() | NextChoice() | ChoiceEnd():
                 return b""
         if self._accepted is None or not self._tells_progress:
             return b""
@@ -506,7 +512,15 @@ class ChatForm:
 
     def closing(self, finished: Finished) -> bytes:
         """Return the chunk with the finish reason, the usage if it was asked for, and the end."""
-        last = self._chunk({}, _FINISH[finished.reason], **self._own(""))
+        return self.last_chunk(finished) + self.ending(finished)
+
+    def last_chunk(self, finished: Finished) -> bytes:
+        """Return the chunk with the finish reason."""
+        return self._chunk({}, _FINISH[finished.reason], **self._own(""))
+
+    def ending(self, finished: Finished) -> bytes:
+        """Return the usage if it was asked for, and the end."""
+        last = b""
         if self._include_usage or self._figures:
             fields = self._fields("chat.completion.chunk") | {"choices": []}
             fields["usage"] = usage_fields(finished.usage)
@@ -528,7 +542,7 @@ class ChatForm:
             message["content"] = reply.text or None
             message["tool_calls"] = [self._call(call) for call in reply.calls]
         choice = {
-            "index": 0,
+            "index": self._place.index,
             "message": message,
             "logprobs": _chances(reply.chances),
             "finish_reason": _FINISH[finished.reason],
@@ -560,14 +574,24 @@ class ChatForm:
         fields = self._fields("chat.completion.chunk") | more
         chances, self._chances = _chances(self._chances), []
         fields["choices"] = [
-            {"index": 0, "delta": delta, "logprobs": chances, "finish_reason": finish_reason}
+            {
+                "index": self._place.index,
+                "delta": delta,
+                "logprobs": chances,
+                "finish_reason": finish_reason,
+            }
         ]
         if self._include_usage:
             fields["usage"] = None
         return sse.data(fields)
 
     def _fields(self, kind: str) -> dict[str, Any]:
-        return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
+        return {
+            "id": self._place.response,
+            "object": kind,
+            "created": self._place.created,
+            "model": self._model,
+        }
 
 
 def _chances(tokens: Sequence[TokenChance]) -> dict[str, Any] | None:

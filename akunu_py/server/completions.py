@@ -3,8 +3,7 @@
 Editors use it with `suffix`, for models whose vocabulary has the tokens of fill-in-the-middle.
 """
 
-import secrets
-import time
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
 from akunu_py.server import sse
 from akunu_py.server.chances import asked_logprobs, older_chance_fields
 from akunu_py.server.chat_completions import usage_fields
+from akunu_py.server.choices import ChoicePlace, in_choices
 from akunu_py.server.errors import Api, Problem, RequestError, openai_error
 from akunu_py.server.events import Accepted, Addition, Chances, Finished, TokenChance
 from akunu_py.server.generation_fields import SamplingFields
@@ -66,9 +66,12 @@ async def completions(http: HttpRequest) -> Response:
             "use a model made for code completion",
             param="suffix",
         )
-    for name, value in (("n", body.n), ("best_of", body.best_of)):
-        if value not in {None, 1}:
-            raise RequestError(f"{name} is not supported; send the request again", param=name)
+    choices = asked.choices(body.n)
+    if body.best_of not in {None, choices}:
+        raise RequestError(
+            "best_of is not supported; leave it out, and choose among the n choices yourself",
+            param="best_of",
+        )
     options = body.options()
     options["logprobs"] = asked_logprobs(body.logprobs is not None, body.logprobs, field="logprobs")
     request = CompletionRequest(
@@ -78,12 +81,15 @@ async def completions(http: HttpRequest) -> Response:
         config=asked.config(options),
     )
     usage = body.stream_options
-    form = CompletionForm(
+    form = partial(
+        CompletionForm,
         model.id,
         include_usage=bool(usage and usage.include_usage),
         figures=bool(body.timings_per_token),
     )
-    return asked.respond(request, form, stream=body.stream)
+    return asked.respond(
+        request, in_choices("cmpl-", form, choices), stream=body.stream, choices=choices
+    )
 
 
 def _prompt(given: str | list[str | int | list[int]]) -> str | tuple[int, ...]:
@@ -106,12 +112,13 @@ class CompletionForm:
 
     api: Api = "openai"
 
-    def __init__(self, model: str, *, include_usage: bool = False, figures: bool = False) -> None:
+    def __init__(
+        self, model: str, place: ChoicePlace, *, include_usage: bool = False, figures: bool = False
+    ) -> None:
         self._model = model
         self._include_usage = include_usage
         self._figures = figures
-        self._id = "cmpl-" + secrets.token_hex(12)
-        self._created = int(time.time())
+        self._place = place
         self._chances: list[TokenChance] = []  # of the text that comes next
         self._sent = 0  # characters
 
@@ -135,7 +142,15 @@ class CompletionForm:
 
     def closing(self, finished: Finished) -> bytes:
         """Return the chunk with the finish reason, the usage if it was asked for, and the end."""
-        last = sse.data(self._fields("", _FINISH[finished.reason]))
+        return self.last_chunk(finished) + self.ending(finished)
+
+    def last_chunk(self, finished: Finished) -> bytes:
+        """Return the chunk with the finish reason."""
+        return sse.data(self._fields("", _FINISH[finished.reason]))
+
+    def ending(self, finished: Finished) -> bytes:
+        """Return the usage if it was asked for, and the end."""
+        last = b""
         if self._include_usage or self._figures:
             fields = self._fields("") | {"choices": [], "usage": usage_fields(finished.usage)}
             if self._figures:
@@ -159,11 +174,16 @@ class CompletionForm:
         chances = older_chance_fields(self._chances, self._sent) if self._chances else None
         self._sent += len(text)
         self._chances = []
-        choice = {"index": 0, "text": text, "logprobs": chances, "finish_reason": finish_reason}
+        choice = {
+            "index": self._place.index,
+            "text": text,
+            "logprobs": chances,
+            "finish_reason": finish_reason,
+        }
         fields: dict[str, Any] = {
-            "id": self._id,
+            "id": self._place.response,
             "object": "text_completion",
-            "created": self._created,
+            "created": self._place.created,
             "model": self._model,
             "choices": [choice],
         }

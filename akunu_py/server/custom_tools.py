@@ -3,13 +3,14 @@
 A model sees one as a function with the argument `input`; a call is returned with the text itself.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from akunu_py.constraint import Constraint
+from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool
 from akunu_py.server.conversation import tool_at
 from akunu_py.server.errors import RequestError
@@ -28,7 +29,11 @@ def custom_tool(place: str, given: Mapping[str, Any], shown: str) -> Tool:
     Raises RequestError that names the field at fault with its place.
     """
     tool = tool_at(place, shown, given.get("description"), _INPUT)
-    return replace(tool, input_grammar=_grammar(given.get("format"), f"{place}.format"))
+    place = f"{place}.format"
+    try:
+        return replace(tool, input_form=_form(given.get("format"), place))
+    except ConfigError as error:
+        raise RequestError(f"{place}: {error.message}", param=place) from None
 
 
 def custom_input(arguments: str) -> str:
@@ -39,20 +44,19 @@ def custom_input(arguments: str) -> str:
         return arguments
 
 
-def _grammar(given: object, place: str) -> str:
-    """Return the Lark grammar of a custom tool's input."""
+def _form(given: object, place: str) -> Constraint | None:
+    """Return the form of a custom tool's input; None for any text."""
     match given:
         case None | {"type": "text"}:
-            return ""
+            return None
         case {"type": "grammar", "grammar": dict(nested)}:  # as chat completions have it
-            return _grammar({"type": "grammar", **nested, "grammar": None}, place)
+            return _form({"type": "grammar", **nested, "grammar": None}, place)
         case {"type": "grammar", "syntax": "lark", "definition": str(definition)}:
-            return definition
+            return Constraint.grammar(definition)
         case {"type": "grammar", "syntax": "regex", "definition": str(definition)}:
-            escaped = re.sub(r"(\\.)|/", lambda match: match[1] or r"\/", definition)
-            return f"start: /{escaped}/"
+            return Constraint.regex(definition)
     raise RequestError(
-        f'{place} is malformed; give {{"type": "text"}} or {{"type": "grammar", "syntax": "lark", '
-        '"definition": ...}',
+        f'{place} is malformed; give {{"type": "text"}} or {{"type": "grammar", "syntax": "lark" '
+        'or "regex", "definition": ...}',
         param=place,
     )

@@ -2,8 +2,9 @@
 
 A reply is `Accepted`, any number of additions to its message (`akunu_py.reply_deltas`), `Chances`
 before a text if they were asked for, and `Finished`; `Loading`, `Prefilled` and `Decoded` tell of
-progress. Thoughts, text and calls come in the order in which the model wrote them, one call after
-the other. A call without `CallEnd` was cut and must not be carried out.
+progress. Where a reply has several choices, `NextChoice` says whose events follow, and `ChoiceEnd`
+ends one (`choices`). Thoughts, text and calls come in the order in which the model wrote them, one
+call after the other. A call without `CallEnd` was cut and must not be carried out.
 """
 
 from dataclasses import dataclass, field
@@ -54,10 +55,6 @@ class Decoded:
 
     num_tokens: int
     num_passes: int
-
-
-Progress = Loading | Accepted | Prefilled | Decoded
-"""Events that add nothing to the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +131,23 @@ class Finished:
     usage: Usage
     stop_text: str | None = None
 
+
+@dataclass(frozen=True, slots=True)
+class NextChoice:
+    """The events that follow are those of this choice, until the next one of this kind."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceEnd:
+    """The end of a choice, while others may still go on."""
+
+    finished: Finished
+
+
+Progress = Loading | Accepted | Prefilled | Decoded | NextChoice | ChoiceEnd
+"""Events that add nothing to the message."""
 
 Addition = ReplyDelta | Chances
 

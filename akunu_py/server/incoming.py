@@ -3,7 +3,7 @@
 A format adds only how its fields become a `Request`, and how the reply is written.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -13,6 +13,8 @@ from starlette.responses import Response
 from akunu_py.generation_config import GenerationConfig
 from akunu_py.messages import Tool
 from akunu_py.server.backend import ServedModel
+from akunu_py.server.choices import asked_choices
+from akunu_py.server.errors import RequestError
 from akunu_py.server.generation_fields import ModelBody, configured, refuse
 from akunu_py.server.json_body import decode, read_body, unknown_fields
 from akunu_py.server.reply_response import ReplyForm
@@ -30,12 +32,14 @@ class Incoming(Generic[_Body]):
         body: its body.
         model: the model that it names.
         ignored: fields, and types of parts and tools, that have no effect.
+        depends: fields whose effect depends on the model, and what it must have for them.
 
     """
 
     body: _Body
     model: ServedModel
     ignored: list[str]
+    depends: list[tuple[str, Callable[[ServedModel], bool]]]
     service: Service
     _http: HttpRequest
     _given: bytes
@@ -59,28 +63,50 @@ class Incoming(Generic[_Body]):
 
         `by` and `effort_by` name the fields that ask for them.
         """
-        heeds = self.model.heeds
-        if thinking is not None and "thinking" not in heeds:
-            self.ignored.append(by)
-        needed = "thinking" if effort == "none" else "effort"
-        if effort is not None and needed not in heeds:
-            self.ignored.append(effort_by)
+        if thinking is not None:
+            self.depends.append((by, lambda model: "thinking" in model.heeds))
+        if effort is not None:
+            needed = "thinking" if effort == "none" else "effort"
+            self.depends.append((effort_by, lambda model: needed in model.heeds))
         return {"thinking": thinking, "effort": effort}
 
-    def check_grammars(self, tools: Sequence[Tool]) -> None:
-        """List grammars of custom tools as ignored, if calls of the model cannot follow them."""
-        if any(tool.input_grammar for tool in tools) and not self.model.holds_grammars:
-            self.ignored.append("tools.format")
+    def check_grammars(self, tools: Sequence[Tool], *, refuse: bool) -> None:
+        """Refuse Lark grammars of custom tools that calls of the model cannot follow.
+
+        Without `refuse` they are listed as ignored. Raises RequestError.
+        """
+        forms = ((tool, tool.input_form) for tool in tools)
+        found = next((tool for tool, form in forms if form and form.kind == "grammar"), None)
+        if found is None:
+            return
+        if refuse and not self.model.holds_grammars:
+            raise RequestError(
+                f"calls of {self.model.id} write the input of {found.name} as JSON, where a Lark "
+                "grammar cannot be followed; give a format of the syntax 'regex', or none",
+                param="tools",
+            )
+        self.depends.append(("tools.format", lambda model: model.holds_grammars))
 
     def fields(self) -> dict[str, Any]:
         """Return all fields as they were given."""
         return decode(self._given, dict[str, Any])
 
-    def respond(self, request: Request, form: ReplyForm, *, stream: bool | None) -> Response:
-        """Queue a request and return the response of its reply."""
+    def choices(self, n: int | None) -> int:
+        """Return how many choices a request asks for; raises RequestError for too many."""
+        return asked_choices(n, self.service.backend.health().places)
+
+    def respond(
+        self, request: Request, form: ReplyForm, *, stream: bool | None, choices: int = 1
+    ) -> Response:
+        """Queue a request and return the response of its reply, or of its choices."""
         return self.service.respond(
-            self._http, request, form, stream=bool(stream), ignored=self.ignored
+            self._http, request, form, stream=bool(stream), choices=choices, ignored=self._without
         )
+
+    def _without(self) -> Sequence[str]:
+        """Return what has no effect, as far as is known of the model by now."""
+        model = self.service.model(self.model.id)
+        return [*self.ignored, *(name for name, heeds in self.depends if not heeds(model))]
 
 
 async def incoming(
@@ -112,4 +138,4 @@ async def incoming(
         refuse(refused, decode(raw, dict[str, Any]))
     ignored = [name for name in unknown if name not in no_effect and name not in refused]
     model = service.model(body.model, prefixes=prefixes)
-    return Incoming(body, model, ignored, service, http, raw)
+    return Incoming(body, model, ignored, [], service, http, raw)

@@ -99,7 +99,7 @@ class ReplyResponse(Response):
         reply: the events.
         form: the form of the API.
         stream: whether the client asked for a stream.
-        headers: headers of the answer, if it is not an error.
+        headers: makes the headers of the answer, if it is not an error, when it begins.
         request_id: named in errors.
         record: called once, at the end.
         patience: how long to wait for what.
@@ -112,7 +112,7 @@ class ReplyResponse(Response):
         form: ReplyForm,
         *,
         stream: bool,
-        headers: Mapping[str, str],
+        headers: Callable[[], Mapping[str, str]],
         request_id: str,
         record: Callable[[Outcome], None] = lambda _: None,
         patience: Patience = Patience(),
@@ -122,7 +122,7 @@ class ReplyResponse(Response):
         self._form = form
         self._progress = form.progress if isinstance(form, ProgressForm) else _nothing
         self._stream = stream
-        self._own_headers = dict(headers)
+        self._own_headers = headers
         self._request_id = request_id
         self._record = record
         self._patience = patience
@@ -171,7 +171,7 @@ class ReplyResponse(Response):
             return
         self._usage = usage = whole.finished.usage
         headers = _cache_headers(usage.cached_tokens, usage.prefilled_tokens, note)
-        await self._send_json(send, 200, body, self._own_headers | headers)
+        await self._send_json(send, 200, body, {**self._own_headers(), **headers})
 
     async def _loaded(self, loading: Loading) -> Event:
         """Return the first event after a model was loaded; raises ModelLoadingError if it is late.
@@ -196,7 +196,7 @@ class ReplyResponse(Response):
             await self._refuse(error, send)
             return
         accepted = event if isinstance(event, Accepted) else None
-        headers = dict(sse.HEADERS) | self._own_headers
+        headers = {**sse.HEADERS, **self._own_headers()}
         if accepted is not None:
             cached = accepted.num_cached_tokens
             prefilled = accepted.num_prompt_tokens - cached

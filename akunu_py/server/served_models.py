@@ -32,8 +32,11 @@ _log = logging.getLogger(__name__)
 _CLIENTS = 64
 """Clients whose replies `auto` remembers, the latest; a full memory takes about 40 MB."""
 
-LoadSteps = Generator[Future[Steps[Engine]] | None, None, None]
-"""The steps of a load; one that yields a future has nothing to do until it is done."""
+LoadSteps = Generator[Future[Steps[Engine]] | None, None, bool]
+"""The steps of a load; one that yields a future has nothing to do until it is done.
+
+The result says whether the model is in memory.
+"""
 
 
 def no_cache(engine: Engine) -> Steps[PrefixCache]:
@@ -204,43 +207,24 @@ class ServedModels:
         found = [(model.used, place) for model in self if (place := model.resident) is not None]
         return [resident for _, resident in sorted(found, key=lambda pair: pair[0])]
 
-    def make_room(self, model: Served, busy: Collection[Served], growth: int) -> bool:
-        """Evict idle models, and cached rows where that is enough, for one that is to be loaded.
-
-        Replies under way may add `growth` bytes meanwhile. Models that are `busy` stay: False says
-        that their replies have to end first. Raises AkunuError for a file that cannot be read.
-        """
-        source = model.source
-        assert source is not None  # noqa: S101 - a model without one stays in memory
-        needed = source.loading() + growth
-        idle = sorted(
-            (
-                other
-                for other in self
-                if other is not model and other.resident and other.source and other not in busy
-            ),
-            key=lambda other: other.used,
-        )
-        while needed > self._available() + self.cache_bytes and idle:
-            other = idle.pop(0)
-            self.counts.evictions += 1
-            _log.info("unloaded %s to make room for %s", other.id, model.id)
-            self._unload(other)
-        if needed <= self._available() + self.cache_bytes and self.free_rows(needed):
-            return True
-        # Alone, it is refused by its own check, which says what it needs.
-        return not busy
-
-    def load(self, model: Served) -> LoadSteps:
+    def load(
+        self, model: Served, busy: Callable[[], Collection[Served]], growth: Callable[[], int]
+    ) -> LoadSteps:
         """Load a model in steps; a load that is dropped leaves nothing.
 
+        Other models leave the memory where it asks for that, but those that are `busy`. Replies
+        under way may still add `growth` bytes. The result is False if replies have to end first.
         Raises AkunuError if the model cannot be loaded.
         """
         source = model.source
         assert source is not None  # noqa: S101 - a model without one stays in memory
         self.loading = model.id
-        started = time.perf_counter()
         try:
+            room = yield from self._make_room(source.loading(), model, busy, growth)
+            # Alone, a model is refused by its own check, which says what it needs.
+            if not room and busy():
+                return False
+            started = time.perf_counter()
             with ThreadPoolExecutor(1, "akunu opens a model") as pool:
                 opening = pool.submit(source.open, self._available())
                 while not opening.done():
@@ -255,6 +239,7 @@ class ServedModels:
         finally:
             self.loading = ""
         _log.info("loaded %s in %.1f s", model.id, time.perf_counter() - started)
+        return True
 
     def touch(self, model: Served) -> None:
         """Take note that a model is used."""
@@ -308,6 +293,34 @@ class ServedModels:
                 model.resident.close()
             else:
                 self._unload(model)
+
+    def _make_room(
+        self,
+        needed: int,
+        wanted: Served,
+        busy: Callable[[], Collection[Served]],
+        growth: Callable[[], int],
+    ) -> Steps[bool]:
+        """Evict idle models, and cached rows where that is enough; return whether there is room."""
+        while needed + growth() > self._available() + self.cache_bytes:
+            other = self._least_used(wanted, busy())
+            if other is None:
+                return False
+            while other.resident is not None and other.resident.store():
+                yield
+            self.counts.evictions += 1
+            _log.info("unloaded %s to make room for %s", other.id, wanted.id)
+            self._unload(other)
+        return self.free_rows(needed + growth())
+
+    def _least_used(self, wanted: Served, busy: Collection[Served]) -> Served | None:
+        """Return the least recently used model that may go for another, or None."""
+        idle = [
+            model
+            for model in self
+            if model is not wanted and model.resident and model.source and model not in busy
+        ]
+        return min(idle, key=lambda model: model.used, default=None)
 
     def _enter(self, model: Served, engine: Engine) -> Steps[None]:
         cache = yield from self._make_cache(engine)

@@ -1,7 +1,7 @@
 """What the routes of all APIs share: the backend, its models, and how a reply is answered."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from starlette.requests import Request as HttpRequest
@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from akunu_py.generation_config import GenerationConfig
 from akunu_py.server.backend import Backend, ServedModel
+from akunu_py.server.choices import submit_choices
 from akunu_py.server.errors import RequestError
 from akunu_py.server.metrics import Metrics
 from akunu_py.server.reply_response import Outcome, Patience, ReplyForm, ReplyResponse
@@ -73,32 +74,37 @@ class Service:
         form: ReplyForm,
         *,
         stream: bool,
-        ignored: Sequence[str] = (),
+        choices: int = 1,
+        ignored: Callable[[], Sequence[str]] = lambda: (),
     ) -> Response:
-        """Queue a request and return the response of its reply.
+        """Queue a request and return the response of its reply, or of so many choices.
 
-        `ignored` are fields, and types of parts and tools, that had no effect: they are logged
-        once, and listed in a header. Raises ServerBusyError if there is no place.
+        `ignored` returns fields, and types of parts and tools, that have no effect: they are logged
+        once, and listed in a header. It is asked when the answer begins, since more is known of a
+        model once it is loaded. Raises ServerBusyError if there is no place.
         """
         client, path = http.state.client, http.url.path
-        headers = {}
-        if ignored:
-            names = dict.fromkeys(one_line(name).strip()[:_LONGEST_NAME] for name in ignored)
-            headers["x-akunu-ignored"] = ", ".join(names)[:_LONGEST_LIST].strip()
-            for name in names:
-                if (path, name) not in self._told and len(self._told) < _MOST_TOLD:
-                    self._told.add((path, name))
-                    _log.info("%s: %s is ignored", path, name)
-        reply = self.backend.submit(request, client)
+        reply = submit_choices(self.backend, request, client, choices)
         return ReplyResponse(
             reply,
             form,
             stream=stream,
-            headers=headers,
+            headers=lambda: self._ignored_header(path, ignored()),
             request_id=http.state.request_id,
             record=lambda outcome: self._record(path, client, outcome),
             patience=self.patience,
         )
+
+    def _ignored_header(self, path: str, ignored: Sequence[str]) -> Mapping[str, str]:
+        """Return the header that lists what has no effect; log what was not logged yet."""
+        if not ignored:
+            return {}
+        names = dict.fromkeys(one_line(name).strip()[:_LONGEST_NAME] for name in ignored)
+        for name in names:
+            if (path, name) not in self._told and len(self._told) < _MOST_TOLD:
+                self._told.add((path, name))
+                _log.info("%s: %s is ignored", path, name)
+        return {"x-akunu-ignored": ", ".join(names)[:_LONGEST_LIST].strip()}
 
     def _record(self, path: str, client: str, outcome: Outcome) -> None:
         self.metrics.add(path, outcome)

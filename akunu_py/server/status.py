@@ -55,6 +55,8 @@ async def props(http: HttpRequest) -> Response:
             "model_path": model.id,
             "model_alias": model.id,
             "chat_template": model.template,
+            # None until the model was loaded: only its template tells.
+            "thinking": sorted(model.heeds) if model.loaded else None,
             "modalities": {"vision": False, "audio": False},
             "build_info": f"akunu {__version__}",
         }

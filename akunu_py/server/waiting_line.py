@@ -19,8 +19,8 @@ _Job = TypeVar("_Job", bound=Waiting)
 class WaitingLine(Generic[_Job]):
     """Jobs that wait, by client; clients take turns, and the jobs of one keep their order.
 
-    There is room for `places` jobs. A client of which nothing waits finds one of as many further
-    places, so that another client cannot keep it out.
+    There is room for `places` jobs, beside those that `free` lanes take at once. A client of which
+    nothing waits finds one of as many further places, so that another client cannot keep it out.
     """
 
     def __init__(self, places: int) -> None:
@@ -34,9 +34,9 @@ class WaitingLine(Generic[_Job]):
     def __iter__(self) -> Iterator[_Job]:
         return (job for jobs in self._jobs.values() for job in jobs)
 
-    def put(self, job: _Job) -> bool:
+    def put(self, job: _Job, *, free: int = 0) -> bool:
         """Add a job; return False if there is no room for it."""
-        room = self._places if job.client in self._jobs else 2 * self._places
+        room = free + (self._places if job.client in self._jobs else 2 * self._places)
         if len(self) >= room:
             return False
         self._jobs.setdefault(job.client, deque()).append(job)

@@ -3,7 +3,14 @@
 from dataclasses import dataclass, field
 
 from akunu_py.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta, ReasoningDelta
-from akunu_py.server.events import Chances, Event, Finished, TokenChance
+from akunu_py.server.events import (
+    Chances,
+    ChoiceEnd,
+    Event,
+    Finished,
+    NextChoice,
+    TokenChance,
+)
 
 
 @dataclass(slots=True)
@@ -40,16 +47,34 @@ class WholeReply:
     Attributes:
         finished: the end of the reply; None before it.
         chances: how likely the tokens of its text were, if it was asked for.
+        choices: its choices, if it has several; `parts` and `chances` are theirs then.
 
     """
 
     parts: list[Part] = field(default_factory=list)
     finished: Finished | None = None
     chances: list[TokenChance] = field(default_factory=list)
+    choices: list["WholeReply"] = field(default_factory=list)
     _calls: dict[int, Call] = field(default_factory=dict)
+    _choice: "WholeReply | None" = None
 
     def add(self, event: Event) -> None:
         """Add an event."""
+        match event:
+            case NextChoice(index):
+                while len(self.choices) <= index:
+                    self.choices.append(WholeReply())
+                self._choice = self.choices[index]
+            case ChoiceEnd(finished) if self._choice is not None:
+                self._choice.finished = finished
+            case Finished():
+                self.finished = event
+            case _ if self._choice is not None:
+                self._choice.add(event)
+            case _:
+                self._add(event)
+
+    def _add(self, event: Event) -> None:
         last = self.parts[-1] if self.parts else None
         match event:
             case ReasoningDelta(text):
@@ -71,8 +96,6 @@ class WholeReply:
                 self._calls[index].complete = True
             case Chances(tokens):
                 self.chances += tokens
-            case Finished():
-                self.finished = event
 
     @property
     def reasoning(self) -> str:

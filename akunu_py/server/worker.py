@@ -1,8 +1,9 @@
 """The thread that owns MLX: it makes the replies of all clients, a turn of one after another.
 
-A turn is one pass of one reply, over a chunk of its prompt or over the next tokens. Passes of
-different replies are not joined. A worker that joins them would choose several lanes in `step`, and
-their sessions would choose their tokens together.
+A turn is one pass of one reply over its next tokens, or a part of a pass over its prompt: some of
+the model's layers. So a prompt is read in the same passes as by the engine, and nobody waits for
+the end of one. Passes of different replies are not joined. A worker that joins them would choose
+several lanes in `step`, and their sessions would choose their tokens together.
 
 Models are loaded in this thread, too, when the turn of a reply comes that needs one. Steps of the
 load and turns of the replies under way alternate. The prompt is laid out only then, with the
@@ -194,8 +195,8 @@ class _Load:
 class Worker:
     """Makes replies with models, `parallel` at once; no one else uses them meanwhile.
 
-    Replies wait in a line with `places`, fair between clients. A turn begins replies while there
-    are fewer than `parallel` and then makes one pass of one reply. The text of a reply depends on
+    Replies wait in a line with `places`, fair between clients. `step` begins replies while there
+    are fewer than `parallel` and then makes one turn of one reply. The text of a reply depends on
     neither the others nor the cache, as far as rows are bit-equal (docs/architecture.md).
 
     The first of the line may have to wait: for memory, until a reply ends, or for its model to be
@@ -298,7 +299,7 @@ class Worker:
         with self._changed:
             if self._stopping:
                 raise EngineStateError("the server is shutting down; send the request again later")
-            if not self._line.put(job):
+            if not self._line.put(job, free=self._parallel - len(self._running)):
                 raise ServerBusyError(
                     f"{len(self._line)} requests wait already; try again in {self._retry_s()} s",
                     retry_after_s=self._retry_s(),
@@ -401,12 +402,13 @@ class Worker:
                     self._line.put_back(job)
 
     def _begin(self, job: Job) -> bool:
-        """Begin a reply, whose first turn takes rows, or a load; False if memory is short now."""
+        """Begin a reply, whose first turn takes rows, or a load; False if memory is short."""
         try:
             self.models.touch(job.model)
             resident = job.model.resident
             if resident is None:
-                return self._begin_load(job)
+                self._load = _Load(job, self.models.load(job.model, self._busy, self._growth))
+                return True
             with job.model.lock:
                 wanted = job.fit(resident.engine)
             if not wanted:
@@ -424,19 +426,19 @@ class Worker:
         self._share_costs()
         return True
 
-    def _begin_load(self, job: Job) -> bool:
-        """Begin to load the model of a job, which then waits; False if memory is short now."""
-        busy = {one.job.model for one in self._running}
-        growth = sum(one.growth() for one in self._running)
-        if not self.models.make_room(job.model, busy, growth):
-            return False
-        self._load = _Load(job, self.models.load(job.model))
-        return True
+    def _busy(self) -> set[Served]:
+        """Return the models of the replies under way."""
+        return {one.job.model for one in self._running}
+
+    def _growth(self) -> int:
+        """Return the bytes of the rows that replies under way may still add."""
+        return sum(one.growth() for one in self._running)
 
     def _load_on(self) -> bool:
         """Go on with the load under way, for about the time of a turn; False if there is none.
 
-        At its end the job is the first of the line again.
+        At its end the job is the first of the line again. It waits there for the end of a reply if
+        there was no room for its model.
         """
         load, until = self._load, self._clock() + _LOAD_TURN_S
         if load is None:
@@ -448,8 +450,8 @@ class Worker:
                     wait([opening])
                 elif opening is not None or self._clock() >= until:
                     return True
-        except StopIteration:
-            self._load = None
+        except StopIteration as end:
+            self._load, self._held_up = None, not end.value
             with self._changed:
                 self._line.put_back(load.job)
         except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
@@ -511,7 +513,11 @@ class Worker:
     def _reads(self, job: Job, count: int) -> bool:
         """Whether a reply has not read `count` tokens of its prompt yet."""
         lane = self._reading.get(job)
-        return lane is not None and len(lane.session.rows.tokens) < count
+        if lane is None:
+            return False
+        # Within a pass nobody can use rows, not even those of earlier passes.
+        rows = lane.session.rows
+        return len(rows.tokens) < count or not rows.settled
 
     def _sessions(self, resident: Resident, job: Job) -> list[Session]:
         """Return the sessions of other replies of a model."""
@@ -543,7 +549,7 @@ class Worker:
         while True:
             held = resident.cache.touch(prompt, others)
             needed = source.rows(tokens) - source.rows(held) + source.largest_pass(tokens)
-            if not self.models.free_rows(needed + sum(one.growth() for one in self._running)):
+            if not self.models.free_rows(needed + self._growth()):
                 break
             # Unless its own rows had to go, too: then it needs more.
             if resident.cache.reach(prompt, others) >= held:

@@ -14,11 +14,11 @@ from akunu_py.reply_deltas import (
     ArgumentsDelta,
     CallEnd,
     CallStart,
-    ContentDelta,
     ReplyDelta,
     UnfinishedCall,
 )
 from akunu_py.tool_calls.parser import new_id, overlap
+from akunu_py.tool_calls.sources import Sources, sourced_content
 from akunu_py.tool_calls.values import read_json
 
 
@@ -59,10 +59,13 @@ class GivenParser:
     _searched: int = field(default=0, init=False)
     _inside: bool = field(default=False, init=False)
     _count: int = field(default=0, init=False)
+    _sources: Sources = field(default_factory=Sources, init=False)  # of the buffer
+    _taken: list[tuple[int, str]] = field(default_factory=list, init=False)  # of what was taken
 
-    def feed(self, text: str) -> list[ReplyDelta]:
-        """Return what is certain after more text."""
+    def feed(self, text: str, source: str = "") -> list[ReplyDelta]:
+        """Return what is certain after more text; `source` as in `akunu_py.types.TextPiece`."""
         self._buffer += text
+        self._sources.add(len(text), source)
         return list(self._read())
 
     def finish(self, *, cut: bool = False) -> list[ReplyDelta]:
@@ -79,12 +82,14 @@ class GivenParser:
                     self._searched = size
                 else:
                     # White space before a call belongs to neither.
-                    yield from _said(self._take(len(self._buffer[:size].rstrip())))
+                    said = self._take(len(self._buffer[:size].rstrip()))
+                    yield from sourced_content(said, self._taken)
                 return
             text = self._take(len(self._buffer) if place < 0 else place)
+            sources = self._taken
             self._take(len(marker))
             if not self._inside:
-                yield from _said(text.rstrip() if place >= 0 else text)
+                yield from sourced_content(text.rstrip() if place >= 0 else text, sources)
                 self._inside = place >= 0
             else:
                 self._inside = False
@@ -120,6 +125,7 @@ class GivenParser:
 
     def _take(self, size: int) -> str:
         taken, self._buffer, self._searched = self._buffer[:size], self._buffer[size:], 0
+        self._taken = self._sources.take(len(taken))
         return taken
 
 
@@ -129,7 +135,3 @@ def _call(found: object) -> ToolCall:
     arguments = found.get("arguments")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, allow_nan=False)
     return ToolCall(found["name"], read_json(text), str(found.get("id") or new_id()))
-
-
-def _said(text: str) -> list[ReplyDelta]:
-    return [ContentDelta(text)] if text else []

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from llguidance import regex_to_lark
+
 from akunu_py.constraint import MOST_REFERENCES, MOST_TOOL_CHARACTERS, Constraint
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool
@@ -123,7 +125,7 @@ def _json_calls_or(format_: ToolFormat, tools: Sequence[Tool], answer: Mapping[s
     calls = [
         {
             "type": "object",
-            "properties": {name: {"const": tool.name}, arguments: _closed(tool.parameters)},
+            "properties": {name: {"const": tool.name}, arguments: _closed(_parameters(tool))},
             "required": [name, arguments],
             "additionalProperties": False,
         }
@@ -251,14 +253,14 @@ class _Grammar:
             body = f"{self._after(tool, opening)} {self._keywords(rule, tool, arguments)} {close}"
         elif isinstance(arguments, QuotedArguments):
             quote = arguments.quote
-            if tool.input_grammar:
-                mark = self._terms(quote)
-                written = f'"{{input:" {mark} {self._given(rule, tool)} {mark} "}}"'
+            if tool.input_form is not None:
+                text = self._given(rule, tool.input_form, quote)
+                written = f'"{{input:" {self._terms(quote)} {text} "}}"'
             else:
                 written = self._object(rule, tool.parameters, tool.parameters, quote, tool.name)
             body = f"{self._after(tool, opening)} {written} {close}"
         else:
-            body = f"{self._after(tool, opening)} {_json(_closed(tool.parameters))} {close}"
+            body = f"{self._after(tool, opening)} {_json(_closed(_parameters(tool)))} {close}"
         self._rules[rule] = body
         # A chain of references stays within a tool.
         references = len(self._rules) - before + json.dumps(tool.parameters).count('"$ref"')
@@ -286,11 +288,11 @@ class _Grammar:
         parameters = []
         for number, (key, part) in enumerate(properties.items()):
             name = f"{rule}_{number}"
-            if tool.input_grammar and key == "input":
+            if tool.input_form is not None and key == "input":
                 before, behind = tags.wrapper or ("", "")
                 begin = self._terms(tags.key_start + key + tags.value_starts["string"] + before)
-                end = self._terms(behind + tags.value_end)
-                self._rules[name] = f"{begin} {self._given(name, tool)} {end}"
+                text = self._given(name, tool.input_form, behind + tags.value_end)
+                self._rules[name] = f"{begin} {text}"
             else:
                 self._rules[name] = self._parameter(name, _literal(key), part, schema, tags)
             parameters.append((name, key in required))
@@ -363,12 +365,12 @@ class _Grammar:
             given = {"allOf": [given, {"type": list(kinds)}]}
         return f"{_json(_with_definitions(given, root))} {end}"
 
-    def _given(self, rule: str, tool: Tool) -> str:
-        """Return the term for a text of a tool's own grammar."""
-        # Checked here, since the whole grammar is akunu's and may be larger.
-        grammar = Constraint.grammar(tool.input_grammar)
-        self._rules[f"{rule}_given"] = f"%lark {{\n{grammar.source}\n}}"
-        return f"{rule}_given"
+    def _given(self, rule: str, form: Constraint, end: str) -> str:
+        """Return the terms for a text of a tool's own form, and the end."""
+        if form.kind == "regex":
+            return self._text(rule, end, f"/{regex_to_lark(form.source, 'dw')}/")
+        self._rules[f"{rule}_given"] = f"%lark {{\n{form.source}\n}}"
+        return f"{rule}_given {self._terms(end)}"
 
     def _text(self, rule: str, end: str, limits: str = "") -> str:
         """Return the terms for a text within limits up to an end, and the end."""
@@ -384,10 +386,10 @@ class _Grammar:
 
     def _keywords(self, rule: str, tool: Tool, notation: PythonArguments) -> str:
         """Return the terms for arguments as Python's keywords; values are written as in JSON."""
-        schema = tool.parameters
+        schema = _parameters(tool)
         required = schema.get("required", ())
         members = []
-        for number, (key, part) in enumerate(_properties(tool).items()):
+        for number, (key, part) in enumerate(schema.get("properties", {}).items()):
             if _UNSAFE_QUOTED_KEY.search(key):
                 raise _unwritable(tool, key)
             name = f"{rule}_{number}"
@@ -525,6 +527,15 @@ _UNWRITABLE = (
 
 def _unwritable(tool: Tool, key: str) -> ConfigError:
     return ConfigError(_UNWRITABLE.format(tool=tool.name, key=key))
+
+
+def _parameters(tool: Tool) -> Mapping[str, Any]:
+    """Return the schema of a tool's arguments, with the expression of its input."""
+    form = tool.input_form
+    if form is None or form.kind != "regex":
+        return tool.parameters
+    text = {"type": "string", "pattern": f"^(?:{form.source})$"}
+    return {**tool.parameters, "properties": {"input": text}}
 
 
 def _properties(tool: Tool) -> Mapping[str, Any]:

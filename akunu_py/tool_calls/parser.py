@@ -31,6 +31,7 @@ from akunu_py.tool_calls.format import (
     TaggedArguments,
     ToolFormat,
 )
+from akunu_py.tool_calls.sources import Sources, sourced_content
 from akunu_py.tool_calls.values import KINDS, kinds_of, read_json, read_python_text, read_text
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")
@@ -84,6 +85,7 @@ class CallParser:
         self._format = format_
         self._tools = {tool.name: tool for tool in tools}
         self._buffer = ""
+        self._sources = Sources()  # of the buffer
         self._ended = False
         self._deltas: list[ReplyDelta] = []
         self._count = 0
@@ -95,10 +97,11 @@ class CallParser:
         self._arguments: list[str] = []
         self._steps = self._read()
 
-    def feed(self, text: str) -> list[ReplyDelta]:
-        """Return what is certain after more text."""
+    def feed(self, text: str, source: str = "") -> list[ReplyDelta]:
+        """Return what is certain after more text; `source` as in `akunu_py.types.TextPiece`."""
         if text:
             self._buffer += text
+            self._sources.add(len(text), source)
             next(self._steps)
         return self._taken()
 
@@ -111,7 +114,7 @@ class CallParser:
         if cut and self._call is None and self._buffer and begun:
             if not self._format.end.startswith(self._buffer):
                 self._deltas.append(UnfinishedCall(self._count, "", "", "", "cut"))
-            self._buffer = ""
+            self._drop(len(self._buffer))
         self._ended = True
         for _ in self._steps:
             pass
@@ -269,7 +272,7 @@ class CallParser:
         self._deltas.append(UnfinishedCall(call.index, call.id, call.name, text, reason))
         self._call = None
         if self._cut:
-            self._buffer = ""  # what was held back belongs to the call
+            self._drop(len(self._buffer))  # what was held back belongs to the call
 
     def _id(self, head: _Head, index: int) -> str:
         if self._format.id_form:
@@ -536,12 +539,13 @@ class CallParser:
 
     def _say(self, size: int, *, ends: bool = False) -> None:
         """Pass on the first characters as content; at a call, without white space at their end."""
-        text = self._take(size)
+        text, self._buffer = self._buffer[:size], self._buffer[size:]
+        sources = self._sources.take(len(text))
         if ends:
             text = text.rstrip()
         if text:
             self._said |= not text.isspace()
-            self._deltas.append(ContentDelta(text))
+            self._deltas += sourced_content(text, sources)
 
     def _argue(self, text: str) -> None:
         if text and self._call is not None:
@@ -550,10 +554,11 @@ class CallParser:
 
     def _take(self, size: int) -> str:
         taken, self._buffer = self._buffer[:size], self._buffer[size:]
+        self._sources.take(len(taken))
         return taken
 
     def _drop(self, size: int) -> None:
-        self._buffer = self._buffer[size:]
+        self._take(size)
 
 
 def parse_calls(

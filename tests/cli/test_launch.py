@@ -291,10 +291,25 @@ def test_server_that_cannot_start(agents, tmp_path):
     assert "bad.gguf" in said.stderr
 
 
+def _wait_for_the_end_of(port):
+    """Return once nobody listens at a port; a server that stays fails the test after a minute."""
+    for _ in range(600):
+        with contextlib.suppress(ConnectionResetError):
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            except ConnectionRefusedError:
+                return
+        time.sleep(0.1)
+    pytest.fail("the server runs on")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_session_with_its_own_server(agents, default_model, tmp_path, monkeypatch, number):
-    """Ctrl-C reaches the agent and not the server, which ends with the agent; so does kill."""
+    """Ctrl-C reaches the agent and not the server, which ends with the agent; so does kill.
+
+    After kill -9 of `akunu launch` the agent lives on, and the server ends by itself.
+    """
     monkeypatch.setenv("DO", "wait")
     (tmp_path / "json.py").write_text("raise RuntimeError('imported from the folder')")
     port = local_server.free_port()
@@ -315,11 +330,14 @@ def test_session_with_its_own_server(agents, default_model, tmp_path, monkeypatc
         else:
             process.send_signal(number)
         process.wait(300)
+        if number == signal.SIGKILL:
+            _wait_for_the_end_of(port)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         said = process.communicate()[1]
-    assert process.returncode == (5 if number == signal.SIGINT else 128 + number), said
+    codes = {signal.SIGINT: 5, signal.SIGTERM: 128 + number, signal.SIGKILL: -number}
+    assert process.returncode == codes[number], said
     assert agents()["seen"] == ([200] if number == signal.SIGINT else [])
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=5)

@@ -6,9 +6,17 @@ from matched import allowed, ids_of, tiny
 
 from akunu_py.constraint import Constraint
 from akunu_py.constraints import ConstrainedDrafter, make_matcher
-from akunu_py.protocols import CurveUser, Drafter, SureDrafter
+from akunu_py.protocols import (
+    CandidateObserver,
+    CurveUser,
+    Drafter,
+    PromptReader,
+    ReplyDrafter,
+    SureDrafter,
+    TokenByToken,
+)
 from akunu_py.sampling.transforms import only
-from akunu_py.types import Draft
+from akunu_py.types import Draft, LengthTrace
 
 SCHEMA = {
     "type": "object",
@@ -34,8 +42,14 @@ class Extending(Scripted):
         self.drafted = tuple(drafted)
         return self.draft.first(limit)
 
-    def use_curve(self, curve):
-        self.curve = curve
+
+class Able(Extending):
+    """An inner drafter with every capability."""
+
+    def used(self, *_arguments):
+        self.was_used = True
+
+    begin_reply = reading = observe_candidates = add_rule = use_curve = used
 
 
 def drafter(inner, constraint=None, most=8):
@@ -69,6 +83,34 @@ def test_an_extender_adds_no_more_than_its_limit():
     assert len(made.propose(32)) == len(matcher.forced()) + 2
 
 
+def test_a_draft_is_within_its_limit():
+    inner = Extending(Draft.chain(ids_of(' "Bobby Baker"'), "inner"))
+    made, matcher = drafter(inner)
+    sure = len(matcher.forced())
+    assert len(made.propose(sure + 1)) == sure + 1
+    inner.drafted = None
+    assert len(made.propose(sure)) == sure
+    assert inner.drafted is None
+    free, _ = drafter(Scripted(Draft.chain(ids_of("yyyyyyyy"), "inner")), Constraint.regex("y*"), 2)
+    assert len(free.propose(32)) == 2
+
+
+def test_what_an_extender_says_of_its_tokens_stays_theirs():
+    tokens = ids_of(' "Bob')
+    places, confidence = tuple(range(len(tokens))), (0.5,) * len(tokens)
+    length = LengthTrace(entropy=0.5, smoothed=0.4, num_draft_tokens=7)
+    more = Draft.chain(
+        tokens, "inner", 3, confidence, ("memory",) * len(tokens), length=length, places=places
+    )
+    made, matcher = drafter(Extending(more))
+    sure = len(matcher.forced())
+    draft = made.propose(32)
+    assert draft.places == (-1,) * sure + places
+    assert draft.confidence == (1.0,) * sure + confidence
+    assert draft.origins == ("grammar",) * sure + ("memory",) * len(tokens)
+    assert (draft.match_length, draft.length, draft.sure) == (3, length, sure)
+
+
 def test_the_inner_draft_is_cut_by_the_form():
     (y, n), wrong = (ids_of("y")[0], ids_of("n")[0]), ids_of("x")[0]
     choices = Constraint.choices(["y", "nn"])
@@ -81,11 +123,15 @@ def test_the_inner_draft_is_cut_by_the_form():
 
 def test_capabilities_are_those_of_the_inner_drafter():
     plain, _ = drafter(Scripted(Draft.empty()))
-    able, _ = drafter(Extending(Draft.empty()))
+    inner = Able(Draft.empty())
+    able, _ = drafter(inner)
     assert isinstance(plain, Drafter)
     assert isinstance(plain, SureDrafter)
-    assert not isinstance(plain, CurveUser)
-    assert isinstance(able, CurveUser)
+    for capability in (ReplyDrafter, PromptReader, CandidateObserver, TokenByToken, CurveUser):
+        assert isinstance(able, capability)
+        assert not isinstance(plain, capability)
+    able.use_curve(None)
+    assert inner.was_used
 
 
 def test_a_mask_on_the_device_is_the_one_on_the_host():

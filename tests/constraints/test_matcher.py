@@ -76,6 +76,50 @@ def test_what_must_come_after_a_part_of_it_is_the_rest():
     assert here.forced() == ()
 
 
+def test_what_must_come_is_spelled_once():
+    """llguidance could spell the rest of a run in other tokens, and it takes longer than a mask."""
+    here = matcher(Constraint.regex("[ab]name name name"))
+    inner = here._inner = Counting(here._inner)
+    here.advance(ids_of("a"))
+    forced = here.forced()
+    assert len(forced) > 2
+    for place, token in enumerate(forced):
+        assert allowed(here.mask(forced[:place])) == {token}
+    here.advance(forced[:1])
+    assert here.forced() == forced[1:]
+    assert inner.spelled == 1
+
+
+class Counting:
+    """A matcher of llguidance that counts how often it spells what must come."""
+
+    def __init__(self, inner):
+        self.inner, self.spelled = inner, 0
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def compute_ff_tokens(self):
+        self.spelled += 1
+        return self.inner.compute_ff_tokens()
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda here: here.forced(),
+        lambda here: here.validate(ids_of("yes")),
+        lambda here: here.stopped,
+        lambda here: here.may_end,
+        lambda here: allowed(here.mask(())),
+    ],
+)
+def test_a_mask_of_a_path_does_not_move_the_reply(question):
+    fresh, asked = matcher(Constraint.choices(["yes"])), matcher(Constraint.choices(["yes"]))
+    asked.mask(ids_of("yes"))
+    assert question(asked) == question(fresh)
+
+
 def test_what_must_come_may_be_spelled_otherwise():
     here, decode = matcher(Constraint.choices(["name name"])), tiny()[0].decode
     assert len(here.forced()) > 1
@@ -134,6 +178,14 @@ def test_nothing_follows_an_end():
     for more in ([end], ids_of("y")):
         with pytest.raises(ConstraintError, match=f"the token {more[0]} is not allowed"):
             here.advance(more)
+
+
+def test_no_path_follows_an_end():
+    here = matcher(Constraint.regex("a*"))
+    here.advance([*ids_of("a"), min(end_ids())])
+    assert here.stopped
+    assert here.validate(ids_of("a")) == 0
+    assert here.mask(ids_of("a")).min() == 0xFFFFFFFF
 
 
 def test_only_tokens_of_the_reply_are_taken_back():

@@ -1,13 +1,16 @@
 """A vocabulary as llguidance has it: every token's bytes, ends, and control tokens."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
+from matched import allowed
 from model_folders import write_folder
 from vocabularies_of import NAMES, shared_tokenizer
 
 from akunu_py.constraint import Constraint
 from akunu_py.constraints import MatcherVocabulary, make_matcher
+from akunu_py.errors import ConfigError
 from akunu_py.models.folder_tokenizer import FolderTokenizer
 
 
@@ -49,3 +52,69 @@ def test_a_folder_of_the_same_vocabulary_has_the_same_bytes(tmp_path, tiny_gguf)
     assert sorted(found[:256]) == [bytes((byte,)) for byte in range(256)]
     for id_, text in tokenizer.control_tokens().items():
         assert found[id_] == b"", text
+
+
+class Bytes:
+    """A tokenizer of bytes, with `<end>` behind them, and what a test asks for.
+
+    Args:
+        pair: two characters that are one token.
+        ends: ids of ends.
+        drops_space: whether decoding drops a space at the beginning.
+
+    """
+
+    def __init__(self, pair="", ends=(256,), *, drops_space=False):
+        self.pair, self.end_ids, self.drops_space = pair.encode(), frozenset(ends), drops_space
+
+    def token_bytes(self):
+        return [*(bytes((byte,)) for byte in range(256)), b"", self.pair]
+
+    def control_tokens(self):
+        return {256: "<end>"}
+
+    def encode(self, text):
+        left, ids = text.encode(), []
+        while left:
+            joined = self.pair and left.startswith(self.pair)
+            ids.append(257 if joined else left[0])
+            left = left[2 if joined else 1 :]
+        return ids
+
+    def decode(self, ids):
+        return b"".join(self.token_bytes()[id_] for id_ in ids).decode()
+
+    def detokenizer(self):
+        read = self.decode
+        text = (lambda ids: read(ids).removeprefix(" ")) if self.drops_space else read
+        return SimpleNamespace(feed=text, finish=lambda: "")
+
+
+def test_a_byte_without_text_is_not_a_control_token():
+    library = MatcherVocabulary(Bytes(), 258).library
+    assert library.is_special_token(256)
+    assert not library.is_special_token(255)
+
+
+def test_ends_beyond_the_logits_do_not_count():
+    vocabulary = MatcherVocabulary(Bytes(ends=(256, 300)), 258)
+    assert vocabulary.end_ids == {256}
+    with pytest.raises(ConfigError, match="no token that ends a reply"):
+        MatcherVocabulary(Bytes(ends=(300,)), 258)
+
+
+def test_ids_without_a_token_are_never_allowed():
+    vocabulary = MatcherVocabulary(Bytes(), 300)
+    mask = make_matcher(Constraint.regex("(?s:.)+"), vocabulary).mask(())
+    assert allowed(mask) <= set(range(255))
+
+
+@pytest.mark.parametrize("pair", ["", "\x02y", "\ny", ".y"])
+def test_what_must_come_is_spelled_whatever_tokens_join_before_it(pair):
+    matcher = make_matcher(Constraint.choices(["yes"]), MatcherVocabulary(Bytes(pair), 258))
+    assert matcher.forced() == tuple(b"yes")
+
+
+@pytest.mark.parametrize("drops_space", [True, False])
+def test_a_decoder_that_drops_a_space_is_known(drops_space):
+    assert MatcherVocabulary(Bytes(drops_space=drops_space), 258).drops_space == drops_space

@@ -87,7 +87,7 @@ class ObedientModel:
 
     def _call(self, request, tool: Tool, limit):
         arguments = example(tool.parameters)
-        if tool.input_grammar:
+        if tool.input_form:
             arguments = {"input": "maybe" if "no grammar" in self.mistakes else "yes"}
         if "wrong arguments" in self.mistakes:
             arguments = {"city": "Berlin"}

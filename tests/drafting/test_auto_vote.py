@@ -53,7 +53,7 @@ def of_each_token(chain):
     return rows, sources
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=settings.default.max_examples * 4)
 @given(
     repetitive_texts(),
     st.integers(0, 10**6),
@@ -82,7 +82,7 @@ def test_the_chain_is_that_of_the_naive_vote(text, seed, longest, streak, outcom
     assert chain.match_length == match_length
 
 
-@settings(max_examples=200)
+@settings(max_examples=settings.default.max_examples * 3)
 @given(repetitive_texts(), st.integers(1, 40), st.integers(1, 30), st.integers(1, 5))
 def test_the_search_is_that_of_the_naive_search(text, most, enough, further):
     index = OccurrenceIndex()

@@ -64,7 +64,7 @@ def test_an_id_is_hashed_whole_not_by_bytes():
     assert fnv1a([70000]) != fnv1a((70000).to_bytes(4, "little"))
 
 
-@settings(max_examples=300)
+@settings(max_examples=settings.default.max_examples * 5)
 @given(TOKENS)
 def test_tables_count_every_ngram(tokens):
     drafter = NgramDrafter()
@@ -97,7 +97,7 @@ def test_a_long_prompt_takes_the_vectorised_path_and_equals_it():
     assert tables_of(whole) == tables_of(one_by_one)
 
 
-@settings(max_examples=300)
+@settings(max_examples=settings.default.max_examples * 5)
 @given(TOKENS, st.integers(4, 40))
 def test_the_windowed_tables_are_those_of_the_window_alone(tokens, history):
     drafter = WindowedNgramDrafter(history=history)

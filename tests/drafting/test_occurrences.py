@@ -33,7 +33,7 @@ def naive_occurrences(text, longest):
     return pairs or [match for match in matches if match[1] == 1]
 
 
-@settings(max_examples=300)
+@settings(max_examples=settings.default.max_examples * 5)
 @given(TEXTS, TOKENS, st.integers(2, 70))
 def test_it_finds_what_a_naive_search_finds(texts, last, longest):
     index = index_of([*texts, last])

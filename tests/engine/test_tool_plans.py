@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from akunu_py.constraint import Constraint
 from akunu_py.engine.tool_use import ToolUse
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.messages import Message, Tool, ToolCall
@@ -129,6 +130,8 @@ def test_a_chosen_reader_goes_before_a_format_that_is_understood(caplog):
     [end] = [delta for delta in plan.parser.feed(given) if hasattr(delta, "call")]
     assert end.call.name == "now"
     assert not caplog.text
+    with pytest.raises(ConfigError, match="cannot have a constraint, too"):
+        plan.constrained(Constraint.json_schema({}))
     with pytest.raises(ConfigError, match="are read by mlx-lm, so they cannot be required"):
         use.plan(SAID[:1], TOOLS, {"name": "now"})
 

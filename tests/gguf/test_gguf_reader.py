@@ -169,7 +169,7 @@ def test_truncation_at_every_byte(tmp_path):
     read(path, raw).close()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=settings.default.max_examples * 7)
 @given(data=st.data())
 def test_mutations_are_read_or_refused(tmp_path_factory, data):
     raw = bytearray(small())

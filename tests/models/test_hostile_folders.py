@@ -345,7 +345,7 @@ VALUES = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=settings.default.max_examples * 7)
 @given(data=st.data())
 def test_any_config_gives_replies_or_a_message(sound, tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("any") / "model"

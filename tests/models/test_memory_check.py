@@ -10,7 +10,6 @@ from random_block_models import write_model
 from tiny_architectures.builder import BUILDERS, build
 
 from akunu_py import ConfigError, Engine, MemoryLimitError
-from akunu_py.models import cached_rows
 from akunu_py.models import memory_check as module
 from akunu_py.models import requirements as requirements_module
 from akunu_py.models.load import LoadOptions, convert_model
@@ -108,15 +107,7 @@ def test_more_of_anything_needs_more(tmp_path):
     assert working(layers=4) == base
 
 
-@pytest.fixture
-def largest_passes(monkeypatch):
-    """Prompt passes as large as on the fastest machine: memory is foreseen for these."""
-    monkeypatch.setattr(cached_rows, "_FIRST_CHUNK", cached_rows.PREFILL_CHUNK)
-    monkeypatch.setattr(cached_rows, "_LONG_PASS_S", 1e6)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("largest_passes")
 @pytest.mark.parametrize("kv_bits", [None, 8])
 def test_the_estimate_holds_and_is_not_far_off(tmp_path, kv_bits):
     """On the CPU backend: the peak of a prompt of 2,048 tokens against what was foreseen."""
@@ -141,7 +132,6 @@ def test_the_estimate_holds_and_is_not_far_off(tmp_path, kv_bits):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("largest_passes")
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "IQ2_XXS"])
 def test_the_estimate_holds_for_widened_inputs(tmp_path, kind):
     """Planes of weights are multiplied with as many multiples of a layer's input."""

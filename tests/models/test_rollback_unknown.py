@@ -62,7 +62,10 @@ def known_replies(tiny_gguf):
 
 @pytest.mark.parametrize(
     "drafter",
-    ["ngram", "auto", *(pytest.param(n, marks=pytest.mark.slow) for n in ("lookup", "recycling"))],
+    [
+        "auto",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("ngram", "lookup", "recycling")),
+    ],
 )
 def test_every_drafter_leaves_the_text_alone(known_replies, path, drafter):
     with Engine.load(path) as engine:

@@ -84,7 +84,7 @@ def test_identity_over_made_up_prompts(session, prompt, name, seed, script, kind
     )
 
 
-@pytest.mark.parametrize("size", [1, 2, 40, 300])
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=pytest.mark.slow), 40, 300])
 def test_greedy_is_mlx_lms(session, model, size):
     prompt = prompt_of(size)
     expected = [token for token, _ in generate_step(mx.array(prompt), model, max_tokens=60)]

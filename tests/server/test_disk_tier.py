@@ -89,6 +89,22 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path, name):
         assert len(files(tmp_path, "json")) == len(files(tmp_path, "safetensors")) == 1
 
 
+def test_texts_on_disk_give_their_ids_to_prompts(engine, tmp_path):
+    """With the reply's last token, which has no row; and once, where memory has the text, too."""
+    worker = Worker(engine, cache=PrefixCache(1 << 28, tier_of(engine, tmp_path)))
+    prompt = engine.prompt_ids(TEXT)
+    job = worker.submit(engine.check(prompt, **OPTIONS))
+    while worker.step():
+        pass
+    worker.models.tidy()
+    text = (*prompt, *job.reply)
+    assert len(files(tmp_path, "json")) == 1
+    assert list(map(tuple, worker.cache.nearest(prompt, ()))) == [text]
+    worker.close()
+    restarted = PrefixCache(1 << 28, tier_of(engine, tmp_path))
+    assert list(restarted.nearest(prompt, ())) == [text]
+
+
 def test_caches_that_cannot_be_checked_stay_in_memory(tmp_path):
     with toy_engine("deepseek_v41") as engine:
         prompt = engine.prompt_ids(TEXT)

@@ -7,7 +7,7 @@ changes. Loads wait where a test tells them to.
 import threading
 import time
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -222,7 +222,7 @@ class Bench:
         )
 
     def until(self, condition):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 300
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -308,8 +308,12 @@ def test_stream_lives_while_a_model_is_loaded(lasting, path):
 
 @pytest.mark.parametrize("path", BODIES)
 def test_late_model_is_503_where_no_sign_of_life_can_be_sent(lasting, path):
-    with Bench(lasting, patience=Patience(load_s=0.05)) as bench:
+    with Bench(lasting) as bench:
         bench.one.go_on.clear()
+        # A request that leaves before its turn comes begins no load.
+        thread, patient = bench.in_thread("one")
+        assert bench.one.begun.wait(300)
+        bench.server.service.patience = Patience(load_s=0.05)
         response = bench.server.post(path, BODIES[path] | {"model": "one"})
         assert response.status_code == 503
         assert response.headers["retry-after"] == "30"
@@ -320,8 +324,8 @@ def test_late_model_is_503_where_no_sign_of_life_can_be_sent(lasting, path):
         else:
             assert error["code"] == "model_loading"
         bench.one.go_on.set()
-        # The load went on.
-        bench.until(lambda: bench.loaded() == ["one"])
+        thread.join(300)
+        assert text_of(patient[0])
         assert bench.server.post(path, BODIES[path] | {"model": "one"}).status_code == 200
 
 
@@ -363,10 +367,10 @@ class TestLoadInSteps:
         yield worker
         worker.close()
 
-    def ask(self, worker, model, tokens=200):
+    def ask(self, worker, model, tokens=200, text="Hello there"):
         def prepare(engine):
             bias = dict.fromkeys(engine.tokenizer.end_ids, -100.0)
-            ids = engine.prompt_ids("Hello there")
+            ids = engine.prompt_ids(text)
             return Prepared(engine.check(ids, max_tokens=tokens, drafter="none", logit_bias=bias))
 
         return worker.ask(prepare, model=model)
@@ -401,6 +405,39 @@ class TestLoadInSteps:
             expected = alone.generate(call.prompt, call.choice.config).token_ids
         self.until(worker, lambda: len(reply.reply) == 200)
         assert tuple(reply.reply) == expected
+
+    def test_rows_of_a_model_that_leaves_are_stored_in_steps(self, lasting, tmp_path):
+        """Each step of the load writes the rows of one conversation."""
+        memory = Memory(20)
+        sources = [Source(name, lasting[number % 2], memory) for number, name in enumerate("abc")]
+
+        def cache(engine):
+            yield
+            return PrefixCache(1 << 28, DiskTier(tmp_path, 1 << 28, str(id(engine))))
+
+        models = ServedModels(sources, cache, available=memory.available)
+        worker = Worker(models, parallel=2, places=8, clock=count().__next__)
+        for text in ("Hello there " * 10, "And you, too? " * 10):
+            self.ask(worker, "b", 1, text)
+        while worker.step():
+            pass
+        reply = self.ask(worker, "a")
+        self.until(worker, lambda: reply.reply)
+        leaving = models.named("b").resident.cache
+        assert (len(leaving), memory.used) == (2, 2 * SIZE)
+        memory.size = int(2.5 * SIZE)
+        self.ask(worker, "c", 1)
+
+        def state():
+            return len(list(tmp_path.glob("*/*.json"))), len(reply.reply)
+
+        seen = [state()]
+        while not models.counts.evictions:
+            worker.step()
+            seen.append(state())
+        assert [rows for rows, _ in seen][-3:] == [0, 1, 2]
+        assert {new[1] - old[1] for old, new in pairwise(seen)} == {1}
+        worker.close()
 
     def test_short_steps_share_a_turn(self, pair):
         one, other = pair

@@ -11,6 +11,7 @@ from pairwise import each_value
 from toy_engine import PLAIN, toy_engine
 
 from akunu_py.errors import ConfigError, EngineStateError, ModelFormatError, ServerBusyError
+from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.session import Session
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.reply_events import Prefilled, Started
@@ -94,8 +95,9 @@ def test_replies_take_turns(toy, make_worker):
 
 @pytest.fixture
 def small_passes(monkeypatch):
-    """Prompts are read in passes of 16 tokens."""
+    """Prompts are read in passes of 16 tokens, each in one turn."""
     monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 16)
+    monkeypatch.setattr("akunu_py.models.cached_rows._TURN_S", float("inf"))
 
 
 def test_a_long_prompt_does_not_keep_a_running_reply_from_its_turns(toy, make_worker, small_passes):
@@ -112,6 +114,60 @@ def test_a_long_prompt_does_not_keep_a_running_reply_from_its_turns(toy, make_wo
         passes += seen_of(long)[0] != before[0][0]
         assert seen_of(short)[1] == before[1][1] + 1
     assert passes > 20
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """A pass over a prompt pauses behind each layer."""
+    monkeypatch.setattr("akunu_py.models.cached_rows._TURN_S", 0.0)
+
+
+@pytest.fixture
+def prompt_passes(monkeypatch):
+    """Numbers of rows of the passes over prompts, in the order in which they begin."""
+    sizes = []
+    feed = CachedRows._feeding
+    monkeypatch.setattr(
+        CachedRows, "_feeding", lambda self, ids: (sizes.append(len(ids)), feed(self, ids))[1]
+    )
+    return sizes
+
+
+@pytest.mark.parametrize("company", [False, True])
+def test_a_prompt_is_read_in_the_passes_of_the_engine(
+    toy, make_worker, pauses, prompt_passes, monkeypatch, company
+):
+    monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 64)
+    text = "abcdefg, " * 20
+    toy.reset()
+    expected = toy.generate(text, max_tokens=1, drafter="none", logit_bias=PLAIN)
+    passes = prompt_passes.copy()
+    assert passes == [64, expected.num_prompt_tokens - 65]
+    worker = make_worker(parallel=2)
+    if company:
+        other = worker.submit(call(toy, "x", max_tokens=100))
+        while not seen_of(other)[1]:
+            worker.step()
+    prompt_passes.clear()
+    job = worker.submit(call(toy, text, max_tokens=1))
+    while not job.events._over:
+        worker.step()
+    assert prompt_passes == passes
+    assert tokens_of(job) == expected.token_ids
+
+
+def test_others_have_turns_within_a_prompt_pass(toy, make_worker, pauses):
+    worker = make_worker(parallel=2)
+    short = worker.submit(call(toy, "x", max_tokens=100))
+    while not seen_of(short)[1]:
+        worker.step()
+    before = seen_of(short)[1]
+    long = worker.submit(call(toy, "abcdefg, " * 40))
+    while seen_of(long)[0] < len(long.call.prompt) - 1:
+        worker.step()
+    layers = len(worker._running[0].lane.session.rows.caches)
+    assert layers > 1
+    assert seen_of(short)[1] - before >= layers
 
 
 def test_clients_take_turns_in_the_line(toy, make_worker):
@@ -173,6 +229,26 @@ class TestCancelling:
         assert last.result.token_ids == ()
         run(worker)
         assert len(tokens_of(after)) == 12
+
+    def test_within_a_prompt_pass(self, toy, make_worker, pauses, monkeypatch):
+        monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 64)
+        text = "abcdefg, " * 30
+        expected = toy.generate(text, max_tokens=12, drafter="none", logit_bias=PLAIN).token_ids
+        worker = make_worker(parallel=1, cache=PrefixCache(1 << 26))
+        job = worker.submit(call(toy, text))
+        while seen_of(job)[0] <= 64:
+            worker.step()
+        done = seen_of(job)[0]
+        assert done < 128
+        job.cancel()
+        worker.step()
+        assert seen_of(job)[0] == done
+        assert read(job)[-1].result.finish_reason == "cancelled"
+        # The whole passes before it are not lost.
+        again = worker.submit(call(toy, text))
+        run(worker)
+        assert started_of(again).num_cached == 64
+        assert tokens_of(again) == expected
 
     def test_in_decoding_before_the_turns_of_others(self, toy, make_worker):
         worker = make_worker(parallel=2)
@@ -288,9 +364,8 @@ def test_a_draft_model_has_caches_for_each_lane(tiny_pair, make_worker):
 
 
 def test_a_draft_model_that_reads_a_prompt_does_not_keep_others_from_their_turns(
-    tiny_pair, make_worker, small_passes, monkeypatch
+    tiny_pair, make_worker, small_passes
 ):
-    monkeypatch.setattr("akunu_py.models.cached_rows._FIRST_CHUNK", 256)
     worker = make_worker(tiny_pair, parallel=2)
     options = {"drafter": "draft-model", "logit_bias": {}, "draft_budget": "always"}
     short = worker.submit(call(tiny_pair, "x", max_tokens=150, drafter="none", logit_bias={}))
@@ -406,6 +481,19 @@ def test_a_prompt_waits_only_for_the_beginning_that_it_shares(toy, make_worker, 
     run(worker)
 
 
+def test_a_prompt_waits_for_the_pass_under_way(toy, make_worker, pauses, monkeypatch):
+    """Within a pass nobody can use rows, not even those of the passes before it."""
+    monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 150)
+    worker = make_worker(parallel=2)
+    long = worker.submit(call(toy, LONG))
+    while seen_of(long)[0] <= 150:
+        worker.step()
+    assert not worker._running[0].lane.session.rows.settled
+    other = worker.submit(call(toy, LONG[:150] + "xyz"))
+    run(worker)
+    assert started_of(other).num_cached > 64
+
+
 def test_prompt_goes_on_where_the_one_before_it_was_cancelled(toy, make_worker, small_passes):
     worker = make_worker(parallel=2, cache=PrefixCache(1 << 26))
     jobs = [worker.submit(call(toy, LONG)) for _ in range(2)]
@@ -445,3 +533,18 @@ def test_caches_that_cannot_drop_rows_wait_no_longer(make_worker, small_passes, 
         ]
         assert [tokens_of(job) for job in jobs] == expected
         worker.close()
+
+
+def test_free_lanes_take_replies_without_a_place_in_the_line(toy, make_worker):
+    """With `--queue 0` none waits, yet replies are made."""
+    worker = make_worker(parallel=2, places=0)
+    jobs = [worker.submit(call(toy)) for _ in range(2)]
+    with pytest.raises(ServerBusyError):
+        worker.submit(call(toy))
+    worker.step()
+    with pytest.raises(ServerBusyError):
+        worker.submit(call(toy))
+    run(worker)
+    jobs.append(worker.submit(call(toy)))
+    run(worker)
+    assert [len(tokens_of(job)) for job in jobs] == [12] * 3

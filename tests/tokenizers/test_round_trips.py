@@ -36,14 +36,14 @@ def fits(name, text):
     return name not in WITHOUT_UPPER_PLANES or max(text, default="") < "\U00040000"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 5 // 2)
 @given(text=texts)
 def test_every_text_comes_back(text):
     for name, tokenizer in TINY.items():
         assert tokenizer.decode(tokenizer.encode(text)) == expected(name, text), name
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=settings.default.max_examples * 2)
 @given(text=texts)
 def test_every_text_comes_back_from_small_vocabularies(text):
     for name in NAMES:
@@ -88,7 +88,7 @@ def check_portions(tokenizer, ids):
     assert "".join(detokenizer.feed([id_]) for id_ in ids) + detokenizer.finish() == whole
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2)
 @given(text=texts)
 @example(text="🦙🦙 ö e\u0301 \U0010ffff")
 def test_portions_do_not_matter(text):
@@ -96,7 +96,7 @@ def test_portions_do_not_matter(text):
         check_portions(tokenizer, tokenizer.encode(text))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples)
 @given(data=st.data())
 def test_portions_of_any_ids_do_not_matter(data):
     """What a model says need not be UTF-8: bytes that belong to no character become U+FFFD."""

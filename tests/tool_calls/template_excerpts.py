@@ -51,6 +51,13 @@ _KEYWORDS = (
     "{% for k, v in f.arguments.items() %}{{ k }}={{ '\"' + v + '\"' if v is string else v | tojson if v is mapping else v }}"
     "{% if not loop.last %}, {% endif %}{% endfor %}"
 )
+_GEMMA = (
+    "{% macro written(v) %}{% if v is string %}<|\"|>{{ v }}<|\"|>{% elif v is mapping %}{{ '{' }}{% for k, x in v | dictsort %}{{ k }}:{{ written(x) }}"
+    "{{ '' if loop.last else ',' }}{% endfor %}{{ '}' }}{% elif v is sequence %}[{% for x in v %}{{ written(x) }}{{ '' if loop.last else ',' }}{% endfor %}]"
+    "{% else %}{{ v | tojson }}{% endif %}{% endmacro %}"
+    + _LOOP
+    + "<|tool_call>call:{{ f.name }}{{ written(f.arguments) }}<tool_call|>{% endfor %}"
+)
 EXCERPTS = {
     "hermes": Excerpt(
         _LOOP + '{% if not loop.first %}\n{% endif %}<tool_call>\n{"name": "{{ f.name }}", "arguments": {{ f.arguments | tojson }}}\n</tool_call>{% endfor %}',
@@ -116,6 +123,7 @@ EXCERPTS = {
     ),
     "qwen coder": Excerpt(_QWEN_CODER, "tagged", "<tool_call>", "qwen3_coder"),
     "glm": Excerpt(_GLM, "tagged", "<tool_call>", "glm47"),
+    "gemma": Excerpt(_GEMMA, "quoted", "<|tool_call>", "gemma4"),
     "minimax m2": Excerpt(
         "\n<minimax:tool_call>\n" + _LOOP + '<invoke name="{{ f.name }}">\n{% for k, v in f.arguments.items() %}<parameter name="{{ k }}">{{ v if v is string else v | tojson }}</parameter>\n{% endfor %}</invoke>\n{% endfor %}</minimax:tool_call>',
         "tagged", "<minimax:tool_call>", "minimax_m2",

@@ -1,7 +1,6 @@
 """From the marker on a call cannot fail to parse: what a grammar allows, its parser reads."""
 
 import json
-from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -11,7 +10,8 @@ from template_excerpts import EXCERPTS, format_of
 from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool, ToolCall
-from akunu_py.tool_calls.format import QuotedArguments, ToolFormat
+from akunu_py.server.custom_tools import custom_tool
+from akunu_py.server.errors import RequestError
 from akunu_py.tool_calls.grammar import (
     MOST_TOOLS,
     goes_with_answers,
@@ -22,10 +22,6 @@ from akunu_py.tool_calls.known import HARMONY
 from akunu_py.tool_calls.parser import parse_calls
 from akunu_py.tool_calls.writing import written_calls
 
-GEMMA = ToolFormat(
-    name="quoted", opens=("<|tool_call>call:",), after_names=("",), close="<tool_call|>",
-    arguments=QuotedArguments('<|"|>'),
-)  # fmt: skip
 TOOLS = (
     Tool(
         "get",
@@ -52,20 +48,11 @@ TOOLS = (
     Tool("get_now", "Without arguments"),
     Tool("a.b-c", "One argument", {"properties": {"t": {"type": "string"}}}),
 )
-
-
-def format_named(name):
-    return GEMMA if name == "gemma" else format_of(name)
-
-
 # One of each kind of format; llama has no marker.
 KINDS = ("hermes", "llama", "qwen coder", "lfm", "gpt-oss", "gemma")
 EACH_FORMAT = pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name in KINDS else pytest.mark.slow)
-        for name in [*EXCERPTS, "gemma"]
-    ],
+    [pytest.param(name, marks=() if name in KINDS else pytest.mark.slow) for name in EXCERPTS],
 )
 EACH_WALK = pytest.mark.parametrize(
     "seeds", [range(12), pytest.param(range(12, 25), marks=pytest.mark.slow)], ids=["few", "many"]
@@ -80,7 +67,7 @@ def schema_of(name):
 @EACH_WALK
 @EACH_FORMAT
 def test_what_is_allowed_is_read(name, seeds):
-    format_ = format_named(name)
+    format_ = format_of(name)
     grammar = required_calls(format_, TOOLS, {})
     assert not grammar.trigger
     found = [text for seed in seeds if (text := walk(grammar.lark, seed)) is not None]
@@ -96,7 +83,7 @@ def test_what_is_allowed_is_read(name, seeds):
 
 @EACH_FORMAT
 def test_one_call_of_a_named_tool(name):
-    format_ = format_named(name)
+    format_ = format_of(name)
     lark = required_calls(format_, [TOOLS[2]], {}, one=True).lark
     texts = [text for seed in range(5) if (text := walk(lark, seed)) is not None]
     for text in texts:
@@ -106,7 +93,7 @@ def test_one_call_of_a_named_tool(name):
 
 @EACH_FORMAT
 def test_behind_the_marker_the_rest_of_a_call_is_required(name):
-    format_ = format_named(name)
+    format_ = format_of(name)
     grammar = optional_calls(format_, TOOLS, {})
     assert not compile_error(grammar.lark)
     if format_ is HARMONY:
@@ -152,13 +139,13 @@ line: ("+" | "-" | " ") /(.*)/ LF -> row
 """In the style of the grammar that Codex sends: an import, an alias, lines of any text."""
 
 INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-CUSTOM = Tool("apply_patch", "Changes files", INPUT, PATCHES)
+CUSTOM = Tool("apply_patch", "Changes files", INPUT, Constraint.grammar(PATCHES))
 PATCH = "*** Begin Patch\n*** Update File: a.py\n-x = '<b>'\n+y = {}\n*** End Patch\n"
 
 
 @pytest.mark.parametrize("name", ["qwen coder", "gemma"])
 def test_input_of_a_custom_tool_follows_its_own_grammar(name):
-    format_ = format_named(name)
+    format_ = format_of(name)
     assert format_.writes_texts_as_they_are
     lark = required_calls(format_, [CUSTOM, *TOOLS], {}, one=True).lark
     assert not compile_error(lark)
@@ -173,19 +160,32 @@ def test_input_of_a_custom_tool_follows_its_own_grammar(name):
 
 def test_size_of_a_custom_grammar_is_limited():
     rules = "\n".join(f"r{number}: r{number + 1}" for number in range(1200))
-    with pytest.raises(ConfigError, match="grammar has 1200 rules"):
-        required_calls(format_named("qwen coder"), [replace(CUSTOM, input_grammar=rules)], {})
+    form = {"type": "grammar", "syntax": "lark", "definition": rules}
+    with pytest.raises(RequestError, match=r"tools\[0\]\.format: grammar has 1200 rules"):
+        custom_tool("tools[0]", {"format": form}, "find")
+
+
+@EACH_FORMAT
+def test_input_of_a_custom_tool_follows_its_expression(name):
+    """In JSON it does so through the schema, in its escaped form."""
+    expression = r'[a-z]+ "\w/x"\n(?s:.)*end'
+    text = {"type": "grammar", "syntax": "regex", "definition": expression}
+    tool = custom_tool("tools[0]", {"format": text}, "find")
+    format_ = format_of(name)
+    lark = required_calls(format_, [tool], {}, one=True).lark
+    assert not compile_error(lark)
+    for given, allowed in (('ab "c/x"\nä\nend', True), ('ab "c/x" end', False), ("ab", False)):
+        written = written_calls(format_, [ToolCall("find", {"input": given})])
+        assert allows(lark, written) == allowed, written
 
 
 def test_texts_in_json_have_no_grammar():
-    assert not format_named("hermes").writes_texts_as_they_are
+    assert not format_of("hermes").writes_texts_as_they_are
     assert not HARMONY.writes_texts_as_they_are
 
 
 def test_control_tokens_stand_for_themselves():
-    lark = required_calls(
-        format_named("kimi"), TOOLS, {"<|tool_call_begin|>": 17, "unused": 3}
-    ).lark
+    lark = required_calls(format_of("kimi"), TOOLS, {"<|tool_call_begin|>": 17, "unused": 3}).lark
     assert '<[17]> "functions."' in lark
     assert "<[3]>" not in lark
 
@@ -193,8 +193,8 @@ def test_control_tokens_stand_for_themselves():
 def test_hostile_tools_have_limits():
     many = [Tool(f"tool_{number}", "words") for number in range(MOST_TOOLS + 1)]
     with pytest.raises(ConfigError, match=f"there are {MOST_TOOLS + 1} tools; give at most"):
-        required_calls(format_named("hermes"), many, {})
-    lark = required_calls(format_named("hermes"), many[:500], {}).lark
+        required_calls(format_of("hermes"), many, {})
+    lark = required_calls(format_of("hermes"), many[:500], {}).lark
     assert not compile_error(lark)
     assert allows(lark, '<tool_call>\n{"name": "tool_499", "arguments": {}}\n</tool_call>')
     wordy = {"properties": {"a": {"enum": ["x" * 1200]}}}
@@ -202,14 +202,14 @@ def test_hostile_tools_have_limits():
         ConfigError, match=r"the 500 tools have schemas of .* characters, more than"
     ):
         required_calls(
-            format_named("hermes"),
+            format_of("hermes"),
             [Tool(f"t{number}", "words", wordy) for number in range(500)],
             {},
         )
     for name in ("glm", "qwen coder", "gemma"):
         tool = Tool("f", "words", {"properties": {"a>\n<": {"type": "string"}}})
         with pytest.raises(ConfigError, match="the tool f has an argument named"):
-            required_calls(format_named(name), [tool], {})
+            required_calls(format_of(name), [tool], {})
 
 
 @pytest.mark.parametrize("name", ["hermes", "qwen coder", "gemma"])
@@ -217,7 +217,7 @@ def test_deep_schemas(name):
     schema = {"type": "string"}
     for _ in range(14):
         schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
-    lark = required_calls(format_named(name), [Tool("f", "deep", schema)], {}).lark
+    lark = required_calls(format_of(name), [Tool("f", "deep", schema)], {}).lark
     assert not compile_error(lark)
     for _ in range(10):
         schema = {"type": "object", "properties": {"a": schema}}
@@ -242,7 +242,7 @@ def test_a_schema_that_refers_to_itself(name):
             "$defs": {"node": node},
         },
     )
-    format_ = format_named(name)
+    format_ = format_of(name)
     lark = required_calls(format_, [tool], {}).lark
     texts = [text for seed in range(10) if (text := walk(lark, seed)) is not None]
     assert texts
@@ -255,7 +255,7 @@ def test_a_schema_that_refers_to_itself(name):
 def test_many_tools_with_enums(name):
     values = {f"p{key}": {"enum": [f"value {key} {n}" for n in range(5)]} for key in range(4)}
     many = [Tool(f"tool_{n}", "words", {"properties": values}) for n in range(500)]
-    grammar = optional_calls(format_named(name), many, {})
+    grammar = optional_calls(format_of(name), many, {})
     assert len(grammar.lark) > 200_000
     assert Constraint.tools(grammar.lark).source == grammar.lark
     assert not compile_error(grammar.lark)
@@ -263,19 +263,19 @@ def test_many_tools_with_enums(name):
 
 @EACH_FORMAT
 def test_calls_or_an_answer(name):
-    if not goes_with_answers(format_named(name)):
+    if not goes_with_answers(format_of(name)):
         assert name == "llama 4"
         return
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     if name == "llama":
         with pytest.raises(ConfigError, match="write the references out"):
-            optional_calls(format_named(name), TOOLS, {}, answer=schema)
+            optional_calls(format_of(name), TOOLS, {}, answer=schema)
     tools = TOOLS[1:]
-    lark = optional_calls(format_named(name), tools, {}, answer=schema).lark
+    lark = optional_calls(format_of(name), tools, {}, answer=schema).lark
     final = "<|channel|>final<|message|>" if name == "gpt-oss" else ""
     assert allows(lark, final + '{"n": 3}')
     assert not allows(lark, final + "Hello")
-    called = required_calls(format_named(name), tools, {}).lark
+    called = required_calls(format_of(name), tools, {}).lark
     texts = [text for seed in range(4) if (text := walk(called, seed)) is not None]
     assert all(allows(lark, text) for text in texts)
 
@@ -312,7 +312,7 @@ def test_texts_follow_lengths_and_patterns(name, arguments, allowed):
     tool = Tool(
         "f", "words", {"properties": dict(list(LIMITED.parameters["properties"].items())[:3])}
     )
-    format_ = format_named(name)
+    format_ = format_of(name)
     lark = required_calls(format_, [tool], {}).lark
     assert not compile_error(lark)
     assert allows(lark, written_calls(format_, [ToolCall("f", arguments)])) == allowed
@@ -320,16 +320,15 @@ def test_texts_follow_lengths_and_patterns(name, arguments, allowed):
 
 @pytest.mark.parametrize("name", ["qwen coder", "gemma"])
 def test_a_pattern_that_cannot_be_followed_is_left_out(name):
-    lark = required_calls(format_named(name), [LIMITED], {}).lark
-    assert allows(lark, written_calls(format_named(name), [ToolCall("f", {"odd": "b"})]))
+    lark = required_calls(format_of(name), [LIMITED], {}).lark
+    assert allows(lark, written_calls(format_of(name), [ToolCall("f", {"odd": "b"})]))
 
 
 @pytest.mark.parametrize(("number", "allowed"), [(3, True), (11, False), (-1, False), (2.5, False)])
 def test_numbers_follow_bounds(number, allowed):
     schema = {"properties": {"n": {"type": "integer", "minimum": 0, "maximum": 10}}}
     for name in ("gemma", "lfm", "glm"):
-        lark = required_calls(format_named(name), [Tool("f", "words", schema)], {}).lark
+        lark = required_calls(format_of(name), [Tool("f", "words", schema)], {}).lark
         assert (
-            allows(lark, written_calls(format_named(name), [ToolCall("f", {"n": number})]))
-            == allowed
+            allows(lark, written_calls(format_of(name), [ToolCall("f", {"n": number})])) == allowed
         )

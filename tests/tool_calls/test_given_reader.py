@@ -62,3 +62,11 @@ def test_calls_without_an_end_reach_to_the_end_of_the_reply():
     deltas = read(reader, 'So:[TOOL_CALLS]get[ARGS]{"place": "Rome"}[TOOL_CALLS]now[ARGS]{}')
     calls = [(d.call.name, d.call.arguments) for d in deltas if isinstance(d, CallEnd)]
     assert calls == [("get", {"place": "Rome"}), ("now", {})]
+
+
+def test_content_keeps_its_sources(reader):
+    parser = GivenParser(reader, TOOLS)
+    deltas = [*parser.feed("I ", "prompt"), *parser.feed("look.\n" + CALL[:5])]
+    deltas += [*parser.feed(CALL[5:] + "So", "memory"), *parser.finish()]
+    found = [(d.text, d.source) for d in deltas if isinstance(d, ContentDelta)]
+    assert found == [("I", "prompt"), (" ", "prompt"), ("look.", ""), ("So", "memory")]

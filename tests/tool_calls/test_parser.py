@@ -1,6 +1,8 @@
 """Text that is no call, calls that are not whole, and values at the edges."""
 
+import itertools
 import json
+import re
 
 import pytest
 from template_excerpts import format_of
@@ -157,3 +159,22 @@ def test_a_long_text_takes_linear_time():
     pieces = [text[place : place + 3] for place in range(0, len(text), 3)]
     deltas = [delta for piece in pieces for delta in parser.feed(piece)] + parser.finish()
     assert content(deltas) == text
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_content_keeps_its_sources(size):
+    """Also where it is held back, since it may begin a call, and beside calls."""
+    call = '<tool_call>\n{"name": "get_now", "arguments": {}}\n</tool_call>'
+    text = [("I <tool", "prompt"), (" look. \n", ""), (call, "reply"), ("\nSo", "memory")]
+    letters = [(letter, source) for part, source in text for letter in part]
+    parser = CallParser(HERMES, TOOLS)
+    deltas = []
+    for source, same in itertools.groupby(letters, key=lambda pair: pair[1]):
+        run = "".join(letter for letter, _ in same)
+        for place in range(0, len(run), size):
+            deltas += parser.feed(run[place : place + size], source)
+    deltas += parser.finish()
+    found = "".join(d.text + f"[{d.source}]" for d in deltas if isinstance(d, ContentDelta))
+    joined = re.sub(r"\[(\w*)\](?=[^\[\]]*\[\1\])", "", found)
+    assert joined == "I <tool[prompt] look.[]\nSo[memory]"
+    assert any(isinstance(delta, CallEnd) for delta in deltas)

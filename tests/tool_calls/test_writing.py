@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from template_excerpts import EXCERPTS, format_of
-from test_call_grammar import GEMMA
 from test_formats import TOOLS, ambiguous, calls, hard_calls
 
 from akunu_py.messages import ToolCall
@@ -12,7 +11,7 @@ from akunu_py.tool_calls.known import HERMES, known_format
 from akunu_py.tool_calls.parser import parse_calls
 from akunu_py.tool_calls.writing import written_calls
 
-OTHERS = {"gemma": GEMMA, "described": HERMES}
+OTHERS = {"described": HERMES}
 KNOWN = {
     "LFM 2": ("", ["<|tool_call_start|>", "<|tool_call_end|>"], "<|tool_call_start|>"),
     "Kimi K2": (

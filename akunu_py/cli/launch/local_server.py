@@ -111,19 +111,22 @@ def free_port() -> int:
 def started_server(arguments: Sequence[str], port: int, key: str) -> Iterator[LocalServer]:
     """Run `akunu serve` with arguments at a port, until the block ends.
 
-    The process has a session of its own, so that Ctrl-C does not reach it. Raises AkunuError with
-    its last words if it ends before it answers.
+    The process has a session of its own, so that Ctrl-C does not reach it. It also ends when this
+    process is killed (`child`). Raises AkunuError with its last words if it ends before it answers.
     """
-    # Not the modules of the folder in which the agent works.
-    command = [sys.executable, "-P", "-m", "akunu_py", "serve", *arguments, "--port", str(port)]
+    # -P: not the modules of the folder in which the agent works.
+    run = [sys.executable, "-P", "-m", "akunu_py.cli.launch.child"]
+    command = [*run, "serve", *arguments, "--port", str(port)]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(  # noqa: S603 - akunu itself
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
         )
         try:
             yield _first_answer(process, log, port, key)
         finally:
             _end(process)
+            assert process.stdin is not None  # noqa: S101 - a pipe
+            process.stdin.close()
 
 
 def _first_answer(

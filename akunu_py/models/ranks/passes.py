@@ -14,7 +14,7 @@ import itertools
 import signal
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NoReturn
 
 import mlx.core as mx
@@ -186,11 +186,13 @@ class _LeaderPasses(Passes):
             mx.async_eval(logits)  # type: ignore[no-untyped-call]
         return logits
 
-    def feed_apart(self, rows: mx.array) -> None:
-        """Run a pass on all ranks without its logits, and wait for it."""
+    def feeding(self, rows: mx.array) -> Generator[int, None, None]:
+        """Run a pass over rows [n] on all ranks without its logits, and without a pause."""
         with self._leader.whole_pass():
             message = Message(Kind.FEED_APART, self._number, rows.size)
-            super().feed_apart(self._leader.announce(message, rows))
+            for _ in super().feeding(self._leader.announce(message, rows)):
+                pass
+        yield from ()
 
 
 def _shared_ids(link: Link, ids: mx.array) -> mx.array:
@@ -248,7 +250,8 @@ class Follower:
                 mx.async_eval(self._held[target].feed(self._ids(message.first)))  # type: ignore[no-untyped-call]
                 self._count_pass()
             case Kind.FEED_APART:
-                self._held[target].feed_apart(self._ids(message.first))
+                for _ in self._held[target].feeding(self._ids(message.first)):
+                    pass
                 mx.clear_cache()
             case Kind.DROP:
                 self._held[target].rollback.drop(message.first)

@@ -10,6 +10,13 @@
 With a cache of an unknown kind nothing is drafted: decoding is then plain and correct.
 """
 
-from akunu_py.models.rollback.caches import RollbackCaches, Saved, leaves, with_exact_sinks
+from akunu_py.models.rollback.caches import (
+    RollbackCaches,
+    Saved,
+    beside,
+    leaves,
+    take_over,
+    with_exact_sinks,
+)
 
-__all__ = ["RollbackCaches", "Saved", "leaves", "with_exact_sinks"]
+__all__ = ["RollbackCaches", "Saved", "beside", "leaves", "take_over", "with_exact_sinks"]

@@ -1,8 +1,11 @@
 """The caches of one model, rolled back together."""
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import mlx.core as mx
+from mlx.utils import tree_map
 from mlx_lm.models.cache import (
     ArraysCache,
     CacheList,
@@ -106,6 +109,30 @@ def with_exact_sinks(cache: Any) -> Any:
     elif type(cache) is RotatingKVCache and cache.keep > 0:
         return SinkCache(cache.max_size, keep=cache.keep)
     return cache
+
+
+def beside(cache: Any) -> Any:
+    """Return another cache that holds the same arrays; passes over it leave `cache` as it is.
+
+    For the known kinds of caches.
+    """
+    other = copy.copy(cache)
+    if type(cache) is CacheList:
+        other.caches = tuple(beside(part) for part in cache.caches)
+    else:
+        # Array objects of its own: a pass may write through them.
+        vars(other).update(tree_map(_handle, vars(cache)))
+    return other
+
+
+def take_over(cache: Any, other: Any) -> None:
+    """Let a cache hold what `other` holds, which is it or was made of it by `beside`."""
+    for mine, theirs in zip(leaves([cache]), leaves([other]), strict=True):
+        vars(mine).update(vars(theirs))
+
+
+def _handle(value: Any) -> Any:
+    return value[...] if isinstance(value, mx.array) else value
 
 
 def _kind(cache: Any) -> Callable[[Any], Part] | None:

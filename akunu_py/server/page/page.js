@@ -14,7 +14,7 @@ const QUEUE_S = 2;
 const LONGEST_WAIT_S = 600;
 
 let key = "";
-let model = { id: "", context: 0 };
+let model = { id: "", context: 0, loaded: false };
 let exchanges = [];
 let running = null;
 
@@ -360,6 +360,8 @@ function send(question) {
       tell(exchange.problem ? "" : exchange.finish === "stopped" ? "Stopped." : `The reply is complete: ${counted(exchange.counts.tokens, "token")}.`);
     }
     if (exchanges.includes(exchange)) drawNow();
+    // What a template heeds is known once its model was loaded.
+    if (!model.loaded) chooseModel(model.id, model.name);
   });
   return true;
 }
@@ -388,6 +390,27 @@ function newChat() {
   $("message").focus();
 }
 
+/* Choices about thinking: the option that a model's template must have for them, and the fields of a
+   request. A template with efforts thinks as much as it is told; without them it is on or off. */
+const THINKING = {
+  off: { words: "Off", heeded: ["thinking"], fields: { enable_thinking: false } },
+  on: { words: "On", heeded: ["thinking"], without: "effort", fields: { enable_thinking: true } },
+  low: { words: "Low effort", heeded: ["effort"], fields: { reasoning_effort: "low" } },
+  medium: { words: "Medium effort", heeded: ["effort"], fields: { reasoning_effort: "medium" } },
+  high: { words: "High effort", heeded: ["effort"], fields: { reasoning_effort: "high" } },
+};
+
+function showThinking(heeds) {
+  const before = $("thinking").value;
+  const offered = Object.entries(THINKING).filter(
+    ([, { heeded, without }]) => heeded.every((option) => heeds.includes(option)) && !heeds.includes(without),
+  );
+  const options = offered.map(([value, { words: textContent }]) => element("option", { value, textContent }));
+  $("thinking").replaceChildren(element("option", { value: "", textContent: "As the model does by default" }), ...options);
+  $("thinking").value = offered.some(([value]) => value === before) ? before : "";
+  $("thinking-field").hidden = !offered.length;
+}
+
 /* Returns the options of a request, or null where a field has something else in it. */
 function settings() {
   const given = {};
@@ -399,7 +422,7 @@ function settings() {
     }
     if ($(id).value !== "") given[name] = Number($(id).value);
   }
-  return given;
+  return { ...given, ...(THINKING[$("thinking").value]?.fields ?? {}) };
 }
 
 /* What is shown. Chunks come faster than frames; a hidden page draws at the end. */
@@ -472,33 +495,44 @@ async function loadModels() {
     const { models } = await (await request("/v1/models")).json();
     if (!models.length) throw new Problem("The server has no model.");
     const [choice, only] = [$("model-choice"), models.length === 1];
-    choice.replaceChildren(...models.map(({ slug, display_name: name }) => element("option", { value: slug, textContent: harmless(name) })));
+    choice.replaceChildren(...models.map(({ slug, display_name: name }) => element("option", { value: slug, textContent: harmless(slug), title: harmless(name) })));
     choice.hidden = only;
-    $("model-name").hidden = !only;
     await chooseModel(models[0].slug, models[0].display_name);
   } catch (error) {
-    showModelProblem(error);
+    showModelProblem(error, loadModels);
   }
 }
 
+/* Shows a model, and asks the server about it. An answer or a failure that comes after the user has
+   chosen another model says nothing any more. */
 async function chooseModel(id, name) {
-  const chosen = { id, context: 0 };
+  const chosen = { id, name, context: model.id === id ? model.context : 0, loaded: false };
   model = chosen;
-  const props = await (await request(`/props?model=${encodeURIComponent(id)}`)).json();
-  // The answer may come after the user has chosen another model.
-  if (model !== chosen) return;
+  try {
+    const props = await (await request(`/props?model=${encodeURIComponent(id)}`)).json();
+    if (model === chosen) showModel(props);
+  } catch (error) {
+    if (model === chosen) showModelProblem(error, () => chooseModel(id, name));
+  }
+}
+
+function showModel(props) {
   const { n_ctx: context, params } = props.default_generation_settings;
   model.context = context;
-  $("model-name").textContent = harmless(name);
-  document.title = `${harmless(name)} · akunu`;
+  model.loaded = props.thinking !== null;
+  const [id, name] = [harmless(model.id), harmless(model.name)];
+  Object.assign($("model-name"), { textContent: id, title: name, hidden: !$("model-choice").hidden });
+  $("model-choice").title = name;
+  document.title = `${id} · akunu`;
+  showThinking(props.thinking ?? []);
   $("temperature").placeholder = `Default: ${params.temperature}`;
   $("max-tokens").placeholder = params.n_predict < 0 ? "No limit but the context" : `Default: ${params.n_predict}`;
   showContext();
 }
 
-function showModelProblem(error) {
+function showModelProblem(error, retryIt) {
   const again = element("button", { type: "button", textContent: "Retry" });
-  again.onclick = loadModels;
+  again.onclick = retryIt;
   $("model-name").hidden = false;
   $("model-name").replaceChildren(`${error.message} `, again);
 }
@@ -529,7 +563,7 @@ $("new-chat").addEventListener("click", newChat);
 $("settings-toggle").addEventListener("click", () => showSettings($("settings").hidden));
 $("show-drafts").addEventListener("change", showDrafts);
 $("model-choice").addEventListener("change", ({ target }) => {
-  chooseModel(target.value, target.selectedOptions[0].textContent).catch(showModelProblem);
+  chooseModel(target.value, target.selectedOptions[0].title);
 });
 
 $("welcome-legend").replaceChildren(...["prompt", "reply", "memory"].map((source) => tinted(SOURCES[source], source)));

@@ -90,7 +90,7 @@ def _read_request(asked: Incoming[Body], book: ToolBook) -> ChatRequest:
         said += conversation.messages()
     if not said:
         raise RequestError("input is empty; give a text or at least one item", param="input")
-    asked.check_grammars(book.shown)
+    asked.check_grammars(book.shown, refuse=False)
     options = {
         "max_tokens": body.max_output_tokens,
         "temperature": body.temperature,

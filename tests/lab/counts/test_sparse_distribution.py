@@ -57,7 +57,7 @@ def test_it_answers_as_its_dense_row(q):
     assert q.num_unlisted == len(unlisted)
 
 
-@settings(max_examples=100)
+@settings(max_examples=settings.default.max_examples * 2)
 @given(distributions(), st.integers(0, 2**64 - 1))
 def test_a_draw_is_the_argmax_over_all_tokens(q, seed):
     row = q.dense()

@@ -9,7 +9,7 @@ from scripted_server import ACCEPTED, MODEL, USAGE, Pause, call, called, events_
 from akunu_py.constraint import Constraint
 from akunu_py.messages import TextPart
 from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
-from akunu_py.server.events import Accepted, Decoded, Finished, Prefilled
+from akunu_py.server.events import Accepted, Decoded, Finished, Loading, Prefilled
 from akunu_py.server.reply_response import Patience
 from akunu_py.server.requests import ToolChoice
 
@@ -308,6 +308,23 @@ def test_wishes_that_the_template_cannot_heed_are_listed(server, backend):
     assert "x-akunu-ignored" not in response.headers
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_wishes_to_a_model_that_is_loaded_first_are_listed(server, backend, stream):
+    """What its template heeds is known once it is there."""
+    backend.served = [replace(MODEL, loaded=False)]
+
+    def script(request):
+        yield Loading("tiny")
+        backend.served = [replace(MODEL, heeds=frozenset(), holds_grammars=False)]
+        yield from said("Hello")
+
+    backend.scripts = script
+    asked = {"reasoning_effort": "low", "tools": [custom()], "stream": stream}
+    response = server.post(PATH, ASK | asked)
+    assert response.status_code == 200
+    assert response.headers["x-akunu-ignored"] == "reasoning_effort, tools.format"
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -483,8 +500,8 @@ def test_progress_of_the_prompt_has_llama_cpps_fields(server, backend, monkeypat
     assert "prompt_progress" not in response.json()
 
 
-def custom(definition="start: /[a-z]+/"):
-    grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": definition}}
+def custom(definition="start: /[a-z]+/", syntax="lark"):
+    grammar = {"type": "grammar", "grammar": {"syntax": syntax, "definition": definition}}
     return {"type": "custom", "custom": {"name": "patch", "description": "x", "format": grammar}}
 
 
@@ -498,7 +515,7 @@ def test_custom_tools(server, backend):
     assert one["custom"] == {"name": "patch", "input": patch}
     assert (one["type"], other["type"]) == ("custom", "function")
     assert json.loads(other["function"]["arguments"]) == {"path": "a"}
-    assert backend.request.tools[0].input_grammar == "start: /[a-z]+/"
+    assert backend.request.tools[0].input_form == Constraint.grammar("start: /[a-z]+/")
     assert backend.request.tool_choice == ToolChoice("required", ("patch",))
     pieces = [
         call
@@ -512,6 +529,17 @@ def test_custom_tools(server, backend):
     history = [*ASK["messages"], message, result]
     assert server.post(PATH, body | {"messages": history}).status_code == 200
     assert backend.request.messages[1].tool_calls[0].arguments == {"input": patch}
+
+
+def test_grammar_that_calls_cannot_follow_is_refused(server, backend):
+    assert server.post(PATH, ASK | {"tools": [custom()]}).status_code == 200
+    backend.served = [replace(MODEL, holds_grammars=False)]
+    response = server.post(PATH, ASK | {"tools": [TOOL, custom()]})
+    assert response.status_code == 400
+    assert "the input of patch as JSON" in response.json()["error"]["message"]
+    tool = custom("[a-z]+", "regex")
+    assert server.post(PATH, ASK | {"tools": [tool]}).status_code == 200
+    assert backend.request.tools[0].input_form == Constraint.regex("[a-z]+")
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_reply_streams_with_tints_and_stops_and_is_retried(server, backend, open
         said("Another"),
     )
     page = open_page(server)
-    expect(page.locator("#model-name")).to_have_text("Tiny Model")
+    expect(page.locator("#model-name")).to_have_text("tiny")
     expect(page.get_by_text("0 of 4,096 tokens of context")).to_be_visible()
     ask(page, "What is it?")
     reply = last_reply(page)
@@ -374,7 +374,7 @@ def test_key_is_asked_for_and_kept_nowhere(open_page):
         expect(page.get_by_text("The server does not know this key.")).to_be_visible()
         field.fill(KEY)
         page.keyboard.press("Enter")
-        expect(page.locator("#model-name")).to_have_text("Tiny Model")
+        expect(page.locator("#model-name")).to_have_text("tiny")
         ask(page)
         expect(last_reply(page).locator(".answer")).to_have_text("Hello world")
         assert server.backend.clients == ["key 1"]
@@ -413,7 +413,7 @@ def test_one_of_several_models(open_page):
     other = replace(MODEL, id="other", name="Other", context=100)
     with running(ScriptedBackend(served=(MODEL, other))) as server:
         page = open_page(server)
-        page.get_by_label("Model").select_option("Other")
+        page.get_by_label("Model").select_option("other")
         expect(page.get_by_text("0 of 100 tokens of context")).to_be_visible()
         ask(page)
         expect(last_reply(page).locator(".answer")).to_have_text("Hello world")
@@ -425,18 +425,95 @@ def test_model_chosen_while_another_one_loads(open_page):
     with running(ScriptedBackend(served=(MODEL, other))) as server:
         page = open_page(server)
         choice = page.get_by_label("Model")
-        choice.select_option("Other")
+        choice.select_option("other")
         expect(page.get_by_text("0 of 100 tokens of context")).to_be_visible()
         held = []
         page.route(f"**/props?model={MODEL.id}", lambda route: held.append(route))
         with page.expect_request("**/props*"):
-            choice.select_option("Tiny Model")
-        choice.select_option("Other")
+            choice.select_option("tiny")
+        choice.select_option("other")
         expect(page.get_by_text("0 of 100 tokens of context")).to_be_visible()
         with page.expect_event("requestfinished"):
             held.pop().continue_()
         page.evaluate("new Promise((done) => setTimeout(done, 100))")
-        assert page.evaluate("model") == {"id": "other", "context": 100}
+        assert page.evaluate("[model.id, model.context]") == ["other", 100]
+
+
+def test_failure_of_a_model_that_is_no_longer_chosen_is_not_shown(open_page):
+    other = replace(MODEL, id="other", name="Other", context=100)
+    with running(ScriptedBackend(served=(MODEL, other))) as server:
+        page = open_page(server)
+        choice = page.get_by_label("Model")
+        expect(page.get_by_text("0 of 4,096 tokens of context")).to_be_visible()
+        held = []
+        page.route("**/props?model=other", lambda route: held.append(route))
+        with page.expect_request("**/props*"):
+            choice.select_option("other")
+        choice.select_option("tiny")
+        expect(page.get_by_text("0 of 4,096 tokens of context")).to_be_visible()
+        with page.expect_event("requestfailed"):
+            held.pop().abort()
+        page.evaluate("new Promise((done) => setTimeout(done, 100))")
+        expect(page.locator("#model-name")).to_be_hidden()
+        # That of the chosen one is, until a retry.
+        with page.expect_request("**/props*"):
+            choice.select_option("other")
+        held.pop().abort()
+        expect(page.locator("#model-name")).to_contain_text("The server does not answer.")
+        page.unroute("**/props?model=other")
+        page.locator("#model-name").get_by_role("button").click()
+        expect(page.get_by_text("0 of 100 tokens of context")).to_be_visible()
+        expect(page.locator("#model-name")).to_be_hidden()
+
+
+def test_model_has_the_id_that_requests_name(server, open_page):
+    page = open_page(server)
+    expect(page.locator("#model-name")).to_have_text("tiny")
+    expect(page.locator("#model-name")).to_have_attribute("title", "Tiny Model")
+    expect(page).to_have_title("tiny · akunu")
+
+
+@pytest.mark.parametrize(
+    ("heeds", "words"),
+    [
+        ({"thinking"}, ["Off", "On"]),
+        ({"effort"}, ["Low effort", "Medium effort", "High effort"]),
+        ({"thinking", "effort"}, ["Off", "Low effort", "Medium effort", "High effort"]),
+        (set(), []),
+    ],
+)
+def test_thinking_has_the_switches_of_the_template(server, backend, open_page, heeds, words):
+    backend.served = [replace(MODEL, heeds=frozenset(heeds))]
+    page = open_page(server)
+    page.get_by_role("button", name="Settings").click()
+    field = page.get_by_label("Thinking")
+    if not words:
+        expect(page.get_by_label("Temperature")).to_be_visible()
+        expect(field).to_be_hidden()
+        return
+    expect(field.locator("option")).to_have_text(["As the model does by default", *words])
+    ask(page)
+    expect(last_reply(page).locator(".answer")).to_have_text("Hello world")
+    config = backend.request.config
+    assert (config.thinking, config.effort) == (None, None)
+    field.select_option(words[0])
+    ask(page)
+    expect(page.get_by_role("article", name="Reply")).to_have_count(2)
+    expect(last_reply(page).locator(".answer")).to_have_text("Hello world")
+    config = backend.request.config
+    expected = (False, None) if words[0] == "Off" else (None, "low")
+    assert (config.thinking, config.effort) == expected
+
+
+def test_thinking_of_a_model_is_known_once_it_was_loaded(server, backend, open_page):
+    backend.served = [replace(MODEL, loaded=False)]
+    page = open_page(server)
+    page.get_by_role("button", name="Settings").click()
+    expect(page.get_by_text("0 of 4,096 tokens of context")).to_be_visible()
+    expect(page.get_by_label("Thinking")).to_be_hidden()
+    backend.served = [replace(MODEL, heeds=frozenset({"thinking"}))]
+    ask(page)
+    expect(page.get_by_label("Thinking")).to_be_visible()
 
 
 def test_reply_of_an_engine(default_model, open_page):

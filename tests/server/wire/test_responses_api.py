@@ -183,7 +183,7 @@ def test_apply_patch(server, backend):
     assert (item["type"], item["input"]) == ("custom_tool_call", patch)
     assert "arguments" not in item
     request = backend.request
-    assert request.tools[0].input_grammar == 'start: "*** Begin"'
+    assert request.tools[0].input_form == Constraint.grammar('start: "*** Begin"')
     assert request.tools[0].parameters["required"] == ["input"]
     events = streamed(server, body)
     [done] = [e for e in events if e["type"] == "response.custom_tool_call_input.done"]
@@ -199,6 +199,8 @@ def test_grammar_that_calls_cannot_follow_is_listed(server, backend):
     backend.served = [replace(MODEL, holds_grammars=False)]
     response = server.post(PATH, ASK | {"tools": [PATCH]})
     assert response.headers["x-akunu-ignored"] == "tools.format"
+    followed = PATCH | {"format": {"type": "grammar", "syntax": "regex", "definition": "a+"}}
+    assert "x-akunu-ignored" not in server.post(PATH, ASK | {"tools": [followed]}).headers
     assert "x-akunu-ignored" not in server.post(PATH, ASK | {"tools": [READ]}).headers
 
 

@@ -104,6 +104,13 @@ def test_props(server):
     assert body["total_slots"] == 1
     assert body["model_path"] == "tiny"
     assert body["modalities"] == {"vision": False, "audio": False}
+    assert body["thinking"] == ["effort", "thinking"]
+
+
+def test_props_of_a_model_that_was_not_loaded():
+    """What its template heeds is not known."""
+    with running(ScriptedBackend(served=(replace(MODEL, loaded=False),))) as server:
+        assert server.get("/props").json()["thinking"] is None
 
 
 def test_server_without_a_model():

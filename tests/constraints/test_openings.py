@@ -1,0 +1,76 @@
+"""What may come before a constraint: thoughts, messages of a format, and a space."""
+
+import pytest
+from matched import allowed, ids_of, tiny
+
+from akunu_py.constraint import Constraint
+from akunu_py.constraints import Opening, make_matcher
+
+# akunu-tiny has few control tokens, so these stand for others.
+THOUGHTS = (("<|system|>", "<|user|>"),)
+IN_TEXT = (("<think>", "</think>"),)
+ANSWER = Constraint.choices(["yes"])
+
+
+def fits(opening, text, constraint=ANSWER):
+    _, vocabulary = tiny()
+    tokens = [*ids_of(text), min(vocabulary.end_ids)]
+    return make_matcher(constraint, vocabulary, opening).validate(tokens) == len(tokens)
+
+
+@pytest.mark.parametrize("thoughts", [THOUGHTS, IN_TEXT])
+@pytest.mark.parametrize("space", ["", "\n", "\n\n", " \n\n\n"])
+def test_thoughts_may_come_first(thoughts, space):
+    (begin, end), opening = thoughts[0], Opening(thoughts=thoughts)
+    assert fits(opening, "yes")
+    assert fits(opening, f"{begin}I think: yes{end}{space}yes")
+    assert not fits(opening, f"{begin}a{end}{begin}b{end}yes")
+
+
+@pytest.mark.parametrize("end", ["<|user|>", "</think>"])
+@pytest.mark.parametrize("space", ["", "\n\n"])
+def test_thoughts_that_the_prompt_opened_are_closed_first(end, space):
+    opening = Opening(inside=end, thoughts=THOUGHTS)
+    assert fits(opening, f"yes, no{end}{space}yes")
+    assert not fits(opening, "yes")
+    assert not fits(opening, f"hm{end}{space}hm")
+
+
+def test_a_mask_holds_from_the_first_closing_marker_on():
+    """Its text is spelled by several tokens, and the next one is no part of it."""
+    here = make_matcher(ANSWER, tiny()[1], Opening(inside="</think>"))
+    before, marker = ids_of("a </thi b "), ids_of("</think>")
+    assert len(marker) > 2
+    for token in [*before, *marker[:-1]]:
+        here.advance([token])
+        assert set(ids_of("x")) <= allowed(here.mask(()))
+    here.advance(marker[-1:])
+    texts = {tiny()[0].decode([token]) for token in allowed(here.mask(()))}
+    assert {"y", "\n"} <= texts
+    assert all("yes".startswith(text.strip()) for text in texts)
+
+
+def test_an_answer_may_have_a_marker_and_follow_other_messages():
+    opening = Opening(thoughts=THOUGHTS, answers=("=1=", "=2="), speaker="<|assistant|>")
+    think = "<|system|>hm<|user|>"
+    assert fits(opening, "=1=yes")
+    assert fits(opening, f"{think}<|assistant|>=2=yes")
+    assert fits(opening, f"{think}<|assistant|>{think}<|assistant|>{think}<|assistant|>=1=yes")
+    assert not fits(opening, "yes")
+    assert not fits(opening, f"{think}yes")
+    assert not fits(opening, f"{think}<|assistant|>yes")
+
+
+def test_a_space_that_decoding_drops_comes_first():
+    assert fits(Opening(space=True), " yes")
+    assert not fits(Opening(space=True), "yes")
+    assert fits(Opening(space=True, thoughts=THOUGHTS), " yes")
+    assert fits(Opening(space=True, thoughts=THOUGHTS), "<|system|>hm<|user|>yes")
+    assert not fits(Opening(space=True, thoughts=THOUGHTS), "yes")
+
+
+def test_a_trigger_may_follow_thoughts():
+    constraint = Constraint.choices(["yes"], trigger="<call>")
+    for text in ("hm", "hm <call>yes", "<|system|><call>no<|user|>hm<call>yes"):
+        assert fits(Opening(thoughts=THOUGHTS), text, constraint)
+    assert not fits(Opening(thoughts=THOUGHTS), "<call>no", constraint)

@@ -1,0 +1,125 @@
+"""How a prompt is cut into passes, and the pauses of a pass, in which Ctrl-C and others are heard."""
+
+import functools
+from types import SimpleNamespace
+
+import mlx.core as mx
+import pytest
+from family_models import build_family, variant_of
+from tiny_models import prompt_of
+
+from akunu_py.models import cached_rows
+from akunu_py.models.aligned_rows import AlignedRows
+from akunu_py.models.cached_rows import CachedRows
+
+SLOW, QUICK = 0.0, float("inf")
+"""Seconds between pauses: one behind each layer, and none."""
+
+KINDS = [
+    "llama", "llama, 8-bit caches", "llama, windows with sinks", "llama4_text", "gemma3",
+    "qwen3_next", "falcon_h1", "mamba2",
+]  # fmt: skip
+"""Families whose caches roll back in different ways, a list of caches in each layer among them."""
+
+
+model_of = functools.cache(build_family)
+
+
+def fresh(name):
+    return CachedRows(model_of(name), variant_of(name).kv_bits)
+
+
+def logits_after(rows):
+    logits = rows.feed(mx.array([3]))
+    mx.eval(logits)
+    return logits
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    return lambda seconds: monkeypatch.setattr(cached_rows, "_TURN_S", seconds)
+
+
+@pytest.mark.parametrize("kind", [CachedRows, AlignedRows])
+@pytest.mark.parametrize("seconds", [SLOW, QUICK])
+def test_passes_depend_on_no_clock(model, pauses, monkeypatch, kind, seconds):
+    pauses(seconds)
+    monkeypatch.setattr(cached_rows, "PREFILL_CHUNK", 64)
+    rows, sizes = kind(model), []
+    run = rows._pass
+    monkeypatch.setattr(
+        rows, "_pass", lambda ids, *rest: (sizes.append(ids.size), run(ids, *rest))[1]
+    )
+    rows.prefill(prompt_of(144))
+    assert sizes == [64, 64, 16]
+
+
+def test_progress_counts_layers_within_a_pass(model, pauses):
+    pauses(SLOW)
+    layers = len(CachedRows(model).caches)
+    pass_of_200 = [200 * layer // layers for layer in range(layers)]
+    assert list(CachedRows(model).prefilling(prompt_of(200))) == [0, *pass_of_200, 200]
+
+
+def test_a_pass_pauses_when_others_have_waited_for_long(model, monkeypatch):
+    """A clock on which each layer takes 0.15 s."""
+    now = iter(number * 0.15 for number in range(1000))
+    monkeypatch.setattr(cached_rows, "time", SimpleNamespace(perf_counter=lambda: next(now)))
+    rows = CachedRows(model)
+    layers = len(rows.caches)
+    found = list(rows.prefilling(prompt_of(200)))
+    assert found == [0, *(200 * layer // layers for layer in range(1, layers, 2)), 200]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_pauses_change_no_bit(pauses, name):
+    found = []
+    for seconds in (SLOW, QUICK):
+        pauses(seconds)
+        rows = fresh(name)
+        rows.prefill(prompt_of(60))
+        found.append(logits_after(rows))
+    assert mx.array_equal(*found)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("stop", [1, 2])
+def test_a_pass_that_was_left_leaves_the_rows_before_it(pauses, monkeypatch, name, stop):
+    monkeypatch.setattr(cached_rows, "PREFILL_CHUNK", 20)
+    pauses(QUICK)
+    whole, left = fresh(name), fresh(name)
+    whole.prefill(prompt_of(30))
+    left.prefill(prompt_of(30)[:20])
+    pauses(SLOW)
+    begun = left.prefilling(prompt_of(30))
+    next(begun)
+    assert left.settled
+    for _ in range(stop):
+        next(begun)
+        assert left.tokens == prompt_of(30)[:20]
+    # Nobody can use rows within a pass.
+    assert not left.settled
+    assert left.reach(20) == 0
+    begun.close()
+    assert left.settled
+    assert left.reach(20) == 20
+    left.prefill(prompt_of(30))
+    assert mx.array_equal(logits_after(left), logits_after(whole))
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_a_pass_that_was_left_is_not_computed_later(pauses, tmp_path, name):
+    """Arrays that were never evaluated would leave its work to whoever uses the rows next."""
+    pauses(QUICK)
+    rows = fresh(name)
+    rows.prefill(prompt_of(30)[:20])
+    pauses(SLOW)
+    begun = rows.prefilling(prompt_of(30))
+    next(begun)
+    next(begun)
+    begun.close()
+    # Queued already, and computed soon.
+    mx.synchronize()
+    graph = tmp_path / "graph.dot"
+    mx.export_to_dot(str(graph), *[cache.keys for cache in rows.caches])
+    assert "Slice" not in graph.read_text()

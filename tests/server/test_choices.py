@@ -1,0 +1,211 @@
+"""Several choices in one response: joined with their indexes, each the reply of its own seed."""
+
+import json
+
+import pytest
+from scripted_server import (
+    ACCEPTED,
+    Pause,
+    ScriptedBackend,
+    called,
+    events_of,
+    running,
+    said,
+)
+from toy_engine import PLAIN
+
+from akunu_py.errors import ContextOverflowError, ServerBusyError
+from akunu_py.generation_config import GenerationConfig
+from akunu_py.reply_deltas import ContentDelta
+from akunu_py.server.backend import Health
+from akunu_py.server.engine_backend import EngineBackend
+from akunu_py.server.events import Chances, Decoded, TokenChance
+from akunu_py.server.prefix_cache import PrefixCache
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+ASK = {"messages": [{"role": "user", "content": "Hi"}], "n": 3}
+BODIES = {CHAT: ASK, COMPLETIONS: {"prompt": "Hi", "n": 3}}
+LONG = "Tell me about cats and dogs and birds. " * 6
+
+
+@pytest.fixture(scope="module")
+def shared_server():
+    with running(ScriptedBackend()) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server):
+    shared_server.backend.__init__(state=Health(places=4))
+    return shared_server
+
+
+@pytest.fixture
+def backend(server):
+    return server.backend
+
+
+def streamed(server, path, **more):
+    events = events_of(server.post(path, BODIES[path] | {"stream": True} | more))
+    assert events[-1] == (None, "[DONE]")
+    return [value for _, value in events[:-1]]
+
+
+def text_of(choice):
+    return choice["message"]["content"] if "message" in choice else choice["text"]
+
+
+def texts_of(chunks, count=3):
+    texts = [""] * count
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            delta = choice.get("delta", choice)
+            texts[choice["index"]] += delta.get("content") or delta.get("text") or ""
+    return texts
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_choices_have_their_index_and_add_up(server, backend, path):
+    backend.play(said("A", "a"), said("B", reason="length"), said("C", "c"))
+    body = server.post(path, BODIES[path]).json()
+    assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
+    assert [text_of(choice) for choice in body["choices"]] == ["Aa", "B", "Cc"]
+    assert [choice["finish_reason"] for choice in body["choices"]] == ["stop", "length", "stop"]
+    assert body["usage"] == {
+        "prompt_tokens": 30,
+        "completion_tokens": 36,
+        "total_tokens": 66,
+        "prompt_tokens_details": {"cached_tokens": 20},
+        "completion_tokens_details": {
+            "reasoning_tokens": 12,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_stream_has_the_same(server, backend, path):
+    slow = [ACCEPTED, ContentDelta("C"), Pause(0.05), ContentDelta("c"), said()[-1]]
+    scripts = [said("A", "a"), said("B", reason="length"), slow]
+    backend.play(*scripts)
+    whole = server.post(path, BODIES[path]).json()
+    backend.play(*scripts)
+    chunks = streamed(server, path, stream_options={"include_usage": True})
+    assert texts_of(chunks) == [text_of(choice) for choice in whole["choices"]]
+    *chunks, last = chunks
+    ends = {
+        choice["index"]: choice["finish_reason"]
+        for chunk in chunks
+        for choice in chunk["choices"]
+        if choice["finish_reason"]
+    }
+    assert ends == {0: "stop", 1: "length", 2: "stop"}
+    assert (last["choices"], last["usage"]) == ([], whole["usage"])
+    assert len({(chunk["id"], chunk["created"]) for chunk in [*chunks, last]}) == 1
+    if path == CHAT:
+        roles = [chunk["choices"][0] for chunk in chunks if "role" in chunk["choices"][0]["delta"]]
+        assert [choice["index"] for choice in roles] == [0, 1, 2]
+
+
+def test_calls_and_log_probabilities_stay_with_their_choice(server, backend):
+    backend.play(
+        called(("read", {"path": "a"})),
+        [ACCEPTED, Chances((TokenChance("B", b"B", -1.0),)), ContentDelta("B"), said()[-1]],
+        called(("read", {"path": "c"})),
+    )
+    asked = {"tools": [{"type": "function", "function": {"name": "read"}}], "logprobs": True}
+    choices = server.post(CHAT, ASK | asked).json()["choices"]
+    paths = [
+        [json.loads(call["function"]["arguments"])["path"] for call in message["tool_calls"]]
+        if (message := choice["message"]).get("tool_calls")
+        else []
+        for choice in choices
+    ]
+    assert paths == [["a"], [], ["c"]]
+    assert [bool(choice["logprobs"]) for choice in choices] == [False, True, False]
+    backend.requests.clear()
+    with_chances = [
+        choice["index"]
+        for chunk in streamed(server, CHAT, **asked)
+        for choice in chunk["choices"]
+        if choice["logprobs"]
+    ]
+    assert with_chances == [1]
+
+
+def test_sources_are_counted_for_each_choice(server, backend):
+    scripts = [
+        [ACCEPTED, Decoded(count, 1), ContentDelta("x", source), said()[-1]]
+        for count, source in ((5, "prompt"), (2, ""), (3, "reply"))
+    ]
+    backend.play(*scripts)
+    own = {
+        (choice["index"], chunk["akunu"]["source"], chunk["akunu"]["tokens"])
+        for chunk in streamed(server, CHAT, akunu={"sources": True})
+        for choice in chunk["choices"]
+        if choice["delta"].get("content")
+    }
+    assert own == {(0, "prompt", 5), (1, None, 2), (2, "reply", 3)}
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize(
+    ("seed", "seeds"), [(7, [7, 8, 9]), (None, [None] * 3), (2**64 - 2, [2**64 - 2, 2**64 - 1, 0])]
+)
+def test_each_choice_has_the_next_seed(server, backend, path, seed, seeds):
+    server.post(path, BODIES[path] | {"seed": seed})
+    assert [request.config.seed for request in backend.requests] == seeds
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("n", [0, -1, 5, 10**9])
+def test_other_numbers_are_refused(server, backend, path, n):
+    response = server.post(path, BODIES[path] | {"n": n})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "n"
+    assert "give 1 to 4" in response.json()["error"]["message"]
+    assert not backend.requests
+
+
+def test_the_best_of_more_is_refused(server, backend):
+    response = server.post(COMPLETIONS, BODIES[COMPLETIONS] | {"best_of": 4})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "best_of")
+    assert server.post(COMPLETIONS, BODIES[COMPLETIONS] | {"best_of": 3}).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_error_of_one_ends_all(server, backend, stream):
+    waiting = [Pause()]
+    backend.play([ContextOverflowError("too long", num_tokens=9, context=5)], waiting, waiting)
+    response = server.post(CHAT, ASK | {"stream": stream})
+    assert response.json()["error"]["code"] == "context_length_exceeded"
+    assert backend.cancelled.wait(5)
+
+
+def test_an_error_in_a_stream_is_its_last_event(server, backend):
+    late = [ACCEPTED, ContentDelta("A"), Pause(0.05), ServerBusyError("full", retry_after_s=1)]
+    backend.play(late, [ACCEPTED, ContentDelta("B"), Pause()], [ACCEPTED, Pause()])
+    *chunks, error = streamed(server, CHAT)
+    assert texts_of(chunks) == ["A", "B", ""]
+    assert error["error"]["code"] == "server_busy"
+
+
+def test_choices_of_an_engine_are_the_replies_of_their_seeds(toy, make_worker, caplog):
+    """The prompt is read once, and each of the others reads its last token."""
+    caplog.set_level("INFO", "akunu_py.server.worker")
+    worker = make_worker(parallel=3, places=3, cache=PrefixCache(1 << 26))
+    worker.start()
+    defaults = GenerationConfig(logit_bias=PLAIN, temperature=1.0, max_tokens=8)
+    with running(EngineBackend(worker, places=3), defaults=defaults) as server:
+        body = server.post(COMPLETIONS, {"prompt": LONG, "n": 3, "seed": 5}).json()
+    with toy.beside() as other:
+        expected = [other.generate(LONG, defaults, seed=seed) for seed in (5, 6, 7)]
+    texts = [text_of(choice) for choice in body["choices"]]
+    assert texts == [result.text for result in expected]
+    assert len(set(texts)) == 3
+    assert body["usage"]["prompt_tokens"] == expected[0].num_prompt_tokens
+    assert body["usage"]["completion_tokens"] == 24
+    prompts = [record.args for record in caplog.records if "of a prompt" in record.msg]
+    read = [total - cached for cached, total, _ in prompts]
+    assert sorted(read) == [1, 1, expected[0].num_prompt_tokens]
