@@ -72,9 +72,14 @@ def follow(
 
     # Ctrl-C reaches every process of a terminal; rank 0 decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    start.follow(link, path, options, **{
-        name: loading.get(name) for name in ("context", "kv_bits", "reproducible")
-    })  # fmt: skip
+    start.follow(
+        link,
+        path,
+        options,
+        context=loading.get("context"),
+        kv_bits=loading.get("kv_bits"),
+        reproducible=bool(loading.get("reproducible")),
+    )
     sys.exit(0)
 
 
