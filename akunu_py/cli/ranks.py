@@ -59,7 +59,7 @@ def join(*, several: bool) -> "Link | None":
     from akunu_py.models.ranks import start  # noqa: PLC0415 - MLX
 
     link = start.join()
-    if context is not None:
+    if context is not None and link is not None:
         context.meta[_LINK] = link
     return link
 
