@@ -72,9 +72,8 @@ def smooth_start() -> list[float]:
         for column, step in enumerate(SHARE_STEPS):
             place = features.MATCH_SHARE + row * features.NUM_SHARES + column
             weights[place] = math.log(chance / (1 - chance)) + step
-    tables = [features.OUTCOMES + i * features.NUM_OUTCOMES for i in range(3)]
-    for table in (*tables, features.SUSPECT):
-        place = table + 1
+    for table in range(3):
+        place = features.OUTCOMES + table * features.NUM_OUTCOMES + 1
         for trust in OUTCOME_TRUST:
             for step in OUTCOME_STEPS:
                 weights[place] = trust * step

@@ -93,7 +93,7 @@ class Memory:
     def texts(self) -> list[list[int]]:
         """Return the texts, oldest first."""
         found: list[list[int]] = []
-        for token in self.index.tokens[1:]:
+        for token in self.index.tokens[1 : len(self.index)]:
             if token < 0:
                 found.append([])
             else:
@@ -209,6 +209,14 @@ def open_memory(
         vocabulary=vocabulary_fingerprint(texts()),
         vocabulary_size=vocabulary_size,
     )
+
+
+def delete_memories(folder: Path) -> int:
+    """Delete the memories in a folder; return their number. Raises OSError."""
+    files = sorted(folder.glob("memory-*.bin"))
+    for path in files:
+        path.unlink(missing_ok=True)
+    return len(files)
 
 
 def vocabulary_fingerprint(tokens: Iterable[str | bytes]) -> str:

@@ -36,11 +36,15 @@ def _matched_to(text: list[int], before: int, position: int, end: int, longest: 
 class OccurrenceIndex:
     """The text and its chains.
 
+    An index can begin where an older one ends. It then continues in the older one's lists instead
+    of copies, and takes its tokens out again with `give_back`. If the older one grows in the
+    meantime, or another index begins there, that costs one copy.
+
     Unrelated texts are separated by negative ids. Each separator is used once, so no match can
     contain one. Position 0 also holds a separator, and ends every chain.
 
     Attributes:
-        tokens: the text, including separators.
+        tokens: the text, including separators; behind the end, that of an index that began here.
         same_token: position -> latest earlier position with the same token; 0 for none.
         same_pair: position -> latest earlier position with the same token and predecessor.
 
@@ -48,8 +52,10 @@ class OccurrenceIndex:
 
     __slots__ = (
         "_base",
+        "_borrower",
         "_last_pair",
         "_last_token",
+        "_lender",
         "_older_pair",
         "_older_token",
         "same_pair",
@@ -59,27 +65,53 @@ class OccurrenceIndex:
 
     def __init__(self, older: "OccurrenceIndex | None" = None) -> None:
         """Start empty, or as an extension of an older index, which may grow independently."""
+        self.tokens: list[int] = [-1]
+        self.same_token: list[int] = [0]
+        self.same_pair: list[int] = [0]
         self._last_token: dict[int, int] = {}
         self._last_pair: dict[int, int] = {}
-        if older is None:
-            self.tokens: list[int] = [-1]
-            self.same_token: list[int] = [0]
-            self.same_pair: list[int] = [0]
-            self._older_token: Mapping[int, int] = {}
-            self._older_pair: Mapping[int, int] = {}
-        else:
-            self.tokens = older.tokens.copy()
-            self.same_token = older.same_token.copy()
-            self.same_pair = older.same_pair.copy()
-            self._older_token = older._last_token  # noqa: SLF001 - of the same class
-            self._older_pair = older._last_pair  # noqa: SLF001
+        self._older_token: Mapping[int, int] = {}
+        self._older_pair: Mapping[int, int] = {}
+        self._borrower: OccurrenceIndex | None = None
+        self._lender = older
+        if older is not None:
+            older._keep_apart()  # noqa: SLF001 - of the same class
+            older._borrower = self  # noqa: SLF001
+            self.tokens, self.same_token = older.tokens, older.same_token
+            self.same_pair = older.same_pair
+            self._older_token, self._older_pair = older._last_token, older._last_pair  # noqa: SLF001
         self._base = len(self.tokens)
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        borrower = self._borrower
+        return len(self.tokens) if borrower is None else borrower._base  # noqa: SLF001
+
+    def give_back(self) -> None:
+        """Leave the older index's lists as they were, and become empty."""
+        lender = self._lender
+        if lender is None:
+            return
+        if lender._borrower is self:  # noqa: SLF001
+            lender._borrower = None  # noqa: SLF001
+            for part in (self.tokens, self.same_token, self.same_pair):
+                del part[self._base :]
+        self.tokens, self.same_token, self.same_pair = [-1], [0], [0]
+        self._last_token, self._last_pair = {}, {}
+        self._older_token, self._older_pair = {}, {}
+        self._lender = None
+        self._base = 1
+
+    def _keep_apart(self) -> None:
+        """Go on in lists of its own; an index that began here keeps the shared ones."""
+        if self._borrower is not None:
+            end = len(self)
+            self._borrower = None
+            self.tokens = self.tokens[:end]
+            self.same_token, self.same_pair = self.same_token[:end], self.same_pair[:end]
 
     def separate(self) -> None:
         """End a text: no match goes across this point."""
+        self._keep_apart()
         # The number is unique, because the text never gets shorter.
         self.tokens.append(-1 - len(self.tokens))
         self.same_token.append(0)
@@ -87,6 +119,7 @@ class OccurrenceIndex:
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Append tokens, none of them negative."""
+        self._keep_apart()
         text, same_token, same_pair = self.tokens, self.same_token, self.same_pair
         last_token, last_pair = self._last_token, self._last_pair
         older_token, older_pair = self._older_token, self._older_pair

@@ -55,7 +55,7 @@ def at_most(seconds):
 
 
 def refused(arguments, stdin=None):
-    with at_most(20):
+    with at_most(120):
         result = CliRunner().invoke(cli, [str(a) for a in arguments], input=stdin)
     assert isinstance(result.exception, SystemExit), result.exc_info
     assert result.exit_code in (1, 2)
@@ -177,7 +177,7 @@ def test_a_prompt_from_a_pipe_that_has_a_name(tiny_gguf, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = subprocess.Popen(["sh", "-c", f"printf hello > '{pipe}'"])
-    with at_most(20):
+    with at_most(120):
         result = CliRunner().invoke(
             cli, ["generate", str(tiny_gguf), "--file", str(pipe), "--max-tokens", "2"]
         )
@@ -250,7 +250,7 @@ def in_terminal(arguments, folder):
 def test_first_words_of_any_kind(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with at_most(20):
+    with at_most(120):
         result = CliRunner().invoke(cli, words)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
     assert "Traceback" not in result.output

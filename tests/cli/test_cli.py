@@ -34,7 +34,7 @@ def process(*arguments, **options):
 
 
 def test_version_and_help():
-    assert run("--version").output.strip() == f"akunu, version {__version__}"
+    assert run("--version").stdout.strip() == f"akunu, version {__version__}"
     for command in ((), ("chat",), ("generate",), ("bench",)):
         result = run(*command, "--help")
         assert result.exit_code == 0
@@ -85,9 +85,9 @@ def test_text_is_what_the_engine_gives(tiny_gguf):
             max_tokens=12,
         ).text
     options = ("--max-tokens", "12")
-    assert run("generate", tiny_gguf, "--raw", "-p", "hello world", *options).output == raw + "\n"
+    assert run("generate", tiny_gguf, "--raw", "-p", "hello world", *options).stdout == raw + "\n"
     templated = run("generate", tiny_gguf, "-p", "hello world", "--system", "the", *options)
-    assert templated.output == chat + "\n"
+    assert templated.stdout == chat + "\n"
 
 
 def test_every_source_of_a_prompt(tiny_gguf, tmp_path):
@@ -122,7 +122,7 @@ def test_sampling_options_reach_the_engine(tiny_gguf):
         run(
             "generate", tiny_gguf, "--raw", "-p", "hello", "--json", "--stop", "zzz", "--stop", "qq",
             "--logit-bias", "65=1.5", *flags,
-        ).output
+        ).stdout
     )  # fmt: skip
     assert record["token_ids"] == list(expected.token_ids)
     assert record["seed"] == 77

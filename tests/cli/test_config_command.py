@@ -33,7 +33,7 @@ def test_config_show_says_where_each_value_came_from(config):
     }
     everything = json.loads(show("chat", "--all", "--json").stdout)["settings"]
     assert {"key": "top-p", "value": 1.0, "source": None, "command": "chat"} in everything
-    lines = show().output.splitlines()
+    lines = show().stdout.splitlines()
     assert any(line.startswith("generate temperature ") for line in lines)
     assert any(line.startswith("bench alpha temperature ") for line in lines)
 

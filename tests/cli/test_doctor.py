@@ -32,7 +32,7 @@ def test_text_without_a_self_test():
 
 
 def test_json_is_one_line_with_facts_and_findings():
-    (line,) = run("--no-self-test", "--json").output.splitlines()
+    (line,) = run("--no-self-test", "--json").stdout.splitlines()
     record = json.loads(line)
     assert record["backend"] in ("metal", "cuda", "cpu")
     assert record["self_test"] is None

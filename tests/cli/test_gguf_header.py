@@ -25,7 +25,7 @@ def run(*arguments):
 def record_of(*arguments):
     result = run(*arguments, "--json")
     assert result.exit_code == 0
-    (line,) = result.output.splitlines()
+    (line,) = result.stdout.splitlines()
     return json.loads(line)
 
 

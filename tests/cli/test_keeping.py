@@ -176,3 +176,45 @@ def test_a_full_disk_is_told_after_the_reply(tiny_gguf, tmp_path, monkeypatch, c
     assert "No space left on device); it is kept in RAM until the end\n" in rest
     assert result.stdout == reply or command == "chat"
     assert "akunu:" not in result.stdout
+
+
+@pytest.fixture
+def learned(tmp_path, monkeypatch):
+    """The folder of what auto learned, its own for the test."""
+    monkeypatch.setenv("AKUNU_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "learned"
+
+
+def test_what_auto_learned_is_kept_until_it_is_forgotten(tiny_gguf, learned, tmp_path):
+    sampled = [
+        "generate", tiny_gguf, "-p", "one two one two one two", "--max-tokens", 40, "--seed", 3,
+        "--temperature", 0.8, "--draft-budget", "always", *ENDLESS,
+    ]  # fmt: skip
+    first = run(*sampled, "--no-keep-learned")
+    assert not learned.exists()
+    again = run(*sampled)
+    (file,) = learned.iterdir()
+    before = file.read_bytes()
+    warm = run(*sampled, "--memory", tmp_path / "drafts")
+    assert first.stdout == again.stdout == warm.stdout
+    assert file.read_bytes() != before
+    result = run("forget", "--memory", tmp_path / "drafts")
+    assert result.exit_code == 0
+    assert "1 model" in result.stderr
+    assert "1 vocabulary" in result.stderr
+    assert list(learned.iterdir()) == list((tmp_path / "drafts").iterdir()) == []
+    result = run("forget")
+    assert result.stderr == "deleted what was learned of 0 models\n"
+
+
+def test_engines_and_benchmarks_do_not_depend_on_earlier_runs(tiny_gguf, learned):
+    with Engine.load(tiny_gguf, keep_learned=True) as engine:
+        engine.generate("one two one two one two", max_tokens=40)
+    (file,) = learned.iterdir()
+    before = file.read_bytes()
+    with Engine.load(tiny_gguf) as engine:
+        assert engine.learned is None
+        engine.generate("one two one two one two", max_tokens=40)
+    result = run("bench", "hit-rate", tiny_gguf, "--help")
+    assert "--keep-learned" not in result.output
+    assert file.read_bytes() == before

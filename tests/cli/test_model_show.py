@@ -151,7 +151,7 @@ def test_benchmarks_refuse_too(hub_cache, tiny_gguf, tmp_path, command, monkeypa
         raise LoadedError
 
     monkeypatch.setattr("akunu_py.models.load.load_model", load)
-    monkeypatch.setattr("akunu_py.engine.engine.load_model", load)
+    monkeypatch.setattr("akunu_py.engine.engine.open_model", load)
     limited(monkeypatch, 1000)
     arguments = [
         "bench",

@@ -42,7 +42,7 @@ def listed():
 
 def test_an_empty_list_has_akunus_own(hub_cache):
     assert listed() == []
-    header, default, toy = run("list").output.splitlines()
+    header, default, toy = run("list").stdout.splitlines()
     assert default.endswith("Q4_1     smollm2  (not fetched yet)")
     assert toy.endswith("akunu-tiny")
 
@@ -78,7 +78,7 @@ def test_list(hub_cache, tmp_path, monkeypatch):
     # Every name is one that commands take.
     for name, model in found.items():
         if model["path"] is not None:
-            assert run("path", name).output == f"{model['path']}\n"
+            assert run("path", name).stdout == f"{model['path']}\n"
     text = run("list").output
     assert "hf:o/part:Q2_K" in text
     assert text.count("incomplete") == 1
@@ -96,14 +96,14 @@ def test_names_of_files_stay_on_their_line(hub_cache, tmp_path, monkeypatch):
 
 
 def test_path(hub_cache, tmp_path):
-    assert run("path").output == f"{default_model_path()}\n"
+    assert run("path").stdout == f"{default_model_path()}\n"
     assert "akunu models pull hf:o/r:Q4_0" in run("path", "hf:o/r:Q4_0", code=2).output
 
 
 def test_pull(hub, tmp_path):
     hub.add("o/r", GGUF)
     run("alias", "mine", "hf:o/r:Q8_0")
-    path = run("pull", "mine").output.strip()
+    path = run("pull", "mine").stdout.strip()
     assert path.endswith("m-Q8_0-00001-of-00002.gguf")
     assert files_below(tmp_path / "hub")[-1] == "main"
     assert hub.fetched == ["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"]
@@ -141,7 +141,7 @@ def test_pull_offline(hub_cache, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE forbids" in run("pull", "hf:o/r", code=2).output
     snapshot = add_to_cache(hub_cache, "o/r", MLX)
-    assert run("pull", "hf:o/r").output == f"{snapshot}\n"
+    assert run("pull", "hf:o/r").stdout == f"{snapshot}\n"
 
 
 def test_rm_asks(hub_cache):
@@ -246,17 +246,17 @@ def test_alias(hub_cache, tmp_path, monkeypatch):
     write_tiny_llama(tmp_path / "m.gguf")
     run("alias", "mine", "./m.gguf")
     run("alias", "far", "o/r/m.gguf")
-    assert run("alias").output == f"far  hf:o/r/m.gguf\nmine  {tmp_path / 'm.gguf'}\n"
-    assert run("alias", "mine").output == f"{tmp_path / 'm.gguf'}\n"
+    assert run("alias").stdout == f"far  hf:o/r/m.gguf\nmine  {tmp_path / 'm.gguf'}\n"
+    assert run("alias", "mine").stdout == f"{tmp_path / 'm.gguf'}\n"
     assert "there is no alias 'x'" in run("alias", "x", code=2).output
     assert "there is no model gone.gguf" in run("alias", "x", "gone.gguf", code=2).output
     assert "cannot be an alias" in run("alias", "a/b", "./m.gguf", code=2).output
     # The alias goes before a file of its name, ./ before the alias.
     write_tiny_llama(tmp_path / "far")
     assert "pull hf:o/r/m.gguf" in run("path", "far", code=2).output
-    assert run("path", "./far").output == "far\n"
+    assert run("path", "./far").stdout == "far\n"
     run("alias", "--delete", "mine")
-    assert run("alias").output == "far  hf:o/r/m.gguf\n"
+    assert run("alias").stdout == "far  hf:o/r/m.gguf\n"
     run("alias", "--delete", "mine", code=2)
     run("alias", "--delete", code=2)
     run("alias", "--delete", "far", "x", code=2)

@@ -20,7 +20,7 @@ def command_named(name, function=lambda config: click.echo(repr(config))):
 )
 def test_without_flags_every_option_is_at_its_default(name, expected):
     result = CliRunner().invoke(command_named(name), catch_exceptions=False)
-    assert result.output == f"{expected!r}\n"
+    assert result.stdout == f"{expected!r}\n"
 
 
 def test_every_option_has_a_flag_but_three():

@@ -41,15 +41,7 @@ def naive_chain(text, calibration, at, longest):
     if not found:
         return tokens, probabilities, features, sources, match_length
     floor = min(max(length for _, length in found), 12) - 4
-
-    def near(start):
-        return at.pointer is not None and -8 <= start - at.pointer <= 64
-
-    voters = [
-        (start, length, 3.0 ** min(length, 12) * (9 if near(start) else 1))
-        for start, length in found
-        if length >= floor
-    ]
+    voters = [(start, length, 3.0 ** min(length, 12)) for start, length in found if length >= floor]
     previous, size = text[-1], len(text)
     for k in range(longest):
         groups = {}
@@ -66,7 +58,7 @@ def naive_chain(text, calibration, at, longest):
             m = max(length for _, length, _ in group) + k
             share = sum(weight for _, _, weight in group) / total
             rows = features_of(at, found, text, (token, previous, group, lead, m, share, k, size),
-                               probabilities, calibration, near(lead[0]))  # fmt: skip
+                               probabilities, calibration)  # fmt: skip
             z = at.bias + sum(calibration.weights[row] for row in rows)
             if best is None or z > best[0]:
                 best = (z, token, rows, group, lead)
@@ -98,7 +90,7 @@ def outcome_level(history):
     return 1 + 5 * trust + min(4, int(5 * (hits + 0.5) / (uses + 1)))
 
 
-def features_of(at, found, text, candidate, probabilities, calibration, near):
+def features_of(at, found, text, candidate, probabilities, calibration):
     token, previous, group, lead, m, share, k, end = candidate
     match = bucket(m, (0, 1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 40))
     position = bucket(k, (0, 1, 2, 3, 7, 15, 31))
@@ -112,7 +104,6 @@ def features_of(at, found, text, candidate, probabilities, calibration, near):
         f.SUPPORT_MATCH + bucket(len(group), (1, 2, 3, 7)) * 4 + bucket(m, (1, 3, 7)),
         f.REGION_MATCH + region * 2 + (m > 3),
         f.STREAK + streak * 9 + at.last_outcome * 3 + (0 if k == 0 else 1 if k < 4 else 2),
-        f.POINTER + (0 if at.pointer is None else 1 if near else 2) * 8 + streak,
         f.DISTANCE + 2 * (math.floor(math.log2(end - lead[0])) + 1) + (m > 3),
     ]
     if k < 4:
@@ -120,8 +111,6 @@ def features_of(at, found, text, candidate, probabilities, calibration, near):
         keys = token, previous, previous << 24 ^ token
         for number, (table, key) in enumerate(zip(tables, keys, strict=True)):
             rows.append(f.OUTCOMES + 16 * number + outcome_level(table.get(key)))
-    elif (history := calibration.suspects.get(previous << 24 ^ token)) is not None:
-        rows.append(f.SUSPECT + outcome_level(history))
     if k == 0:
         latest = [text[start] == token for start, _ in found[:2]]
         second = 2 if len(latest) == 1 else latest[1]

@@ -26,7 +26,7 @@ def test_estimates_become_right():
     """A prediction that holds two times in three gets that probability."""
     rng = random.Random(5)
     known = Calibration([0.0] * features.NUM_WEIGHTS)
-    of_token = (features.MATCH_SHARE, features.STREAK, features.POINTER)
+    of_token = (features.MATCH_SHARE, features.STREAK, features.RATIO)
     estimates = []
     for _ in range(4000):
         p = 1 / (1 + math.exp(-sum(known.weights[i] for i in of_token)))
@@ -57,7 +57,7 @@ def test_learning_stops_at_the_first_wrong_token():
 def test_a_run_teaches_what_its_tokens_would(right, output_size):
     tokens, output = list(range(20)), [*range(right), *[99] * (output_size - right)]
     probabilities = [0.5] * 2 + [0.9] * 8 + [0.8] * 10
-    rows = [(features.STREAK + (k >= 2) + (k >= 10), features.POINTER) for k in range(20)]
+    rows = [(features.STREAK + (k >= 2) + (k >= 10), features.RATIO) for k in range(20)]
     together = [(2, rows[0], 0), (10, rows[2], 0), (20, rows[10], 0)]
     one_by_one = [(k + 1, row, 0) for k, row in enumerate(rows)]
     learned = []
@@ -70,7 +70,7 @@ def test_a_run_teaches_what_its_tokens_would(right, output_size):
     assert learned[0][1:] == learned[1][1:]
     decided = [k < right for k in range(min(20, output_size, right + 1))]
     errors = sum(was - p for was, p in zip(decided, probabilities, strict=False))
-    assert learned[0][0][features.POINTER] == pytest.approx(calibration.WEIGHT_RATE * errors)
+    assert learned[0][0][features.RATIO] == pytest.approx(calibration.WEIGHT_RATE * errors)
 
 
 def test_the_bias_is_bounded_and_of_one_reply():
@@ -141,22 +141,6 @@ def test_outcomes_are_those_of_each_place_after_the_token_before_it():
     # Only the first tokens of a chain are counted.
     known.learn(list(range(30, 38)), [0.5] * 8, one_each(8), list(range(30, 38)), 2, 0.0)
     assert {token for token in known.by_token if token >= 30} == {30, 31, 32, 33}
-
-
-def test_a_pair_is_a_suspect_from_its_first_wrong_prediction_on_wherever_it_was():
-    known = Calibration([0.0] * features.NUM_WEIGHTS)
-    tokens = list(range(30, 42))
-    known.learn(tokens, [0.5] * 12, one_each(12), tokens, 2, 0.0)
-    assert known.suspects == {}
-    known.learn(tokens, [0.5] * 12, one_each(12), [*tokens[:9], 99, 98], 2, 0.0)
-    pair = 38 << 24 ^ 39
-    assert known.suspects == {pair: 0b10}
-    assert 39 not in known.by_token
-    for history in (0b101, 0b1011):
-        known.learn(tokens, [0.5] * 12, one_each(12), tokens, 2, 0.0)
-        assert known.suspects == {pair: history}
-    known.learn(tokens, [0.5] * 12, one_each(12), [7], 2, 0.0)
-    assert known.suspects == {pair: 0b1011, 2 << 24 ^ 30: 0b10}
 
 
 def test_a_full_history_forgets_its_oldest_outcome():

@@ -41,15 +41,52 @@ def test_it_finds_what_a_naive_search_finds(texts, last, longest):
     assert found == naive_occurrences(index.tokens, longest)
 
 
+def contents(index):
+    size = len(index)
+    return index.tokens[:size], index.same_token[:size], index.same_pair[:size]
+
+
 @given(TEXTS, TOKENS)
 def test_an_older_index_and_one_built_at_once_are_the_same(texts, last):
     older = index_of(texts)
-    snapshot = (older.tokens.copy(), older.same_token.copy(), older.same_pair.copy())
+    before = contents(older)
     over, whole = index_of([last], older), index_of([*texts, last])
-    assert over.tokens == whole.tokens
-    assert over.same_token == whole.same_token
-    assert over.same_pair == whole.same_pair
-    assert (older.tokens, older.same_token, older.same_pair) == snapshot
+    assert contents(over) == contents(whole)
+    assert over.tokens is older.tokens
+    assert contents(older) == before
+
+
+@given(TEXTS, TOKENS, TOKENS)
+def test_lists_given_back_are_as_they_were(texts, last, more):
+    older = index_of(texts)
+    lists = older.tokens, older.same_token, older.same_pair
+    before = contents(older)
+    over = index_of([last], older)
+    over.give_back()
+    assert lists == before
+    assert contents(over) == contents(OccurrenceIndex())
+    older.extend(more)
+    assert older.tokens is lists[0]
+
+
+@given(TEXTS, st.lists(st.tuples(st.sampled_from(["extend", "begin", "back"]), st.integers(0, 3))))
+def test_indexes_over_the_same_one_do_not_see_each_other(texts, steps):
+    """Number 0 is the older index; 1 to 3 begin where it ends at that moment."""
+    indexes = {0: index_of(texts)}
+    expected = {0: indexes[0].tokens.copy()}
+    for token, (what, number) in enumerate(steps):
+        if what == "extend" and number in indexes:
+            indexes[number].extend([token])
+            expected[number].append(token)
+        elif number and what == "begin":
+            indexes[number] = OccurrenceIndex(indexes[0])
+            expected[number] = expected[0].copy()
+        elif number in indexes and what == "back":
+            indexes[number].give_back()
+            expected[number] = [-1] if number else expected[0]
+        for one, index in indexes.items():
+            assert contents(index)[0] == expected[one]
+            assert {len(part) for part in contents(index)} == {len(index)}
 
 
 @given(TEXTS, TOKENS, TOKENS)

@@ -47,7 +47,7 @@ def test_each_has_a_number_of_tokens_of_its_own(name, count):
 def test_the_state_of_auto_is_passed_on_and_to_nobody_else():
     state = AutoState()
     assert make_drafter("auto", auto_state=state).state is state
-    state.begin_reply().append(7)
+    state.begin_reply()[0].append(7)
     make_drafter("ngram", auto_state=state)
     assert state.memory.texts() == []
 

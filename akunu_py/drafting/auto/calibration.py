@@ -38,12 +38,8 @@ def _levels() -> list[int]:
 
 
 _LEVELS = _levels()
-TOKEN_ROWS, PREVIOUS_ROWS, PAIR_ROWS, SUSPECT_ROWS = (
-    [first + level for level in _LEVELS]
-    for first in (
-        *(features.OUTCOMES + i * features.NUM_OUTCOMES for i in range(3)),
-        features.SUSPECT,
-    )
+TOKEN_ROWS, PREVIOUS_ROWS, PAIR_ROWS = (
+    [features.OUTCOMES + i * features.NUM_OUTCOMES + level for level in _LEVELS] for i in range(3)
 )
 # A history after one more outcome; a full one loses its oldest.
 _AFTER_WRONG = [
@@ -59,7 +55,7 @@ class Calibration:
     Raises ValueError unless there is one start weight for each feature.
     """
 
-    __slots__ = ("by_pair", "by_previous", "by_token", "suspects", "weights")
+    __slots__ = ("by_pair", "by_previous", "by_token", "weights")
 
     def __init__(self, start: Sequence[float]) -> None:
         if len(start) != features.NUM_WEIGHTS:
@@ -69,9 +65,6 @@ class Calibration:
         self.by_token: dict[int, int] = {}
         self.by_previous: dict[int, int] = {}
         self.by_pair: dict[int, int] = {}
-        # Histories of pairs since their first wrong prediction, anywhere in a chain: where a copy
-        # had to change once, it often has to change again.
-        self.suspects: dict[int, int] = {}
 
     def learn(  # noqa: PLR0917 - called once per pass, where keywords would cost time
         self,
@@ -109,26 +102,21 @@ class Calibration:
                 break
             begin = end
         bias = max(-BIAS_LIMIT, min(BIAS_LIMIT, bias))
-        self._count(tokens, known, right, previous)
+        self._count(tokens[: min(known, features.EARLY)], right, previous)
         return right, bias
 
-    def _count(self, tokens: Sequence[int], known: int, right: int, previous: int) -> None:
-        """Add outcomes to the histories: the first `right` of `known` tokens were right."""
+    def _count(self, tokens: Sequence[int], right: int, previous: int) -> None:
+        """Add the outcomes of a chain's early tokens: the first `right` of them were right."""
         by_token, by_previous, by_pair = self.by_token, self.by_previous, self.by_pair
-        suspects = self.suspects
-        if max(len(by_pair), len(suspects)) > MAX_OUTCOMES - features.EARLY:
-            for table in (by_token, by_previous, by_pair, suspects):
+        if len(by_pair) > MAX_OUTCOMES - features.EARLY:
+            for table in (by_token, by_previous, by_pair):
                 table.clear()
         after = _AFTER_RIGHT
-        for k, token in enumerate(tokens[:known]):
+        for k, token in enumerate(tokens):
             pair = previous << PAIR_SHIFT ^ token
             if k == right:
                 after = _AFTER_WRONG
-                suspects[pair] = after[suspects.get(pair, UNSEEN)]
-            elif pair in suspects:
-                suspects[pair] = after[suspects[pair]]
-            if k < features.EARLY:
-                by_token[token] = after[by_token.get(token, UNSEEN)]
-                by_previous[previous] = after[by_previous.get(previous, UNSEEN)]
-                by_pair[pair] = after[by_pair.get(pair, UNSEEN)]
+            by_token[token] = after[by_token.get(token, UNSEEN)]
+            by_previous[previous] = after[by_previous.get(previous, UNSEEN)]
+            by_pair[pair] = after[by_pair.get(pair, UNSEEN)]
             previous = token

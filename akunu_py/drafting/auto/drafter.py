@@ -1,12 +1,10 @@
 """The drafter `auto`: copies from all earlier text, as far as that pays."""
 
-import json
 from collections.abc import Sequence
-from functools import cache
-from importlib import resources
 
 from akunu_py.cost_curve import CostCurve
 from akunu_py.drafting.auto.calibration import Calibration
+from akunu_py.drafting.auto.learned import Learned, start_weights
 from akunu_py.drafting.auto.length import LengthRule, Pace
 from akunu_py.drafting.auto.vote import make_chain
 from akunu_py.drafting.auto.voters import Chain, Situation
@@ -16,7 +14,6 @@ from akunu_py.errors import ConfigError
 from akunu_py.types import Draft
 
 MAX_LENGTH = 32
-_POINTER_MISSES = 8  # passes without a hit after which copying is considered over
 
 # Steeper than most measured curves at first: a draft that pays here pays on those, too.
 PRIOR_CURVE = CostCurve({1: 1.0, 3: 1.2, 5: 1.6, 9: 2.4})
@@ -28,24 +25,26 @@ PROMPT, REPLY, MEMORY = "prompt", "reply", "memory"
 """Origins of drafted tokens: the text that they were copied from."""
 
 
-@cache
-def start_weights() -> tuple[float, ...]:
-    """Return the fitted weights that a new engine starts from."""
-    text = resources.files(__package__).joinpath("start_weights.json").read_text("utf-8")
-    return tuple(json.loads(text)["weights"])
-
-
 class AutoState:
     """State that `auto` keeps from reply to reply: calibration, pace and memory.
 
-    A reply joins the memory when the next one begins, or by `finish`.
+    A reply joins the memory when the next one begins, or by `finish`. `learned` is what an earlier
+    process learned.
     """
 
-    def __init__(self, memory: Memory | None = None) -> None:
-        self.calibration = Calibration(start_weights())
-        self.pace = Pace()
+    def __init__(self, memory: Memory | None = None, learned: Learned | None = None) -> None:
+        if learned is None:
+            self.calibration, self.pace = Calibration(start_weights()), Pace()
+        else:
+            self.calibration, self.pace = Calibration(learned.cautious()), Pace(learned.pace)
         self.memory = Memory() if memory is None else memory
         self._reply: list[int] = []
+        self._index: OccurrenceIndex | None = None
+
+    @property
+    def learned(self) -> Learned:
+        """Return what a later process may begin with."""
+        return Learned(tuple(self.calibration.weights), self.pace.tokens_per_cost)
 
     def beside(self) -> "AutoState":
         """Return a state for a reply that runs beside others; only the reply's tokens are its own.
@@ -60,14 +59,24 @@ class AutoState:
         """Add a text that replies may repeat."""
         self.memory.add(tokens)
 
-    def begin_reply(self) -> list[int]:
-        """Finish the last reply; return an empty list for the tokens of the new one."""
+    def begin_reply(self) -> tuple[list[int], OccurrenceIndex]:
+        """Finish the last reply; return what the new one fills: a list and an index.
+
+        The list is for its tokens; the index, which begins with the memory, for prompt and tokens.
+        """
         self.finish()
         self.pace.begin_reply()
-        return self._reply
+        self._index = OccurrenceIndex(self.memory.index)
+        return self._reply, self._index
 
     def finish(self) -> None:
-        """Add the tokens of the current reply, if any, to the memory."""
+        """Add the tokens of the current reply, if any, to the memory; its drafter has nothing more.
+
+        The memory's index is that of the reply, less the reply's own text.
+        """
+        if self._index is not None:
+            self._index.give_back()
+            self._index = None
         reply, self._reply = self._reply, []
         if reply:
             self.memory.add(reply)
@@ -98,14 +107,12 @@ class AutoDrafter:
             raise ConfigError(f"max_length is {max_length}; give 0 to 64")
         self.max_length = max_length
         self.state = AutoState(memory) if state is None else state
-        self._reply = self.state.begin_reply()
-        self._index = OccurrenceIndex(self.state.memory.index)
+        self._reply, self._index = self.state.begin_reply()
         self._index.separate()
         self._at = Situation(memory_end=len(self._index))
         self._prompt_taken = False
         self._chain: Chain | None = None
         self._num_drafted = 0
-        self._misses = 0
         self.use_curve(curve)
 
     def use_curve(self, curve: CostCurve) -> None:
@@ -159,7 +166,6 @@ class AutoDrafter:
         size = len(chain.tokens)
         if not size:
             at.last_outcome = min(2, at.last_outcome + 1)
-            self._move_pointer(len(output))
             return
         right, at.bias = self.state.calibration.learn(
             chain.tokens, chain.probabilities, chain.runs, output,
@@ -171,24 +177,6 @@ class AutoDrafter:
         else:
             at.last_outcome = 0
             at.streak += right
-        if right:
-            for end, _, source in chain.runs:
-                if end >= right:
-                    at.pointer = source + len(output)
-                    break
-            self._misses = 0
-        else:
-            self._move_pointer(len(output))
-
-    def _move_pointer(self, count: int) -> None:
-        """Move the pointer along with tokens that were not copied; drop it after a few passes."""
-        at = self._at
-        if at.pointer is None:
-            return
-        at.pointer += count
-        self._misses += 1
-        if self._misses > _POINTER_MISSES:
-            at.pointer = None
 
 
 def _origins(chain: Chain, length: int, at: Situation) -> tuple[tuple[str, ...], tuple[int, ...]]:

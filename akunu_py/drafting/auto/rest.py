@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from math import tanh
 
 from akunu_py.drafting.auto import features as f
-from akunu_py.drafting.auto.calibration import PAIR_SHIFT, SUSPECT_ROWS, Calibration
+from akunu_py.drafting.auto.calibration import Calibration
 from akunu_py.drafting.auto.voters import (
     MIN_REACH,
-    NEAR_AFTER,
-    NEAR_BEFORE,
     Chain,
     Situation,
     Voter,
@@ -21,17 +19,14 @@ class Rest:
     """Votes on the tokens after the early ones.
 
     Their features change from stretch to stretch instead of from token to token. Where all voters
-    agree, one estimate serves all tokens that share its buckets. Suspects, tokens that were wrong
-    before after the same token, are estimated one by one.
+    agree, one estimate serves all tokens that share its buckets.
     """
 
     __slots__ = (
         "_at",
         "_deep",
         "_end",
-        "_pointer_row",
         "_streak",
-        "_suspects",
         "_text",
         "_weights",
     )
@@ -41,7 +36,6 @@ class Rest:
         text: list[int],
         calibration: Calibration,
         at: Situation,
-        pointer_row: int,
         streak: int,
         deep: int,
         end: int,
@@ -49,9 +43,7 @@ class Rest:
         self._text = text
         self._end = end
         self._weights = calibration.weights
-        self._suspects = calibration.suspects
         self._at = at
-        self._pointer_row = pointer_row
         self._streak = streak
         self._deep = deep
 
@@ -59,31 +51,32 @@ class Rest:
         self,
         chain: Chain,
         voters: list[Voter],
+        leader: Voter,
+        longest_match: int,
         reach: float,
         longest: int,
         floors: Sequence[float],
         pace: float,
     ) -> None:
-        """Extend the chain as `make_chain` says."""
+        """Extend the chain as `make_chain` says.
+
+        `leader` is the heaviest of the voters, and `longest_match` the longest of their matches.
+        """
         position = len(chain.tokens)
         while position < longest:
-            leader = voters[0]
-            match = position + leader[2]
-            if len(voters) > 1:
-                leader = max(voters)
-                match = position + max([voter[2] for voter in voters])
+            match = position + longest_match
             same_buckets = min(f.match_run[match], f.position_run[position], longest - position)
             stretch = self._agreed(voters, position, same_buckets)
             if stretch:
-                suspect = self._cut_before_suspect(stretch)
                 log_odds, run_features = self._estimate(
-                    position, match, len(voters), leader[1], f.ALL_AGREE, suspect
+                    position, match, len(voters), leader[1], f.ALL_AGREE
                 )
             else:
                 decision = self._decide(voters, position)
                 if decision is None:
                     return
                 log_odds, run_features, token, leader, voters = decision
+                longest_match = max([voter[2] for voter in voters])
                 stretch = [token]
             probability = 0.5 + 0.5 * tanh(0.5 * log_odds)
             count = 0
@@ -107,21 +100,6 @@ class Rest:
             if ended:
                 return
 
-    def _cut_before_suspect(self, stretch: list[int]) -> int | None:
-        """Cut a stretch before its first suspect.
-
-        A suspect at the beginning becomes a stretch of its own; its feature is returned.
-        """
-        suspects = self._suspects
-        previous = self._text[-1]
-        for place, token in enumerate(stretch):
-            pair = previous << PAIR_SHIFT ^ token
-            if pair in suspects:
-                del stretch[place or 1 :]
-                return None if place else SUSPECT_ROWS[suspects[pair]]
-            previous = token
-        return None
-
     def _agreed(self, voters: list[Voter], position: int, most: int) -> list[int]:
         """Return the tokens from `position` on that all voters propose, at most `most`."""
         text = self._text
@@ -139,14 +117,13 @@ class Rest:
                 del piece[same:]
         return piece
 
-    def _estimate(  # noqa: PLR0917 - keywords would cost time
-        self, position: int, match: int, count: int, source: int, share: int, suspect: int | None
+    def _estimate(
+        self, position: int, match: int, count: int, source: int, share: int
     ) -> tuple[float, tuple[int, ...]]:
         """Return the log-odds of the token at `position`, and its features.
 
         `match` is the longest match of its `count` voters, the chain's tokens included; `source` is
-        the occurrence of the heaviest one; `share` is the bucket of their share of the vote;
-        `suspect` is the feature of a suspect.
+        the occurrence of the heaviest one; `share` is the bucket of their share of the vote.
         """
         at, weights = self._at, self._weights
         match_share = f.match_row[match] + share
@@ -155,22 +132,17 @@ class Rest:
         region = f.REGION_MATCH + (match > 3)
         if source >= at.memory_end:
             region += 2 if source < at.prompt_end else 4
-        near_pointer = self._pointer_row
-        if at.pointer is not None:
-            near_pointer += 8 if NEAR_BEFORE <= source - at.pointer <= NEAR_AFTER else 16
         distance = f.DISTANCE + 2 * (self._end - source).bit_length() + (match > 3)
         streak, deep = self._streak, self._deep
         log_odds = (
             at.bias + weights[match_share] + weights[position_match] + weights[support]
-            + weights[region] + weights[near_pointer] + weights[streak] + weights[deep]
+            + weights[region] + weights[streak] + weights[deep]
             + weights[distance]
         )  # fmt: skip
         found = (
-            match_share, position_match, support, region, near_pointer, streak, deep, distance,
+            match_share, position_match, support, region, streak, deep, distance,
         )  # fmt: skip
-        if suspect is None:
-            return log_odds, found
-        return log_odds + weights[suspect], (*found, suspect)
+        return log_odds, found
 
     def _decide(
         self, voters: list[Voter], position: int
@@ -185,10 +157,7 @@ class Rest:
             match = position + max([voter[2] for voter in supporters])
             share = votes / all_votes
             bucket = f.ALL_AGREE if share >= 0.995 else bisect_left(f.SHARE_BOUNDS, share)
-            suspect = self._cut_before_suspect([token])
-            log_odds, found = self._estimate(
-                position, match, len(supporters), leader[1], bucket, suspect
-            )
+            log_odds, found = self._estimate(position, match, len(supporters), leader[1], bucket)
             if best is None or log_odds > best[0]:
                 best = log_odds, found, token, leader, supporters
         return best

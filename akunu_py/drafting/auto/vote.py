@@ -21,10 +21,9 @@ from akunu_py.drafting.auto.calibration import (
 from akunu_py.drafting.auto.rest import Rest
 from akunu_py.drafting.auto.voters import (
     MIN_REACH,
-    NEAR_AFTER,
-    NEAR_BEFORE,
     Chain,
     Situation,
+    Voter,
     proposals,
     voters_of,
 )
@@ -87,16 +86,18 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
     tokens, probabilities, runs = chain.tokens, chain.probabilities, chain.runs
     weights, by_token, by_pair = calibration.weights, calibration.by_token, calibration.by_pair
     by_previous = calibration.by_previous
-    pointer, memory_end, prompt_end = at.pointer, at.memory_end, at.prompt_end
-    streak_bucket = f.POSITION[min(at.streak, f.MAX_POSITION)]
-    no_pointer = f.POINTER + streak_bucket
-    streak = f.STREAK + 9 * streak_bucket + 3 * at.last_outcome
+    memory_end, prompt_end = at.memory_end, at.prompt_end
+    streak = f.STREAK + 9 * f.POSITION[min(at.streak, f.MAX_POSITION)] + 3 * at.last_outcome
     earlier = certainty = first_certainty = 0
-    voters = voters_of(found, pointer)
+    voters = voters_of(found)
     previous = text[-1]
     end = len(text)
     followers = [text[place] for place, _ in found]
     position, reach = 0, 1.0
+    # Of the supporters of the last token: the heaviest one, and the longest match. While nobody
+    # disagrees they stay the same.
+    winners: list[Voter] = []
+    best_leader, best_longest = voters[0], 0
     while position < longest:
         # 1. What the voters propose.
         all_votes = 1.0
@@ -119,12 +120,16 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
                 continue  # a separator: the occurrence was the end of its text
             # 3. The features of one proposal: how long its best match is, how many support it, and
             # where the text lies that it copies.
-            leader = supporters[0]
             count = len(supporters)
-            match = leader[2] + position
-            if count > 1:
+            if supporters is winners:
+                leader, longest_match = best_leader, best_longest
+            elif count == 1:
+                leader = supporters[0]
+                longest_match = leader[2]
+            else:
                 leader = max(supporters)
-                match = max([voter[2] for voter in supporters]) + position
+                longest_match = max([voter[2] for voter in supporters])
+            match = longest_match + position
             source = leader[1]
             share = votes / all_votes
             match_share = f.match_row[match]
@@ -134,9 +139,6 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
             region = f.REGION_MATCH + (match > 3)
             if source >= memory_end:
                 region += 2 if source < prompt_end else 4
-            near_pointer = no_pointer
-            if pointer is not None:
-                near_pointer += 8 if NEAR_BEFORE <= source - pointer <= NEAR_AFTER else 16
             distance = f.DISTANCE + 2 * (end - source).bit_length() + (match > 3)
             if not position:
                 # Over all occurrences, voters or not: the token's share, and whether the latest
@@ -153,19 +155,20 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
             # 4. The estimate. The largest wins.
             log_odds = (
                 context + weights[match_share] + weights[position_match] + weights[support]
-                + weights[region] + weights[near_pointer] + weights[of_token] + weights[of_pair]
+                + weights[region] + weights[of_token] + weights[of_pair]
                 + weights[distance]
             )  # fmt: skip
             if log_odds > best:
-                best, chosen, winners, best_leader = log_odds, token, supporters, leader
+                best, chosen, leading = log_odds, token, (supporters, leader, longest_match)
                 best_features = (
-                    match_share, position_match, support, region, near_pointer, streak, earlier,
+                    match_share, position_match, support, region, streak, earlier,
                     after_previous, of_token, of_pair, distance,
                 )  # fmt: skip
                 if not position:
                     best_features += (recent,)
         if best == _LEAST:
             return
+        winners, best_leader, best_longest = leading
         # 5. The winner joins the chain, each early token as a run of its own.
         probability = 0.5 + 0.5 * tanh(0.5 * best)
         certainty = int(probability * f.CERTAINTY_SCALE)
@@ -185,6 +188,6 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
         voters, previous = winners, chosen
         if position == f.EARLY:
             deep = f.EARLIER_DEEP + first_certainty + certainty
-            rest = Rest(text, calibration, at, no_pointer, streak + 1, deep, end)
-            rest.vote(chain, voters, reach, longest, floors, pace)
+            rest = Rest(text, calibration, at, streak + 1, deep, end)
+            rest.vote(chain, voters, best_leader, best_longest, reach, longest, floors, pace)
             return

@@ -10,8 +10,6 @@ MIN_REACH = 0.02  # least probability of the whole chain at which it is extended
 
 _VOTE = [3.0 ** min(length, 12) for length in range(f.MAX_MATCH + 1)]
 _MATCH_SLACK = 4  # a match may be this much shorter than the longest (up to 12) to vote
-_NEAR_VOTE = 9.0  # factor for an occurrence near the pointer, where copying left off
-NEAR_BEFORE, NEAR_AFTER = -8, 64
 
 Voter = tuple[float, int, int]
 """Weight, position of the token after the occurrence, number of matching tokens."""
@@ -27,7 +25,6 @@ class Situation:
         bias: bias of this reply, in log-odds.
         streak: tokens predicted right since the last wrong one.
         last_outcome: of the last chain: 0 all right, 1 some, 2 none or nothing proposed.
-        pointer: position after the last rightly copied token; None if nothing is being copied.
 
     """
 
@@ -36,7 +33,6 @@ class Situation:
     bias: float = 0.0
     streak: int = 0
     last_outcome: int = 2
-    pointer: int | None = None
 
 
 @dataclass(slots=True)
@@ -53,20 +49,13 @@ class Chain:
     match_length: int = 0
 
 
-def voters_of(found: list[tuple[int, int]], pointer: int | None) -> list[Voter]:
+def voters_of(found: list[tuple[int, int]]) -> list[Voter]:
     """Return the voters: occurrences, unless their match is much shorter than the longest."""
     if len(found) == 1:
         start, length = found[0]
         return [(1.0, start, length)]
     floor = min(max([length for _, length in found]), 12) - _MATCH_SLACK
-    if pointer is None:
-        return [(_VOTE[length], start, length) for start, length in found if length >= floor]
-    low, high = pointer + NEAR_BEFORE, pointer + NEAR_AFTER
-    return [
-        (_VOTE[length] * _NEAR_VOTE if low <= start <= high else _VOTE[length], start, length)
-        for start, length in found
-        if length >= floor
-    ]
+    return [(_VOTE[length], start, length) for start, length in found if length >= floor]
 
 
 def proposals(

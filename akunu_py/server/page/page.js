@@ -526,7 +526,7 @@ function showModel(props) {
   document.title = `${id} · akunu`;
   showThinking(props.thinking ?? []);
   $("temperature").placeholder = `Default: ${params.temperature}`;
-  $("max-tokens").placeholder = params.n_predict < 0 ? "No limit but the context" : `Default: ${params.n_predict}`;
+  $("max-tokens").placeholder = params.n_predict < 0 ? "No limit" : `Default: ${params.n_predict}`;
   showContext();
 }
 

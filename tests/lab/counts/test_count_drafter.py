@@ -119,7 +119,7 @@ def test_coupled_drafts_agree_more_often_than_independent_draws():
     model = model_of(PROMPT)
     q = model.distribution([])
     p = q.adjusted(Adjustment(temperature=0.7))
-    keys = [(noise_key(3, i), noise_key(3, i, Purpose.DRAFT)) for i in range(3000)]
+    keys = [(noise_key(3, i), noise_key(3, i, Purpose.DRAFT)) for i in range(1000)]
     coupled = sum(p.draw(target) == q.draw(target) for target, _ in keys) / len(keys)
     independent = sum(p.draw(target) == q.draw(draft) for target, draft in keys) / len(keys)
     p, q = p.dense(), q.dense()
@@ -157,8 +157,8 @@ def test_independent_draws_have_the_frequencies_of_their_rows():
 
 
 def test_a_discarded_draw_has_nothing_to_do_with_the_next_at_its_position():
-    same = 0
-    for seed in range(1500):
+    same, runs = 0, 500
+    for seed in range(runs):
         drafter = drafter_of(SampledCountDrafter, seed=seed, order=1, num_draft_tokens=2)
         drafter.model.observe(range(8))
         drafter.observe([0])
@@ -167,7 +167,7 @@ def test_a_discarded_draw_has_nothing_to_do_with_the_next_at_its_position():
         same += drafter.propose(1).tokens[0] == first
     q = model_of([*range(8), 0, 1], 1).distribution([]).dense()
     expected = (q * q).sum()
-    assert abs(same / 1500 - expected) < 4 * math.sqrt(expected / 1500)
+    assert abs(same / runs - expected) < 4 * math.sqrt(expected / runs)
 
 
 def test_rejection_at_temperature_0_is_certain():

@@ -1,0 +1,93 @@
+"""Requests that only an engine can judge: each gets an answer of its own, and the next is served."""
+
+import pytest
+from scripted_server import running
+
+from akunu_py.engine.engine import Engine
+from akunu_py.server.engine_backend import EngineBackend
+from akunu_py.server.prefix_cache import PrefixCache
+from akunu_py.server.worker import Worker
+
+CHAT = "/v1/chat/completions"
+ASK = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
+
+
+@pytest.fixture(scope="module")
+def served(default_model):
+    with Engine.load(default_model) as engine:
+        worker = Worker(engine, parallel=1, cache=PrefixCache(1 << 24))
+        worker.start()
+        with running(EngineBackend(worker, places=1)) as server:
+            yield server
+        worker.close()
+
+
+def tool(name, properties=None):
+    schema = {"type": "object", "properties": properties or {"a": {"type": "string"}}}
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+
+def tools(count, properties=None):
+    return {"tools": [tool(f"tool_{number}", properties) for number in range(count)]}
+
+
+def answer(schema):
+    return {
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    }
+
+
+def custom(expression):
+    grammar = {"syntax": "regex", "definition": expression}
+    format_ = {"type": "grammar", "grammar": grammar}
+    return {"tools": [{"type": "custom", "custom": {"name": "p", "format": format_}}]}
+
+
+def nested(levels):
+    schema = {"type": "string"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+MARKS = {"<|im_end|>": {"type": "string"}, "</tool_call>": {"enum": ["<|im_start|>"]}}
+REFUSED = {
+    "bias beyond the vocabulary": ({"logit_bias": {"99999": 5}}, "logit_bias"),
+    "bias far beyond it": ({"logit_bias": {"999999999": 5}}, "logit_bias"),
+    "deep schema": (answer(nested(40)), "levels"),
+    "many values": (answer({"enum": [f"value {n}" for n in range(20_000)]}), "characters"),
+    "many keys": (answer({"properties": {f"k{n}": {} for n in range(501)}}), "keys"),
+    "unknown reference": (answer({"$ref": "#/$defs/x"}), "$defs/x"),
+    "foreign reference": (answer({"$ref": "http://example.com/x"}), "example.com"),
+    "look-ahead": (answer({"type": "string", "pattern": "(?=a)b"}), "look"),
+    "too many tools": (tools(513), "512"),
+    "more tools than the context holds": (tools(500), "maximum context length"),
+    "large tools": (tools(500, {f"key{n}": {"enum": ["x" * 50]} for n in range(20)}), "characters"),
+    "mark as name": ({"tools": [tool("<|im_end|>")]}, "name"),
+    "look-ahead of a custom tool": (custom("(?=x)"), "look"),
+    "expression without an end": (custom("("), "("),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_done_is_an_error_of_the_client(served, case):
+    fields, word = REFUSED[case]
+    response = served.post(CHAT, ASK | fields)
+    assert response.status_code == 400, response.text
+    assert word in response.json()["error"]["message"]
+
+
+TAKEN = {
+    "schema with many levels": answer(nested(25)),
+    "marks as arguments": {"tools": [tool("f", MARKS)], "tool_choice": "required"},
+    "expression": {**custom("[ab]{3}"), "tool_choice": "required"},
+}
+
+
+@pytest.mark.parametrize("case", TAKEN)
+def test_what_is_odd_but_possible_is_done(served, case):
+    assert served.post(CHAT, ASK | TAKEN[case]).status_code == 200
+
+
+def test_the_next_request_is_served(served):
+    assert served.post(CHAT, ASK).status_code == 200
