@@ -225,8 +225,8 @@ def test_a_file_of_hosts_starts_the_ranks(tmp_path, model):
     command = ["generate", str(model), *PROMPT, "--json", "--hosts", str(hosts)]
     script = (
         "import os, sys; from akunu_py.__main__ import main; "
-        f"os.execv = lambda _, words: os.execvp(sys.executable, [sys.executable, '-c', {launcher!r}, "
-        "*words[1:]]); sys.argv[0] = 'akunu'; main()"
+        "real = os.execv; os.execv = lambda _, words: real(sys.executable, "
+        f"[sys.executable, '-c', {launcher!r}, *words[1:]]); sys.argv[0] = 'akunu'; main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, *command], stdin=subprocess.DEVNULL, capture_output=True,
