@@ -8,8 +8,11 @@ from quant_blocks import random_blocks
 WIDTH, FEED_FORWARD, LAYERS = 256, 512, 2
 
 
-def write_model(path, kind):
-    """A llama whose matrices are random blocks, scaled to what a layer needs by d alone."""
+def write_model(path, kind, *, kv_heads=2, others=None):
+    """A llama whose matrices are random blocks, scaled to what a layer needs by d alone.
+
+    `others` are the types of further kinds of tensors, such as {"ffn_down": "Q6_K"}.
+    """
     writer = gguf.GGUFWriter(str(path), "llama")
     rows = add_vocabulary(writer, "bpe", chat_template=CHAT_TEMPLATE)
     writer.add_block_count(LAYERS)
@@ -17,15 +20,15 @@ def write_model(path, kind):
     writer.add_embedding_length(WIDTH)
     writer.add_feed_forward_length(FEED_FORWARD)
     writer.add_head_count(4)
-    writer.add_head_count_kv(2)
+    writer.add_head_count_kv(kv_heads)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(64)
     shapes = {"token_embd": (rows, WIDTH), "output": (rows, WIDTH)}
     for layer in range(LAYERS):
         block = f"blk.{layer}."
         shapes |= {
-            block + "attn_q": (WIDTH, WIDTH), block + "attn_k": (WIDTH // 2, WIDTH),
-            block + "attn_v": (WIDTH // 2, WIDTH), block + "attn_output": (WIDTH, WIDTH),
+            block + "attn_q": (WIDTH, WIDTH), block + "attn_k": (64 * kv_heads, WIDTH),
+            block + "attn_v": (64 * kv_heads, WIDTH), block + "attn_output": (WIDTH, WIDTH),
             block + "ffn_gate": (FEED_FORWARD, WIDTH), block + "ffn_up": (FEED_FORWARD, WIDTH),
             block + "ffn_down": (WIDTH, FEED_FORWARD),
         }  # fmt: skip
@@ -34,8 +37,9 @@ def write_model(path, kind):
             writer.add_tensor(f"{block}{norm}.weight", np.full(WIDTH, 0.05, np.float32))
     writer.add_tensor("output_norm.weight", np.ones(WIDTH, np.float32))
     for seed, (name, (out, into)) in enumerate(shapes.items()):
-        _, raw = random_blocks(kind, out, into, seed)
-        writer.add_tensor(f"{name}.weight", raw, raw_dtype=raw_type(kind))
+        taken = (others or {}).get(name.rpartition(".")[2], kind)
+        _, raw = random_blocks(taken, out, into, seed)
+        writer.add_tensor(f"{name}.weight", raw, raw_dtype=raw_type(taken))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -21,6 +21,7 @@ from akunu_py.cli.loading_options import (
     model_option,
     model_options,
 )
+from akunu_py.cli.ranks import is_follower, on_ranks, ranks_options
 from akunu_py.cli.reply_options import generation_options, keeping_options
 from akunu_py.cli.terminal import prompt_progress, show, statistics_line
 from akunu_py.cli.verbosity import held_log, is_quiet
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 @model_options
 @draft_model_option
 @counts_option
+@ranks_options
 @keep_learned_option
 @view_options
 def generate(  # noqa: PLR0917 - click passes by name
@@ -111,8 +113,8 @@ def generate(  # noqa: PLR0917 - click passes by name
         raise click.UsageError("give either --trace or --json; --trace-file writes steps as JSON")
     if not trace_category:
         raise click.UsageError("--trace-category is empty; give a name")
-    text = _prompt_text(prompt, path, from_stdin=from_stdin)
-    with load_engine(model, loading, memory=memory) as engine:
+    text = "" if is_follower() else _prompt_text(prompt, path, from_stdin=from_stdin)
+    with load_engine(model, loading, memory=memory, several=True) as engine:
         tokenizer = engine.tokenizer
 
         def view(reply: "ReplyStream") -> "AbstractContextManager[ReplyView | StepTrace | None]":
@@ -153,7 +155,12 @@ def _prompt_text(prompt: str | None, path: Path | None, *, from_stdin: bool) -> 
     elif path is not None:
         parts.append(_read_file(path))
     # A terminal is read only when it is asked for, what is piped in always.
-    if from_stdin or not sys.stdin.isatty():
+    # mlx.launch gives every rank a pipe, which never ends.
+    if from_stdin and on_ranks():
+        raise click.UsageError(
+            "on several ranks standard input has no end; give the prompt in quotes or as --file"
+        )
+    if from_stdin or not (on_ranks() or sys.stdin.isatty()):
         piped = sys.stdin.buffer.read(MOST_BYTES + 1)
         parts.append(decoded(piped, "standard input"))
     text = "\n\n".join(part for part in parts if part)

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from akunu_py.cli import completing
 from akunu_py.cli.command import option, stack
 from akunu_py.cli.input_text import GivenPath
+from akunu_py.cli.ranks import follow, is_follower, join
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import ModelFormatError
 from akunu_py.settings import load_settings
@@ -18,6 +19,7 @@ from akunu_py.settings import load_settings
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
     from akunu_py.models.memory_check import MemoryPart, PlannedModel
+    from akunu_py.models.ranks.link import Link
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -217,9 +219,16 @@ def model_path(name: str | None) -> Path:
 
 
 def load_engine(
-    model: str | None, loading: dict[str, Any], *, memory: Path | None = None
+    model: str | None,
+    loading: dict[str, Any],
+    *,
+    memory: Path | None = None,
+    several: bool = False,
 ) -> "Engine":
     """Load the model a command was given, with what `model_options` collected.
+
+    A command that says so with `several` runs on several ranks; those other than 0 follow it here,
+    and end with it.
 
     Raises ConfigError where it, with the draft model, would not fit into this machine's memory,
     unless `--force` was given.
@@ -229,8 +238,9 @@ def load_engine(
         is_toy,
     )
 
+    ranks = join(several=several)
     path = model_path(model)
-    if model is None and is_toy(path) and not is_quiet():
+    if model is None and is_toy(path) and not is_quiet() and not is_follower():
         click.echo(_TOY_ANSWERS, err=True)
     draft = loading.get("draft_model")
     if draft is not None:
@@ -239,8 +249,11 @@ def load_engine(
     from akunu_py.engine.engine import Engine  # noqa: PLC0415 - mlx-lm takes over a second
 
     try:
-        exact_weights = check_memory(path, draft, loading)
-        return Engine.load(path, memory=memory, **{**loading, "exact_weights": exact_weights})
+        exact_weights = check_memory(path, draft, loading, ranks=ranks)
+        loading = {**loading, "exact_weights": exact_weights}
+        if ranks is not None and ranks.rank != 0:
+            follow(ranks, path, planned_models(path, None, loading)[0].options, loading)
+        return Engine.load(path, memory=memory, ranks=ranks, **loading)
     except ModelFormatError as error:
         if path == fetched_model_path():
             raise ModelFormatError(f"{error}: akunu models pull smollm2") from None
@@ -252,19 +265,21 @@ def check_memory(
     draft: Path | None,
     loading: Mapping[str, Any],
     others: "Sequence[MemoryPart]" = (),
+    *,
+    ranks: "Link | None" = None,
 ) -> bool | None:
     """Return `exact_weights`: what was asked for, or False where memory does not hold exact ones.
 
     Refuses models that do not fit into this machine's memory together, unless `--force` says so.
-    `loading` is what `model_options` collected, `others` what the command holds besides. Raises
-    ConfigError.
+    `loading` is what `model_options` collected, `others` what the command holds besides, `ranks`
+    the machines that the model is split over. Raises ConfigError.
     """
     exact_weights: bool | None = loading.get("exact_weights")
     if is_forced():
         return exact_weights
     from akunu_py.models import memory_check  # noqa: PLC0415 - MLX
 
-    models = planned_models(path, draft, loading)
+    models = planned_models(path, draft, loading, ranks)
     # What is neither a file nor a folder is refused when it is loaded.
     if all(model.path.is_file() or model.path.is_dir() for model in models):
         fitted = memory_check.check_memory(models, context=loading.get("context"), others=others)
@@ -281,15 +296,17 @@ def is_forced() -> bool:
 
 
 def planned_models(
-    path: Path, draft: Path | None, loading: Mapping[str, Any]
+    path: Path, draft: Path | None, loading: Mapping[str, Any], ranks: "Link | None" = None
 ) -> "list[PlannedModel]":
     """Return a model, and its draft model, as `model_options` says to load them."""
     from akunu_py.models.load import LoadOptions, draft_options  # noqa: PLC0415 - MLX
     from akunu_py.models.memory_check import PlannedModel  # noqa: PLC0415
+    from akunu_py.models.ranks.split import PlannedGroup  # noqa: PLC0415
 
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
     options = LoadOptions(**{name: loading[name] for name in names if name in loading})
-    models = [PlannedModel(path, options, loading.get("kv_bits"))]
+    part = None if ranks is None else PlannedGroup(ranks.rank, ranks.size)
+    models = [PlannedModel(path, options, loading.get("kv_bits"), part)]
     if draft is not None:
         # Its cache is never quantized.
         models.append(PlannedModel(draft, draft_options(draft, options)))

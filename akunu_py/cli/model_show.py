@@ -26,11 +26,22 @@ _CACHES = {"16 bit": None, "8 bit": 8, "4 bit": 4}
     metavar="N",
     help="Compute the memory for N tokens of context; else for a few sizes.",
 )
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=2, max=64),
+    metavar="N",
+    help="Show how the model would be split over N machines, and what each needs.",
+)
 @click.option("--metadata", is_flag=True, help="Show the header of a GGUF file instead.")
 @click.option("--tensors", is_flag=True, help="Show the header with every tensor.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-def show(
-    name: str | None, context: int | None, metadata: bool, tensors: bool, as_json: bool
+def show(  # noqa: PLR0917 - click passes by name
+    name: str | None,
+    context: int | None,
+    ranks: int | None,
+    metadata: bool,
+    tensors: bool,
+    as_json: bool,
 ) -> None:
     """Show the model NAME: what it is, how it is stored, what it needs and what it can do.
 
@@ -46,10 +57,12 @@ def show(
       akunu models show
       akunu models show model.gguf --tensors
       akunu models show hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M --context 32768
+      akunu models show model.gguf --ranks 2
     """  # noqa: D301 - \b keeps click from wrapping the examples
     if metadata or tensors:
-        if context is not None:
-            raise click.UsageError("--context is for the memory; leave out --metadata or --tensors")
+        if context is not None or ranks is not None:
+            given = "--context" if ranks is None else "--ranks"
+            raise click.UsageError(f"{given} is for the memory; leave out --metadata or --tensors")
         path = _local_path(name)
         if path.is_dir():
             raise ConfigError(f"{path} is a folder, and only GGUF files have such a header")
@@ -63,6 +76,8 @@ def show(
     path = _local_path(name)
     try:
         record = describe_model(path, context)
+        if ranks is not None:
+            record["ranks"] = describe_ranks(path, ranks, context)
     except ModelFormatError:
         if not as_json and not path.is_dir():
             _print(describe_header(path, tensors=False), header_lines, as_json=False)
@@ -145,6 +160,45 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
     }
 
 
+def describe_ranks(path: Path, count: int, context: int | None) -> dict[str, Any]:
+    """Return how a model would be split over machines, and what each needs, as JSON can hold it.
+
+    Raises ConfigError for a model that cannot be split so.
+    """
+    from akunu_py.models.memory_check import PROGRAM_BYTES, USUAL_CONTEXT  # noqa: PLC0415
+    from akunu_py.models.ranks.split import PlannedGroup  # noqa: PLC0415 - MLX
+    from akunu_py.models.requirements import requirements  # noqa: PLC0415
+
+    found = [requirements(path, group=PlannedGroup(rank, count)) for rank in range(count)]
+    tokens = min(context or USUAL_CONTEXT, found[0].context)
+    return {
+        "way": found[0].way,
+        "context": tokens,
+        "each": [
+            {
+                "rank": rank,
+                "weights_bytes": needs.weights_bytes,
+                "kv_bytes": needs.cache_bytes(tokens),
+                "pass_bytes": needs.working_bytes(tokens),
+                "total_bytes": needs.total_bytes(tokens) + PROGRAM_BYTES,
+            }
+            for rank, needs in enumerate(found)
+        ],
+    }
+
+
+def _rank_lines(ranks: Mapping[str, Any]) -> Iterator[str]:
+    count = len(ranks["each"])
+    way = "a part of every layer" if ranks["way"] == "tensor" else "some of the layers"
+    yield f"\non {count} machines: each has {way}; with {ranks['context']:,} tokens"
+    for need in ranks["each"]:
+        yield (
+            f"  rank {need['rank']:<3} weights {size_text(need['weights_bytes']):>8}, "
+            f"caches {size_text(need['kv_bytes']):>8}, pass {size_text(need['pass_bytes']):>8}, "
+            f"all {size_text(need['total_bytes']):>8}"
+        )
+
+
 def _describe_gguf(path: Path) -> dict[str, Any]:
     from akunu_py.gguf.reader import GGUFFile  # noqa: PLC0415
     from akunu_py.models.stored_tensors import gguf_tensors  # noqa: PLC0415
@@ -224,6 +278,8 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
             f"{need['context']:>9,} tokens, {caches}, pass {size_text(need['pass_bytes']):>8}, "
             f"all {size_text(need['total_bytes']):>8}  {fits if need['fits'] else 'too much'}"
         )
+    if "ranks" in record:
+        yield from _rank_lines(record["ranks"])
     if record["drafting"]:
         yield f"\nrollback       {'; '.join(record['rollback'])}"
         yield "drafting       yes, by auto unless --drafter says otherwise"

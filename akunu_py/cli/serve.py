@@ -21,6 +21,7 @@ from akunu_py.cli.loading_options import (
     planned_models,
     tool_parser_option,
 )
+from akunu_py.cli.ranks import join
 from akunu_py.cli.reply_options import generation_options
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.settings import load_settings
@@ -159,6 +160,8 @@ def serve(  # noqa: PLR0917 - click passes by name
     from akunu_py.server.security import Access, read_key_file  # noqa: PLC0415
     from akunu_py.server.service import Service  # noqa: PLC0415
 
+    # Before it takes the port, which ranks on one machine would take from each other.
+    join(several=False)
     access = Access(
         host=host,
         key_digests=() if api_key_file is None else read_key_file(api_key_file),

@@ -50,6 +50,9 @@ from akunu_py.models.load import (
 from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.memory_check import PlannedModel, settle_forms
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
+from akunu_py.models.ranks.comparison import compare_with_one
+from akunu_py.models.ranks.link import Link
+from akunu_py.models.ranks.start import load_part
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.protocols import Tokenizer
@@ -102,8 +105,10 @@ class Engine:
         keep_learned: bool = False,
         draft_model: LoadedModel | None = None,
         counts: str | Path | None = None,
+        ranks: Link | None = None,
         tool_parser: str | None = None,
     ) -> None:
+        self._ranks = ranks
         self.reproducible = reproducible
         block_rows = BLOCK_ROWS if reproducible else None
         context = usable_context(context, loaded.description.context, block_rows)
@@ -153,6 +158,8 @@ class Engine:
         keep_learned: bool = False,
         draft_model: str | Path | None = None,
         counts: str | Path | None = None,
+        ranks: Link | None = None,
+        check_ranks: bool = False,
         tool_parser: str | None = None,
     ) -> Self:
         """Load a GGUF file or an MLX model folder; without a path, the default model.
@@ -169,6 +176,9 @@ class Engine:
                 them when the engine is closed. Without it speed does not depend on earlier runs.
             draft_model: smaller model with the same vocabulary to draft with (docs/methods.md).
             counts: file of `akunu counts fit`, for the drafter `corpus`.
+            ranks: rank 0's connection to the others, if the model is split over several machines
+                (docs/several-machines.md).
+            check_ranks: compare what all ranks compute with the whole model on this one, first.
             tool_parser: mlx-lm's name of the parser that reads tool calls, in place of the format
                 that the chat template shows (docs/tools.md).
             weights, compute_type, exact_weights, q6k, pre_tokenizer: as in `LoadOptions`; without
@@ -186,6 +196,24 @@ class Engine:
         )
         _call_reader(tool_parser)  # a wrong name is said before anything is loaded
         place = default_model_path() if path is None else Path(path)
+        if ranks is not None:
+            if draft_model is not None:
+                raise ConfigError(
+                    "a draft model does not draft for a model on several ranks; leave it out, and "
+                    "drafts come from the text"
+                )
+            loaded = load_part(
+                ranks, place, options, context=context, kv_bits=kv_bits, reproducible=reproducible
+            )
+            engine = cls(
+                loaded, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory,
+                keep_learned=keep_learned, counts=counts, ranks=ranks, tool_parser=tool_parser,
+            )  # fmt: skip
+            if check_ranks:
+                compare_with_one(
+                    engine._session, place, options, context=engine.context, kv_bits=kv_bits
+                )
+            return engine
         models = [PlannedModel(place, options, kv_bits)]
         if draft_model is not None:
             beside = draft_options(draft_model, options)
@@ -342,6 +370,10 @@ class Engine:
         No reply runs meanwhile; an unfinished stream ends with the reason. The conversation's
         caches stay as they are. Raises EngineStateError as `generate` does.
         """
+        if self._ranks is not None:
+            raise ConfigError(
+                "a model on several ranks makes plain replies only; run this on one machine"
+            )
         with self._admission.exclusive():
             self._admission.end_reply(reason)
             with self._session.measured():
@@ -536,6 +568,8 @@ class Engine:
             del self._loaded, self._session, self._drafters, self._memories, self._matchers
             # Last, since it also frees the memory that MLX keeps of deleted arrays.
             session.close()
+            if self._ranks is not None:
+                self._ranks.stop()
 
     def __enter__(self) -> Self:
         self._admission.check()
@@ -605,6 +639,7 @@ class Engine:
             context=context,
             kv_bits=self._kv_bits,
             reproducible=self.reproducible,
+            make_passes=self._loaded.make_passes,
         )
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:

@@ -8,7 +8,7 @@ import mlx.core as mx
 from mlx import nn
 
 from akunu_py.errors import ConfigError
-from akunu_py.models.cached_rows import NO_CHECKPOINTS, CachedRows
+from akunu_py.models.cached_rows import NO_CHECKPOINTS, CachedRows, MakePasses, Passes
 from akunu_py.models.rollback import Saved
 
 BLOCK_ROWS = 8
@@ -51,8 +51,10 @@ class AlignedRows(CachedRows):
     Raises ConfigError for a model whose caches cannot roll back.
     """
 
-    def __init__(self, model: nn.Module, kv_bits: int | None = None) -> None:
-        super().__init__(model, kv_bits)
+    def __init__(
+        self, model: nn.Module, kv_bits: int | None = None, make_passes: MakePasses = Passes
+    ) -> None:
+        super().__init__(model, kv_bits, make_passes)
         if not self.rollback.supported:
             raise ConfigError(
                 "this model keeps its context in a cache that cannot roll back, which reproducible "
@@ -89,7 +91,7 @@ class AlignedRows(CachedRows):
         first, count = held.size, rows.size
         # Any id of the vocabulary serves as padding.
         padding = mx.repeat(rows[-1:], BLOCK_ROWS - first - count)
-        logits = self._pass(mx.concatenate([held, rows, padding]), self.caches)
+        logits = self._passes.feed(mx.concatenate([held, rows, padding]))
         return logits[:, first : first + count]
 
     def undo(self, count: int) -> None:

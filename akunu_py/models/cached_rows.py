@@ -31,6 +31,59 @@ Progress = Callable[[int, int], None]
 NO_CHECKPOINTS: Mapping[str, int] = MappingProxyType({})
 
 
+class Passes:
+    """Passes of a model over one set of fresh caches.
+
+    Attributes:
+        caches: the model's caches.
+        rollback: how they roll back.
+        takes_trees: whether a pass over a tree may be run on the model and `caches`.
+
+    """
+
+    takes_trees = True
+
+    def __init__(self, model: nn.Module, kv_bits: int | None) -> None:
+        self._model = model
+        self.caches = make_caches(model, kv_bits)
+        self.rollback = RollbackCaches(self.caches)
+
+    def feed(self, rows: mx.array) -> mx.array:
+        """Run a pass over rows [n]; return their logits [1, n, vocab], not yet evaluated."""
+        return self._run(rows, self.caches)
+
+    def feeding(self, rows: mx.array) -> Generator[int, None, None]:
+        """Run a pass over rows [n] without its logits, with a pause behind a layer every `_TURN_S`.
+
+        Yields, at a pause, the number of layers done. Closed there, the caches are to be restored.
+        """
+        known = self.rollback.supported
+        fed = [beside(cache) for cache in self.caches] if known else self.caches
+        # The logits are never evaluated, so they are not computed.
+        self._run(rows, fed)
+        since = time.perf_counter()
+        for layer, (cache, new) in enumerate(zip(self.caches, fed, strict=True)):
+            # First, so that nothing else holds the arrays that MLX writes rows into.
+            take_over(cache, new)
+            # Queued before the wait for the layer below, so that a GPU has work meanwhile.
+            mx.async_eval(cache.state)  # type: ignore[no-untyped-call]
+            if layer:
+                mx.eval(self.caches[layer - 1].state)
+            if time.perf_counter() - since >= _TURN_S:
+                yield layer
+                since = time.perf_counter()
+        mx.eval(self.caches[-1].state)
+
+    def _run(self, rows: mx.array, caches: list[Cache]) -> mx.array:
+        fit_threads()
+        logits: mx.array = self._model(rows[None], cache=caches)
+        return logits
+
+
+MakePasses = Callable[[nn.Module, int | None], Passes]
+"""Makes fresh caches of a model with `kv_bits`, and the passes over them."""
+
+
 class CachedRows:
     """The rows fed to a model, and how to go back to earlier ones.
 
@@ -44,16 +97,19 @@ class CachedRows:
 
     """
 
-    def __init__(self, model: nn.Module, kv_bits: int | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, kv_bits: int | None = None, make_passes: MakePasses = Passes
+    ) -> None:
         self.model = model
         self._kv_bits = kv_bits
+        self._make_passes = make_passes
         self.reset()
 
     def reset(self) -> None:
         """Forget every row."""
         self.settled = False
-        self.caches = make_caches(self.model, self._kv_bits)
-        self.rollback = RollbackCaches(self.caches)
+        self._passes = self._make_passes(self.model, self._kv_bits)
+        self.caches, self.rollback = self._passes.caches, self._passes.rollback
         self.tokens: list[int] = []
         # Places that caches without `by_length` go back to, and the number of tokens held there.
         self._marks: dict[str, tuple[int, Saved]] = {}
@@ -61,7 +117,7 @@ class CachedRows:
 
     def empty(self) -> Self:
         """Return rows of the same model that hold nothing."""
-        return type(self)(self.model, self._kv_bits)
+        return type(self)(self.model, self._kv_bits, self._make_passes)
 
     def hold(self, tokens: Sequence[int], marks: Mapping[str, Self] = MappingProxyType({})) -> None:
         """Take note that the caches were filled with the rows of a prompt.
@@ -140,6 +196,7 @@ class CachedRows:
     def close(self) -> None:
         """Drop the model and its caches."""
         self.model = None
+        del self._passes
         self.caches = []
         self.rollback = RollbackCaches([])
         self._marks = {}
@@ -156,6 +213,11 @@ class CachedRows:
         self.settled = before
 
     @property
+    def takes_trees(self) -> bool:
+        """Whether a pass over a tree may be run on `model` and `caches`."""
+        return self._passes.takes_trees
+
+    @property
     def replays(self) -> bool:
         """Whether rows cannot be dropped: caches are restored, and rows to keep are fed again."""
         return self.rollback.replays
@@ -167,7 +229,7 @@ class CachedRows:
 
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over rows [n]; return their logits [1, n, vocab], not yet evaluated."""
-        return self._pass(rows, self.caches)
+        return self._passes.feed(rows)
 
     def undo(self, count: int) -> None:
         """Drop the last `count` rows fed, which are not in `tokens` yet.
@@ -176,18 +238,13 @@ class CachedRows:
         """
         self.rollback.drop(count)
 
-    def _pass(self, rows: mx.array, caches: list[Cache]) -> mx.array:
-        fit_threads()
-        logits: mx.array = self.model(rows[None], cache=caches)
-        return logits
-
     def feed_apart(self, tokens: Sequence[int]) -> None:
         """Run a pass without its logits, and wait for it."""
         for _ in self._feeding(tokens):
             pass
 
     def _feeding(self, tokens: Sequence[int]) -> Generator[int, None, None]:
-        """Run a pass without its logits, a layer after another, with a pause every `_TURN_S`.
+        """Run a pass without its logits, with the pauses of `Passes.feeding`.
 
         Yields, at a pause, the number of rows held, with the share of this pass that is done. The
         rows are not settled then. Closed at a pause, it leaves them as they were before the pass;
@@ -195,28 +252,15 @@ class CachedRows:
         """
         known = self.rollback.supported
         saved = self.rollback.save() if known else []
-        fed = [beside(cache) for cache in self.caches] if known else self.caches
         with self.changing():
-            # The logits are never evaluated, so they are not computed.
-            self._pass(mx.array(list(tokens)), fed)
-            since = time.perf_counter()
             try:
-                for layer, (cache, new) in enumerate(zip(self.caches, fed, strict=True)):
-                    # First, so that nothing else holds the arrays that MLX writes rows into.
-                    take_over(cache, new)
-                    # Queued before the wait for the layer below, so that a GPU has work meanwhile.
-                    mx.async_eval(cache.state)  # type: ignore[no-untyped-call]
-                    if layer:
-                        mx.eval(self.caches[layer - 1].state)
-                    if time.perf_counter() - since >= _TURN_S:
-                        yield len(self.tokens) + len(tokens) * layer // len(fed)
-                        since = time.perf_counter()
+                for layer in self._passes.feeding(mx.array(list(tokens))):
+                    yield len(self.tokens) + len(tokens) * layer // len(self.caches)
             except GeneratorExit:
                 if not known:
                     raise
                 self.rollback.restore(saved)
                 return
-            mx.eval(self.caches[-1].state)
             self.tokens += tokens
 
     def prefill(self, rows: Sequence[int], progress: Progress | None = None) -> None:

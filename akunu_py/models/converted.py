@@ -37,6 +37,7 @@ from akunu_py.models.layers import (
     ScaledSwitchLinear,
     StackedLinear,
 )
+from akunu_py.models.ranks.split import Group, prepare
 from akunu_py.models.variants import VARIANT_PREFIX
 from akunu_py.models.weight_files import check_weight_files
 from akunu_py.models.weights import MATRIX_LAYERS, planes_layer, quantized_layer
@@ -144,11 +145,12 @@ def save_converted(
 
 
 def load_converted(
-    folder: Path, context: int | None
+    folder: Path, context: int | None, group: Group | None = None
 ) -> tuple[nn.Module, ModelPlan, tuple[str, ...], GGUFFile]:
     """Return model, plan (without placements), fitted types and open metadata of a converted model.
 
-    The model's weights are still on disk.
+    The model's weights are still on disk. With a `group` of several ranks, it is the part of this
+    rank.
 
     Raises ModelFormatError where the files of the folder contradict each other, ConfigError for a
     context that needs other rotary factors than the folder has.
@@ -180,6 +182,8 @@ def load_converted(
         ) from error
     _check_context(change, plan.context_length, context)
     model.eval()
+    if group is not None:
+        prepare(model, group, folder.name).apply(model)
     file = GGUFFile.open(folder / _METADATA)
     tokens = file.metadata.get("tokenizer.ggml.tokens")
     if (

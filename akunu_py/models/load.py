@@ -18,12 +18,14 @@ from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.quants.forms import SUPPORTED_TYPES, Q6KForm, form_of
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.model_store.default_model import default_model_path
+from akunu_py.models.cached_rows import MakePasses, Passes
 from akunu_py.models.converted import check_new, load_converted, save_converted
 from akunu_py.models.converted_plan import DESCRIPTION
 from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.expansion import expand, num_parameters
-from akunu_py.models.gguf_model import build_gguf_model, overflows
+from akunu_py.models.gguf_model import build_gguf_model, make_model, overflows
 from akunu_py.models.load_steps import Steps, evaluate, finish
+from akunu_py.models.ranks.split import Group
 from akunu_py.models.weights import Float16OverflowError, WeightReader
 from akunu_py.protocols import Tokenizer
 from akunu_py.tokenizers import from_gguf
@@ -129,28 +131,46 @@ class ModelDescription:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model with its tokenizer."""
+    """A model with its tokenizer.
+
+    Attributes:
+        model: the model, or this rank's part of it.
+        tokenizer: its tokenizer.
+        description: facts about the whole model.
+        make_passes: how passes are run; on several ranks, all of them run each.
+
+    """
 
     model: nn.Module
     tokenizer: Tokenizer
     description: ModelDescription
+    make_passes: MakePasses = Passes
 
 
 def load_model(
-    path: str | Path | None, options: LoadOptions | None = None, *, context: int | None = None
+    path: str | Path | None,
+    options: LoadOptions | None = None,
+    *,
+    context: int | None = None,
+    group: Group | None = None,
 ) -> LoadedModel:
     """Load a GGUF file or an MLX model folder; without a path, the default model.
 
     `context` bounds the tokens the model will see; some models rotate positions differently in a
-    long one.
+    long one. With a `group` of several ranks, this rank's part is loaded.
 
-    Raises ConfigError for a path that is neither, ModelFormatError for a damaged or malformed file.
+    Raises ConfigError for a path that is neither, or a model that cannot be split over the group,
+    ModelFormatError for a damaged or malformed file.
     """
-    return finish(open_model(path, options, context=context))
+    return finish(open_model(path, options, context=context, group=group))
 
 
 def open_model(
-    path: str | Path | None, options: LoadOptions | None = None, *, context: int | None = None
+    path: str | Path | None,
+    options: LoadOptions | None = None,
+    *,
+    context: int | None = None,
+    group: Group | None = None,
 ) -> Steps[LoadedModel]:
     """Open the files of a model and read its tokenizer; return the steps that load it.
 
@@ -168,11 +188,11 @@ def open_model(
         place = default_model_path() if path is None else Path(path).expanduser()
         if place.is_dir() and (place / DESCRIPTION).is_file():
             _refuse_gguf_options(place, options)
-            return _explained_steps(path, _load_converted(place, options, context))
+            return _explained_steps(path, _load_converted(place, options, context, group))
         if place.is_dir():
-            return _explained_steps(path, _open_folder(place, options))
+            return _explained_steps(path, _open_folder(place, options, group))
         if place.is_file():
-            return _explained_steps(path, _open_gguf(place, options, context))
+            return _explained_steps(path, _open_gguf(place, options, context, group))
         exists = place.exists()
     if exists:
         raise ConfigError(f"{place} is neither a file nor a folder; give a GGUF file or a folder")
@@ -203,7 +223,9 @@ def _explained_steps(path: str | Path | None, steps: Steps[LoadedModel]) -> Step
         return (yield from steps)
 
 
-def _open_gguf(path: Path, options: LoadOptions, context: int | None) -> Steps[LoadedModel]:
+def _open_gguf(
+    path: Path, options: LoadOptions, context: int | None, group: Group | None
+) -> Steps[LoadedModel]:
     file = GGUFFile.open(path)
     try:
         plan = read_plan(file.metadata, file.tensors)
@@ -211,7 +233,7 @@ def _open_gguf(path: Path, options: LoadOptions, context: int | None) -> Steps[L
     except BaseException:
         file.close()
         raise
-    return _load_gguf(file, plan, tokenizer, options, context)
+    return _load_gguf(file, plan, tokenizer, options, context=context, group=group)
 
 
 def _load_gguf(
@@ -219,12 +241,14 @@ def _load_gguf(
     plan: ModelPlan,
     tokenizer: Tokenizer,
     options: LoadOptions,
+    *,
     context: int | None,
+    group: Group | None,
 ) -> Steps[LoadedModel]:
     with file:
         parameters = file.num_weights
-        dense = wants_dense(options.weights, parameters) or not file.is_quantized
-        model = yield from _build(file, plan, options, dense=dense, context=context)
+        dense = wants_dense(options.weights, held(parameters, group)) or not file.is_quantized
+        model = yield from _build(file, plan, options, dense=dense, context=context, group=group)
         name = _name(file, file.path.stem)
         file_bytes = file.nbytes
         fitted_types = () if dense else fitted_types_of(file, options)
@@ -267,6 +291,7 @@ def _build(
     *,
     dense: bool,
     context: int | None,
+    group: Group | None = None,
     for_gpu: bool = False,
 ) -> Steps[nn.Module]:
     """Build the model in the first type that can hold its numbers."""
@@ -275,7 +300,7 @@ def _build(
     for kind in kinds:
         reader = WeightReader(file, kind, dense, options.fitted, options.q6k)
         try:
-            model = yield from build_gguf_model(plan, reader, context=context)
+            model = yield from build_gguf_model(plan, reader, context=context, group=group)
         except Float16OverflowError as error:
             if len(kinds) == 1:
                 raise ConfigError(
@@ -362,14 +387,21 @@ def _refuse_gguf_options(folder: Path, options: LoadOptions) -> None:
             )
 
 
-def _load_converted(folder: Path, options: LoadOptions, context: int | None) -> Steps[LoadedModel]:
-    model, plan, fitted_types, file = load_converted(folder, context)
+def held(parameters: int, group: Group | None) -> int:
+    """Return about how many of a model's parameters this process holds."""
+    return parameters if group is None else parameters // group.size()
+
+
+def _load_converted(
+    folder: Path, options: LoadOptions, context: int | None, group: Group | None
+) -> Steps[LoadedModel]:
+    model, plan, fitted_types, file = load_converted(folder, context, group)
     with file:
         tokenizer = from_gguf(file.metadata)
         name = _name(file, folder_name(folder))
     yield from evaluate(tree_flatten(model.parameters()))
-    parameters = num_parameters(model)
-    dense = wants_dense(options.weights, parameters)
+    parameters = num_parameters(model if group is None else make_model(plan))
+    dense = wants_dense(options.weights, held(parameters, group))
     if dense:
         yield from expand(model)
     elif on_cpu():
@@ -390,7 +422,7 @@ def _load_converted(folder: Path, options: LoadOptions, context: int | None) -> 
     return LoadedModel(model, tokenizer, description)
 
 
-def _open_folder(folder: Path, options: LoadOptions) -> Steps[LoadedModel]:
+def _open_folder(folder: Path, options: LoadOptions, group: Group | None) -> Steps[LoadedModel]:
     # These import transformers, which GGUF files do without.
     from akunu_py.models import mlx_folder  # noqa: PLC0415
     from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
@@ -400,24 +432,31 @@ def _open_folder(folder: Path, options: LoadOptions) -> Steps[LoadedModel]:
     # Before transformers sees the config, of which it would make a class of its own.
     mlx_folder.check_folder(folder, config)
     tokenizer = FolderTokenizer(folder, mlx_folder.read_whole_config(folder))
-    return _load_folder(folder, config, tokenizer, options.weights)
+    return _load_folder(folder, config, tokenizer, options.weights, group)
 
 
 def _load_folder(
-    folder: Path, config: dict[str, Any], tokenizer: Tokenizer, weights: Weights
+    folder: Path,
+    config: dict[str, Any],
+    tokenizer: Tokenizer,
+    weights: Weights,
+    group: Group | None,
 ) -> Steps[LoadedModel]:
     from akunu_py.models import mlx_folder  # noqa: PLC0415 - as above
 
     file_bytes = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
     quantized = "quantization" in config or "quantization_config" in config
     # Assumes codes of 4 bits, two weights a byte, if the folder is quantized, else 16 bits.
-    dense = wants_dense(weights, file_bytes * 2 if quantized else file_bytes // 2)
-    model = yield from mlx_folder.load_folder_model(folder, config, dense=dense)
+    assumed = file_bytes * 2 if quantized else file_bytes // 2
+    dense = wants_dense(weights, held(assumed, group))
+    model, parameters = yield from mlx_folder.load_folder_model(
+        folder, config, dense=dense, group=group
+    )
     description = ModelDescription(
         path=folder,
         name=folder_name(folder),
         architecture=config["model_type"],
-        parameters=num_parameters(model),
+        parameters=parameters,
         weights="dense" if dense or not quantized else "quantized",
         context=mlx_folder.folder_context(config),
         file_bytes=file_bytes,

@@ -15,6 +15,7 @@ from akunu_py.gguf.split import named_parts
 from akunu_py.models import requirements as needs
 from akunu_py.models.device import free_memory
 from akunu_py.models.load import LoadOptions, wants_dense
+from akunu_py.models.ranks.split import PlannedGroup
 
 _log = logging.getLogger(__name__)
 
@@ -30,11 +31,24 @@ _NOTICED = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class PlannedModel:
-    """A model to load: its path, how to load it, and `kv_bits`, None for unquantized caches."""
+    """A model to load.
+
+    Attributes:
+        path: its file or folder.
+        options: how to load it.
+        kv_bits: of its caches; None for unquantized ones.
+        group: the rank that loads its part; None for the whole model.
+
+    """
 
     path: Path
     options: LoadOptions
     kv_bits: int | None = None
+    group: PlannedGroup | None = None
+
+    def requirements(self) -> needs.Requirements:
+        """Return what it needs; raises as `requirements` does."""
+        return needs.requirements(self.path, self.options, self.group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +71,7 @@ def memory_parts(
     the program, what it holds already, and `others`. Without a `context`, in tokens, USUAL_CONTEXT
     is assumed. Raises as `requirements` does.
     """
-    found = [needs.requirements(model.path, model.options) for model in models]
+    found = [model.requirements() for model in models]
     return [*_own_parts(models, found, context=context, fitted=False), *_parts_beside(others)]
 
 
@@ -107,7 +121,7 @@ class MemoryNeeds:
 
     @cached_property
     def _found(self) -> list[needs.Requirements]:
-        return [needs.requirements(model.path, model.options) for model in self._models]
+        return [model.requirements() for model in self._models]
 
 
 def _own_parts(
@@ -223,7 +237,7 @@ def _settle(
     held = mx.get_active_memory()
     beside = _parts_beside(others)
     limit = needs.memory_limit() if available is None else available + _total(beside)
-    requirements = [needs.requirements(model.path, model.options) for model in models]
+    requirements = [model.requirements() for model in models]
     exact, fitted = (
         [*_own_parts(models, requirements, context=context, fitted=choice), *beside]
         for choice in (False, True)

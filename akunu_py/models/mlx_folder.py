@@ -22,8 +22,10 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from akunu_py.errors import AkunuError, ConfigError, ModelFormatError, UnsupportedArchitectureError
 from akunu_py.models.device import on_cpu
+from akunu_py.models.expansion import num_parameters
 from akunu_py.models.load_steps import Steps, evaluate
 from akunu_py.models.number_limits import check_numbers
+from akunu_py.models.ranks.split import Group, prepare
 from akunu_py.models.weight_files import check_weight_files
 from akunu_py.models.whole_mlx_lm import (
     MODEL_ARCHITECTURE_REMAPPING,
@@ -241,10 +243,13 @@ def read_whole_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def load_folder_model(folder: Path, config: dict[str, Any], *, dense: bool) -> Steps[nn.Module]:
-    """Return the loaded model of a folder; `dense` expands quantized weights.
+def load_folder_model(
+    folder: Path, config: dict[str, Any], *, dense: bool, group: Group | None = None
+) -> Steps[tuple[nn.Module, int]]:
+    """Return the loaded model of a folder and its number of parameters.
 
-    Raises as `open_folder_model` does.
+    `dense` expands quantized weights. With a `group` of several ranks, the model is the part of
+    this rank. Raises as `open_folder_model` does, and ConfigError for a model that cannot be split.
     """
     model = open_folder_model(folder, config)
     with from_library(folder, "model"):
@@ -252,6 +257,9 @@ def load_folder_model(folder: Path, config: dict[str, Any], *, dense: bool) -> S
         caches = make_prompt_cache(model)
         for rows in (1, 3):
             model(mx.zeros((1, rows), dtype=mx.int32), cache=caches)
+        parameters = num_parameters(model)
+    if group is not None:
+        prepare(model, group, folder.name).apply(model)
     for _, array in tree_flatten(model.parameters()):
         # Not around the `yield`: what others print in between is theirs.
         with from_library(folder, "model"):
@@ -264,4 +272,4 @@ def load_folder_model(folder: Path, config: dict[str, Any], *, dense: bool) -> S
             model.set_dtype(mx.float32)
         yield from evaluate(tree_flatten(model.parameters()))
         mx.clear_cache()
-    return model
+    return model, parameters

@@ -26,8 +26,9 @@ from akunu_py.models.converted_plan import DESCRIPTION, read_converted_plan
 from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.expansion import num_parameters
 from akunu_py.models.gguf_model import make_model
-from akunu_py.models.load import LoadOptions, compute_types, wants_dense
+from akunu_py.models.load import LoadOptions, compute_types, held, wants_dense
 from akunu_py.models.pass_memory import PassShape, pass_shape
+from akunu_py.models.ranks.split import PlannedGroup, Way, plan
 from akunu_py.models.rollback import RollbackCaches, leaves
 
 _QUANTIZED_GROUP = 64
@@ -72,6 +73,7 @@ class Requirements:
         quantizable: whether its caches can be quantized (`kv_bits`).
         rollback: the ways its caches roll back; empty where they cannot, and nothing is drafted.
         shape: sizes on which the memory of a pass depends.
+        way: how the model is split over ranks; None for the whole model.
 
     """
 
@@ -87,6 +89,7 @@ class Requirements:
     quantizable: bool
     rollback: tuple[str, ...]
     shape: PassShape
+    way: Way | None = None
 
     def cache_bytes(self, tokens: int, *, kv_bits: int | None = None) -> int:
         """Return the bytes of the caches after `tokens`, with `kv_bits` (4, 8) a number."""
@@ -129,16 +132,19 @@ class Requirements:
         )
 
 
-def requirements(path: Path, options: LoadOptions | None = None) -> Requirements:
+def requirements(
+    path: Path, options: LoadOptions | None = None, group: PlannedGroup | None = None
+) -> Requirements:
     """Return what the model of a GGUF file or an MLX model folder needs.
 
-    Raises ConfigError and ModelFormatError as `load_model` does, except for damaged weights.
+    With a `group` these are the needs of one of several ranks. Raises ConfigError and
+    ModelFormatError as `load_model` does, except for damaged weights.
     """
     options = options or LoadOptions()
     try:
         if not path.is_dir():
-            return _of_gguf(path, options)
-        return _of_folder(path, options)
+            return _of_gguf(path, options, group)
+        return _of_folder(path, options, group)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
 
@@ -161,13 +167,13 @@ def memory_limit() -> int:
     return min(physical, allowed)
 
 
-def _of_gguf(path: Path, options: LoadOptions) -> Requirements:
+def _of_gguf(path: Path, options: LoadOptions, group: PlannedGroup | None) -> Requirements:
     with GGUFFile.open(path) as file:
-        plan = read_plan(file.metadata, file.tensors)
+        model_plan = read_plan(file.metadata, file.tensors)
         parameters = file.num_weights
-        dense = wants_dense(options.weights, parameters) or not file.is_quantized
-        number_bytes = compute_types(file, plan, options, on_gpu=not on_cpu())[0].size
-        used = {name for placement in plan.placements for name in placement.tensors}
+        dense = wants_dense(options.weights, held(parameters, group)) or not file.is_quantized
+        number_bytes = compute_types(file, model_plan, options, on_gpu=not on_cpu())[0].size
+        used = {name for placement in model_plan.placements for name in placement.tensors}
         tensors = [file.tensors[name] for name in used]
 
         taken, fitted = (
@@ -180,18 +186,19 @@ def _of_gguf(path: Path, options: LoadOptions) -> Requirements:
             for choice in (options.fitted, True)
         )
         file_bytes = file.nbytes
-    model = make_model(plan)
+    model = make_model(model_plan)
     return _described(
         model,
-        architecture=plan.architecture,
+        architecture=model_plan.architecture,
         parameters=parameters,
         dense=dense,
-        context=plan.context_length,
+        context=model_plan.context_length,
         file_bytes=file_bytes,
         weights_bytes=_weights_bytes(tensors, taken, number_bytes),
         fitted_bytes=_weights_bytes(tensors, fitted, number_bytes),
         number_bytes=number_bytes,
         planes=max((form.codes_per_weight for form in taken), default=1),
+        group=group,
     )
 
 
@@ -216,17 +223,17 @@ def _bits_per_weight(form: WeightForm, number_bytes: int) -> float:
     return codes + (form.bits_per_weight - codes) * wider
 
 
-def _of_folder(folder: Path, options: LoadOptions) -> Requirements:
+def _of_folder(folder: Path, options: LoadOptions, group: PlannedGroup | None) -> Requirements:
     # Imports transformers, which GGUF files do without.
     from akunu_py.models import mlx_folder  # noqa: PLC0415
 
     file_bytes = sum(place.stat().st_size for place in folder.glob("*.safetensors"))
-    plan: ModelPlan | None = None
+    known_plan: ModelPlan | None = None
     planes = 1
     if (folder / DESCRIPTION).is_file():
-        plan, planes = read_converted_plan(folder)
-        model: nn.Module = make_model(plan)
-        architecture, context = plan.architecture, plan.context_length
+        known_plan, planes = read_converted_plan(folder)
+        model: nn.Module = make_model(known_plan)
+        architecture, context = known_plan.architecture, known_plan.context_length
         quantized = True
     else:
         config = mlx_folder.read_folder_config(folder)
@@ -234,8 +241,8 @@ def _of_folder(folder: Path, options: LoadOptions) -> Requirements:
         quantized = "quantization" in config or "quantization_config" in config
         model = mlx_folder.open_folder_model(folder, config)
     parameters = num_parameters(model)
-    dense = wants_dense(options.weights, parameters) or not quantized
-    number_bytes = 4 if on_cpu() and (dense or plan is not None) else 2
+    dense = wants_dense(options.weights, held(parameters, group)) or not quantized
+    number_bytes = 4 if on_cpu() and (dense or known_plan is not None) else 2
     weights_bytes = parameters * number_bytes if dense else file_bytes
     with mlx_folder.from_library(folder, "model"):
         return _described(
@@ -249,11 +256,21 @@ def _of_folder(folder: Path, options: LoadOptions) -> Requirements:
             fitted_bytes=weights_bytes,
             number_bytes=number_bytes,
             planes=1 if dense else planes,
+            group=group,
         )
 
 
-def _described(model: nn.Module, *, planes: int = 1, **known: Any) -> Requirements:
-    """Return requirements, completed by the model's caches."""
+def _described(
+    model: nn.Module, *, planes: int = 1, group: PlannedGroup | None = None, **known: Any
+) -> Requirements:
+    """Return requirements, completed by the model's caches.
+
+    With a `group`, `known` is of the whole model, and the result of the part of a rank.
+    """
+    if group is not None:
+        known["way"], share = plan(model, group, known["architecture"])
+        for name in ("weights_bytes", "fitted_bytes"):
+            known[name] = round(known[name] * share)
     # Numbers that take no memory, in case a class evaluates something.
     model.update(
         tree_map(

@@ -13,8 +13,14 @@ from numpy.typing import NDArray
 from akunu_py.draft_trees import depths
 from akunu_py.errors import ContractError
 from akunu_py.models.aligned_rows import AlignedRows
-from akunu_py.models.cache import make_caches
-from akunu_py.models.cached_rows import NO_CHECKPOINTS, PREFILL_CHUNK, CachedRows, Progress
+from akunu_py.models.cached_rows import (
+    NO_CHECKPOINTS,
+    PREFILL_CHUNK,
+    CachedRows,
+    MakePasses,
+    Passes,
+    Progress,
+)
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.model_digest import model_digest
 from akunu_py.models.reply_frame import ReplyFrame
@@ -59,13 +65,15 @@ class Session:
         context: int,
         kv_bits: int | None = None,
         reproducible: bool = False,
+        make_passes: MakePasses = Passes,
     ) -> None:
         self._kv_bits = kv_bits
+        self._make_passes = make_passes
         self.context = context
         self._stream = mx.new_thread_local_stream(mx.default_device())
         self._reproducible = reproducible
         self._rows = self._new_rows(model)
-        probe = model(mx.zeros((1, 1), dtype=mx.int32), cache=make_caches(model, kv_bits))
+        probe = make_passes(model, kv_bits).feed(mx.zeros((1,), dtype=mx.int32))
         # Evaluated here so that no array stays lazy on the loading thread's stream: later calls may
         # come from another thread.
         mx.eval(probe)
@@ -252,7 +260,7 @@ class Session:
     def takes_tree(self, draft: Draft) -> bool:
         """Return whether a tree can be verified now; `akunu_py.models.tree.trees` says how."""
         # Trees use other kernels, even at the same number of rows.
-        if self._carried or self._reproducible:
+        if self._carried or self._reproducible or not self._rows.takes_trees:
             return False
         if self._trees is None:
             self._trees = Trees(self._rows.model, self.context)
@@ -529,4 +537,5 @@ class Session:
 
     def _new_rows(self, model: nn.Module) -> CachedRows:
         """Return empty rows."""
-        return (AlignedRows if self._reproducible else CachedRows)(model, self._kv_bits)
+        kind = AlignedRows if self._reproducible else CachedRows
+        return kind(model, self._kv_bits, self._make_passes)

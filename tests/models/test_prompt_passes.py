@@ -46,9 +46,11 @@ def test_passes_depend_on_no_clock(model, pauses, monkeypatch, kind, seconds):
     pauses(seconds)
     monkeypatch.setattr(cached_rows, "PREFILL_CHUNK", 64)
     rows, sizes = kind(model), []
-    run = rows._pass
+    run = cached_rows.Passes._run
     monkeypatch.setattr(
-        rows, "_pass", lambda ids, *rest: (sizes.append(ids.size), run(ids, *rest))[1]
+        cached_rows.Passes,
+        "_run",
+        lambda passes, ids, caches: (sizes.append(ids.size), run(passes, ids, caches))[1],
     )
     rows.prefill(prompt_of(144))
     assert sizes == [64, 64, 16]

@@ -17,6 +17,7 @@ from akunu_py.cli.loading_options import (
     model_argument,
     model_options,
 )
+from akunu_py.cli.ranks import is_follower, ranks_options
 from akunu_py.cli.reply_options import generation_options, keeping_options
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.cli.view_options import view_options
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 @model_options
 @draft_model_option
 @counts_option
+@ranks_options
 @keep_learned_option
 @view_options
 def chat(  # noqa: PLR0917 - click passes by name
@@ -97,6 +99,8 @@ def chat(  # noqa: PLR0917 - click passes by name
         check_text("--system", system)
     if continued and session_file is not None:
         raise click.UsageError("give either --continue or --load")
+    if is_follower():
+        load_engine(model, loading, several=True)
     context = click.get_current_context()
     # Before the model, which takes time to load.
     session = None if session_file is None else load_session(session_file)
@@ -108,9 +112,9 @@ def chat(  # noqa: PLR0917 - click passes by name
             model = session.path
     if model is None:
         offer_default_model()
-    conversation = Conversation(load_engine(model, loading, memory=memory), config, system)
+    engine = load_engine(model, loading, memory=memory, several=True)
+    conversation = Conversation(engine, config, system)
     try:
-        engine = conversation.engine
         if not engine.tokenizer.has_chat_template:
             raise click.ClickException(
                 "this model has no chat template; use akunu generate --raw with it"
@@ -125,7 +129,7 @@ def chat(  # noqa: PLR0917 - click passes by name
             note("Type a message. /help lists the commands, /exit leaves.")
         tools = Tools(
             note,
-            lambda name: load_engine(name, loading, memory=memory),
+            lambda name: load_engine(name, loading, memory=memory, several=True),
             edit_text if typed else None,
             note_width,
             KeptSession(store) if typed and keep else None,

@@ -1,0 +1,63 @@
+"""A prompt of several passes on all ranks, compared with the whole model on rank 0.
+
+Networks were seen to corrupt messages in silence, always in the same way, beyond the first pass
+of a long prompt (mlx issue 4342). The text then looks like that of a poor model.
+"""
+
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+from mlx.utils import tree_flatten
+
+from akunu_py.errors import AkunuError
+from akunu_py.models.cached_rows import PREFILL_CHUNK
+from akunu_py.models.load import LoadOptions, load_model
+from akunu_py.models.memory_check import PlannedModel, check_memory
+from akunu_py.models.session import Session
+
+_TOKENS = 2 * PREFILL_CHUNK + PREFILL_CHUNK // 2
+_COMPARED = 16
+_TOLERANCE = 1e-3
+_HALF_TOLERANCE = 5e-2
+"""Largest difference of a logit, relative to the largest, in float32 and in 16 bits."""
+
+
+class RanksDisagreeError(AkunuError):
+    """All ranks together compute other numbers than one."""
+
+
+def compare_with_one(
+    session: Session, path: Path, options: LoadOptions, *, context: int, kv_bits: int | None
+) -> float:
+    """Return the largest difference of the last logits of a prompt, relative to the largest logit.
+
+    `session` is that of rank 0, and loses its conversation. The prompt takes several passes, if the
+    context holds it. The whole model is in memory meanwhile.
+
+    Raises RanksDisagreeError where the difference is more than rounding makes, MemoryLimitError
+    where the whole model does not fit beside this rank's part.
+    """
+    check_memory([PlannedModel(path, options, kv_bits)], context=_TOKENS)
+    size = session.vocabulary_size
+    # 7919 is a prime that no vocabulary divides: not all tokens are equal.
+    ids = [(1 + 7919 * number) % size for number in range(min(_TOKENS, context))]
+    start = max(1, len(ids) - _COMPARED)
+    session.reset()
+    found = session.logits(ids, start)
+    session.reset()
+    loaded = load_model(path, options, context=context)
+    alone = Session(loaded.model, context=context, kv_bits=kv_bits)
+    expected = alone.logits(ids, start)
+    alone.close()
+    kinds = {array.dtype for _, array in tree_flatten(loaded.model.parameters())}
+    difference = float(np.abs(found - expected).max() / np.abs(expected).max())
+    allowed = _TOLERANCE if kinds <= {mx.float32, mx.uint32} else _HALF_TOLERANCE
+    # False for a NaN.
+    if difference <= allowed:
+        return difference
+    raise RanksDisagreeError(
+        f"after a prompt of {len(ids)} tokens all ranks together compute other numbers than one "
+        f"(by {difference:.1e} of the largest); check cables and the version of mlx, or take "
+        "another --backend of mlx.launch"
+    )

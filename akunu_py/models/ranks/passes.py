@@ -1,0 +1,275 @@
+"""Passes on all ranks: rank 0 announces each, and each rollback; the others do the same.
+
+A command is about one set of caches, by its number: `NEW` makes it and `FREE` drops it. `FEED`
+feeds a number of rows and makes logits, `FEED_APART` makes none. `DROP`, `SAVE`, `RESTORE` and
+`FORGET` are those of `RollbackCaches`, the last three with the number of the saved state. They are
+sent together with the next pass.
+
+The ids of a pass come by MLX, as a sum to which only rank 0 adds something. So a pass over a token
+that rank 0's device is still choosing can be queued on all ranks.
+"""
+
+import contextlib
+import itertools
+import signal
+import threading
+import weakref
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, NoReturn
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+
+from akunu_py.errors import ContractError, EngineStateError, RollbackError
+from akunu_py.models.cached_rows import Passes
+from akunu_py.models.ranks.link import Kind, Link, Message
+from akunu_py.models.rollback import RollbackCaches, Saved
+
+_CLEAR_EVERY = 256
+"""Passes after which MLX's pool of freed buffers is emptied, as in a `Session`."""
+
+
+class CacheKinds:
+    """How the caches of all ranks roll back together; in a pipeline they may be of other kinds.
+
+    Attributes:
+        supported: whether the caches of every rank can roll back.
+        replays: whether they must be restored, on some rank.
+        by_length: whether any number of rows can be dropped, on every rank.
+
+    """
+
+    def __init__(
+        self, link: Link, model: nn.Module, kv_bits: int | None, *, pipeline: bool
+    ) -> None:
+        own = Passes(model, kv_bits).rollback
+        flags = np.array([own.supported, not own.replays, own.by_length], dtype=np.int32)
+        found = mx.distributed.all_sum(mx.array(flags), group=link.group)
+        counts: list[int] = found.tolist()  # type: ignore[assignment]
+        self.supported, drops, self.by_length = (count == link.size for count in counts)
+        # What one rank's window can drop, another's may not.
+        self.replays = not drops or (pipeline and not self.by_length)
+
+
+class _Announced(RollbackCaches):
+    """Caches of rank 0 whose rollbacks the other ranks repeat."""
+
+    def __init__(self, caches: Sequence[Any], leader: "Leader", number: int) -> None:
+        super().__init__(caches)
+        self._leader = leader
+        self._number = number
+        kinds = leader.kinds
+        self.supported = kinds.supported
+        self.replays = kinds.replays
+        self.by_length = kinds.by_length
+
+    def can_drop(self, count: int) -> bool:
+        """Return whether every cache of every rank can drop its last `count` rows now."""
+        return count == 0 or (not self.replays and super().can_drop(count))
+
+    def drop(self, count: int) -> None:
+        """Drop the last `count` rows of every cache, on all ranks; raises as the others do."""
+        super().drop(count)
+        if count:
+            self._leader.add(Message(Kind.DROP, self._number, count))
+
+    def save(self) -> Saved:
+        """Return what `restore` needs; the other ranks keep theirs as long as this is kept."""
+        saved = _SavedState(super().save())
+        saved.number = self._leader.new_number()
+        self._leader.add(Message(Kind.SAVE, self._number, saved.number))
+        weakref.finalize(
+            saved, self._leader.add_later, Message(Kind.FORGET, self._number, saved.number)
+        )
+        return saved
+
+    def restore(self, saved: Saved) -> None:
+        """Go back to the saved state, on all ranks."""
+        super().restore(saved)
+        self._leader.add(Message(Kind.RESTORE, self._number, _number_of(saved)))
+
+    def copy(self, source: RollbackCaches, saved: Saved) -> NoReturn:  # noqa: ARG002 - the same
+        """Refuse: only a server copies caches, and it does not run on several ranks."""
+        raise RollbackError("caches cannot be copied on several ranks")
+
+
+class _SavedState(list[Any]):
+    """A saved state of rank 0, and the number by which the other ranks know theirs."""
+
+    number = 0
+
+
+def _number_of(saved: Saved) -> int:
+    if not isinstance(saved, _SavedState):
+        raise ContractError("a state that was saved elsewhere cannot be restored on all ranks")
+    return saved.number
+
+
+class Leader:
+    """Announces what rank 0 does to its caches.
+
+    Attributes:
+        kinds: how the caches of all ranks roll back.
+
+    """
+
+    def __init__(self, link: Link, kinds: CacheKinds) -> None:
+        self.kinds = kinds
+        self._link = link
+        self._numbers = itertools.count(1)
+        self._waiting: list[Message] = []
+        self._unfinished = False
+        # Filled by finalizers, in whatever thread they run.
+        self._later: list[Message] = []
+
+    def new_number(self) -> int:
+        """Return a number for caches or a saved state."""
+        return next(self._numbers) % (1 << 31)
+
+    def passes(self, model: nn.Module, kv_bits: int | None) -> Passes:
+        """Return passes over fresh caches, on all ranks."""
+        return _LeaderPasses(self, model, kv_bits)
+
+    def add(self, message: Message) -> None:
+        """Announce something together with the next pass."""
+        self._waiting.append(message)
+
+    def add_later(self, message: Message) -> None:
+        """Announce that something is no longer needed, at some time."""
+        self._later.append(message)
+
+    @contextlib.contextmanager
+    def whole_pass(self) -> Iterator[None]:
+        """Frame a pass, which is either queued on all ranks or the last one.
+
+        Raises EngineStateError after a pass that failed on rank 0 alone: the others wait for it.
+        """
+        if self._unfinished:
+            raise EngineStateError(
+                "a pass failed on rank 0, and the other ranks wait for it; start again"
+            )
+        with _uninterrupted():
+            self._unfinished = True
+            yield
+            self._unfinished = False
+
+    def announce(self, message: Message, rows: mx.array) -> mx.array:
+        """Announce a pass now; return the ids that all ranks feed."""
+        later, self._later = self._later, []
+        waiting, self._waiting = self._waiting, []
+        self._link.send([*waiting, message, *later])
+        return _shared_ids(self._link, rows.astype(mx.int32))
+
+
+class _LeaderPasses(Passes):
+    """Passes of rank 0, which all ranks run.
+
+    A pass that was announced is run: the other ranks wait for it inside MLX.
+    """
+
+    takes_trees = False
+
+    def __init__(self, leader: Leader, model: nn.Module, kv_bits: int | None) -> None:
+        super().__init__(model, kv_bits)
+        self._leader = leader
+        self._number = leader.new_number()
+        leader.add(Message(Kind.NEW, self._number, kv_bits or 0))
+        self.rollback = _Announced(self.caches, leader, self._number)
+        weakref.finalize(self, leader.add_later, Message(Kind.FREE, self._number))
+
+    def feed(self, rows: mx.array) -> mx.array:
+        """Run a pass over rows [n] on all ranks; return their logits [1, n, vocab], queued."""
+        with self._leader.whole_pass():
+            message = Message(Kind.FEED, self._number, rows.size)
+            logits = super().feed(self._leader.announce(message, rows))
+            mx.async_eval(logits)  # type: ignore[no-untyped-call]
+        return logits
+
+    def feeding(self, rows: mx.array) -> Generator[int, None, None]:
+        """Run a pass over rows [n] on all ranks without its logits, and without a pause."""
+        with self._leader.whole_pass():
+            message = Message(Kind.FEED_APART, self._number, rows.size)
+            for _ in super().feeding(self._leader.announce(message, rows)):
+                pass
+        yield from ()
+
+
+def _shared_ids(link: Link, ids: mx.array) -> mx.array:
+    """Return the sum of what all ranks give, queued."""
+    shared = mx.distributed.all_sum(ids, group=link.group)
+    # Some ranks of a pipeline do not use the ids, and all must take part.
+    mx.async_eval(shared)  # type: ignore[no-untyped-call]
+    return shared
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put off Ctrl-C until a pass that was announced is queued."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: caught.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if caught:
+            signal.raise_signal(signal.SIGINT)
+
+
+class Follower:
+    """Does on another rank what rank 0 announces, with this rank's part of the model."""
+
+    def __init__(self, link: Link, model: nn.Module) -> None:
+        self._link = link
+        self._model = model
+        self._held: dict[int, Passes] = {}
+        self._saved: dict[int, dict[int, Saved]] = {}
+        self._num_passes = 0
+
+    def run(self) -> None:
+        """Follow rank 0 until it stops."""
+        while True:
+            message = self._link.next_command()
+            if message.kind is Kind.STOP:
+                mx.synchronize()
+                return
+            self._do(message)
+
+    def _do(self, message: Message) -> None:
+        target = message.target
+        match message.kind:
+            case Kind.NEW:
+                self._held[target] = Passes(self._model, message.first or None)
+                self._saved[target] = {}
+            case Kind.FREE:
+                del self._held[target], self._saved[target]
+            case Kind.FEED:
+                mx.async_eval(self._held[target].feed(self._ids(message.first)))  # type: ignore[no-untyped-call]
+                self._count_pass()
+            case Kind.FEED_APART:
+                for _ in self._held[target].feeding(self._ids(message.first)):
+                    pass
+                mx.clear_cache()
+            case Kind.DROP:
+                self._held[target].rollback.drop(message.first)
+            case Kind.SAVE:
+                self._saved[target][message.first] = self._held[target].rollback.save()
+            case Kind.RESTORE:
+                self._held[target].rollback.restore(self._saved[target][message.first])
+            case Kind.FORGET:
+                # Its caches may have gone before it.
+                self._saved.get(target, {}).pop(message.first, None)
+            case _:
+                raise ContractError(f"rank 0 sent {message.kind.name}, which is not a command")
+
+    def _ids(self, count: int) -> mx.array:
+        """Return the token ids of a pass, which rank 0 sends."""
+        return _shared_ids(self._link, mx.zeros(count, dtype=mx.int32))
+
+    def _count_pass(self) -> None:
+        self._num_passes += 1
+        if self._num_passes % _CLEAR_EVERY == 0:
+            mx.clear_cache()

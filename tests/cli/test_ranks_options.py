@@ -1,0 +1,83 @@
+"""What a command does with ranks before any other process is there."""
+
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from akunu_py.cli import ranks
+from akunu_py.cli.main import cli
+
+
+def run(*words, **environment):
+    return CliRunner(env={name: str(value) for name, value in environment.items()}).invoke(
+        cli, list(words)
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["chat", "m", "--hosts", "h.json", "-v"], ["chat", "m", "-v"]),
+        (["chat", "--hosts=h.json", "m"], ["chat", "m"]),
+        (["generate", "m", "--", "--hosts", "x"], ["generate", "m", "--", "--hosts", "x"]),
+        (["generate", "--hosts"], ["generate"]),
+    ],
+)
+def test_the_hosts_are_left_out_of_what_each_rank_runs(words, kept):
+    assert ranks._without_hosts(words) == kept
+
+
+def test_hosts_start_the_same_command_under_the_launcher(monkeypatch, tmp_path):
+    hosts = tmp_path / "hosts.json"
+    hosts.write_text("[]")
+    started = []
+
+    def execute(program, words):
+        started.append((program, words))
+        raise SystemExit(0)
+
+    monkeypatch.setattr(os, "execv", execute)
+    words = ["generate", "m.gguf", "--hosts", str(hosts), "-p", "Who?"]
+    monkeypatch.setattr("sys.argv", ["akunu", *words])
+    assert run(*words).exit_code == 0
+    ((program, given),) = started
+    assert program.endswith("mlx.launch")
+    assert given[1:4] == ["--hostfile", str(hosts), "--"]
+    assert given[5:] == ["-m", "akunu_py", "generate", "m.gguf", "-p", "Who?"]
+
+
+def test_a_missing_file_of_hosts_is_named(tmp_path):
+    done = run("chat", "--hosts", str(tmp_path / "none.json"))
+    assert done.exit_code == 2
+    assert "none.json is not a file" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["generate", "x y", "--hosts", os.devnull], "leave --hosts out"),
+        (["generate", "-"], "standard input has no end"),
+        (["serve"], "serve runs on one machine"),
+        (["tune"], "tune runs on one machine"),
+    ],
+)
+def test_what_ranks_cannot_do_is_refused(monkeypatch, words, said):
+    monkeypatch.setenv("MLX_RANK", "0")
+    done = run(*words)
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())
+
+
+def test_a_comparison_of_ranks_needs_ranks():
+    done = run("generate", "x y", "--check-ranks")
+    assert done.exit_code == 2
+    assert "--check-ranks is for several ranks" in done.output
+
+
+def test_settings_of_hosts_do_not_hold_for_a_rank(monkeypatch, tmp_path):
+    """It inherits the variable from the command that started it."""
+    monkeypatch.setenv("MLX_RANK", "0")
+    monkeypatch.setenv("AKUNU_HOSTS", str(tmp_path / "hosts.json"))
+    done = run("generate", "-")
+    assert "standard input has no end" in " ".join(done.output.split())

@@ -1,0 +1,262 @@
+"""Rank 0's connections to the other ranks, both ends in this process."""
+
+import json
+import os
+import queue
+import socket
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from akunu_py.errors import ConfigError
+from akunu_py.models.ranks import agreement, link
+from akunu_py.models.ranks.agreement import RanksDifferError, agree, files_digest
+from akunu_py.models.ranks.link import Kind, Link, Message
+
+# A thread that would end its process ends itself here.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
+
+class Group:
+    def __init__(self, rank, size):
+        self._rank, self._size = rank, size
+
+    def rank(self):
+        return self._rank
+
+    def size(self):
+        return self._size
+
+
+@pytest.fixture
+def ends(monkeypatch):
+    """What the processes wrote at their ends, by the thread."""
+    said = queue.Queue()
+
+    def leave(code):
+        raise SystemExit(code)
+
+    class System:
+        write = staticmethod(lambda _file, text: said.put(text.decode()))
+        _exit = staticmethod(leave)
+        environ = os.environ
+
+    monkeypatch.setattr(link, "os", System)
+    return said
+
+
+@pytest.fixture
+def connect(monkeypatch, ends):
+    """Make the links of all ranks but the absent ones; no process may end (`ends`)."""
+
+    def start(size, absent=()):
+        place = queue.Queue()
+
+        def from_rank_0(group, data):
+            if group.rank() == 0:
+                for _ in range(size):
+                    place.put(data)
+                return data
+            return place.get()
+
+        monkeypatch.setattr(link, "_from_rank_0", from_rank_0)
+        monkeypatch.setattr(link, "_own_addresses", lambda: ["127.0.0.1"])
+        found = {}
+
+        def make(rank):
+            found[rank] = Link(Group(rank, size))
+
+        threads = [
+            threading.Thread(target=make, args=(rank,), daemon=True)
+            for rank in range(size)
+            if rank not in absent
+        ]
+        for thread in threads:
+            thread.start()
+        if not absent:
+            for thread in threads:
+                thread.join()
+        return found, place
+
+    return start
+
+
+def both(*calls):
+    """Run calls at once; return what each returned or raised."""
+    results = [None] * len(calls)
+
+    def run(index, call):
+        try:
+            results[index] = call()
+        except ConfigError as error:
+            results[index] = error
+
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_texts_are_exchanged_with_rank_0(connect):
+    links, _ = connect(3)
+    found = both(*[lambda rank=rank: links[rank].exchange(f"from {rank}") for rank in range(3)])
+    assert found == [{1: "from 1", 2: "from 2"}, {0: "from 0"}, {0: "from 0"}]
+    links[0].stop()
+
+
+def test_commands_arrive_in_order(connect):
+    links, _ = connect(2)
+    sent = [Message(Kind.NEW, 1), Message(Kind.FEED, 1, 5), Message(Kind.DROP, 1, 2)]
+    links[0].send(sent[:2])
+    links[0].send(sent[2:])
+    links[0].stop()
+    assert [links[1].next_command() for _ in range(4)] == [*sent, Message(Kind.STOP)]
+    assert (links[0].num_messages, links[0].num_bytes) == (3, 64)
+
+
+def test_strangers_are_turned_away(connect):
+    found, place = connect(2, absent=(1,))
+    told = json.loads(place.get())
+    with socket.create_connection(("127.0.0.1", told["port"])) as stranger:
+        stranger.sendall(b"x" * 20)
+        # The end of the connection.
+        assert stranger.recv(1) == b""
+    links = {}
+    thread = threading.Thread(target=lambda: links.update({1: Link(Group(1, 2))}))
+    thread.start()
+    thread.join()
+    while 0 not in found:
+        time.sleep(0.01)
+    found[0].stop()
+    assert links[1].next_command() == Message(Kind.STOP)
+
+
+def test_a_rank_that_ends_ends_all_and_is_named(connect, ends):
+    links, _ = connect(3)
+    links[2]._peers[0]._connection.shutdown(socket.SHUT_RDWR)
+    said = {ends.get() for _ in range(3)}
+    host = socket.gethostname()
+    # Rank 0 tells rank 1; rank 2 itself sees the end of its connection to rank 0.
+    assert f"Error: rank 2 ({host}) has ended, so all ranks end.\n" in said
+    assert said <= {
+        f"Error: rank {rank} ({host}) has ended, so all ranks end.\n" for rank in (0, 2)
+    }
+    for one in links.values():
+        one._watching.join()
+
+
+def test_a_silent_rank_is_lost(connect, ends):
+    """However often the others give signs of life."""
+    links, _ = connect(3)
+    # Its process stands still: its thread neither reads nor writes.
+    silent, heard = links[0]._peers
+    links[silent.rank]._peers[0].beat = lambda: None
+    while ends.empty():
+        silent.heard = heard.heard - 2 * link.SILENCE_S
+        time.sleep(0.01)
+    assert f"rank {silent.rank} " in ends.get()
+    for one in links.values():
+        one._watching.join()
+
+
+def test_an_end_after_stop_is_none_to_report(connect, ends):
+    links, _ = connect(2)
+    links[0].stop()
+    assert links[1].next_command() == Message(Kind.STOP)
+    links[1]._peers[0]._connection.close()
+    links[0]._watching.join()
+    assert ends.empty()
+
+
+def test_what_is_not_a_message_ends_the_rank(connect, ends):
+    links, _ = connect(2)
+    links[0]._peers[0].send(b"\xff" * 16)
+    assert "not a message of akunu's" in ends.get()
+    links[1]._watching.join()
+
+
+MESSAGES = st.lists(
+    st.builds(
+        Message,
+        st.sampled_from([kind for kind in Kind if kind not in (Kind.TEXT, Kind.LOST)]),
+        st.integers(0, 2**31 - 1),
+        st.integers(-(2**31), 2**31 - 1),
+        st.integers(0, 9),
+    ),
+    max_size=3,
+)
+
+
+@given(MESSAGES, st.text(max_size=20), st.integers(1, 40))
+def test_messages_survive_any_pieces(messages, text, size):
+    peer = link._Peer(1, None)
+    data = text.encode()
+    stream = b"".join(message.bytes() for message in messages)
+    stream += Message(Kind.TEXT, 0, len(data)).bytes() + data
+    found = []
+    for start in range(0, len(stream), size):
+        peer._received += stream[start : start + size]
+        found += peer.messages()
+    assert found == [
+        *((message, "") for message in messages),
+        (Message(Kind.TEXT, 0, len(data)), text),
+    ]
+
+
+@given(st.binary(min_size=16, max_size=64))
+def test_any_bytes_are_messages_or_refused(data):
+    peer = link._Peer(1, None)
+    peer._received += data
+    try:
+        found = list(peer.messages())
+    except ValueError:
+        return
+    assert all(isinstance(message.kind, Kind) for message, _ in found)
+
+
+def test_ranks_that_agree_go_on(connect):
+    links, _ = connect(2)
+    facts = {"version of mlx": "1", "model": "abc"}
+    assert both(*[lambda one=one: agree(one, facts) for one in links.values()]) == [None, None]
+    links[0].stop()
+
+
+def test_the_difference_is_named_on_every_rank(connect):
+    links, _ = connect(2)
+    errors = both(
+        lambda: agree(links[0], {"version of mlx": "1", "option kv_bits": "None"}),
+        lambda: agree(links[1], {"version of mlx": "1", "option kv_bits": "8"}),
+    )
+    host = socket.gethostname()
+    for error in errors:
+        assert isinstance(error, RanksDifferError)
+        assert f"the option kv_bits is 8 on rank 1 ({host}) and None on rank 0" in str(error)
+
+
+def test_a_digest_tells_files_apart(tmp_path):
+    one, two = tmp_path / "one.bin", tmp_path / "two.bin"
+    for path in (one, two):
+        path.write_bytes(b"GGUF" + b"\0" * 100)
+    assert files_digest(one) == files_digest(two)
+    two.write_bytes(b"GGUF" + b"\0" * 101)
+    assert files_digest(one) != files_digest(two)
+    for name in ("a", "b"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+    assert files_digest(tmp_path / "a") == files_digest(tmp_path / "b")
+    (tmp_path / "b" / "config.json").write_text("[]")
+    assert files_digest(tmp_path / "a") != files_digest(tmp_path / "b")
+
+
+def test_only_the_beginning_of_a_file_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(agreement, "_BEGINNING", 10)
+    one, two = tmp_path / "one.bin", tmp_path / "two.bin"
+    one.write_bytes(b"a" * 20)
+    two.write_bytes(b"a" * 10 + b"b" * 10)
+    assert files_digest(one) == files_digest(two)

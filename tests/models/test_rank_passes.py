@@ -1,0 +1,220 @@
+"""What rank 0 announces makes another rank hold the same rows; both are in this process."""
+
+import signal
+
+import mlx.core as mx
+import pytest
+from family_models import build_family
+from mlx.utils import tree_flatten
+from tiny_models import ADVERSARIES, adversary, generate, prompt_of, tiny
+
+from akunu_py.drafting.plain import PlainDrafter
+from akunu_py.errors import EngineStateError, RollbackError
+from akunu_py.models.cached_rows import Passes
+from akunu_py.models.ranks import passes, split
+from akunu_py.models.ranks.passes import Follower, Leader
+from akunu_py.models.ranks.split import PlannedGroup
+from akunu_py.models.session import Session
+from akunu_py.types import GenerationConfig
+
+
+class Kinds:
+    """What `CacheKinds` finds where all ranks have caches of the same kinds."""
+
+    def __init__(self, model):
+        rollback = Passes(model, None).rollback
+        self.supported, self.replays = rollback.supported, rollback.replays
+        self.by_length = rollback.by_length
+
+
+class Wire:
+    """Carries commands to a follower at once; ids are handed over beside them."""
+
+    group = None
+
+    def __init__(self, model):
+        self.follower = Follower(self, model)
+        self.follower._ids = lambda count: self.ids[:count]
+        self.sent = []
+
+    def send(self, messages):
+        self.sent.append(list(messages))
+
+    def deliver(self):
+        while self.sent:
+            for message in self.sent.pop(0):
+                self.follower._do(message)
+
+
+@pytest.fixture
+def ranks(monkeypatch):
+    def start(model, **options):
+        wire = Wire(model)
+        leader = Leader(wire, Kinds(model))
+
+        def announce(message, rows):
+            ids = Leader.announce(leader, message, rows)
+            wire.ids = ids
+            wire.deliver()
+            return ids
+
+        leader.announce = announce
+        return Session(model, context=200, make_passes=leader.passes, **options), wire
+
+    monkeypatch.setattr(passes.mx.distributed, "all_sum", lambda array, **_group: array)
+    return start
+
+
+def held(passes_held):
+    """All arrays of caches, as far as they are rows, and what else tells two caches apart."""
+    return [
+        (path, array)
+        for cache in passes_held.caches
+        for path, array in tree_flatten(cache.state)
+        if isinstance(array, mx.array)
+    ]
+
+
+def same_rows(session, wire):
+    """The rows of rank 0's conversation, and whether the follower has them too."""
+    number = session._rows.rollback._number
+    ours, theirs = held(session._rows._passes), held(wire.follower._held[number])
+    return len(ours) == len(theirs) and all(
+        path == other and mx.array_equal(array, same)
+        for (path, array), (other, same) in zip(ours, theirs, strict=True)
+    )
+
+
+def flush(session, wire):
+    """Send what waits for the next pass."""
+    leader = session._rows.rollback._leader
+    waiting, leader._waiting = leader._waiting, []
+    for message in waiting:
+        wire.follower._do(message)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_next", "llama, sliding", "qwen3_moe"])
+@pytest.mark.parametrize("kind", ["half", "random"])
+def test_a_follower_holds_the_rows_of_rank_0(ranks, family, kind):
+    model = build_family(family)
+    session, wire = ranks(model)
+    alone = Session(model, context=200)
+    prompt = prompt_of(24)
+    truth = generate(alone, prompt, GenerationConfig(), PlainDrafter(), max_tokens=30)
+    drafter = adversary(kind, [*prompt, *truth], seed=2)
+    found = generate(session, prompt, GenerationConfig(), drafter, max_tokens=30)
+    assert found == truth
+    flush(session, wire)
+    assert same_rows(session, wire)
+
+
+@pytest.mark.parametrize("reproducible", [False, True])
+def test_a_prompt_that_shares_its_beginning_is_followed(ranks, reproducible):
+    session, wire = ranks(tiny(), reproducible=reproducible)
+    for seed in (0, 1, 0):
+        prompt = [*prompt_of(20), *prompt_of(15, seed=seed)]
+        generate(session, prompt, GenerationConfig(), PlainDrafter(), max_tokens=8)
+        flush(session, wire)
+        assert same_rows(session, wire)
+
+
+def test_rows_that_are_dropped_are_forgotten_by_all(ranks):
+    session, wire = ranks(build_family("qwen3_next"))
+    for seed in range(3):
+        drafter = adversary("random", [0] * 200, seed)
+        generate(session, prompt_of(20, seed), GenerationConfig(), drafter, max_tokens=20)
+    session.reset()
+    generate(session, prompt_of(20), GenerationConfig(), PlainDrafter(), max_tokens=5)
+    assert len(wire.follower._held) <= 2
+    assert sum(map(len, wire.follower._saved.values())) <= 4
+
+
+@pytest.mark.parametrize("kind", ADVERSARIES)
+def test_sampled_text_is_the_same(ranks, kind):
+    model = tiny()
+    config = GenerationConfig(temperature=0.9)
+    prompt = prompt_of(24)
+    plain = generate(Session(model, context=200), prompt, config, PlainDrafter(), max_tokens=30)
+    session, _ = ranks(model)
+    drafter = adversary(kind, [*prompt, *plain], seed=4)
+    assert generate(session, prompt, config, drafter, max_tokens=30) == plain
+
+
+def test_one_message_a_pass(ranks):
+    session, wire = ranks(tiny())
+    sent = []
+    wire.send = lambda messages: sent.append(list(messages)) or wire.sent.append(messages)
+    drafter = adversary("half", [0] * 200, 1)
+    generate(session, prompt_of(20), GenerationConfig(), drafter, max_tokens=20)
+    passes_run = [
+        message for messages in sent for message in messages if "FEED" in message.kind.name
+    ]
+    assert len(sent) == len(passes_run)
+
+
+def test_rows_are_not_copied(ranks):
+    session, _ = ranks(tiny())
+    generate(session, prompt_of(20), GenerationConfig(), PlainDrafter(), max_tokens=5)
+    with pytest.raises(RollbackError, match="several ranks"):
+        session.copy(session.rows, 10)
+
+
+def collectives(model, group, rows, monkeypatch):
+    """(number, bytes) of what one rank gives to MLX's collectives in a pass over `rows`."""
+    split.prepare(model, group, "the model").apply(model)
+    given = []
+
+    def count(array, *_args, **_group):
+        given.append(array.nbytes)
+        return array
+
+    for name in ("all_sum", "all_gather", "send"):
+        monkeypatch.setattr(mx.distributed, name, count)
+    monkeypatch.setattr(mx.distributed, "recv_like", lambda array, *_args, **_group: array)
+    monkeypatch.setattr("mlx.nn.layers.distributed.sum_gradients", lambda _group: lambda x: x)
+    passes_of_rank = Passes(model, None)
+    ids = passes._shared_ids(Wire(model), mx.zeros(rows, dtype=mx.int32))
+    mx.eval(passes_of_rank.feed(ids))
+    return len(given), sum(given)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 8, 16])
+def test_messages_do_not_grow_with_rows(monkeypatch, rows):
+    """The figures of docs/several-machines.md: float32, 64 wide, two layers, four of qwen3_next."""
+    number, size = collectives(tiny(), PlannedGroup(0, 2), rows, monkeypatch)
+    # The ids, and two sums for each layer.
+    assert (number, size) == (1 + 2 * 2, rows * (4 + 2 * 2 * 64 * 4))
+    first = collectives(build_family("qwen3_next"), PlannedGroup(1, 2), rows, monkeypatch)
+    # The ids, the rows for the next rank, and the result for all.
+    assert first == (3, rows * (4 + 2 * 64 * 4))
+
+
+def test_a_pass_that_fails_on_rank_0_alone_is_the_last(ranks):
+    session, _ = ranks(tiny())
+
+    def fail(*_args, **_options):
+        raise RuntimeError("out of memory")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Passes, "feed", fail)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            session.logits([1, 2, 3])
+    with pytest.raises(EngineStateError, match="the other ranks wait"):
+        session.logits([1, 2, 3])
+
+
+def test_ctrl_c_comes_after_a_pass(ranks):
+    session, wire = ranks(tiny())
+    plain = Passes.feed
+
+    def interrupted(*args):
+        signal.raise_signal(signal.SIGINT)
+        return plain(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Passes, "feed", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            generate(session, prompt_of(20), GenerationConfig(), PlainDrafter(), max_tokens=5)
+    generate(session, prompt_of(20), GenerationConfig(), PlainDrafter(), max_tokens=5)
+    flush(session, wire)
+    assert same_rows(session, wire)

@@ -1,0 +1,195 @@
+"""What a rank keeps of a model, found without other ranks."""
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from family_models import build_family
+from gguf_files import write_tiny_llama
+from mlx.utils import tree_flatten
+from random_block_models import write_model
+from tiny_architectures.builder import build
+from tiny_models import tiny
+
+from akunu_py.errors import ConfigError
+from akunu_py.models.layers import PlanesLinear, Scaled
+from akunu_py.models.load import LoadOptions, convert_model, load_model
+from akunu_py.models.ranks import split
+from akunu_py.models.ranks.split import PlannedGroup
+from akunu_py.models.requirements import requirements
+
+
+def parts_of(build, count):
+    """The parts of all ranks of a model; none of them can run."""
+    parts = []
+    for rank in range(count):
+        model = build()
+        split.prepare(model, PlannedGroup(rank, count), "the model").apply(model)
+        parts.append(model)
+    return parts
+
+
+def shape_of(model, path):
+    return dict(tree_flatten(model.parameters()))[path].shape
+
+
+def test_each_rank_has_its_heads_and_its_widths():
+    for part in parts_of(tiny, 2):
+        attention = part.layers[0].self_attn
+        assert (attention.n_heads, attention.n_kv_heads) == (2, 1)
+        assert shape_of(part, "model.layers.0.self_attn.q_proj.weight") == (32, 64)
+        assert shape_of(part, "model.layers.0.self_attn.o_proj.inner.weight") == (64, 32)
+        assert shape_of(part, "model.layers.1.mlp.down_proj.inner.weight") == (64, 48)
+        assert shape_of(part, "model.embed_tokens.weight") == (97, 64)
+
+
+def test_the_parts_make_the_whole():
+    whole = dict(tree_flatten(tiny().parameters()))
+    parts = [dict(tree_flatten(part.parameters())) for part in parts_of(tiny, 2)]
+    rows = [part["model.layers.0.mlp.up_proj.weight"] for part in parts]
+    assert mx.array_equal(mx.concatenate(rows), whole["model.layers.0.mlp.up_proj.weight"])
+    cols = [part["model.layers.0.mlp.down_proj.inner.weight"] for part in parts]
+    joined = mx.concatenate(cols, axis=-1)
+    assert mx.array_equal(joined, whole["model.layers.0.mlp.down_proj.weight"])
+
+
+def test_a_bias_is_added_once():
+    model = tiny(attention_bias=True)
+    bias = model.layers[0].self_attn.o_proj.bias
+    split.prepare(model, PlannedGroup(1, 2), "the model").apply(model)
+    summed = model.layers[0].self_attn.o_proj
+    assert mx.array_equal(summed.bias, bias)
+    assert "bias" not in summed.inner
+    assert model.layers[0].self_attn.q_proj.bias.shape == (32,)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"num_key_value_heads": 1}, "n_kv_heads = 1 does not divide by 2"),
+        ({"intermediate_size": 97}, "does not divide by 2"),
+    ],
+)
+def test_sizes_that_do_not_divide_are_refused_by_name(options, reason):
+    with pytest.raises(ConfigError, match=reason):
+        split.prepare(tiny(**options), PlannedGroup(0, 2), "the model")
+
+
+def test_heads_that_split_inside_are_refused():
+    """Their widths divide by two, and mlx-lm would cut a head in half."""
+    model = tiny(num_attention_heads=6, num_key_value_heads=3, head_dim=16)
+    with pytest.raises(ConfigError, match=r"n_kv_heads = 3 does not divide by 2.*no pipeline"):
+        split.prepare(model, PlannedGroup(0, 2), "the model")
+
+
+def test_a_pipeline_is_taken_where_sizes_do_not_divide():
+    model = build_family("qwen3_moe")
+    found = split.prepare(model, PlannedGroup(0, 3), "the model")
+    assert found.way == "pipeline"
+    # As if nothing had been tried before.
+    fresh = build_family("qwen3_moe")
+    held = {path for path, _ in tree_flatten(model.parameters())}
+    for path, array in tree_flatten(fresh.parameters()):
+        if path in held:
+            assert mx.array_equal(dict(tree_flatten(model.parameters()))[path], array), path
+    last = model.model.layers[-1]
+    assert last.mlp.sharding_group is None
+    assert last.self_attn.n_heads == fresh.model.layers[-1].self_attn.n_heads
+
+
+def test_a_pipeline_has_all_layers_once():
+    held = [
+        [layer is not None for layer in part.model.layers]
+        for part in parts_of(lambda: build_family("qwen3_next"), 2)
+    ]
+    # Rank 0 has the last layers.
+    assert held == [[False, False, True, True], [True, True]]
+
+
+def test_more_ranks_than_layers_are_refused():
+    with pytest.raises(ConfigError, match="4 layers, too few for a pipeline of 5 ranks"):
+        split.prepare(build_family("qwen3_next"), PlannedGroup(0, 5), "the model")
+
+
+def test_a_family_that_cannot_be_split_is_refused():
+    with pytest.raises(ConfigError, match="mlx-lm cannot split the layers of gemma"):
+        split.prepare(build_family("gemma2"), PlannedGroup(0, 2), "gemma")
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q8_0", "NVFP4"])
+def test_quantized_parts_are_the_wholes(tmp_path, kind):
+    """Of a GGUF file: the dense weights of the parts are those of the file."""
+    path = write_model(tmp_path / "model.gguf", "Q6_K" if kind == "Q6_K" else "Q4_K",
+                       others={"ffn_down": kind, "ffn_up": kind})  # fmt: skip
+    options = LoadOptions(weights="quantized", compute_type="float32")
+    whole = load_model(path, options).model
+    parts = [load_model(path, options, group=PlannedGroup(rank, 2)).model for rank in range(2)]
+    x = mx.random.normal((3, 256))
+    up = mx.concatenate([part.layers[0].mlp.up_proj(x) for part in parts], axis=-1)
+    np.testing.assert_allclose(up, whole.layers[0].mlp.up_proj(x), rtol=1e-5, atol=1e-6)
+    x = mx.random.normal((3, 512))
+    halves = mx.split(x, 2, axis=-1)
+    down = sum(
+        part.layers[0].mlp.down_proj.inner(half) for part, half in zip(parts, halves, strict=True)
+    )
+    np.testing.assert_allclose(down, whole.layers[0].mlp.down_proj(x), rtol=1e-4, atol=1e-4)
+    if kind == "Q6_K":
+        assert isinstance(parts[0].layers[0].mlp.up_proj, PlanesLinear)
+    if kind == "NVFP4":
+        assert isinstance(parts[0].layers[0].mlp.up_proj, Scaled | nn.QuantizedLinear)
+
+
+def test_a_gguf_file_that_does_not_divide_is_refused(tmp_path):
+    path = write_model(tmp_path / "model.gguf", "Q4_K")
+    with pytest.raises(ConfigError, match="the architecture llama cannot run on 3 ranks"):
+        load_model(path, group=PlannedGroup(0, 3))
+
+
+def test_half_groups_are_refused_before_anything_is_read(tmp_path, monkeypatch):
+    path = write_tiny_llama(tmp_path / "model.gguf", quantization="Q8_0")
+    monkeypatch.setattr("akunu_py.models.gguf_model._read_weights", None)
+    with pytest.raises(
+        ConfigError, match=r"'blk.0.ffn_down.weight' has 96 columns in groups of 32"
+    ):
+        load_model(path, LoadOptions(weights="quantized"), group=PlannedGroup(0, 2))
+
+
+def test_a_pipeline_of_a_gguf_file_has_its_own_layers(tmp_path):
+    path = build("qwen3next").write(tmp_path / "model.gguf")
+    whole = dict(tree_flatten(load_model(path).model.parameters()))
+    for rank in range(2):
+        part = dict(tree_flatten(load_model(path, group=PlannedGroup(rank, 2)).model.parameters()))
+        assert len(part) < len(whole)
+        for name, array in part.items():
+            assert mx.array_equal(array, whole[name]), name
+
+
+def test_a_class_that_needs_all_weights_asks_for_a_folder(tmp_path):
+    path = build("gpt-oss").write(tmp_path / "model.gguf")
+    with pytest.raises(ConfigError, match="akunu models convert FILE FOLDER"):
+        load_model(path, group=PlannedGroup(0, 2))
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K"])
+def test_a_converted_folder_is_split_like_its_file(tmp_path, kind):
+    path = write_model(tmp_path / "model.gguf", kind)
+    convert_model(path, tmp_path / "folder", LoadOptions(compute_type="float32"))
+    for rank in range(2):
+        parts = [
+            load_model(place, LoadOptions(weights="quantized"), group=PlannedGroup(rank, 2)).model
+            for place in (path, tmp_path / "folder")
+        ]
+        ours, theirs = (dict(tree_flatten(part.parameters())) for part in parts)
+        assert ours.keys() == theirs.keys()
+        assert all(mx.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_what_a_rank_needs_is_its_share(tmp_path):
+    path = write_model(tmp_path / "model.gguf", "Q4_K")
+    options = LoadOptions(weights="quantized")
+    whole, part = requirements(path, options), requirements(path, options, PlannedGroup(1, 2))
+    loaded = load_model(path, options, group=PlannedGroup(1, 2)).model
+    held = sum(array.nbytes for _, array in tree_flatten(loaded.parameters()))
+    assert part.way == "tensor"
+    assert part.weights_bytes == pytest.approx(held, rel=0.1)
+    assert part.cache_bytes(100) * 2 == whole.cache_bytes(100)

@@ -1,0 +1,243 @@
+"""Several processes as ranks on this machine: the same logits, the same text, the same end."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from gguf_files import write_tiny_llama
+from random_block_models import write_model
+from rank_runs import TESTS, run, started
+
+CHILD = [str(TESTS / "rank_child.py")]
+AKUNU = ["-m", "akunu_py"]
+SHARES = {"llama": 0.6, "qwen3": 0.6, "qwen3_moe": 0.6, "qwen3_next": 0.65}
+
+pytestmark = pytest.mark.slow
+
+
+def compare(folder, count, names):
+    """What rank 0 found of each model."""
+    results = run(folder, count, [*CHILD, *names])
+    for code, _, errors in results:
+        assert code == 0, errors
+    assert not any(output for _, output, _ in results[1:])
+    found = [json.loads(line) for line in results[0][1].splitlines()]
+    assert [one["name"] for one in found] == names
+    return found
+
+
+def check(found):
+    assert found["distance"] <= 1e-4 * max(1.0, found["scale"])
+    assert found["differing_drafts"] == []
+    assert found["same_text_as_alone"] == ["greedy", "sampled"]
+    assert found["reuse"]
+
+
+def test_two_ranks(tmp_path):
+    for found in compare(tmp_path, 2, list(SHARES)):
+        check(found)
+        assert found["share"] < SHARES[found["name"]]
+
+
+def test_four_ranks(tmp_path):
+    """A pipeline where the heads do not divide by four, and for the family without another way."""
+    names = ["llama/4", "qwen3_moe/4", "qwen3_moe", "qwen3_next"]
+    for found in compare(tmp_path, 4, names):
+        check(found)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_gguf_file_of_k_quants(tmp_path, count):
+    path = write_model(
+        tmp_path / "model.gguf", "Q4_K", kv_heads=4, others={"ffn_down": "Q6_K", "attn_v": "Q6_K"}
+    )
+    (found,) = compare(tmp_path, count, [str(path)])
+    check(found)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_tiny_llama(tmp_path_factory.mktemp("models") / "tiny.gguf", context=4096)
+
+
+PROMPT = ["--raw", "-p", "def first(x):", "--temperature", "0", "--max-tokens", "24"]
+
+
+def test_the_command_answers_on_rank_0_alone(tmp_path, model):
+    command = [*AKUNU, "generate", str(model), *PROMPT, "--json"]
+    results = run(tmp_path, 2, command)
+    assert [code for code, _, _ in results] == [0, 0], results
+    assert (results[1][1], results[1][2]) == ("", "")
+    alone = subprocess.run(
+        [sys.executable, *command], stdin=subprocess.DEVNULL, capture_output=True, check=True
+    )
+    found, expected = json.loads(results[0][1]), json.loads(alone.stdout)
+    assert found["token_ids"] == expected["token_ids"]
+    assert found["stats"]["drafted"] > 0
+
+
+def test_ranks_are_compared_with_one(tmp_path, model):
+    command = [*AKUNU, "generate", str(model), *PROMPT, "--check-ranks"]
+    results = run(tmp_path, 2, command)
+    assert [code for code, _, _ in results] == [0, 0], results
+
+
+def test_wrong_numbers_are_found(tmp_path, model):
+    """Rank 1 has another number in its part, as if a message had been changed."""
+    script = (
+        "import os, sys; import mlx.core as mx; from akunu_py.models.ranks import split; "
+        "real = split.Split.cut_array; "
+        "split.Split.cut_array = lambda self, path, array: real(self, path, array) * "
+        "(1.5 if 'layers.1.mlp.down_proj' in path and os.environ['MLX_RANK'] == '1' else 1); "
+        "from akunu_py.__main__ import main; main()"
+    )
+    command = ["generate", str(model), *PROMPT, "--check-ranks"]
+    results = run(tmp_path, 2, ["-c", script, *command])
+    assert results[0][0] == 1
+    assert "all ranks together compute other numbers than one" in results[0][2]
+
+
+def test_mlx_launch_starts_the_ranks(tmp_path, model):
+    launcher = Path(sys.executable).with_name("mlx.launch")
+    # Ports that nobody has, as the launcher counts up from the first.
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [str(launcher), "-n", "2", "-p", str(port), "--", sys.executable, *AKUNU]
+    done = subprocess.run(
+        [*command, "generate", str(model), *PROMPT], stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    alone = subprocess.run(
+        [sys.executable, *AKUNU, "generate", str(model), *PROMPT], stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == alone.stdout.strip()
+
+
+def test_a_chat_on_two_ranks(tmp_path, model):
+    command = [*AKUNU, "chat", str(model), "--max-tokens", "8", "--temperature", "0"]
+    with started(tmp_path, 2, command) as ranks:
+        ranks[0].stdin.write("hello\nagain\n/exit\n")
+        ranks[0].stdin.flush()
+        output, errors = ranks[0].communicate()
+        assert ranks[0].returncode == 0, errors
+        assert ranks[1].wait() == 0
+        assert ranks[1].communicate() == ("", "")
+    assert output.strip()
+
+
+def test_differing_options_are_refused(tmp_path, model):
+    """Rank 1 is given another context, as by a settings file of its own."""
+    command = [*AKUNU, "generate", str(model), *PROMPT]
+    script = (
+        "import os, sys; from akunu_py.__main__ import main; "
+        "sys.argv += ['--context', '64'] * (os.environ['MLX_RANK'] == '1'); main()"
+    )
+    results = run(tmp_path, 2, ["-c", script, *command[2:]])
+    assert [code for code, _, _ in results] == [2, 1]
+    assert "the option context is 64 on rank 1" in results[0][2]
+    assert results[1][2] == ""
+
+
+def test_a_draft_model_is_refused_by_name(tmp_path, model):
+    command = [*AKUNU, "generate", str(model), *PROMPT, "--draft-model", str(model)]
+    results = run(tmp_path, 2, command)
+    assert "a draft model does not draft for a model on several ranks" in results[0][2]
+    assert all(code for code, _, _ in results)
+
+
+LONG = ["--raw", "-p", "def first(x):", "--max-tokens", "4000", "--temperature", "0",
+        "--trace"]  # fmt: skip
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_rank_ends_all(tmp_path, model, lost, how):
+    """In the middle of a reply; a rank that stands still is lost as well."""
+    command = [*AKUNU, "generate", str(model), *LONG]
+    with started(tmp_path, 2, command) as ranks:
+        # A step of the reply.
+        ranks[0].stdout.readline()
+        ranks[lost].send_signal(how)
+        begun = time.monotonic()
+        other = ranks[1 - lost]
+        _, errors = other.communicate()
+        # Not a limit of this test: the machine may be busy.
+        print(f"ended after {time.monotonic() - begun:.1f} s")
+        assert other.returncode == 1
+        what = "has ended" if how == signal.SIGKILL else "has not answered for 8 seconds"
+        assert f"Error: rank {lost} " in errors
+        assert what in errors
+
+
+def test_a_rank_lost_between_two_replies(tmp_path, model):
+    command = [*AKUNU, "chat", str(model), "--max-tokens", "4", "--temperature", "0"]
+    with started(tmp_path, 2, command) as ranks:
+        ranks[0].stdin.write("hello\n")
+        ranks[0].stdin.flush()
+        ranks[0].stdout.readline()
+        ranks[1].kill()
+        # Its input stays open, so nothing else ends it.
+        errors = ranks[0].stderr.read()
+        assert ranks[0].wait() == 1
+        assert "rank 1 " in errors
+        assert "has ended" in errors
+
+
+def test_ctrl_c_ends_all(tmp_path, model):
+    with started(tmp_path, 2, [*AKUNU, "generate", str(model), *LONG]) as ranks:
+        ranks[0].stdout.readline()
+        for rank in reversed(ranks):
+            rank.send_signal(signal.SIGINT)
+        _, errors = ranks[0].communicate()
+        assert ranks[0].returncode == 130, errors
+        assert ranks[1].wait() in (0, 1)
+
+
+def test_other_environments_are_refused():
+    for value in ("one", "-1"):
+        done = subprocess.run(
+            [sys.executable, *AKUNU, "generate", "--raw", "-p", "x"],
+            env={**os.environ, "MLX_RANK": value}, stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 2
+        assert f"MLX_RANK is {value!r}" in done.stderr
+
+
+def test_a_file_of_hosts_starts_the_ranks(tmp_path, model):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    hosts = tmp_path / "hosts.json"
+    hosts.write_text(json.dumps([{"ssh": "127.0.0.1", "ips": ["127.0.0.1"]}] * 2))
+    # The launcher counts ports up from 32323, where another may run.
+    launcher = (
+        "import sys; from mlx._distributed_utils.launch import main; "
+        f"sys.argv[1:1] = ['-p', '{port}']; main()"
+    )
+    command = ["generate", str(model), *PROMPT, "--json", "--hosts", str(hosts)]
+    script = (
+        "import os, sys; from akunu_py.__main__ import main; "
+        "real = os.execv; os.execv = lambda _, words: real(sys.executable, "
+        f"[sys.executable, '-c', {launcher!r}, *words[1:]]); sys.argv[0] = 'akunu'; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *command], stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["stats"]["output_tokens"] == 24
+
+
+def test_another_command_is_refused(tmp_path, model):
+    results = run(tmp_path, 2, [*AKUNU, "tune", str(model)])
+    for code, _, errors in results:
+        assert code == 2
+        assert "akunu tune runs on one machine" in errors

@@ -1,0 +1,48 @@
+"""Processes of one group on this machine, connected by MLX's ring."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+
+
+@contextlib.contextmanager
+def started(folder, count, command, **options):
+    """Start a command once for each rank; end what is left at the end."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ring = [[f"127.0.0.1:{one.getsockname()[1]}"] for one in sockets]
+    for one in sockets:
+        one.close()
+    hosts = folder / "ring.json"
+    hosts.write_text(json.dumps(ring))
+    ranks = []
+    try:
+        for rank in range(count):
+            environment = {
+                **os.environ, "MLX_RANK": str(rank), "MLX_HOSTFILE": str(hosts),
+                "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]),
+            }  # fmt: skip
+            # A pipe that does not end, as mlx.launch gives every rank.
+            ranks.append(
+                subprocess.Popen(
+                    [sys.executable, *command], env=environment, stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+                )
+            )  # fmt: skip
+        yield ranks
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+
+
+def run(folder, count, command):
+    """Run a command on all ranks; return the exit code, output and errors of each."""
+    with started(folder, count, command) as ranks:
+        results = [rank.communicate() for rank in ranks]
+        return [(rank.returncode, *said) for rank, said in zip(ranks, results, strict=True)]
