@@ -393,7 +393,7 @@ class TestLoadInSteps:
         tokens = len(reply.reply)
         for _ in range(5):
             worker.step()
-        assert other.begun.wait(20)
+        assert other.begun.wait(300)
         assert (len(reply.reply), other.made) == (tokens + 5, 0)
         other.go_on.set()
         self.until(worker, lambda: other.made)
