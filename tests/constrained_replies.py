@@ -40,18 +40,23 @@ def replies(engine, seed, form, drafters=DRAFTERS, max_tokens=160):
 
 
 def check(engine, kind, seeds, drafters=DRAFTERS, max_tokens=160):
-    """Check a case a seed; return how many replies ended by themselves."""
-    ended = 0
+    """Check a case a seed; return how many replies ended by themselves.
+
+    Drafts must have been accepted: otherwise equal replies would say nothing of them.
+    """
+    ended = accepted = 0
     for seed in seeds:
         form = FORMS[kind](seed)
         plain, *drafted = replies(engine, seed, form, drafters, max_tokens)
         for reply in drafted:
             assert reply.token_ids == plain.token_ids, form
             assert reply.constraint_met == plain.constraint_met
+            accepted += reply.stats.accepted
         if plain.finish_reason == "stop":
             assert plain.constraint_met
             assert form.fits(plain.text), (form, plain.text)
             ended += 1
+    assert accepted
     return ended
 
 

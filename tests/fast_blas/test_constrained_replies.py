@@ -18,7 +18,7 @@ def real():
         yield engine
 
 
-@pytest.mark.parametrize("seed", [1000, 1001, 1002])
+@pytest.mark.parametrize("seed", [1000, 1002])
 def test_schemas_with_a_real_model(real, seed):
     """Passes are aligned, so that rows have equal bits with any BLAS."""
     check(real, "schemas", [seed], max_tokens=80)
@@ -36,4 +36,3 @@ def test_the_agent_of_the_docs(real):
     assert all(call.name in names["FUNCTIONS"] for call in called.tool_calls)
     results = [message for message in said if message.role == "tool"]
     assert len(results) >= len(called.tool_calls)
-    assert said[-1].role == "assistant" or said[-1].role == "tool"

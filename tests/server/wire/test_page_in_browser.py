@@ -413,7 +413,7 @@ def test_one_of_several_models(open_page):
     other = replace(MODEL, id="other", name="Other", context=100)
     with running(ScriptedBackend(served=(MODEL, other))) as server:
         page = open_page(server)
-        page.get_by_label("Model").select_option("other")
+        page.get_by_label("Model", exact=True).select_option("other")
         expect(page.get_by_text("0 of 100 tokens of context")).to_be_visible()
         ask(page)
         expect(last_reply(page).locator(".answer")).to_have_text("Hello world")
@@ -424,7 +424,7 @@ def test_model_chosen_while_another_one_loads(open_page):
     other = replace(MODEL, id="other", name="Other", context=100)
     with running(ScriptedBackend(served=(MODEL, other))) as server:
         page = open_page(server)
-        choice = page.get_by_label("Model")
+        choice = page.get_by_label("Model", exact=True)
         choice.select_option("other")
         expect(page.get_by_text("0 of 100 tokens of context")).to_be_visible()
         held = []
@@ -443,7 +443,7 @@ def test_failure_of_a_model_that_is_no_longer_chosen_is_not_shown(open_page):
     other = replace(MODEL, id="other", name="Other", context=100)
     with running(ScriptedBackend(served=(MODEL, other))) as server:
         page = open_page(server)
-        choice = page.get_by_label("Model")
+        choice = page.get_by_label("Model", exact=True)
         expect(page.get_by_text("0 of 4,096 tokens of context")).to_be_visible()
         held = []
         page.route("**/props?model=other", lambda route: held.append(route))
