@@ -25,7 +25,7 @@ from akunu_py.types import GenerationConfig
 
 CONFIGS = {"greedy": GenerationConfig(), "sampled": GenerationConfig(temperature=0.8)}
 CONTEXT = 128
-TOKENS = 12
+TOKENS = 8
 DRAFTS = ("half", "random")
 
 
