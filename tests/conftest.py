@@ -97,11 +97,13 @@ def old_objects_are_left_alone():
 
 @pytest.fixture(autouse=True)
 def level_of_the_log():
-    """Commands that tests run in this process set it, and would hide what later tests look for."""
-    logger = logging.getLogger("akunu_py")
-    before = logger.level
+    """Commands that tests run in this process set it, and would hide what later tests look for.
+
+    So do those of fixtures, which run before a test's own.
+    """
+    logging.getLogger("akunu_py").setLevel(logging.NOTSET)
     yield
-    logger.setLevel(before)
+    logging.getLogger("akunu_py").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

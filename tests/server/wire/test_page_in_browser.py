@@ -420,6 +420,13 @@ def test_one_of_several_models(open_page):
         assert server.backend.request.model == "other"
 
 
+def first_of(held, page):
+    """Return the first request that was held back; the browser tells of it before it is."""
+    while not held:
+        page.wait_for_timeout(10)
+    return held.pop(0)
+
+
 def test_model_chosen_while_another_one_loads(open_page):
     other = replace(MODEL, id="other", name="Other", context=100)
     with running(ScriptedBackend(served=(MODEL, other))) as server:
@@ -434,7 +441,7 @@ def test_model_chosen_while_another_one_loads(open_page):
         choice.select_option("other")
         expect(page.get_by_text("0 of 100 tokens of context")).to_be_visible()
         with page.expect_event("requestfinished"):
-            held.pop().continue_()
+            first_of(held, page).continue_()
         page.evaluate("new Promise((done) => setTimeout(done, 100))")
         assert page.evaluate("[model.id, model.context]") == ["other", 100]
 
@@ -452,13 +459,13 @@ def test_failure_of_a_model_that_is_no_longer_chosen_is_not_shown(open_page):
         choice.select_option("tiny")
         expect(page.get_by_text("0 of 4,096 tokens of context")).to_be_visible()
         with page.expect_event("requestfailed"):
-            held.pop().abort()
+            first_of(held, page).abort()
         page.evaluate("new Promise((done) => setTimeout(done, 100))")
         expect(page.locator("#model-name")).to_be_hidden()
         # That of the chosen one is, until a retry.
         with page.expect_request("**/props*"):
             choice.select_option("other")
-        held.pop().abort()
+        first_of(held, page).abort()
         expect(page.locator("#model-name")).to_contain_text("The server does not answer.")
         page.unroute("**/props?model=other")
         page.locator("#model-name").get_by_role("button").click()
