@@ -16,7 +16,6 @@ from akunu_py.cli.input_text import MOST_BYTES, GivenPath, check_text, decoded, 
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
-    keep_learned_option,
     load_engine,
     model_option,
     model_options,
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
 @draft_model_option
 @counts_option
 @ranks_options
-@keep_learned_option
 @view_options
 def generate(  # noqa: PLR0917 - click passes by name
     words: tuple[str, ...],

@@ -181,21 +181,6 @@ def counts_option(function: Callable[_P, _R]) -> Callable[..., _R]:
     )(wrapped)  # fmt: skip
 
 
-def keep_learned_option(function: Callable[_P, _R]) -> Callable[..., _R]:
-    """Add `--keep-learned` to what `model_options` collects; to be put below it."""
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **options: Any) -> _R:
-        options["loading"]["keep_learned"] = options.pop("keep_learned")
-        return function(*args, **options)
-
-    return option(
-        "--keep-learned/--no-keep-learned", default=True, group="Drafting", rare=True,
-        help="Begin with what auto learned about drafting in earlier runs, numbers without text, "
-        "and keep it for later ones; akunu forget deletes it.",
-    )(wrapped)  # fmt: skip
-
-
 def tool_parser_option(function: Callable[_P, _R]) -> Callable[..., _R]:
     """Add `--tool-parser` to what `model_options` collects; to be put below it."""
 

@@ -13,7 +13,6 @@ from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
     is_forced,
-    keep_learned_option,
     load_engine,
     model_argument,
     model_options,
@@ -122,7 +121,6 @@ class _Duration(click.ParamType[float]):
 @model_options
 @draft_model_option
 @counts_option
-@keep_learned_option
 @tool_parser_option
 def serve(  # noqa: PLR0917 - click passes by name
     model: str | None,

@@ -1,6 +1,6 @@
 """Drafters: one a file, and the registry that makes them by name."""
 
-from akunu_py.drafting.auto import AutoDrafter, AutoState, LearnedFile
+from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.draft_model import DraftModelDrafter, TokenModel
 from akunu_py.drafting.lookup import LookupDrafter
 from akunu_py.drafting.memory import Memory, open_memory, vocabulary_fingerprint
@@ -22,7 +22,6 @@ __all__ = [
     "DraftModelDrafter",
     "DrafterKind",
     "DrafterSetup",
-    "LearnedFile",
     "LookupDrafter",
     "Memory",
     "NgramDrafter",

@@ -211,14 +211,6 @@ def open_memory(
     )
 
 
-def delete_memories(folder: Path) -> int:
-    """Delete the memories in a folder; return their number. Raises OSError."""
-    files = sorted(folder.glob("memory-*.bin"))
-    for path in files:
-        path.unlink(missing_ok=True)
-    return len(files)
-
-
 def vocabulary_fingerprint(tokens: Iterable[str | bytes]) -> str:
     """Return a fingerprint of a vocabulary, given its token texts in the order of their ids."""
     digest = hashlib.sha256()

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from akunu_py.drafting.auto import AutoState, LearnedFile
+from akunu_py.drafting.auto import AutoState
 from akunu_py.drafting.memory import Memory
 from akunu_py.errors import ConfigError
 
@@ -18,20 +18,14 @@ SAVE_EVERY_S = 5.0
 class ReplyMemory:
     """The state of `auto` for one engine; a reply joins its memory once, when it ends.
 
-    What is learned besides texts begins with the content of `learned`, and is saved there by
-    `close`. `clock` returns seconds. If the memory cannot be saved, that is reported once, and the
-    memory stays in use.
+    `clock` returns seconds. If the memory cannot be saved, that is reported once, and the memory
+    stays in use.
     """
 
     def __init__(
-        self,
-        memory: Memory | None = None,
-        *,
-        learned: LearnedFile | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, memory: Memory | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.state = AutoState(memory, None if learned is None else learned.load())
-        self._learned = learned
+        self.state = AutoState(memory)
         self._clock = clock
         self._reply = 0
         self._saved_at = -math.inf
@@ -69,19 +63,13 @@ class ReplyMemory:
     def forget(self) -> None:
         """Empty the memory, also on disk, and start to learn anew.
 
-        Raises ConfigError if a file cannot be changed.
+        Raises ConfigError if the file cannot be changed.
         """
         memory = self.state.memory
         memory.clear()
         self.state = AutoState(memory)
         # The current reply no longer joins any memory.
         self._reply += 1
-        if self._learned is not None:
-            try:
-                self._learned.delete()
-            except OSError as error:
-                path = self._learned.path
-                raise ConfigError(f"{path} cannot be deleted: {error.strerror}") from None
         try:
             memory.save()
         except OSError as error:
@@ -104,12 +92,6 @@ class ReplyMemory:
             memory.save()
         except OSError as error:
             self._warn(error)
-
-    def close(self) -> None:
-        """Save new texts, and what was learned besides them."""
-        self.save()
-        if self._learned is not None:
-            self._learned.save(self.state.learned)
 
     def _warn(self, error: OSError) -> None:
         if self._warned:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.drafting import AutoState, LearnedFile, open_memory, vocabulary_fingerprint
+from akunu_py.drafting import AutoState, open_memory, vocabulary_fingerprint
 from akunu_py.engine.admission import Admission
 from akunu_py.engine.constrained import Matchers, constrained_drafter
 from akunu_py.engine.drafter_factory import DrafterFactory
@@ -102,7 +102,6 @@ class Engine:
         kv_bits: int | None = None,
         reproducible: bool = False,
         memory: str | Path | None = None,
-        keep_learned: bool = False,
         draft_model: LoadedModel | None = None,
         counts: str | Path | None = None,
         ranks: Link | None = None,
@@ -134,7 +133,6 @@ class Engine:
             open_memory(memory, self.tokenizer.token_texts, self._session.vocabulary_size),
             kv_bits=kv_bits,
             block_rows=block_rows,
-            keep_learned=keep_learned,
         )
         self.description: ModelDescription = loaded.description
         self.draft_model = None if draft_model is None else draft_model.description
@@ -155,7 +153,6 @@ class Engine:
         kv_bits: int | None = None,
         reproducible: bool = False,
         memory: str | Path | None = None,
-        keep_learned: bool = False,
         draft_model: str | Path | None = None,
         counts: str | Path | None = None,
         ranks: Link | None = None,
@@ -172,8 +169,6 @@ class Engine:
                 changes no token as long as a kernel's result for a row depends only on shapes and
                 on what the row sees (docs/architecture.md). `akunu tune` measures the price.
             memory: folder for the texts that `auto` drafts from (docs/drafting.md).
-            keep_learned: begin with the weights that `auto` learned in earlier processes, and save
-                them when the engine is closed. Without it speed does not depend on earlier runs.
             draft_model: smaller model with the same vocabulary to draft with (docs/methods.md).
             counts: file of `akunu counts fit`, for the drafter `corpus`.
             ranks: rank 0's connection to the others, if the model is split over several machines
@@ -207,7 +202,7 @@ class Engine:
             )
             engine = cls(
                 loaded, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory,
-                keep_learned=keep_learned, counts=counts, ranks=ranks, tool_parser=tool_parser,
+                counts=counts, ranks=ranks, tool_parser=tool_parser,
             )  # fmt: skip
             if check_ranks:
                 compare_with_one(
@@ -224,7 +219,7 @@ class Engine:
             opened.append(open_model(draft_model, drafts[0].options, context=context))
         steps = cls.loading(
             opened, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory,
-            keep_learned=keep_learned, counts=counts, tool_parser=tool_parser,
+            counts=counts, tool_parser=tool_parser,
         )  # fmt: skip
         return finish(steps)
 
@@ -456,16 +451,10 @@ class Engine:
             self._admission.unfinished_reply()
             self._memories.remember(ids)
 
-    @property
-    def learned(self) -> LearnedFile | None:
-        """Return the file for what `auto` learns; None for an engine without `keep_learned`."""
-        self._admission.check()
-        return self._memories.learned
-
     def forget(self) -> None:
         """Forget what the drafter `auto` learned: earlier replies, remembered texts, weights.
 
-        Raises ConfigError if a file of the memory or of the weights cannot be changed.
+        Raises ConfigError if a memory on disk cannot be emptied.
         """
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by forgetting what the engine learned")

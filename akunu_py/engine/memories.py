@@ -4,9 +4,9 @@ import logging
 from collections.abc import Callable, Sequence
 
 from akunu_py.decoding.budget import BudgetState
-from akunu_py.drafting import AutoDrafter, AutoState, LearnedFile, Memory, ReplyMemory
+from akunu_py.drafting import AutoDrafter, AutoState, Memory, ReplyMemory
 from akunu_py.models.budget_memory import BudgetMemory
-from akunu_py.models.load import LoadedModel, ModelDescription
+from akunu_py.models.load import LoadedModel
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.models.session import Session
 from akunu_py.types import GenerationConfig, RowBits
@@ -17,9 +17,8 @@ _log = logging.getLogger(__name__)
 class Memories:
     """The two memories of one engine; both are saved now and then, and by `close`.
 
-    With `keep_learned`, what `auto` learns besides texts is kept for later processes. Costs of
-    passes are read from disk when a budget first needs them, so an engine that never drafts within
-    a budget does not read their file.
+    Costs of passes are read from disk when a budget first needs them, so an engine that never
+    drafts within a budget reads no file.
     """
 
     def __init__(
@@ -29,10 +28,8 @@ class Memories:
         *,
         kv_bits: int | None = None,
         block_rows: int | None = None,
-        keep_learned: bool = False,
     ) -> None:
-        self.learned = LearnedFile(_identity(loaded.description)) if keep_learned else None
-        self.replies = ReplyMemory(memory, learned=self.learned)
+        self.replies = ReplyMemory(memory)
         self._loaded = loaded
         self._kv_bits = kv_bits
         self._block_rows = block_rows
@@ -98,16 +95,7 @@ class Memories:
         """Save both memories."""
         if self._costs is not None:
             self._costs.save(new_samples=1)
-        self.replies.close()
-
-
-def _identity(description: ModelDescription) -> dict[str, str]:
-    """Return what identifies a model, wherever its file is and however it is quantized in it."""
-    return {
-        "model": description.name,
-        "architecture": description.architecture,
-        "parameters": str(description.parameters),
-    }
+        self.replies.save()
 
 
 def _nothing() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from akunu_py.drafting import AutoState, LearnedFile, vocabulary_fingerprint
+from akunu_py.drafting import AutoState, vocabulary_fingerprint
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.lane import Lane
 from akunu_py.errors import ConfigError
@@ -26,7 +26,6 @@ from akunu_py.server.backend import ServedModel
 from akunu_py.server.model_source import ModelSource, served_model
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.respelling import Respelling
-from akunu_py.server.security import LOCAL_CLIENT
 
 _log = logging.getLogger(__name__)
 
@@ -118,15 +117,13 @@ class Served:
         vocabulary = vocabulary_fingerprint(resident.engine.tokenizer.token_texts())
         if vocabulary != self._vocabulary:
             # Another file took the place of the one that was loaded before.
-            self._vocabulary = vocabulary
-            self.clients = ClientMemories(resident.engine.learned)
+            self._vocabulary, self.clients = vocabulary, ClientMemories()
         with self.lock:
             self.description = replace(description, id=self.id)
             self.resident = resident
 
     def leave(self) -> Resident:
         """Take note that the model leaves the memory; return what is to be closed."""
-        self.clients.save()
         with self.lock:
             self.description = replace(self.description, loaded=False)
             resident, self.resident = self.resident, None
@@ -293,7 +290,6 @@ class ServedModels:
             if model.resident is None:
                 continue
             if model.source is None:
-                model.clients.save()
                 model.resident.close()
             else:
                 self._unload(model)
@@ -346,30 +342,15 @@ class ServedModels:
 
 
 class ClientMemories:
-    """What `auto` learned from each client's replies; no client's drafts come from another's.
+    """What `auto` learned from each client's replies; no client's drafts come from another's."""
 
-    A server without keys has one client, and what is learned of it besides texts is kept in
-    `learned`. With keys nothing is kept: weights of one user's replies would tell another one, by
-    the speed of replies, something about them.
-    """
-
-    def __init__(self, learned: LearnedFile | None = None) -> None:
-        self._learned = learned
+    def __init__(self) -> None:
         self._states: OrderedDict[str, AutoState] = OrderedDict()
 
     def state(self, client: str) -> AutoState:
         """Return a client's state, a new one for an unknown client."""
-        state = self._states.get(client)
-        if state is None:
-            kept = self._learned if client == LOCAL_CLIENT else None
-            state = self._states[client] = AutoState(learned=kept.load() if kept else None)
+        state = self._states.setdefault(client, AutoState())
         self._states.move_to_end(client)
         if len(self._states) > _CLIENTS:
             self._states.popitem(last=False)
         return state
-
-    def save(self) -> None:
-        """Keep what was learned of the only client of a server without keys."""
-        state = self._states.get(LOCAL_CLIENT)
-        if self._learned is not None and state is not None:
-            self._learned.save(state.learned)

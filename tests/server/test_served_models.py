@@ -14,8 +14,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from scripted_server import running
 from shared_files import ROOT
 
-from akunu_py.drafting import LearnedFile
-from akunu_py.drafting.auto.learned import start_weights
 from akunu_py.engine.engine import Engine
 from akunu_py.errors import EngineStateError, ModelFormatError
 from akunu_py.models.load import LoadOptions
@@ -27,8 +25,7 @@ from akunu_py.server.model_source import ModelFile, served_model
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.reply_events import Loading
 from akunu_py.server.reply_response import Patience
-from akunu_py.server.security import LOCAL_CLIENT
-from akunu_py.server.served_models import ClientMemories, ServedModels
+from akunu_py.server.served_models import ServedModels
 from akunu_py.server.worker import Prepared, Worker
 
 SIZE = 10_000_000
@@ -637,31 +634,6 @@ def test_memories_of_auto_are_those_of_client_and_model(lasting):
         texts = [clients.state("local").memory.texts() for clients in (one, other)]
         assert [len(found) for found in texts] == [1, 1]
         assert one is not other
-
-
-def test_what_is_learned_is_kept_for_a_server_without_keys_alone(tmp_path):
-    file = LearnedFile({"model": "m"}, tmp_path)
-    clients = ClientMemories(file)
-    state = clients.state("a key's client")
-    state.calibration.weights[0] -= 0.5
-    clients.save()
-    assert list(tmp_path.iterdir()) == []
-    state = clients.state(LOCAL_CLIENT)
-    state.calibration.weights[0] -= 0.5
-    clients.save()
-    later = ClientMemories(file)
-    assert later.state(LOCAL_CLIENT).calibration.weights != list(start_weights())
-    assert later.state("a key's client").calibration.weights == list(start_weights())
-
-
-def test_what_is_learned_is_saved_when_a_model_leaves_the_memory(lasting, tmp_path):
-    with Bench(lasting, room=20) as bench:
-        bench.ask("one", max_tokens=12)
-        bench.settle()
-        one = bench.worker.models.named("one")
-        one.clients._learned = LearnedFile({"model": "m"}, tmp_path)
-        one.clients.state(LOCAL_CLIENT).calibration.weights[0] -= 0.5
-    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_file_says_what_it_needs(lasting):

@@ -12,7 +12,6 @@ from akunu_py.cli.input_text import GivenPath, check_text
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
-    keep_learned_option,
     load_engine,
     model_argument,
     model_options,
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 @draft_model_option
 @counts_option
 @ranks_options
-@keep_learned_option
 @view_options
 def chat(  # noqa: PLR0917 - click passes by name
     model: str | None,

@@ -1,10 +1,12 @@
 """The drafter `auto`: copies from all earlier text, as far as that pays."""
 
+import json
 from collections.abc import Sequence
+from functools import cache
+from importlib import resources
 
 from akunu_py.cost_curve import CostCurve
 from akunu_py.drafting.auto.calibration import Calibration
-from akunu_py.drafting.auto.learned import Learned, start_weights
 from akunu_py.drafting.auto.length import LengthRule, Pace
 from akunu_py.drafting.auto.vote import make_chain
 from akunu_py.drafting.auto.voters import Chain, Situation
@@ -25,26 +27,25 @@ PROMPT, REPLY, MEMORY = "prompt", "reply", "memory"
 """Origins of drafted tokens: the text that they were copied from."""
 
 
+@cache
+def start_weights() -> tuple[float, ...]:
+    """Return the fitted weights that a new engine starts from."""
+    text = resources.files(__package__).joinpath("start_weights.json").read_text("utf-8")
+    return tuple(json.loads(text)["weights"])
+
+
 class AutoState:
     """State that `auto` keeps from reply to reply: calibration, pace and memory.
 
-    A reply joins the memory when the next one begins, or by `finish`. `learned` is what an earlier
-    process learned.
+    A reply joins the memory when the next one begins, or by `finish`.
     """
 
-    def __init__(self, memory: Memory | None = None, learned: Learned | None = None) -> None:
-        if learned is None:
-            self.calibration, self.pace = Calibration(start_weights()), Pace()
-        else:
-            self.calibration, self.pace = Calibration(learned.cautious()), Pace(learned.pace)
+    def __init__(self, memory: Memory | None = None) -> None:
+        self.calibration = Calibration(start_weights())
+        self.pace = Pace()
         self.memory = Memory() if memory is None else memory
         self._reply: list[int] = []
         self._index: OccurrenceIndex | None = None
-
-    @property
-    def learned(self) -> Learned:
-        """Return what a later process may begin with."""
-        return Learned(tuple(self.calibration.weights), self.pace.tokens_per_cost)
 
     def beside(self) -> "AutoState":
         """Return a state for a reply that runs beside others; only the reply's tokens are its own.

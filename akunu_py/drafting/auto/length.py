@@ -19,8 +19,8 @@ class Pace:
 
     __slots__ = ("cost", "tokens")
 
-    def __init__(self, tokens_per_cost: float = _START_TOKENS / _START_COST) -> None:
-        self.tokens = tokens_per_cost * _START_COST
+    def __init__(self) -> None:
+        self.tokens = _START_TOKENS
         self.cost = _START_COST
 
     def begin_reply(self) -> None:
