@@ -50,9 +50,6 @@ from akunu_py.models.load import (
 from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.memory_check import PlannedModel, settle_forms
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
-from akunu_py.models.ranks.comparison import compare_with_one
-from akunu_py.models.ranks.link import Link
-from akunu_py.models.ranks.start import load_part
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.protocols import Tokenizer
@@ -62,6 +59,8 @@ from akunu_py.types import GenerationConfig, GenerationResult
 if TYPE_CHECKING:
     # Not before `akunu_py.models`, which loads a fast BLAS first.
     from mlx import nn
+
+    from akunu_py.models.ranks.link import Link
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class Engine:
         memory: str | Path | None = None,
         draft_model: LoadedModel | None = None,
         counts: str | Path | None = None,
-        ranks: Link | None = None,
+        ranks: "Link | None" = None,
         tool_parser: str | None = None,
     ) -> None:
         self._ranks = ranks
@@ -155,7 +154,7 @@ class Engine:
         memory: str | Path | None = None,
         draft_model: str | Path | None = None,
         counts: str | Path | None = None,
-        ranks: Link | None = None,
+        ranks: "Link | None" = None,
         check_ranks: bool = False,
         tool_parser: str | None = None,
     ) -> Self:
@@ -192,23 +191,11 @@ class Engine:
         _call_reader(tool_parser)  # a wrong name is said before anything is loaded
         place = default_model_path() if path is None else Path(path)
         if ranks is not None:
-            if draft_model is not None:
-                raise ConfigError(
-                    "a draft model does not draft for a model on several ranks; leave it out, and "
-                    "drafts come from the text"
-                )
-            loaded = load_part(
-                ranks, place, options, context=context, kv_bits=kv_bits, reproducible=reproducible
-            )
-            engine = cls(
-                loaded, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory,
-                counts=counts, ranks=ranks, tool_parser=tool_parser,
+            return cls._load_on_ranks(
+                ranks, place, options, check=check_ranks, context=context, kv_bits=kv_bits,
+                reproducible=reproducible, memory=memory, draft_model=draft_model, counts=counts,
+                tool_parser=tool_parser,
             )  # fmt: skip
-            if check_ranks:
-                compare_with_one(
-                    engine._session, place, options, context=engine.context, kv_bits=kv_bits
-                )
-            return engine
         models = [PlannedModel(place, options, kv_bits)]
         if draft_model is not None:
             beside = draft_options(draft_model, options)
@@ -222,6 +209,40 @@ class Engine:
             counts=counts, tool_parser=tool_parser,
         )  # fmt: skip
         return finish(steps)
+
+    @classmethod
+    def _load_on_ranks(
+        cls,
+        ranks: "Link",
+        path: Path,
+        options: LoadOptions,
+        *,
+        check: bool,
+        context: int | None,
+        kv_bits: int | None,
+        reproducible: bool,
+        draft_model: str | Path | None,
+        **others: Any,
+    ) -> Self:
+        """Load rank 0's part of a model; `others` are options of the constructor."""
+        # Not at the start of every command.
+        from akunu_py.models.ranks.comparison import compare_with_one  # noqa: PLC0415
+        from akunu_py.models.ranks.start import load_part  # noqa: PLC0415
+
+        if draft_model is not None:
+            raise ConfigError(
+                "a draft model does not draft for a model on several ranks; leave it out, and "
+                "drafts come from the text"
+            )
+        how: dict[str, Any] = {
+            "context": context, "kv_bits": kv_bits, "reproducible": reproducible
+        }  # fmt: skip
+        engine = cls(load_part(ranks, path, options, **how), ranks=ranks, **how, **others)
+        if check:
+            compare_with_one(
+                engine._session, path, options, context=engine.context, kv_bits=kv_bits
+            )
+        return engine
 
     @classmethod
     def loading(cls, opened: Sequence[Steps[LoadedModel]], **options: Any) -> Steps[Self]:
@@ -367,7 +388,8 @@ class Engine:
         """
         if self._ranks is not None:
             raise ConfigError(
-                "a model on several ranks makes plain replies only; run this on one machine"
+                "searches and other work with caches of their own run on one machine; start this "
+                "without mlx.launch"
             )
         with self._admission.exclusive():
             self._admission.end_reply(reason)

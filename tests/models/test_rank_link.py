@@ -4,6 +4,7 @@ import json
 import os
 import queue
 import socket
+import sys
 import threading
 import time
 
@@ -51,6 +52,14 @@ def ends(monkeypatch):
 @pytest.fixture
 def connect(monkeypatch, ends):
     """Make the links of all ranks but the absent ones; no process may end (`ends`)."""
+    made = []
+
+    class Known(Link):
+        def __init__(self, group):
+            made.append(self)
+            super().__init__(group)
+
+    monkeypatch.setattr(sys.modules[__name__], "Link", Known)
 
     def start(size, absent=()):
         place = queue.Queue()
@@ -81,7 +90,12 @@ def connect(monkeypatch, ends):
                 thread.join()
         return found, place
 
-    return start
+    yield start
+    # Nothing may watch when `ends` is undone: it would end the process of the tests.
+    for one in made:
+        one.stop()
+    for one in made:
+        one._watching.join()
 
 
 def both(*calls):

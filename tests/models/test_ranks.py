@@ -169,8 +169,10 @@ def test_a_lost_rank_ends_all(tmp_path, model, lost, how):
         _, errors = other.communicate()
         # Not a limit of this test: the machine may be busy.
         print(f"ended after {time.monotonic() - begun:.1f} s")
-        if how == signal.SIGKILL and other.returncode in {-signal.SIGSEGV, -signal.SIGABRT}:
-            # A pass of MLX whose connection broke, before akunu's thread had its turn.
+        if how == signal.SIGKILL and other.returncode == -signal.SIGSEGV:
+            # MLX's ring crashes at times when a connection breaks, before akunu's thread had its
+            # turn (docs/several-machines.md).
+            assert "[ring]" in errors
             return
         assert other.returncode == 1, errors
         what = "has ended" if how == signal.SIGKILL else "has not answered for 8 seconds"

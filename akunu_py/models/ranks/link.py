@@ -253,16 +253,22 @@ class Link:
     def _end(self, reason: str) -> NoReturn:
         """Tell all other ranks and the user, and end the process."""
         data = reason.encode()[:_MOST_TEXT]
-        for peer in self._peers:
-            # Not behind a thread that waits for an end which does not read.
+        # In threads: an end that does not read must not hold up the others, nor this process.
+        tellers = [
             threading.Thread(
                 target=peer.send, args=(Message(Kind.LOST, 0, len(data)).bytes() + data,),
                 daemon=True,
-            ).start()  # fmt: skip
+            )
+            for peer in self._peers
+        ]  # fmt: skip
+        for teller in tellers:
+            teller.start()
         text = f"Error: {one_line(reason)}, so all ranks end.\n"
         with contextlib.suppress(OSError):
             os.write(2, text.encode(errors="replace"))
-        time.sleep(0.2)
+        # No longer than that takes: a pass whose connection broke may crash inside MLX meanwhile.
+        for teller in tellers:
+            teller.join(0.2)
         # Nothing else ends a main thread that waits inside MLX.
         os._exit(1)
 

@@ -65,8 +65,8 @@ def load_part(
 ) -> LoadedModel:
     """Load this rank's part of a model; all ranks call it with the same values.
 
-    Raises ConfigError where
-    ranks differ in anything, and as `load_model` does; the other ranks then end as well.
+    Raises ConfigError where ranks differ in anything, and as `load_model` does; the other ranks
+    then end as well.
     """
     given = {
         **dataclasses.asdict(options), "context": context, "kv_bits": kv_bits,

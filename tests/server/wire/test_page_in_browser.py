@@ -11,6 +11,7 @@ from scripted_server import ACCEPTED, MODEL, USAGE, Pause, ScriptedBackend, runn
 
 from akunu_py.engine.engine import Engine
 from akunu_py.errors import ContextOverflowError, ServerBusyError
+from akunu_py.generation_config import GenerationConfig
 from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
 from akunu_py.server.backend import Health
 from akunu_py.server.engine_backend import EngineBackend
@@ -527,7 +528,9 @@ def test_reply_of_an_engine(default_model, open_page):
     with Engine.load(default_model) as engine:
         worker = Worker(engine, parallel=1, places=1, cache=PrefixCache(1 << 26))
         worker.start()
-        with running(EngineBackend(worker, places=1)) as server:
+        # No measured time decides whether anything is drafted.
+        defaults = GenerationConfig(draft_budget="always")
+        with running(EngineBackend(worker, places=1), defaults=defaults) as server:
             page = open_page(server)
             question = "Repeat this function:\n\ndef add(first, second):\n    return first + second"
             ask(page, question)
