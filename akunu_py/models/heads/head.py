@@ -1,0 +1,101 @@
+"""A multi-token prediction head: one layer that guesses the token after the next."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import mlx.core as mx
+from mlx import nn
+from mlx_lm.models.cache import make_prompt_cache
+
+Hidden = Literal["normed", "raw"]
+"""Hidden states of the target: after its final norm, or before."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLayers:
+    """What a head computes with, but does not own: layers of the target, or its own copies.
+
+    They are functions and no modules, so that a head's parameters are its own only.
+
+    Attributes:
+        embed: token ids [1, n] to embeddings [1, n, H].
+        logits: states [1, m, H] to logits [1, m, vocab].
+
+    """
+
+    embed: Callable[[mx.array], mx.array]
+    logits: Callable[[mx.array], mx.array]
+
+
+class PredictionHead(nn.Module):
+    """A multi-token prediction head: from the target's state at row i and token i+1, token i+2.
+
+    The state and the embedding of the token are normed, joined and projected to the model's width;
+    one decoder layer of the target's own class and a norm follow. The target's output head makes
+    logits of that. For a guess further ahead, the head's own state takes the place of the target's.
+
+    Attributes:
+        takes: whether it takes the target's states after or before the target's final norm.
+        width: H, of the states it takes.
+
+    """
+
+    takes: Hidden
+    width: int
+
+    def __init__(
+        self,
+        body: nn.Module,
+        shared: SharedLayers,
+        width: int,
+        *,
+        eps: float,
+        embedding_first: bool = True,
+        takes: Hidden = "normed",
+    ) -> None:
+        """Make a head without weights.
+
+        Arguments:
+            body: a decoder of one layer that takes embeddings, [1, n, H], in place of token ids and
+                ends with the head's own norm.
+            shared: embedding and output head.
+            width: H.
+            eps: epsilon of the norms.
+            embedding_first: whether the projection takes the embedding before the state.
+            takes: see the class.
+
+        """
+        super().__init__()
+        self.enorm = nn.RMSNorm(width, eps=eps)
+        self.hnorm = nn.RMSNorm(width, eps=eps)
+        self.eh_proj = nn.Linear(2 * width, width, bias=False)
+        self.body = body
+        self.takes = takes
+        self.width = width
+        self._shared = shared
+        self._embedding_first = embedding_first
+
+    def __call__(self, hidden: mx.array, tokens: mx.array, cache: list[Any] | None) -> mx.array:
+        """Return the head's states [1, n, H], the `hidden` of the next depth.
+
+        Arguments:
+            hidden: the target's states, or the head's own, [1, n, H].
+            tokens: the token that follows each state, int32 [1, n].
+            cache: from `make_cache`; it takes up n rows. None is an empty cache that is not kept.
+
+        """
+        parts = self.enorm(self._shared.embed(tokens)), self.hnorm(hidden)
+        if not self._embedding_first:
+            parts = parts[1], parts[0]
+        states: mx.array = self.body(self.eh_proj(mx.concatenate(parts, axis=-1)), cache)
+        return states
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        """Return the logits [1, m, vocab] of states [1, m, H] that a call returned."""
+        return self._shared.logits(hidden)
+
+    def make_cache(self) -> list[Any]:
+        """Return fresh caches of the head's own layer; they can be trimmed."""
+        caches: list[Any] = make_prompt_cache(self.body)
+        return caches
