@@ -5,7 +5,7 @@ checked with `isinstance` once, when a reply is put together.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,37 @@ class CandidateObserver(Protocol):
         A row is (token fed, the target's most likely next ids, best first). Rows of rejected draft
         tokens are included, since the target's candidates after them are known as well. Rows of the
         prompt are not.
+        """
+
+
+Hidden = Literal["normed", "raw"]
+"""Hidden states of a target: after its last norm, or before."""
+
+
+@runtime_checkable
+class StateObserver(Protocol):
+    """A drafter that reads the target's hidden states, such as a prediction head.
+
+    The target keeps them only for such a drafter. They are arrays of the target's own kind, which
+    stay on its device: [1, rows, width]. Each row of the text comes once, in order.
+    """
+
+    @property
+    def hidden(self) -> Hidden:
+        """Return which states it reads."""
+
+    def begin_states(self, prompt: Sequence[int], held: int) -> None:
+        """Begin a reply to a prompt; called before its prefill.
+
+        The target holds the first `held` rows from earlier replies and does not compute them again.
+        The states of row `held` come first.
+        """
+
+    def observe_states(self, states: object, start: int, end: int) -> None:
+        """Take in the states of the next rows: those from `start` to before `end` of `states`.
+
+        They are rows of the prompt, after each of its passes, and later rows of committed tokens,
+        before `observe` gets a step's output.
         """
 
 

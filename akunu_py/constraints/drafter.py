@@ -8,7 +8,10 @@ from akunu_py.types import Draft
 GRAMMAR = "grammar"
 """Origin of tokens that a constraint leaves no choice about."""
 
-_CAPABILITIES = ("begin_reply", "reading", "observe_candidates", "add_rule", "use_curve")
+_CAPABILITIES = (
+    "begin_reply", "reading", "observe_candidates", "add_rule", "use_curve", "hidden",
+    "begin_states", "observe_states",
+)  # fmt: skip
 """Methods of the optional protocols that a loop, a budget or a reply calls on a drafter."""
 
 

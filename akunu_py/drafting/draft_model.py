@@ -192,7 +192,7 @@ class DraftModelDrafter:
     def reading(self, prompt: Sequence[int]) -> Iterator[None]:
         """Take in the prompt as `observe` does, yielding between passes."""
         if self._sampling is None:
-            raise ContractError("the drafter 'draft-model' was not told how the reply is sampled")
+            raise ContractError(f"the drafter {self.name!r} was not told how the reply is sampled")
         self._prompt_taken = True
         if self._guesses is not None:
             self._guesses.observe(prompt)

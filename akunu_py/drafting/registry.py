@@ -21,15 +21,17 @@ from akunu_py.drafting.ngram_settings import (
     make_ngram_drafter,
 )
 from akunu_py.drafting.plain import PlainDrafter
+from akunu_py.drafting.prediction_head import NUM_DRAFT_TOKENS as NUM_HEAD_TOKENS
+from akunu_py.drafting.prediction_head import HeadModel, PredictionHeadDrafter
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.protocols import Drafter
 from akunu_py.types import GenerationConfig
 
 ENTRY_POINT_GROUP = "akunu.drafters"
 
-Need = Literal["text", "candidates", "draft model", "counts"]
+Need = Literal["text", "candidates", "draft model", "counts", "prediction head"]
 """Sources of a drafter besides the text: the target's likeliest tokens (`CandidateObserver`), a
-second model, or a file of counts."""
+second model, a file of counts, or a prediction head of the model itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class DrafterSetup:
         token_model: draft model of the engine, if it has one.
         load_token_model: loads another model to draft with from a path; it must have the target's
             vocabulary.
+        head_model: prediction head of the engine's model, if it was loaded.
         counts: file of n-gram counts that the engine was given, if any.
         kept: dictionary in which this drafter may keep state from reply to reply; empty at first.
         auto_state: state of `auto` after earlier replies; None to start anew.
@@ -56,6 +59,7 @@ class DrafterSetup:
     token_texts: Callable[[], Sequence[str]] = lambda: ()
     token_model: TokenModel | None = None
     load_token_model: Callable[[Path], TokenModel] | None = None
+    head_model: HeadModel | None = None
     counts: Path | None = None
     kept: dict[str, Any] = field(default_factory=dict)
     auto_state: AutoState | None = None
@@ -73,6 +77,16 @@ class DrafterSetup:
                 "there is no draft model to ask; give draft_model when the model is loaded"
             )
         return self.token_model
+
+    @property
+    def known_head_model(self) -> HeadModel:
+        """Return the prediction head; raises ConfigError if there is none."""
+        if self.head_model is None:
+            raise ConfigError(
+                "there is no prediction head to ask; give heads when the model is loaded: own for "
+                "the model's own, or the path of a file or folder that has them"
+            )
+        return self.head_model
 
     @property
     def known_vocabulary_size(self) -> int:
@@ -134,6 +148,14 @@ def _draft_model(setup: DrafterSetup) -> Drafter:
     )
 
 
+def _prediction_head(setup: DrafterSetup) -> Drafter:
+    return PredictionHeadDrafter(
+        setup.known_head_model,
+        num_draft_tokens=setup.num_draft_tokens,
+        rejection=setup.rejection,
+    )
+
+
 BUILT_IN: dict[str, DrafterKind] = {
     "auto": DrafterKind(_auto, MAX_LENGTH),
     "ngram": _ngram("ngram"),
@@ -142,6 +164,7 @@ BUILT_IN: dict[str, DrafterKind] = {
     "draft-model": DrafterKind(
         _draft_model, NUM_DRAFT_TOKENS, needs="draft model", has_q=True, check=_no_rule_of_length
     ),
+    "mtp": DrafterKind(_prediction_head, NUM_HEAD_TOKENS, needs="prediction head"),
     "none": DrafterKind(lambda _: PlainDrafter(), 0),
 }
 """Akunu's own drafters by name."""
@@ -196,7 +219,7 @@ def check_drafter(
 ) -> None:
     """Check a drafter and its configuration before anything is loaded.
 
-    Raises as `make_drafter` does, except for a missing draft model or missing counts.
+    Raises as `make_drafter` does, except for a missing draft model, head or counts.
     """
     config = config or GenerationConfig()
     kind = _checked_kind(name, config)
@@ -213,6 +236,7 @@ def make_drafter(
     config: GenerationConfig | None = None,
     vocabulary_size: int | None = None,
     token_model: TokenModel | None = None,
+    head_model: HeadModel | None = None,
     auto_state: AutoState | None = None,
 ) -> Drafter:
     """Make a drafter by name for one reply, from these parts of a `DrafterSetup` alone.
@@ -225,6 +249,7 @@ def make_drafter(
         config or GenerationConfig(),
         vocabulary_size=vocabulary_size,
         token_model=token_model,
+        head_model=head_model,
         auto_state=auto_state,
     )
     return make(name, setup)
@@ -233,7 +258,7 @@ def make_drafter(
 def make(name: str, setup: DrafterSetup) -> Drafter:
     """Make a drafter by name for one reply.
 
-    Raises ConfigError for an unknown name, a missing draft model, missing counts, or a
+    Raises ConfigError for an unknown name, a missing draft model, head or counts, or a
     configuration that the drafter cannot follow; ContractError if a plug-in returns something else.
     """
     kind = _checked_kind(name, setup.config)

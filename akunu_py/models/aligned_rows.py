@@ -94,6 +94,11 @@ class AlignedRows(CachedRows):
         logits = self._passes.feed(mx.concatenate([held, rows, padding]))
         return logits[:, first : first + count]
 
+    @property
+    def first_fed(self) -> int:
+        """Place of the first row of the last pass: the beginning of its block."""
+        return self._start
+
     def undo(self, count: int) -> None:
         """Drop the last `count` rows fed: the next pass goes back to the beginning of its block."""
 

@@ -231,6 +231,11 @@ class CachedRows:
         """Run a pass over rows [n]; return their logits [1, n, vocab], not yet evaluated."""
         return self._passes.feed(rows)
 
+    @property
+    def first_fed(self) -> int:
+        """Place of the first row of the last pass of `feed`, before `tokens` has its rows."""
+        return len(self.tokens)
+
     def undo(self, count: int) -> None:
         """Drop the last `count` rows fed, which are not in `tokens` yet.
 

@@ -21,6 +21,7 @@ from akunu_py.models.cached_rows import (
     Passes,
     Progress,
 )
+from akunu_py.models.hidden_states import HandedStates
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.model_digest import model_digest
 from akunu_py.models.reply_frame import ReplyFrame
@@ -30,7 +31,7 @@ from akunu_py.models.row_choices import ConstrainedChoices, PendingChoice, RowCh
 from akunu_py.models.row_file import Layout, read_rows, write_rows
 from akunu_py.models.traffic import MemoryTraffic, memory_traffic
 from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
-from akunu_py.protocols import ReplyMasks
+from akunu_py.protocols import ReplyMasks, StateObserver
 from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.types import Draft, PassReport, TokenLogprob
@@ -96,6 +97,8 @@ class Session:
         # row among them; None where rows are in the order of the draft.
         self._report_tree: tuple[ArrangedTree, int] | None = None
         self._trees: Trees | None = None
+        # Hands the reply's hidden states to its drafter, if that reads them.
+        self._states: HandedStates | None = None
         self._steps = 0
         self._frame = ReplyFrame(self._stream)
 
@@ -106,16 +109,18 @@ class Session:
         max_tokens: int,
         progress: Progress | None = None,
         allowed: ReplyMasks | None = None,
+        states: StateObserver | None = None,
     ) -> int:
         """Prefill all but the last token of a prompt; return how many were cached already.
 
         The longest common prefix with the cached rows is kept, as far as the caches can go back to
         it. At most `max_tokens` tokens will be asked for; no row is computed for tokens beyond.
-        `allowed` gives the tokens among which the reply's are chosen; by default, all.
+        `allowed` gives the tokens among which the reply's are chosen; by default, all. `states`
+        gets the hidden states of the reply's rows.
         """
         total = len(prompt)
         kept: int | None = None
-        for held in self.beginning(prompt, sampler, max_tokens, allowed=allowed):
+        for held in self.beginning(prompt, sampler, max_tokens, allowed=allowed, states=states):
             kept = held if kept is None else kept
             if progress:
                 progress(held, total)
@@ -131,6 +136,7 @@ class Session:
         checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
         *,
         allowed: ReplyMasks | None = None,
+        states: StateObserver | None = None,
     ) -> Generator[int, None, None]:
         """Prefill as `begin` does, with pauses in which the caller may act.
 
@@ -145,13 +151,18 @@ class Session:
             self._choices = ConstrainedChoices(sampler, size, allowed, len(prompt))
         self._forget_pass()
         self._end = min(self.context, len(prompt) + max_tokens)
+        if states is not None:
+            self._states = HandedStates(self._rows.model, states, prompt)
         with contextlib.closing(self._rows.prefilling(prompt[:-1], checkpoints)) as steps:
             while True:
                 # Not around the `yield`: other work of this thread has streams of its own.
-                with mx.stream(self._stream):
+                with mx.stream(self._stream), self._listening():
                     held = next(steps, None)
-                if held is None:
-                    return
+                    if held is None:
+                        return
+                    if self._states is not None:
+                        # At a pause within a pass these are the rows before it.
+                        self._states.prefilled(len(self._rows.tokens))
                 yield held
 
     @property
@@ -200,6 +211,7 @@ class Session:
         self._forget_pass()
 
     def _forget_pass(self) -> None:
+        self._states = None
         self._carried = ()
         self._in_flight = None
         self._pass = ()
@@ -259,8 +271,9 @@ class Session:
 
     def takes_tree(self, draft: Draft) -> bool:
         """Return whether a tree can be verified now; `akunu_py.models.tree.trees` says how."""
-        # Trees use other kernels, even at the same number of rows.
-        if self._carried or self._reproducible or not self._rows.takes_trees:
+        # Trees use other kernels, even at the same number of rows; and states are handed in order.
+        unfit = self._carried or self._reproducible or self._states is not None
+        if unfit or not self._rows.takes_trees:
             return False
         if self._trees is None:
             self._trees = Trees(self._rows.model, self.context)
@@ -323,7 +336,7 @@ class Session:
                 choices = self._verify(rows, len(self._carried) + 1)
             else:
                 rows = (*self._carried, last)
-                logits = self._rows.feed(mx.array(rows))[:, -1]
+                logits = self._run(mx.array(rows))[:, -1]
                 pending = self._choosing.pending(logits, self._rows.tokens, rows)
                 # Queued before the next pass is built, so that the device has work meanwhile.
                 pending.queue()
@@ -402,6 +415,7 @@ class Session:
         self._pass = ()
         self._before_pass = None
         self._rows.settled = True
+        self._hand_states()
         self._steps += 1
         if self._steps % _CLEAR_EVERY == 0:
             mx.clear_cache()
@@ -446,10 +460,29 @@ class Session:
         """Feed rows in one pass; return their logits, and the path of each row from `start` on."""
         tree = self._tree
         if tree is None or self._trees is None:
-            logits = self._rows.feed(mx.array(rows))
+            logits = self._run(mx.array(rows))
             return logits, [rows[: index + 1] for index in range(start, len(rows))]
         logits = self._trees.forward(rows, tree.rows, self._rows.caches)
         return logits, [tree.tokens_along(row) for row in range(len(rows))]
+
+    def _run(self, rows: mx.array) -> mx.array:
+        """Run a pass over rows [n]; return their logits [1, n, vocab]."""
+        # A plain step queues the next pass before `commit`.
+        self._hand_states()
+        with self._listening():
+            logits = self._rows.feed(rows)
+        if self._states is not None:
+            self._states.built(self._rows.first_fed)
+        return logits
+
+    def _listening(self) -> contextlib.AbstractContextManager[None]:
+        """Keep the hidden states of passes that are built inside, if somebody reads them."""
+        return contextlib.nullcontext() if self._states is None else self._states.listening()
+
+    def _hand_states(self) -> None:
+        """Hand over the hidden states of rows that are sure to stay, if somebody reads them."""
+        if self._states is not None:
+            self._states.hand(len(self._rows.tokens) + len(self._carried))
 
     def _choose_rows(self, rows: tuple[int, ...], start: int = 0) -> list[int]:
         """Feed rows in one pass and return the choice after each from `start` on."""
@@ -467,7 +500,7 @@ class Session:
         if position + 1 >= self._end or choosing.needs_tokens:
             return choosing.read(pending, last)
         # The token is not known on the host yet; only penalties and constraints would need it.
-        logits = self._rows.feed(pending.choice.token)[:, 0]
+        logits = self._run(pending.choice.token)[:, 0]
         self._in_flight = choosing.pending(logits, self._rows.tokens, (-1,))
         self._in_flight.queue()
         token = choosing.read(pending, last)

@@ -1,0 +1,57 @@
+"""The drafter that asks a prediction head of the model itself (`--drafter mtp`).
+
+Multi-token prediction: Gloeckle et al. 2024 (arXiv:2404.19737), DeepSeek-V3 (arXiv:2412.19437). A
+head guesses the token after the next from the model's own hidden state.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from akunu_py.drafting.draft_model import DraftModelDrafter, LengthRule, TokenModel
+from akunu_py.protocols import Hidden
+
+NUM_DRAFT_TOKENS = 4
+"""Heads are trained for one token ahead, and each further one is guessed from a guess."""
+
+
+class HeadModel(TokenModel, Protocol):
+    """A prediction head that draws tokens, from hidden states that it is handed."""
+
+    @property
+    def hidden(self) -> Hidden:
+        """Return which hidden states it takes."""
+
+    def begin_states(self, prompt: Sequence[int], held: int) -> None:
+        """Begin a reply; see `StateObserver`."""
+
+    def observe_states(self, states: object, start: int, end: int) -> None:
+        """Take in hidden states; see `StateObserver`."""
+
+
+class PredictionHeadDrafter(DraftModelDrafter):
+    """Drafts with a prediction head, as `DraftModelDrafter` does with a model; a `StateObserver`.
+
+    Raises as `DraftModelDrafter` does.
+    """
+
+    name = "mtp"
+
+    def __init__(
+        self,
+        head: HeadModel,
+        *,
+        num_draft_tokens: int = NUM_DRAFT_TOKENS,
+        rejection: bool = False,
+        draft_temperature: float | None = None,
+        length: LengthRule | None = None,
+    ) -> None:
+        super().__init__(
+            head,
+            num_draft_tokens=num_draft_tokens,
+            rejection=rejection,
+            draft_temperature=draft_temperature,
+            length=length,
+        )
+        self.hidden = head.hidden
+        self.begin_states = head.begin_states
+        self.observe_states = head.observe_states

@@ -1,0 +1,259 @@
+"""A prediction head over its own cache, as a model that draws tokens."""
+
+import contextlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import mlx.core as mx
+
+from akunu_py.drafting.draft_model import DrawSettings
+from akunu_py.errors import ConfigError, ContractError
+from akunu_py.models.cached_rows import PREFILL_CHUNK
+from akunu_py.models.drawing import DrawingModel, num_equal
+from akunu_py.models.heads.head import PredictionHead
+from akunu_py.models.rollback import RollbackCaches
+from akunu_py.protocols import Hidden
+
+
+class HeadTokenModel(DrawingModel):
+    """Draws continuations of a text with a prediction head of the target itself.
+
+    A slot of the head's cache is a pair: the target's state of row i and token i + 1. So the head
+    is one token behind the target, and pairs are fed as the target hands over its states: those of
+    a prompt in passes beside the target's, those of committed tokens with the next draw. A draw
+    feeds the pair of the last token, whose output predicts the first token to draw. For further
+    tokens the head's own state takes the place of the target's. The slots of a draw, and of the
+    pair it begins with, are dropped before the next one: a pair has the target's state.
+
+    Slots stay from reply to reply as far as the text is the same. Where the target goes back to a
+    row among them, the state of that row is no longer known, so its slot stays as it is, with the
+    token that used to follow. Where the target reuses rows whose states the head never saw, the
+    head begins with an empty cache: attention is relative, so the head only sees less text.
+
+    `vocabulary_size` is the number of the target's logits.
+
+    Raises ConfigError for a head whose caches cannot drop slots.
+    """
+
+    what: ClassVar[str] = "the prediction head"
+
+    def __init__(self, head: PredictionHead, *, context: int, vocabulary_size: int) -> None:
+        self._head: PredictionHead | None = head
+        self._begin_slots(0)
+        if not self._rollback.by_length:
+            raise ConfigError(
+                "the prediction head keeps its context in a cache that cannot drop rows; leave "
+                "heads out"
+            )
+        state, token = mx.zeros((1, 1, head.width)), mx.zeros((1, 1), dtype=mx.int32)
+        probe = head.logits(head(state, token, head.make_cache()))
+        # Evaluated here so that no array stays lazy on the loading thread's stream.
+        mx.eval(probe)
+        size = min(vocabulary_size, int(probe.shape[-1]))
+        super().__init__(context=context, common=size, target_size=vocabulary_size)
+
+    @property
+    def hidden(self) -> Hidden:
+        """Return which of the target's states the head takes."""
+        return self._open_head.takes
+
+    def begin_states(self, prompt: Sequence[int], held: int) -> None:
+        """Begin a reply; see `akunu_py.protocols.StateObserver`."""
+        # A state is right if all tokens up to its own are.
+        right = min(held, num_equal(self._text, prompt))
+        if not self._keep(right) or self._next_state != held:
+            self._begin_slots(held)
+        self._text = list(prompt)
+
+    def observe_states(self, states: object, start: int, end: int) -> None:
+        """Take in states; pairs are fed once there are enough of them for a pass."""
+        if not isinstance(states, mx.array):
+            raise ContractError(f"the target's states are a {type(states).__name__}, not an array")
+        if not self._settled:
+            return
+        self._states.add(states, start, end)
+        with mx.stream(self._stream):
+            while self._num_pairs > PREFILL_CHUNK:
+                self._feed_pairs(PREFILL_CHUNK)
+
+    def beginning(self, prompt: Sequence[int], sampling: DrawSettings) -> Iterator[None]:
+        """Feed the pairs of a prompt that are not fed yet, except the last."""
+        if self._text != list(prompt):
+            # The target hands over no states: nothing is drawn.
+            self._begin_slots(0)
+        self._begin(prompt, sampling)
+        if self._settled and self._num_pairs > 1:
+            with mx.stream(self._stream):
+                self._feed_pairs(self._num_pairs - 1)
+            yield
+
+    def close(self) -> None:
+        """Drop the head and its cache."""
+        self._head = None
+        self._caches = []
+        self._states = _StateQueue()
+        super().close()
+
+    def _may_guess(self, *, first: bool) -> bool:  # noqa: ARG002 - the signature of its base
+        # A state of the head's own is known only after the pass before it.
+        return False
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        before, self._settled = self._settled, False
+        yield
+        self._settled = before
+
+    def _go_back(self) -> bool:
+        if not self._settled:
+            return False
+        self._drop(self._num_drawn)
+        return self._num_pairs > 0 and self._next_state >= len(self._text) - 1
+
+    def _catch_up(self, after: Sequence[int], guessed: Sequence[int] = ()) -> mx.array:  # noqa: ARG002
+        while self._num_pairs > PREFILL_CHUNK:
+            self._feed_pairs(PREFILL_CHUNK)
+        count = self._num_pairs
+        states = self._run(*self._pairs(count))
+        self._settle(count - 1)
+        self._num_drawn = 1
+        logits = self._logits(states[:, -1:])
+        for token in after:
+            logits = self._feed(mx.array([token]))
+        return logits
+
+    def _feed(self, tokens: mx.array) -> mx.array:
+        self._num_drawn += 1
+        return self._logits(self._run(self._own_state, tokens))
+
+    def _hold(self, tokens: Sequence[int]) -> None:
+        """Do nothing: the slots of drawn tokens are not kept."""
+
+    def _drop(self, count: int) -> None:
+        with self._changing():
+            self._rollback.drop(count)
+            self._num_drawn -= count
+
+    @property
+    def _next_pair(self) -> int:
+        """Place of the state of the first pair that is not in the cache for good."""
+        return self._first_state + self._num_slots
+
+    @property
+    def _next_state(self) -> int:
+        """Place of the state that the target hands over next."""
+        return self._next_pair + len(self._states)
+
+    @property
+    def _num_pairs(self) -> int:
+        """Number of states that are waiting and whose next token is known."""
+        return min(len(self._states), len(self._text) - 1 - self._next_pair)
+
+    def _begin_slots(self, first: int) -> None:
+        """Begin with an empty cache, at the state of row `first`."""
+        self._caches = self._open_head.make_cache()
+        self._rollback = RollbackCaches(self._caches)
+        self._first_state = first
+        # Slots of pairs of the text, and behind them those of the last draw.
+        self._num_slots = self._num_drawn = 0
+        # States from `_next_pair` on; that of the last pair stays, since each draw feeds it.
+        self._states = _StateQueue()
+        # The state that the last pass of a draw returned.
+        self._own_state = mx.zeros((1, 0, self._open_head.width))
+        # False after an interrupted change.
+        self._settled = True
+
+    def _keep(self, count: int) -> bool:
+        """Keep the first `count` states of the text and their slots; return False without any."""
+        if not self._settled or count <= self._first_state:
+            return False
+        self._drop(self._num_drawn)
+        surplus = max(0, self._next_pair - count)
+        with self._changing():
+            self._rollback.drop(surplus)
+            self._num_slots -= surplus
+        self._states.keep(count - self._next_pair)
+        return True
+
+    def _pairs(self, count: int) -> tuple[mx.array, mx.array]:
+        """Return the next `count` pairs: states [1, count, width] and token ids [count]."""
+        start = self._next_pair + 1
+        return self._states.first(count), mx.array(self._text[start : start + count])
+
+    def _feed_pairs(self, count: int) -> None:
+        """Feed pairs for good, and wait for them."""
+        self._drop(self._num_drawn)
+        with self._changing():
+            self._run(*self._pairs(count))
+            # Of a head with one layer only keys and values are computed.
+            mx.eval([cache.state for cache in self._caches])
+            self._settle(count)
+
+    def _settle(self, count: int) -> None:
+        """Count the slots of the next pairs as those of the text."""
+        self._num_slots += count
+        self._states.drop(count)
+
+    def _run(self, states: mx.array, tokens: mx.array) -> mx.array:
+        """Run a pass over pairs; return the head's states [1, n, width]."""
+        self.num_passes += 1
+        found = self._open_head(states, tokens[None], self._caches)
+        self._own_state = found[:, -1:]
+        return found
+
+    def _logits(self, states: mx.array) -> mx.array:
+        return self._open_head.logits(states)[..., : self.common]
+
+    @property
+    def _open_head(self) -> PredictionHead:
+        if self._head is None:
+            raise ContractError(f"{self.what} was closed")
+        return self._head
+
+
+class _StateQueue:
+    """Hidden states in order, as rows of the arrays in which they came."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[tuple[mx.array, int, int]] = deque()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, states: mx.array, start: int, end: int) -> None:
+        """Add rows `start` to before `end` of states [1, rows, width]."""
+        # Not cut yet: the array may still be computed, and may be read by another thread.
+        self._pieces.append((states, start, end))
+        self._count += end - start
+
+    def first(self, count: int) -> mx.array:
+        """Return the first `count` states, [1, count, width]."""
+        found: list[mx.array] = []
+        for states, start, end in self._pieces:
+            if count <= 0:
+                break
+            taken = min(count, end - start)
+            found.append(states[:, start : start + taken])
+            count -= taken
+        return mx.concatenate(found, axis=1)
+
+    def drop(self, count: int) -> None:
+        """Drop the first `count` states."""
+        self._count -= count
+        while count:
+            states, start, end = self._pieces.popleft()
+            taken = min(count, end - start)
+            if start + taken < end:
+                self._pieces.appendleft((states, start + taken, end))
+            count -= taken
+
+    def keep(self, count: int) -> None:
+        """Drop all but the first `count` states."""
+        while self._count > max(0, count):
+            states, start, end = self._pieces.pop()
+            taken = min(self._count - max(0, count), end - start)
+            if start < end - taken:
+                self._pieces.append((states, start, end - taken))
+            self._count -= taken

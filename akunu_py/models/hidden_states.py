@@ -1,0 +1,113 @@
+"""Hidden states of a model's rows, for a drafter that reads them."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+
+from akunu_py.errors import ConfigError
+from akunu_py.protocols import Hidden, StateObserver
+
+_LAST_NORMS = ("norm", "norm_f", "final_layernorm", "final_norm", "ln_f")
+"""Names of the norm behind the last layer, in mlx-lm's classes."""
+
+
+class StateTap:
+    """Keeps the hidden states of the last pass that was built while it listened.
+
+    mlx-lm's classes hide these states between the last layer and the output head. The norm there is
+    called through an entry of its module; while the tap listens, a function that also keeps the
+    norm's input or output takes its place. An entry is replaced for a pass alone, so the model is
+    the same for everybody else.
+
+    Raises ConfigError for a model whose last norm is not found.
+
+    Attributes:
+        states: [1, rows, width] as built, without waiting for the device; None before a pass.
+
+    """
+
+    def __init__(self, model: nn.Module, hidden: Hidden) -> None:
+        self._owner, self._name = last_norm(model)
+        self._raw = hidden == "raw"
+        self.states: mx.array | None = None
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Keep the states of passes that are built inside."""
+        norm = self._owner[self._name]
+        # Assigned as an entry of the module, a dict, to keep the order of its parameters.
+        self._owner[self._name] = partial(self._through, norm)
+        try:
+            yield
+        finally:
+            self._owner[self._name] = norm
+
+    def _through(self, norm: nn.Module, x: mx.array) -> mx.array:
+        normed: mx.array = norm(x)
+        self.states = x if self._raw else normed
+        return normed
+
+
+def last_norm(model: nn.Module) -> tuple[nn.Module, str]:
+    """Return the module that has the norm behind the last layer, and its name there.
+
+    Raises ConfigError where it is not found.
+    """
+    first = model.layers[0]
+    for module in model.modules():
+        layers: Any = module.get("layers")
+        if isinstance(layers, list) and layers and layers[0] is first:
+            for name in _LAST_NORMS:
+                if isinstance(module.get(name), nn.Module):
+                    return module, name
+    raise ConfigError(
+        "the last norm of this model was not found, so its hidden states cannot be read; leave "
+        "heads out"
+    )
+
+
+class HandedStates:
+    """Hands the states of one reply's rows to its drafter, each once and in order.
+
+    A row may be fed several times: drafted and rejected, carried over a rejection, or again with
+    its block. So a pass is known by the place of its first row in the text, and rows are handed by
+    place, once they are sure to stay.
+    """
+
+    def __init__(self, model: nn.Module, observer: StateObserver, prompt: Sequence[int]) -> None:
+        self._observer = observer
+        self._prompt = prompt
+        self._tap = StateTap(model, observer.hidden)
+        self.listening = self._tap.listening
+        # Place of the next row to hand; None before the prefill.
+        self._next: int | None = None
+        # The last pass: its states, and the place of its first row.
+        self._states: mx.array | None = None
+        self._first = 0
+
+    def prefilled(self, held: int) -> None:
+        """Take note that so many rows are held: first those cached already, then after passes."""
+        if self._next is None:
+            self._observer.begin_states(self._prompt, held)
+        elif held > self._next and self._tap.states is not None:
+            states = self._tap.states
+            # Now, since they hold on to everything that they are computed from.
+            mx.eval(states)
+            self._observer.observe_states(states, 0, states.shape[1])
+            self._tap.states = None
+        self._next = held
+
+    def built(self, first: int) -> None:
+        """Take note that a pass was built, and of the place of its first row."""
+        self._states, self._first = self._tap.states, first
+
+    def hand(self, settled: int) -> None:
+        """Hand rows of the last pass: the first `settled` rows of the text stay as they are."""
+        if self._states is None or self._next is None or settled <= self._next:
+            return
+        self._observer.observe_states(self._states, self._next - self._first, settled - self._first)
+        self._next = settled
