@@ -53,6 +53,26 @@ def build_gguf_model(
         split = _prepare(model, group, plan, reader)
         plan = _own_part(plan, shapes.keys() - _parameters(model).keys())
         shapes = {path: shapes[path] for path in _parameters(model)}
+    yield from _fill(model, plan, reader, shapes, split)
+    return model
+
+
+def fill_model(model: nn.Module, plan: ModelPlan, reader: WeightReader) -> Steps[None]:
+    """Load the weights of a model whose parameters are those that the plan places.
+
+    Raises as `build_gguf_model` does.
+    """
+    shapes = {path: tuple(array.shape) for path, array in _parameters(model).items()}
+    yield from _fill(model, plan, reader, shapes, None)
+
+
+def _fill(
+    model: nn.Module,
+    plan: ModelPlan,
+    reader: WeightReader,
+    shapes: dict[str, tuple[int, ...]],
+    split: Split | None,
+) -> Steps[None]:
     try:
         layers, arrays = yield from _read_weights(plan, reader, model, shapes, split)
     finally:
@@ -70,7 +90,6 @@ def build_gguf_model(
     mx.eval(model.parameters())  # what has no tensor; the others are evaluated
     mx.clear_cache()
     _log.info("%d arrays in %s, %d quantized layers", len(arrays), reader.kind, len(layers))
-    return model
 
 
 def _prepare(model: nn.Module, group: Group, plan: ModelPlan, reader: WeightReader) -> Split:

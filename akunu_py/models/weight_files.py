@@ -31,13 +31,21 @@ def check_weight_files(folder: Path) -> Shapes:
         raise ModelFormatError(f"{folder} has no model*.safetensors; download the model again")
     shapes: Shapes = {}
     for path in files:
-        try:
-            shapes |= read_shapes(path)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise ModelFormatError(
-                f"{path} is truncated, damaged or not a safetensors file; download it again"
-            ) from None
+        shapes |= check_weight_file(path)
     return shapes
+
+
+def check_weight_file(path: Path) -> Shapes:
+    """Return the shapes of the tensors in a file, by name.
+
+    Raises ModelFormatError, naming the file, for a header that does not fit it.
+    """
+    try:
+        return read_shapes(path)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ModelFormatError(
+            f"{path} is truncated, damaged or not a safetensors file; download it again"
+        ) from None
 
 
 def read_header(path: Path) -> tuple[dict[str, dict[str, Any]], int]:

@@ -1,5 +1,13 @@
-"""Heads that predict further tokens (multi-token prediction), and their loading."""
+"""Heads that predict further tokens (multi-token prediction), and their loading.
+
+head         what a head computes
+families     the families that have heads, and a head without weights for a model
+gguf_head    heads in GGUF files
+stored_head  heads in safetensors files, among a model's weights or beside them
+loading      the head of a loaded model
+"""
 
 from akunu_py.models.heads.head import PredictionHead
+from akunu_py.models.heads.loading import load_head
 
-__all__ = ["PredictionHead"]
+__all__ = ["PredictionHead", "load_head"]

@@ -14,7 +14,7 @@ Hidden = Literal["normed", "raw"]
 
 @dataclass(frozen=True, slots=True)
 class SharedLayers:
-    """What a head computes with, but does not own: layers of the target, or its own copies.
+    """Layers of the target that a head computes with.
 
     They are functions and no modules, so that a head's parameters are its own only.
 
@@ -28,7 +28,7 @@ class SharedLayers:
     logits: Callable[[mx.array], mx.array]
 
 
-class PredictionHead(nn.Module):
+class PredictionHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
     """A multi-token prediction head: from the target's state at row i and token i+1, token i+2.
 
     The state and the embedding of the token are normed, joined and projected to the model's width;
@@ -38,6 +38,8 @@ class PredictionHead(nn.Module):
     Attributes:
         takes: whether it takes the target's states after or before the target's final norm.
         width: H, of the states it takes.
+        embed_tokens: an embedding of its own, in place of the target's, if the file has one.
+        lm_head: an output head of its own, likewise.
 
     """
 
@@ -50,7 +52,6 @@ class PredictionHead(nn.Module):
         shared: SharedLayers,
         width: int,
         *,
-        eps: float,
         embedding_first: bool = True,
         takes: Hidden = "normed",
     ) -> None:
@@ -58,17 +59,16 @@ class PredictionHead(nn.Module):
 
         Arguments:
             body: a decoder of one layer that takes embeddings, [1, n, H], in place of token ids and
-                ends with the head's own norm.
-            shared: embedding and output head.
+                ends with the head's own norm, `norm`.
+            shared: embedding and output head of the target.
             width: H.
-            eps: epsilon of the norms.
             embedding_first: whether the projection takes the embedding before the state.
             takes: see the class.
 
         """
         super().__init__()
-        self.enorm = nn.RMSNorm(width, eps=eps)
-        self.hnorm = nn.RMSNorm(width, eps=eps)
+        self.enorm = nn.RMSNorm(width, eps=body.norm.eps)
+        self.hnorm = nn.RMSNorm(width, eps=body.norm.eps)
         self.eh_proj = nn.Linear(2 * width, width, bias=False)
         self.body = body
         self.takes = takes
@@ -76,24 +76,28 @@ class PredictionHead(nn.Module):
         self._shared = shared
         self._embedding_first = embedding_first
 
-    def __call__(self, hidden: mx.array, tokens: mx.array, cache: list[Any] | None) -> mx.array:
+    def __call__(
+        self, hidden: mx.array, tokens: mx.array, cache: list[Any] | None = None
+    ) -> mx.array:
         """Return the head's states [1, n, H], the `hidden` of the next depth.
 
         Arguments:
             hidden: the target's states, or the head's own, [1, n, H].
             tokens: the token that follows each state, int32 [1, n].
-            cache: from `make_cache`; it takes up n rows. None is an empty cache that is not kept.
+            cache: from `make_cache`; it takes up n rows. None stands for an empty one.
 
         """
-        parts = self.enorm(self._shared.embed(tokens)), self.hnorm(hidden)
+        embed = self.embed_tokens if "embed_tokens" in self else self._shared.embed
+        parts = [self.enorm(embed(tokens)), self.hnorm(hidden)]
         if not self._embedding_first:
-            parts = parts[1], parts[0]
+            parts.reverse()
         states: mx.array = self.body(self.eh_proj(mx.concatenate(parts, axis=-1)), cache)
         return states
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Return the logits [1, m, vocab] of states [1, m, H] that a call returned."""
-        return self._shared.logits(hidden)
+        logits: mx.array = (self.lm_head if "lm_head" in self else self._shared.logits)(hidden)
+        return logits
 
     def make_cache(self) -> list[Any]:
         """Return fresh caches of the head's own layer; they can be trimmed."""

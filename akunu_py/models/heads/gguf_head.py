@@ -1,0 +1,191 @@
+"""Heads in GGUF files: the block after a model's layers, with further tensors named `nextn`.
+
+llama.cpp's converters write a head as a usual block of the architecture. So akunu plans it by the
+architecture's reader, as a model of one layer. `nextn.eh_proj` takes the embedding before the state
+in every architecture; `nextn.shared_head_norm`, `embed_tokens` and `shared_head_head` may be
+absent, and then are the model's own (llama.cpp's `src/models/qwen35.cpp`).
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+
+from akunu_py.errors import ConfigError, ModelFormatError, UnsupportedArchitectureError
+from akunu_py.gguf.architectures import read_plan
+from akunu_py.gguf.cursor import MetadataValue
+from akunu_py.gguf.keys import Keys
+from akunu_py.gguf.parts.decoder import MAX_LAYERS
+from akunu_py.gguf.plan import ModelPlan, Placement
+from akunu_py.gguf.reader import GGUFFile, TensorInfo
+from akunu_py.models.gguf_model import fill_model
+from akunu_py.models.heads.families import Family, decoder_of, drop_copies, make_head, single_layer
+from akunu_py.models.heads.head import PredictionHead
+from akunu_py.models.load_steps import finish
+from akunu_py.models.weights import Float16OverflowError, WeightReader
+
+_REQUIRED = {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm"}
+_OPTIONAL = {"embed_tokens": "embed_tokens", "shared_head_head": "lm_head"}
+"""Tensor of a head -> module of `PredictionHead`."""
+
+_NORM = "nextn.shared_head_norm.weight"
+_WHOLE_MODEL = ("token_embd.weight", "output.weight", "output_norm.weight", "rope_freqs.weight")
+_SINGLE_LAYER = {
+    "block_count": 1, "full_attention_interval": 1, "leading_dense_block_count": 0,
+}  # fmt: skip
+"""Keys of a model whose only layer has attention, and experts where the model has them."""
+
+_FURTHER, _RECURRENT = "nextn_predict_layers", "attention.recurrent_layers"
+
+
+def find_block(file: GGUFFile) -> int | None:
+    """Return the number of the block with the file's head, None if it has none.
+
+    Raises ModelFormatError for keys that are out of range.
+    """
+    architecture = file.metadata.get("general.architecture")
+    if not isinstance(architecture, str):
+        return None
+    keys = Keys(file.metadata, architecture)
+    further = keys.integer(_FURTHER, 0, low=0, high=MAX_LAYERS)
+    if not further:
+        return None
+    block = keys.integer("block_count", low=further + 1, high=MAX_LAYERS) - further
+    # Files of the model alone keep the key.
+    present = any(name.startswith(f"blk.{block}.nextn.") for name in file.tensors)
+    return block if present else None
+
+
+def load_gguf_head(
+    file: GGUFFile,
+    block: int,
+    target: nn.Module,
+    family: Family,
+    kind: mx.Dtype,
+    *,
+    dense: bool,
+    fitted: bool,
+) -> PredictionHead:
+    """Return the head in a block of an open file, with its weights in the forms of a GGUF model.
+
+    `kind`, `dense` and `fitted` are as in `WeightReader`.
+
+    Raises UnsupportedArchitectureError for a head of another family than the target's,
+    ModelFormatError, naming file and tensor, for one that is incomplete, damaged or of another
+    model, ConfigError for numbers that `kind` cannot hold.
+    """
+    architecture = str(file.metadata["general.architecture"])
+    if architecture not in family.architectures:
+        raise UnsupportedArchitectureError(
+            f"the prediction head in {file.path} is one of the architecture {architecture[:80]!r}, "
+            "which this model does not take; use the head of this model"
+        )
+    single = single_layer(target, family)
+    root, _ = decoder_of(single)
+    try:
+        plan = _plan(file, block, architecture, root)
+        head = make_head(target, single, family)
+        vocabulary = decoder_of(target)[1].embed_tokens.weight.shape[0]
+        placed = {placement.path for placement in plan.placements}
+        if "embed_tokens.weight" in placed:
+            head.embed_tokens = nn.Embedding(vocabulary, head.width)
+        if "lm_head.weight" in placed:
+            head.lm_head = nn.Linear(head.width, vocabulary, bias=False)
+        finish(fill_model(head, plan, WeightReader(file, kind, dense, fitted)))
+    except Float16OverflowError as error:
+        raise ConfigError(
+            f"the prediction head in {file.path} has numbers in {error} that float16 cannot hold; "
+            "choose another compute type for the model"
+        ) from None
+    except ModelFormatError as error:
+        # The block was planned as the first.
+        reason = error.message.replace("blk.0.", f"blk.{block}.")
+        raise type(error)(
+            f"the prediction head in {file.path} cannot be loaded: {reason}"
+        ) from None
+    drop_copies(head, target)
+    return head
+
+
+def _plan(file: GGUFFile, block: int, architecture: str, root: str) -> ModelPlan:
+    """Return the plan of a head, for the paths of `PredictionHead`.
+
+    `root` is the path of the decoder in the architecture's class.
+    """
+    prefix = f"blk.{block}."
+    of_block = {
+        name.removeprefix(prefix): info
+        for name, info in file.tensors.items()
+        if name.startswith(prefix)
+    }
+    tensors = {name: file.tensors[name] for name in _WHOLE_MODEL if name in file.tensors}
+    tensors |= {
+        f"blk.0.{name}": info for name, info in of_block.items() if not name.startswith("nextn.")
+    }
+    if _NORM in of_block:
+        tensors["output_norm.weight"] = of_block[_NORM]
+    whole = read_plan(_single_layer_metadata(file, architecture, block), tensors)
+
+    def own_path(path: str) -> str | None:
+        rest = path.removeprefix(f"{root}.")
+        return f"body.{rest}" if rest.startswith(("layers.", "norm.")) else None
+
+    placements = [
+        dataclasses.replace(
+            item,
+            path=path,
+            tensors=tuple(tensors[name].name for name in item.tensors),
+            scales=tuple(name and tensors[name].name for name in item.scales),
+        )
+        for item in whole.placements
+        if (path := own_path(item.path))
+    ]
+    placements += _nextn_placements(of_block)
+    return dataclasses.replace(
+        whole,
+        placements=tuple(placements),
+        constants={
+            path: value for name, value in whole.constants.items() if (path := own_path(name))
+        },
+    )
+
+
+def _nextn_placements(of_block: Mapping[str, TensorInfo]) -> list[Placement]:
+    placements = []
+    known = {_NORM}
+    for name, module in (_REQUIRED | _OPTIONAL).items():
+        tensor = f"nextn.{name}.weight"
+        known.add(tensor)
+        if tensor in of_block:
+            placements.append(Placement(path=f"{module}.weight", tensors=(of_block[tensor].name,)))
+        elif name in _REQUIRED:
+            raise ModelFormatError(
+                f"the tensor 'blk.0.{tensor}' is missing; the file is incomplete: download it again"
+            )
+    unknown = {name for name in of_block if name.startswith("nextn.")} - known
+    if unknown:
+        raise ModelFormatError(
+            f"it has a tensor 'blk.0.{min(unknown)}' that akunu does not know there; use a "
+            "conversion of the plain model"
+        )
+    return placements
+
+
+def _single_layer_metadata(
+    file: GGUFFile, architecture: str, block: int
+) -> dict[str, MetadataValue]:
+    """Return a file's metadata as that of a model of which only one block is left.
+
+    An array with a number for each block keeps that of the one block.
+    """
+    count = file.metadata[f"{architecture}.block_count"]
+    metadata = {
+        name: value[block : block + 1]
+        if isinstance(value, np.ndarray) and name.startswith(architecture) and len(value) == count
+        else value
+        for name, value in file.metadata.items()
+        if name not in (f"{architecture}.{_FURTHER}", f"{architecture}.{_RECURRENT}")
+    }
+    return metadata | {f"{architecture}.{key}": value for key, value in _SINGLE_LAYER.items()}

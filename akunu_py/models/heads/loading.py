@@ -1,0 +1,99 @@
+"""The head of a loaded model: from its own file or folder, or from another place."""
+
+from pathlib import Path
+
+import mlx.core as mx
+
+from akunu_py.errors import ConfigError, UnsupportedArchitectureError
+from akunu_py.gguf.reader import GGUFFile
+from akunu_py.models.cached_rows import Passes
+from akunu_py.models.converted_plan import DESCRIPTION
+from akunu_py.models.heads.families import FAMILIES, Family, decoder_of, family_of
+from akunu_py.models.heads.gguf_head import find_block, load_gguf_head
+from akunu_py.models.heads.head import PredictionHead
+from akunu_py.models.load import LoadedModel
+
+
+def load_head(loaded: LoadedModel, source: Path | None) -> PredictionHead | None:
+    """Return the head of a loaded model; None where `source` is None and the model has none.
+
+    Arguments:
+        loaded: the target. The head computes in its type, and has dense weights where the target
+            has.
+        source: a GGUF or safetensors file, or a folder, with the head. None stands for the model's
+            own file or folder, and the side-cars there.
+
+    Raises ConfigError for a place without a head, and for a model on several machines;
+    UnsupportedArchitectureError for a model whose head akunu cannot run; ModelFormatError, naming
+    file and tensor, for a head that is incomplete, damaged or of another model.
+    """
+    place = (loaded.description.path if source is None else source).expanduser()
+    if source is not None and not place.exists():
+        raise ConfigError(
+            f"there is no {place}; give a GGUF or safetensors file, or a folder, with a prediction "
+            "head"
+        )
+    head = None
+    if (place / DESCRIPTION).is_file():
+        # Converted from a GGUF file, without the head.
+        pass
+    elif place.is_dir() or place.suffix == ".safetensors":
+        head = _load_stored(loaded, place)
+    elif place.is_file():
+        head = _load_gguf(loaded, place)
+    if head is None and source is not None:
+        raise ConfigError(
+            f"{place} has no prediction head for this model; give a file or folder that has one"
+        )
+    return head
+
+
+def _load_gguf(loaded: LoadedModel, path: Path) -> PredictionHead | None:
+    with GGUFFile.open(path) as file:
+        block = find_block(file)
+        if block is None:
+            return None
+        return load_gguf_head(
+            file,
+            block,
+            loaded.model,
+            _family(loaded),
+            _kind(loaded),
+            dense=loaded.description.weights == "dense",
+            fitted=loaded.description.weights == "fitted",
+        )
+
+
+def _load_stored(loaded: LoadedModel, place: Path) -> PredictionHead | None:
+    # It imports transformers, which GGUF files do without.
+    from akunu_py.models.heads.stored_head import find_head, load_stored  # noqa: PLC0415
+
+    stored = find_head(place, len(loaded.model.layers))
+    if stored is None:
+        return None
+    family, kind = _family(loaded), _kind(loaded)
+    # Elsewhere than on the CPU backend, quantized weights are the fast ones.
+    dense = loaded.description.weights == "dense" and kind == mx.float32
+    return load_stored(stored, loaded.model, family, kind, dense=dense)
+
+
+def _family(loaded: LoadedModel) -> Family:
+    if loaded.make_passes is not Passes:
+        raise ConfigError(
+            "prediction heads work on one machine only; leave them out, or run the model on one"
+        )
+    family = family_of(loaded.model)
+    if family is None:
+        raise UnsupportedArchitectureError(
+            f"akunu cannot run the prediction head of a {loaded.description.architecture} model; "
+            f"it runs those of {', '.join(FAMILIES)}: leave the head out"
+        )
+    return family
+
+
+def _kind(loaded: LoadedModel) -> mx.Dtype:
+    """Return the type of the target's activations."""
+    _, decoder = decoder_of(loaded.model)
+    # Nothing is computed: only the type is asked for.
+    kind: mx.Dtype = decoder.embed_tokens(mx.zeros((1, 1), dtype=mx.int32)).dtype
+    return kind

@@ -1,0 +1,292 @@
+"""Heads in safetensors files: among a model's weights, beside them, or in a folder of their own.
+
+Names are those of the checkpoints and of the programs that split them:
+
+    mtp.*, language_model.mtp.*   Qwen's checkpoints, and MLX folders that kept their heads
+    model.layers.N.*              DeepSeek and GLM: the layer after the model's N layers
+    model.mtp_layers.0.*          MiMo
+    the same without a prefix     side-cars, and folders of types like `qwen3_5_mtp` (mlx-vlm)
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten, tree_map_with_path
+
+from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.models.expansion import expand
+from akunu_py.models.heads.families import Family, decoder_of, drop_copies, make_head, single_layer
+from akunu_py.models.heads.head import PredictionHead
+from akunu_py.models.load_steps import finish
+from akunu_py.models.mlx_folder import from_library, read_folder_config
+from akunu_py.models.weight_files import check_weight_file
+from akunu_py.models.whole_mlx_lm import infer_quant_config
+
+_SIDE_CARS = ("mtp.safetensors", "mtp/weights.safetensors", "model-mtp.safetensors")
+"""Files of a model's folder that hold its head: MTPLX's, and the two of vllm-mlx."""
+
+_PREFIXED = (
+    re.compile(r"(?:language_model\.|model\.){0,2}mtp\.(?P<rest>.+)"),
+    re.compile(r"model\.mtp_layers\.0\.(?P<rest>.+)"),
+)
+_LAYER = re.compile(r"(?:language_model\.|model\.){1,2}layers\.(?P<layer>\d+)\.(?P<rest>.+)")
+
+_NAMES = {
+    "eh_proj": ("fc", "eh_proj", "input_proj"),
+    "enorm": ("pre_fc_norm_embedding", "enorm", "token_layernorm"),
+    "hnorm": ("pre_fc_norm_hidden", "hnorm", "hidden_layernorm"),
+    "norm": ("norm", "shared_head.norm", "shared_head_norm", "final_layernorm"),
+    "embed_tokens": ("embed_tokens",),
+    "lm_head": ("shared_head.head", "lm_head"),
+}
+_PART_OF = {name: part for part, names in _NAMES.items() for name in names}
+"""Name in a checkpoint -> part of the head. Every other tensor is one of the head's layer."""
+
+_HEADS_ALONE = ("eh_proj", "enorm", "hnorm")
+"""Parts that only heads have."""
+
+_OWN_LAYER = re.compile(r"(?:layers\.0|mtp_block)\.")
+_EXPERT = re.compile(r"(.+\.mlp)\.experts\.(\d+)\.((?:gate|up|down)_proj\.\w+)")
+
+
+class _Stored(NamedTuple):
+    """Where a tensor of a head is: the file, and the tensor's name there."""
+
+    path: Path
+    name: str
+
+
+StoredHead = Mapping[str, _Stored]
+"""The tensors of a head by their names in a model of one layer, whose other parts are absent."""
+
+
+def find_head(source: Path, num_layers: int) -> StoredHead | None:
+    """Return the tensors of the head in a safetensors file or a folder, None if it has none.
+
+    The folder is that of a model, with the head beside its weights or among them, or of a head
+    alone. `num_layers` is the number of the model's layers. Raises ModelFormatError for a damaged
+    file.
+    """
+    if source.is_file():
+        return _find([source], num_layers, bare=True)
+    for name in _SIDE_CARS:
+        path = source / name
+        if path.is_file() and (head := _find([path], num_layers, bare=True)):
+            return head
+    alone = str(read_folder_config(source)["model_type"]).endswith("_mtp")
+    return _find(sorted(source.glob("model*.safetensors")), num_layers, bare=alone)
+
+
+def _find(paths: Iterable[Path], num_layers: int, *, bare: bool = False) -> StoredHead | None:
+    """Return the tensors of a head in files; with `bare`, names may lack the prefix."""
+    stored = [_Stored(path, name) for path in paths for name in check_weight_file(path)]
+    prefixed = {
+        place: tensor
+        for tensor in stored
+        if (rest := _without_prefix(tensor.name, num_layers)) and (place := _place(rest))
+    }
+    if prefixed or not bare:
+        return prefixed or None
+    head = {
+        place: tensor for tensor in stored if (place := _place(tensor.name.removeprefix("model.")))
+    }
+    # The other names are those of any model.
+    return head if any(f"model.{part}.weight" in head for part in _HEADS_ALONE) else None
+
+
+def _without_prefix(name: str, num_layers: int) -> str | None:
+    """Return the name of a head's tensor within the head, None for other tensors."""
+    for pattern in _PREFIXED:
+        if found := pattern.fullmatch(name):
+            return found["rest"]
+    found = _LAYER.fullmatch(name)
+    return found["rest"] if found and found["layer"] == str(num_layers) else None
+
+
+def _place(rest: str) -> str | None:
+    """Return the place of a head's tensor in a model of one layer.
+
+    None for further heads, and for frequencies that follow from the arguments.
+    """
+    if rest.endswith("rotary_emb.inv_freq"):
+        return None
+    module, _, suffix = rest.rpartition(".")
+    if part := _PART_OF.get(module):
+        return f"{part}.{suffix}" if part == "lm_head" else f"model.{part}.{suffix}"
+    if found := _OWN_LAYER.match(rest):
+        rest = rest[found.end() :]
+    elif rest.startswith("layers."):
+        return None
+    return f"model.layers.0.{rest}"
+
+
+def load_stored(
+    stored: StoredHead, target: nn.Module, family: Family, kind: mx.Dtype, *, dense: bool
+) -> PredictionHead:
+    """Return the head of a target with its weights.
+
+    Quantized weights keep their form, unless they are to be `dense`, in float32; all others, and
+    scales, become `kind`, the type of the target's activations.
+
+    Raises ModelFormatError, naming file and tensor, for a head that is incomplete, damaged or of
+    another model, ConfigError for numbers that `kind` cannot hold.
+    """
+    place = _place_of(stored)
+    single = single_layer(target, family)
+    with from_library(place, "prediction head"):
+        arrays = _read(stored)
+        if family.minus_one:
+            arrays = _with_whole_norms(_with_stacked_experts(arrays))
+        arrays = {_path(name): array for name, array in single.sanitize(arrays).items()}
+        head = make_head(target, single, family)
+        _, decoder = decoder_of(target)
+        vocabulary = decoder.embed_tokens.weight.shape[0]
+        if "embed_tokens.weight" in arrays:
+            head.embed_tokens = nn.Embedding(vocabulary, head.width)
+        if "lm_head.weight" in arrays:
+            head.lm_head = nn.Linear(head.width, vocabulary, bias=False)
+        nn.quantize(
+            head,
+            class_predicate=lambda path, layer: (
+                f"{path}.scales" in arrays
+                and hasattr(layer, "to_quantized")
+                and infer_quant_config(path, layer, arrays)
+            ),
+        )
+    _check_shapes(place, head, arrays)
+    head.load_weights(list(arrays.items()))
+    if dense:
+        finish(expand(head))
+    _set_type(place, head, kind, getattr(target, "cast_predicate", None))
+    drop_copies(head, target)
+    head.eval()
+    return head
+
+
+def _place_of(stored: StoredHead) -> Path:
+    """Return the file of a head, or the folder of its files."""
+    paths = {tensor.path for tensor in stored.values()}
+    path = paths.pop()
+    return path.parent if paths else path
+
+
+def _read(stored: StoredHead) -> dict[str, mx.array]:
+    files: dict[Path, Any] = {
+        path: mx.load(str(path)) for path in {t.path for t in stored.values()}
+    }
+    arrays = {name: files[tensor.path][tensor.name] for name, tensor in stored.items()}
+    for name, array in arrays.items():
+        if mx.issubdtype(array.dtype, mx.floating) and not mx.isfinite(array).all().item():
+            path, own_name = stored[name]
+            raise ModelFormatError(
+                f"tensor {own_name!r} in {path} has infinite numbers or NaN; the file is damaged: "
+                "download it again"
+            )
+    return arrays
+
+
+def _with_stacked_experts(arrays: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Return arrays with one stack in place of the matrices of single experts.
+
+    The classes of Qwen's families do that only for some layouts, and one of them adds 1 to norms
+    as it does.
+    """
+    stacks: dict[str, dict[int, mx.array]] = {}
+    others = {}
+    for name, array in arrays.items():
+        if found := _EXPERT.fullmatch(name):
+            stacks.setdefault(f"{found[1]}.switch_mlp.{found[3]}", {})[int(found[2])] = array
+        else:
+            others[name] = array
+    for name, experts in stacks.items():
+        if sorted(experts) != list(range(len(experts))):
+            raise ValueError(
+                f"it has the experts {sorted(experts)} for {name} and not those between"
+            )
+        others[name] = mx.stack([experts[number] for number in range(len(experts))])
+    return others
+
+
+def _with_whole_norms(arrays: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Return arrays with 1 added to the weights of norms that are stored less 1.
+
+    Checkpoints store them less 1, and the files of some converters have them whole, whatever their
+    names; one program wrote heads with both (oMLX #1507). So the numbers decide. The weights of the
+    two norms around a layer's attention are near 1, and so are those of the last norm, which is
+    judged by itself. Norms before the projection are about 0.3 to 0.6, and norms of queries may be
+    anything: no number of theirs tells (oMLX #3750). They are as the layer's norms are.
+    """
+    layer = "model.layers.0."
+    inner = [f"{layer}input_layernorm.weight", f"{layer}post_attention_layernorm.weight"]
+    known = [arrays[name] for name in inner if name in arrays]
+    less_one = bool(known) and sum(_mean(array) for array in known) / len(known) < 0.5
+    last = "model.norm.weight"
+    shifted = {
+        name
+        for name, array in arrays.items()
+        if name.endswith("norm.weight") and array.ndim == 1 and name != last and less_one
+    }
+    if last in arrays and _mean(arrays[last]) < 0.5:
+        shifted.add(last)
+    return {
+        name: array.astype(mx.float32) + 1 if name in shifted else array
+        for name, array in arrays.items()
+    }
+
+
+def _mean(array: mx.array) -> float:
+    return float(array.astype(mx.float32).mean().item())
+
+
+def _path(name: str) -> str:
+    """Return the path in a head of a parameter of the model of one layer."""
+    path = name.removeprefix("language_model.").removeprefix("model.")
+    return f"body.{path}" if path.startswith(("layers.", "norm.")) else path
+
+
+def _check_shapes(place: Path, head: nn.Module, arrays: Mapping[str, mx.array]) -> None:
+    """Raise ModelFormatError where the stored tensors are not the head's parameters."""
+    wanted = dict(tree_flatten(head.parameters()))
+    for found, problem in (
+        (wanted.keys() - arrays.keys(), "lacks the tensors of"),
+        (arrays.keys() - wanted.keys(), "has tensors that the heads of this model do not have:"),
+    ):
+        if found:
+            names = sorted(path.removeprefix("body.") for path in found)
+            shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+            raise ModelFormatError(
+                f"the prediction head in {place} {problem} {shown}; it is incomplete, or made for "
+                "another model: download it again, or use the head of this model"
+            )
+    for path, array in wanted.items():
+        if arrays[path].shape != array.shape:
+            raise ModelFormatError(
+                f"the prediction head in {place} has {path.removeprefix('body.')} in the shape "
+                f"{arrays[path].shape} where this model asks for {array.shape}; use the head of "
+                "this model"
+            )
+
+
+def _set_type(
+    place: Path, head: nn.Module, kind: mx.Dtype, is_cast: Callable[[str], bool] | None
+) -> None:
+    """Convert a head's floating-point parameters, except those that the model's class keeps."""
+
+    def convert(path: str, array: mx.array) -> mx.array:
+        if not mx.issubdtype(array.dtype, mx.floating) or (is_cast and not is_cast(path)):
+            return array
+        converted = array.astype(kind)
+        if kind == mx.float16 and not mx.isfinite(converted).all().item():
+            raise ConfigError(
+                f"the prediction head in {place} has numbers in {path.removeprefix('body.')} that "
+                "float16 cannot hold; choose another compute type for the model"
+            )
+        mx.eval(converted)
+        return converted
+
+    head.update(tree_map_with_path(convert, head.parameters()))
+    mx.eval(head.parameters())

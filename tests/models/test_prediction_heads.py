@@ -1,0 +1,325 @@
+"""Heads that predict further tokens: what they compute, and every layout they are read from."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx import nn
+from mlx_lm.models import mimo
+from mlx_lm.models.cache import can_trim_prompt_cache
+from prediction_heads import (
+    EXTRA_LAYER,
+    LAYERS,
+    MIMO,
+    QWEN,
+    TARGETS,
+    less_one,
+    loaded_from,
+    named,
+    outputs,
+    parameters_of,
+    random_head,
+    tiny_target,
+    with_fused_experts,
+    with_single_experts,
+    write,
+    write_config,
+)
+
+from akunu_py import ConfigError, ModelFormatError, UnsupportedArchitectureError
+from akunu_py.models.heads import load_head
+
+
+@pytest.fixture(scope="module")
+def target():
+    return tiny_target("qwen3_5")
+
+
+@pytest.fixture(scope="module")
+def head(target):
+    return random_head(target)
+
+
+def same(found, head):
+    np.testing.assert_array_equal(np.array(outputs(found)), np.array(outputs(head)))
+
+
+@pytest.mark.parametrize("family", TARGETS)
+def test_a_head_of_each_family_is_one_layer_with_a_cache_of_its_own(family):
+    target = tiny_target(family)
+    head = random_head(target)
+    hidden = mx.random.normal((1, 5, head.width), key=mx.random.key(1))
+    tokens = mx.array([[3, 1, 4, 1, 5]], dtype=mx.int32)
+    whole = head(hidden, tokens, head.make_cache())
+    cache = head.make_cache()
+    assert can_trim_prompt_cache(cache)
+    parts = [head(hidden[:, :3], tokens[:, :3], cache)]
+    head(hidden[:, 1:4], tokens[:, 1:4], cache)
+    assert cache[0].trim(3) == 3
+    parts.append(head(hidden[:, 3:], tokens[:, 3:], cache))
+    np.testing.assert_allclose(np.array(mx.concatenate(parts, axis=1)), np.array(whole), atol=1e-5)
+    assert cache[0].offset == 5
+    np.testing.assert_array_equal(np.array(head(hidden, tokens)), np.array(whole))
+    # The logits are the target's, and its layers do not count as the head's own.
+    output = target.language_model.lm_head if "language_model" in target else target.lm_head
+    np.testing.assert_array_equal(np.array(head.logits(whole)), np.array(output(whole)))
+    assert not any("embed" in path.split(".")[0] for path in parameters_of(head))
+    assert all(97 not in array.shape for array in parameters_of(head).values())
+
+
+QWEN_PLACES = {
+    "among the weights": ("model.safetensors", "mtp."),
+    "among those of a vision model": ("model-00001-of-00002.safetensors", "language_model.mtp."),
+    "MTPLX": ("mtp.safetensors", "mtp."),
+    "vllm-mlx": ("mtp/weights.safetensors", "language_model.mtp."),
+    "vllm-mlx, one folder": ("model-mtp.safetensors", "mtp."),
+    "a side-car without a prefix": ("mtp.safetensors", ""),
+}
+
+
+@pytest.mark.parametrize("place", QWEN_PLACES)
+@pytest.mark.parametrize("norms", ["whole", "less one"])
+def test_a_head_is_the_same_from_every_place_in_a_models_folder(
+    target, head, tmp_path, place, norms
+):
+    file, prefix = QWEN_PLACES[place]
+    write_config(tmp_path)
+    arrays = named(parameters_of(head), QWEN, prefix)
+    if norms == "less one":
+        arrays = less_one(arrays)
+    others = {"model.layers.0.mlp.up_proj.weight": mx.zeros((4, 4))} if prefix else {}
+    write(tmp_path / "model.safetensors", {"model.norm.weight": mx.zeros(64)})
+    write(tmp_path / file, {**arrays, **others})
+    found = load_head(loaded_from(tmp_path, target), None)
+    np.testing.assert_allclose(np.array(outputs(found)), np.array(outputs(head)), atol=1e-5)
+    if norms == "whole":
+        same(found, head)
+        same(load_head(loaded_from(tmp_path / "another", target), tmp_path / file), head)
+
+
+def test_a_head_in_a_folder_of_its_own(target, head, tmp_path):
+    write_config(tmp_path, "qwen3_5_mtp")
+    write(tmp_path / "model.safetensors", named(parameters_of(head), QWEN, ""))
+    same(load_head(loaded_from(tmp_path / "model", target), tmp_path), head)
+
+
+def test_norms_that_are_stored_less_one_only_in_part(target, head, tmp_path):
+    """The last norm whole and the others not, as one program wrote them (oMLX #1507)."""
+    arrays = named(parameters_of(head), QWEN, "mtp.")
+    mixed = {**less_one(arrays), "mtp.norm.weight": arrays["mtp.norm.weight"]}
+    path = write(tmp_path / "mtp.safetensors", mixed)
+    found = load_head(loaded_from(tmp_path, target), path)
+    np.testing.assert_allclose(np.array(outputs(found)), np.array(outputs(head)), atol=1e-5)
+
+
+EXTRA = f"model.layers.{LAYERS}."
+CHECKPOINTS = {
+    "qwen3_next": (QWEN, "mtp.", lambda arrays: with_single_experts(less_one(arrays))),
+    "qwen3_5_moe": (QWEN, "mtp.", lambda arrays: with_fused_experts(less_one(arrays))),
+    "qwen3_5_moe, single experts": (QWEN, "mtp.", with_single_experts),
+    "deepseek_v3": (EXTRA_LAYER, EXTRA, with_single_experts),
+    "glm4_moe": (EXTRA_LAYER, EXTRA, with_single_experts),
+    "glm4_moe_lite": (EXTRA_LAYER, EXTRA, with_single_experts),
+    "mimo": (MIMO, "model.mtp_layers.0.", dict),
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_head_of_each_familys_checkpoints(name, tmp_path):
+    names, prefix, stored = CHECKPOINTS[name]
+    target = tiny_target(name.partition(",")[0])
+    head = random_head(target)
+    arrays = stored(named(parameters_of(head), names, prefix))
+    # A layer of the model, and a second head, are not the first head's.
+    second = prefix.replace("4", "5").replace(".0.", ".1.")
+    others = {"model.layers.3.input_layernorm.weight": mx.zeros(64), f"{second}x": mx.zeros(3)}
+    write_config(tmp_path)
+    write(tmp_path / "model.safetensors", arrays | (others if prefix != "mtp." else {}))
+    found = load_head(loaded_from(tmp_path, target), None)
+    np.testing.assert_allclose(np.array(outputs(found)), np.array(outputs(head)), atol=1e-5)
+
+
+def test_keys_and_values_of_a_checkpoint_in_one_matrix(tmp_path):
+    target = tiny_target("deepseek_v3")
+    head = random_head(target)
+    arrays = named(parameters_of(head), EXTRA_LAYER, EXTRA)
+    at = f"{EXTRA}self_attn."
+    keys = arrays.pop(f"{at}embed_q.weight").swapaxes(-1, -2)
+    values = arrays.pop(f"{at}unembed_out.weight")
+    joined = mx.concatenate([keys, values], axis=1)
+    arrays[f"{at}kv_b_proj.weight"] = joined.reshape(-1, joined.shape[-1])
+    path = write(tmp_path / "head.safetensors", arrays)
+    same(load_head(loaded_from(tmp_path, target), path), head)
+
+
+def test_mimos_head_takes_the_state_before_the_embedding():
+    target = tiny_target("mimo")
+    head = random_head(target)
+    hidden = mx.random.normal((1, 4, head.width), key=mx.random.key(0))
+    tokens = mx.array([[9, 8, 7, 6]], dtype=mx.int32)
+    layer = mimo.TransformerBlock(target.args)
+    layer.update(head.body.layers[0].parameters())
+    joined = [head.hnorm(hidden), head.enorm(target.model.embed_tokens(tokens))]
+    states = head.body.norm(layer(head.eh_proj(mx.concatenate(joined, axis=-1)), "causal"))
+    np.testing.assert_allclose(np.array(head(hidden, tokens)), np.array(states), atol=1e-5)
+
+
+def test_a_heads_own_embedding_and_output_head(tmp_path):
+    target = tiny_target("glm4_moe")
+    head = random_head(target)
+    plain = parameters_of(head)
+    loaded = loaded_from(tmp_path, target)
+    own = {
+        "embed_tokens.weight": target.model.embed_tokens.weight,
+        "lm_head.weight": target.lm_head.weight,
+    }
+    path = tmp_path / "head.safetensors"
+    write(path, named({**plain, **own}, EXTRA_LAYER, EXTRA))
+    found = load_head(loaded, path)
+    # Copies of the target's are dropped.
+    assert parameters_of(found).keys() == plain.keys()
+    same(found, head)
+    write(
+        path,
+        named({**plain, **{name: 2 * array for name, array in own.items()}}, EXTRA_LAYER, EXTRA),
+    )
+    found = load_head(loaded, path)
+    assert parameters_of(found).keys() == plain.keys() | own.keys()
+    tokens = mx.array([[1, 2]], dtype=mx.int32)
+    hidden = mx.ones((1, 2, 64))
+    # A norm follows the embedding, so that its scale hardly matters.
+    np.testing.assert_allclose(
+        np.array(found.logits(found(hidden, tokens))),
+        2 * np.array(head.logits(head(hidden, tokens))),
+        rtol=1e-3, atol=1e-3,
+    )  # fmt: skip
+
+
+def quantized(head, bits):
+    nn.quantize(
+        head, group_size=32, bits=bits, class_predicate=lambda _, part: isinstance(part, nn.Linear)
+    )
+    return head
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_quantized_head_stays_so_and_is_expanded_where_the_target_is(target, tmp_path, bits):
+    head = quantized(random_head(target), bits)
+    path = write(tmp_path / "mtp.safetensors", named(parameters_of(head), QWEN, "mtp."))
+    found = load_head(loaded_from(tmp_path, target, weights="quantized"), path)
+    assert isinstance(found.eh_proj, nn.QuantizedLinear)
+    assert (found.eh_proj.bits, found.eh_proj.group_size) == (bits, 32)
+    same(found, head)
+    found = load_head(loaded_from(tmp_path, target, weights="dense"), path)
+    assert isinstance(found.eh_proj, nn.Linear)
+    np.testing.assert_allclose(np.array(outputs(found)), np.array(outputs(head)), atol=1e-4)
+
+
+def test_a_head_computes_in_the_type_of_its_target(target, head, tmp_path):
+    arrays = {
+        name: array.astype(mx.bfloat16)
+        for name, array in named(parameters_of(head), QWEN, "mtp.").items()
+    }
+    path = write(tmp_path / "mtp.safetensors", arrays)
+    found = load_head(loaded_from(tmp_path, target), path)
+    assert {array.dtype for array in parameters_of(found).values()} == {mx.float32}
+    half = tiny_target("qwen3_5")
+    half.set_dtype(mx.float16)
+    found = load_head(loaded_from(tmp_path, half), path)
+    assert {array.dtype for array in parameters_of(found).values()} == {mx.float16}
+    arrays["mtp.fc.weight"] = arrays["mtp.fc.weight"] * 1e6
+    write(path, arrays)
+    with pytest.raises(ConfigError, match=r"eh_proj.weight that float16 cannot hold; choose"):
+        load_head(loaded_from(tmp_path, half), path)
+
+
+def test_the_bias_of_a_router_keeps_its_type(tmp_path):
+    target = tiny_target("deepseek_v3")
+    head = random_head(target)
+    target.set_dtype(mx.bfloat16)
+    path = write(tmp_path / "mtp.safetensors", named(parameters_of(head), EXTRA_LAYER, EXTRA))
+    found = parameters_of(load_head(loaded_from(tmp_path, target), path))
+    kept = [path for path, array in found.items() if array.dtype == mx.float32]
+    assert kept == ["body.layers.0.mlp.gate.e_score_correction_bias"]
+
+
+def without(name):
+    return lambda arrays: arrays.pop(name)
+
+
+def put(name, array):
+    return lambda arrays: arrays.update({name: array})
+
+
+DAMAGE = {
+    "no projection": (
+        without("mtp.fc.weight"), r"mtp.safetensors lacks the tensors of eh_proj.weight; it is inc",
+    ),
+    "no norm in the layer": (
+        without("mtp.layers.0.input_layernorm.weight"), "lacks the tensors of layers.0.input_layer",
+    ),
+    "an unknown tensor": (
+        put("mtp.layers.0.x.weight", mx.zeros(3)), "do not have: layers.0.x.weight; it is",
+    ),
+    "another width": (
+        put("mtp.fc.weight", mx.zeros((32, 64))),
+        r"eh_proj.weight in the shape \(32, 64\) where this model asks for \(64, 128\); use",
+    ),
+    "scales of nothing": (
+        put("mtp.norm.scales", mx.zeros(3)), "do not have: norm.scales; it is",
+    ),
+    "scales of no known form": (
+        put("mtp.fc.scales", mx.zeros((64, 0))), "prediction head in .* cannot be loaded: ZeroDiv",
+    ),
+    "NaN": (
+        put("mtp.norm.weight", mx.array([float("nan")] * 64)),
+        r"tensor 'mtp.norm.weight' in .*mtp.safetensors has infinite numbers or NaN",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_head_is_refused(target, head, tmp_path, damage):
+    change, message = DAMAGE[damage]
+    arrays = named(parameters_of(head), QWEN, "mtp.")
+    change(arrays)
+    path = write(tmp_path / "mtp.safetensors", arrays)
+    with pytest.raises(ModelFormatError, match=message):
+        load_head(loaded_from(tmp_path, target), path)
+
+
+def test_a_missing_expert_is_named(tmp_path):
+    target = tiny_target("qwen3_next")
+    arrays = with_single_experts(named(parameters_of(random_head(target)), QWEN, "mtp."))
+    arrays.pop("mtp.layers.0.mlp.experts.2.up_proj.weight")
+    path = write(tmp_path / "mtp.safetensors", arrays)
+    with pytest.raises(ModelFormatError, match=r"the experts \[0, 1, 3\] for .*up_proj"):
+        load_head(loaded_from(tmp_path, target), path)
+
+
+def test_a_file_that_is_cut_short(target, tmp_path):
+    path = tmp_path / "mtp.safetensors"
+    path.write_bytes(b"\x10\x00\x00")
+    with pytest.raises(ModelFormatError, match=r"mtp.safetensors is truncated, damaged or not a"):
+        load_head(loaded_from(tmp_path, target), path)
+
+
+def test_places_without_a_head(target, tmp_path):
+    write_config(tmp_path)
+    path = write(tmp_path / "model.safetensors", {"model.norm.weight": mx.ones(64)})
+    loaded = loaded_from(tmp_path, target)
+    assert load_head(loaded, None) is None
+    assert load_head(loaded_from(tmp_path / "nowhere", target), None) is None
+    for source in (tmp_path, path):
+        with pytest.raises(ConfigError, match="has no prediction head for this model; give"):
+            load_head(loaded, source)
+    with pytest.raises(ConfigError, match=r"there is no .*absent; give a GGUF or safetensors"):
+        load_head(loaded, tmp_path / "absent")
+
+
+def test_models_that_take_no_head(target, head, tmp_path):
+    path = write(tmp_path / "mtp.safetensors", named(parameters_of(head), QWEN, "mtp."))
+    target = nn.Sequential()
+    with pytest.raises(
+        UnsupportedArchitectureError, match="of a tiny model; it runs those of qwen"
+    ):
+        load_head(loaded_from(tmp_path, target), path)
